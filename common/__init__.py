@@ -1,0 +1,1 @@
+"""The words all rooms share: names, limits, messages, wire, errors, retry, settings, steps."""

@@ -1,0 +1,224 @@
+"""What can go wrong, as a tree. Each error says what happened, what it means and what to do.
+
+PubSubError                      code                 exit
+├── UsageError                   USAGE                2     the caller's words are off
+│   ├── InvalidNameError         INVALID_NAME
+│   ├── TooLargeError            TOO_LARGE
+│   └── ConfigurationError       CONFIGURATION
+├── InDoubtError                 IN_DOUBT             3     nobody knows yet; run again to resume
+│   ├── ProxyUnreachableError    PROXY_UNREACHABLE
+│   └── TryLaterError            FULL, BUSY, STORAGE_FULL
+├── RefusedError                 REFUSED              4     decided: no
+│   ├── FencedError              FENCED
+│   ├── ConflictError            CONFLICT
+│   ├── GapError                 GAP
+│   ├── LogChangedError          LOG_CHANGED
+│   ├── NotSubscribedError       NOT_SUB
+│   ├── StaleError               STALE
+│   ├── TruncatedError           TRUNCATED
+│   ├── LostError                LOST
+│   ├── LimitError               LIMIT
+│   ├── MalformedError           MALFORMED
+│   └── InUseError               IN_USE
+└── DamagedError                 DAMAGED              5     stored data cannot be read
+    └── StorageFailedError       STORAGE_FAILED       5     a write or sync failed
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class PubSubError(Exception):
+    """The root of all errors of this package; `code` is for machines, the text for people."""
+
+    code: str = "ERROR"
+    exit_code: ClassVar[int] = 1
+
+
+class UsageError(PubSubError):
+    """The caller asked for something that cannot be meant; nothing was sent."""
+
+    code = "USAGE"
+    exit_code = 2
+
+
+class InvalidNameError(UsageError, ValueError):
+    """An id or a topic breaks the rules for names."""
+
+    code = "INVALID_NAME"
+
+    def __init__(self, *, kind: str, name: str, expected: str) -> None:
+        super().__init__(f"{kind} {name!r:.80} is not allowed; expected {expected}")
+        self.kind = kind
+        self.name = name
+        self.expected = expected
+
+
+class TooLargeError(UsageError, ValueError):
+    """A message or batch is above a limit; nothing was sent."""
+
+    code = "TOO_LARGE"
+
+    def __init__(self, *, what: str, size: int, size_max: int, advice: str) -> None:
+        super().__init__(f"{what} is {size:,}, at most {size_max:,} is allowed; {advice}")
+        self.size = size
+        self.size_max = size_max
+
+
+class ConfigurationError(UsageError):
+    """A file, flag or variable holds what we cannot use."""
+
+    code = "CONFIGURATION"
+
+
+class InDoubtError(PubSubError):
+    """No definite answer came. State is kept: the same request may be asked again, safely."""
+
+    code = "IN_DOUBT"
+    exit_code = 3
+
+
+class ProxyUnreachableError(InDoubtError):
+    """Every attempt of a request went unanswered."""
+
+    code = "PROXY_UNREACHABLE"
+
+    def __init__(self, *, endpoint: str, attempts: int, waited_s: float, verb: str) -> None:
+        super().__init__(
+            f"no answer to {verb} from {endpoint} in {attempts} attempts over {waited_s:.1f} s; "
+            "the outcome is in doubt, nothing is lost: start the proxy and run the same command "
+            "again, it resumes"
+        )
+        self.endpoint = endpoint
+        self.attempts = attempts
+        self.waited_s = waited_s
+        self.verb = verb
+
+
+class TryLaterError(InDoubtError):
+    """The proxy answers, but cannot take this now (FULL, BUSY, STORAGE_FULL)."""
+
+    def __init__(self, *, code: str, text: str, attempts: int) -> None:
+        super().__init__(f"{text} (tried {attempts} times; the request is kept and can be resumed)")
+        self.code = code
+        self.attempts = attempts
+
+
+class RefusedError(PubSubError):
+    """The other side decided: no. Asking the same again changes nothing."""
+
+    code = "REFUSED"
+    exit_code = 4
+
+
+class FencedError(RefusedError):
+    """A newer process with the same id has taken over; this one must stop."""
+
+    code = "FENCED"
+
+    def __init__(self, *, client: str, epoch: int, current_epoch: int) -> None:
+        super().__init__(
+            f"client {client!r} epoch {epoch} is fenced: epoch {current_epoch} of the same id is "
+            "active; stop this process, or give it an id of its own"
+        )
+        self.client = client
+        self.epoch = epoch
+        self.current_epoch = current_epoch
+
+
+class ConflictError(RefusedError):
+    """A sequence number was used before for other content."""
+
+    code = "CONFLICT"
+
+
+class GapError(RefusedError):
+    """A sequence number was skipped, so a message would be lost in silence."""
+
+    code = "GAP"
+
+
+class LogChangedError(RefusedError):
+    """The log of the proxy is not the one this client's position speaks of."""
+
+    code = "LOG_CHANGED"
+
+
+class NotSubscribedError(RefusedError):
+    """A get, without a subscription."""
+
+    code = "NOT_SUB"
+
+
+class StaleError(RefusedError):
+    """The request speaks of a subscription that a later one has replaced."""
+
+    code = "STALE"
+
+
+class TruncatedError(RefusedError):
+    """The history asked for begins below what is still stored."""
+
+    code = "TRUNCATED"
+
+    def __init__(self, *, topic: str, offset: int, start: int) -> None:
+        super().__init__(
+            f"topic {topic!r}: offset {offset} is no longer stored; the first that is left is "
+            f"{start}; ask from there"
+        )
+        self.topic = topic
+        self.offset = offset
+        self.start = start
+
+
+class LostError(RefusedError):
+    """Messages of this subscription are gone; the next get goes on behind them."""
+
+    code = "LOST"
+
+    def __init__(self, *, topic: str, first: int, end: int) -> None:
+        super().__init__(
+            f"topic {topic!r}: offsets {first} to {end - 1} ({end - first} messages) are no longer "
+            f"stored and were never delivered here; the next get continues at offset {end}"
+        )
+        self.topic = topic
+        self.first = first
+        self.end = end
+
+
+class LimitError(RefusedError):
+    """The proxy holds as many topics, clients or subscriptions as it may."""
+
+    code = "LIMIT"
+
+
+class MalformedError(RefusedError):
+    """Bytes that are not a message of this protocol."""
+
+    code = "MALFORMED"
+
+
+class InUseError(RefusedError):
+    """Another process holds this data directory or this client state."""
+
+    code = "IN_USE"
+
+    def __init__(self, *, path: str, what: str) -> None:
+        super().__init__(
+            f"{what} {path} is in use by another process; stop that one first, or choose another"
+        )
+        self.path = path
+
+
+class DamagedError(PubSubError):
+    """Stored data cannot be read back as it was written. Nothing was changed."""
+
+    code = "DAMAGED"
+    exit_code = 5
+
+
+class StorageFailedError(DamagedError):
+    """The operating system could not write or sync; what is on disk stays as it was."""
+
+    code = "STORAGE_FAILED"

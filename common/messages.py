@@ -1,0 +1,383 @@
+"""Every request and every answer: frozen values with units and ranges beside the fields.
+
+The wire form (docs/protocol.md) is a msgpack map; the tag `verb` or `answer` names the type.
+A request with an unknown field is refused, because a proxy that does not know a field cannot
+honour it; an answer may carry fields that this client does not know yet.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from .limits import (
+    BATCH_MESSAGES_MAX,
+    BODY_BYTES_MAX,
+    HELLO_TOPICS_MAX,
+    NONCE_BYTES_MAX,
+    NUMBER_MAX,
+    STATUS_TOPICS_MAX,
+)
+from .names import CLIENT_ID_PATTERN, TOPIC_PATTERN
+
+Role = Literal["publisher", "subscriber"]
+Durability = Literal["sync", "os", "snapshot"]
+
+ClientField = Annotated[str, Meta(pattern=CLIENT_ID_PATTERN)]
+TopicField = Annotated[str, Meta(pattern=TOPIC_PATTERN)]
+Count = Annotated[int, Meta(ge=1, le=BATCH_MESSAGES_MAX)]
+Natural = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
+Positive = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
+Crc32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+BytesMax = Annotated[int, Meta(ge=0, le=BODY_BYTES_MAX)]
+
+
+class Request(Struct, frozen=True, kw_only=True, tag_field="verb", forbid_unknown_fields=True):
+    """What every request says of its sender; the answer repeats these three (rule R1)."""
+
+    client: ClientField
+    epoch: Natural  # the sender's incarnation, granted by HELLO; an older one is FENCED
+    request: Natural  # 1, 2, 3, ... within the epoch; every attempt of a request repeats it
+
+
+class Hello(Request, frozen=True, kw_only=True, tag="HELLO"):
+    """Ask for `epoch`; granted if it is above the current one. Answered by HELLO_ACK or FENCED.
+
+    A late copy asks for an epoch that is no longer above, so it changes nothing (rule R11).
+    A publisher may ask for its numbering in some topics at the same time, and, with the nonce
+    of its epoch, again later.
+    """
+
+    role: Role
+    nonce: Annotated[bytes, Meta(min_length=8, max_length=NONCE_BYTES_MAX)]  # random, per process
+    topics: Annotated[tuple[TopicField, ...], Meta(max_length=HELLO_TOPICS_MAX)] = ()
+
+
+class Put(Request, frozen=True, kw_only=True, tag="PUT"):
+    """Append one batch (the body frame) to a topic, once however often it is sent.
+
+    Answered by ACK, DUPLICATE, GAP, CONFLICT, FULL, STORAGE_FULL or FENCED.
+    """
+
+    topic: TopicField
+    first_sequence: Positive  # of the batch; it uses first_sequence .. first_sequence + count - 1
+    count: Count  # messages in the batch
+    crc: Crc32  # CRC-32 of the body frame
+
+
+class Get(Request, frozen=True, kw_only=True, tag="GET"):
+    """Acknowledge everything below `cursor`, and look at what follows (a peek, rule R7).
+
+    Answered by MESSAGE, NO_MESSAGES_YET, LOST, NOT_SUB, STALE, LOG_CHANGED or FENCED.
+    """
+
+    topic: TopicField
+    generation: Positive  # of the subscription, from SUB_ACK
+    boot: str  # from SUB_ACK; after a restart of the proxy the position is checked anew
+    cursor: Natural  # the next offset wanted
+    messages_max: Count = 1  # whole batches are sent, at least one
+    bytes_max: BytesMax = BODY_BYTES_MAX
+
+
+class Ack(Request, frozen=True, kw_only=True, tag="ACK"):
+    """Acknowledge everything below `cursor`, durably. Answered by ACK or a refusal of GET."""
+
+    topic: TopicField
+    generation: Positive
+    boot: str
+    cursor: Natural
+
+
+class Sub(Request, frozen=True, kw_only=True, tag="SUB"):
+    """Subscribe, or resume: idempotent. Answered by SUB_ACK, STALE, LOG_CHANGED or FENCED.
+
+    Without `cursor` a new subscription begins at the end of the topic and an existing one is
+    resumed where the proxy knows it. With it, the client's own position counts (rule R13), and
+    the witness shows that both speak of the same log (rule R14).
+    """
+
+    topic: TopicField
+    control: Positive  # numbers SUB and UNSUB within the epoch; a late copy is STALE (R12)
+    log: str | None = None  # log id the client knows
+    cursor: Natural | None = None
+    witness_ns: Natural | None = None  # timestamp of the batch that holds offset cursor - 1
+
+
+class Unsub(Request, frozen=True, kw_only=True, tag="UNSUB"):
+    """End a subscription: idempotent. Answered by UNSUB_ACK, STALE or FENCED."""
+
+    topic: TopicField
+    control: Positive
+
+
+class History(Request, frozen=True, kw_only=True, tag="HISTORY"):
+    """Read stored batches without a subscription; needs no session (`epoch` is ignored).
+
+    Answered by MESSAGE, NO_MESSAGES_YET or TRUNCATED.
+    """
+
+    topic: TopicField
+    offset: Natural  # the first wanted
+    messages_max: Count = 1
+    bytes_max: BytesMax = BODY_BYTES_MAX
+
+
+class Status(Request, frozen=True, kw_only=True, tag="STATUS"):
+    """Ask for one page of the proxy's state; needs no session. Answered by STATUS_REPORT."""
+
+    after_topic: str = ""  # topics are listed in order; "" is the first page
+    topics_max: Annotated[int, Meta(ge=1, le=STATUS_TOPICS_MAX)] = STATUS_TOPICS_MAX
+
+
+AnyRequest = Hello | Put | Get | Ack | Sub | Unsub | History | Status
+
+
+class Reply(Struct, frozen=True, kw_only=True, tag_field="answer"):
+    """What every answer repeats (R1), and what it says of the proxy."""
+
+    client: str
+    epoch: int
+    request: int
+    boot: str = ""  # random, per start of the proxy; filled in by the server
+    durability: Durability = "sync"  # what an acknowledgement means here
+
+
+class TopicPosition(Struct, frozen=True, kw_only=True):
+    """A publisher's numbering in one topic."""
+
+    topic: str
+    log: str  # log id: changes when a topic is another one under the same name
+    last_sequence: int  # 0: nothing stored yet
+    offset: int | None  # of that message
+
+
+class HelloAck(Reply, frozen=True, kw_only=True, tag="HELLO_ACK"):
+    """The epoch asked for is granted, durably."""
+
+    positions: tuple[TopicPosition, ...] = ()
+
+
+class PutAck(Reply, frozen=True, kw_only=True, tag="ACK"):
+    """The batch is stored (or, for the verb ACK, the cursor)."""
+
+    offset: int  # of the first message of the batch; for the verb ACK, the cursor
+
+
+class Duplicate(Reply, frozen=True, kw_only=True, tag="DUPLICATE"):
+    """The batch was stored before: a success."""
+
+    offset: int | None  # None: it was stored, and retention has removed it since
+
+
+class SubAck(Reply, frozen=True, kw_only=True, tag="SUB_ACK"):
+    """Subscribed from `cursor`."""
+
+    topic: str
+    generation: int  # the subscription's id; grows with each new subscription
+    log: str
+    cursor: int
+    already: bool  # the subscription existed
+
+
+class UnsubAck(Reply, frozen=True, kw_only=True, tag="UNSUB_ACK"):
+    """No subscription any more."""
+
+    topic: str
+    already: bool  # there was none
+
+
+class BatchHeader(Struct, frozen=True, array_like=True):
+    """One batch of a MESSAGE: where it stands, whose it is, how long its body is."""
+
+    base: int  # offset of its first message
+    count: int
+    publisher: str
+    first_sequence: int
+    timestamp_ns: int  # when the proxy took it, strictly increasing within the topic
+    crc: int  # CRC-32 of the body
+    body_bytes: int
+
+
+class MessageBatches(Reply, frozen=True, kw_only=True, tag="MESSAGE"):
+    """Whole batches in offset order; the body frame is their bodies, one behind the other.
+
+    The first batch may begin below the offset asked for: the client skips that part.
+    """
+
+    batches: tuple[BatchHeader, ...]
+    end: int  # durable end of the topic, for lag
+
+
+class NoMessagesYet(Reply, frozen=True, kw_only=True, tag="NO_MESSAGES_YET"):
+    """Nothing at or above the cursor."""
+
+    end: int
+
+
+class Lost(Reply, frozen=True, kw_only=True, tag="LOST"):
+    """Offsets first .. end - 1 are gone for this subscription: go on at `end`."""
+
+    first: int
+    end: int
+
+
+class Refusal(Reply, frozen=True, kw_only=True):
+    """A decided no: the facts, and a sentence that says what happened and what to do."""
+
+    text: str
+
+
+class NotSub(Refusal, frozen=True, kw_only=True, tag="NOT_SUB"):
+    """There is no such subscription."""
+
+
+class Stale(Refusal, frozen=True, kw_only=True, tag="STALE"):
+    """The request speaks of a subscription or a start of the proxy that is over."""
+
+
+class Fenced(Refusal, frozen=True, kw_only=True, tag="FENCED"):
+    """The request's epoch is not the current one."""
+
+    current_epoch: int  # 0: this proxy does not know the client
+
+
+class Gap(Refusal, frozen=True, kw_only=True, tag="GAP"):
+    """A sequence before this one was never stored."""
+
+    expected: int
+
+
+class Conflict(Refusal, frozen=True, kw_only=True, tag="CONFLICT"):
+    """These sequence numbers are stored with another body, or as another batch."""
+
+    first_sequence: int
+    count: int
+
+
+class LogChanged(Refusal, frozen=True, kw_only=True, tag="LOG_CHANGED"):
+    """The client's position is not one of this log."""
+
+    topic: str
+    log: str
+    start: int
+    end: int
+
+
+class Truncated(Refusal, frozen=True, kw_only=True, tag="TRUNCATED"):
+    """History begins later."""
+
+    start: int
+
+
+class Limit(Refusal, frozen=True, kw_only=True, tag="LIMIT"):
+    """A bound of the proxy is reached; waiting does not help."""
+
+    limit: int
+
+
+class Malformed(Refusal, frozen=True, kw_only=True, tag="MALFORMED"):
+    """The request cannot be read, or may not stand where it came in."""
+
+
+class TryLater(Refusal, frozen=True, kw_only=True):
+    """Not now: the same request may succeed later."""
+
+    code: ClassVar[str] = ""
+
+
+class Full(TryLater, frozen=True, kw_only=True, tag="FULL"):
+    """The topic is at its bound until subscribers acknowledge."""
+
+    code: ClassVar[str] = "FULL"
+
+
+class Busy(TryLater, frozen=True, kw_only=True, tag="BUSY"):
+    """The answer depends on a commit that is still under way."""
+
+    code: ClassVar[str] = "BUSY"
+
+
+class StorageFull(TryLater, frozen=True, kw_only=True, tag="STORAGE_FULL"):
+    """The disk is full; gets are served, puts are refused until there is space."""
+
+    code: ClassVar[str] = "STORAGE_FULL"
+
+
+class SubscriptionStatus(Struct, frozen=True, kw_only=True):
+    """One subscription, as STATUS shows it."""
+
+    subscriber: str
+    generation: int
+    cursor: int
+    lag_messages: int
+    lag_s: float  # age of the oldest message not yet acknowledged; 0 if there is none
+
+
+class PublisherStatus(Struct, frozen=True, kw_only=True):
+    """One publisher of a topic, as STATUS shows it."""
+
+    publisher: str
+    last_sequence: int
+    last_offset: int
+
+
+class TopicStatus(Struct, frozen=True, kw_only=True):
+    """One topic, as STATUS shows it."""
+
+    topic: str
+    log: str
+    start: int
+    end: int  # durable
+    stored_bytes: int  # bodies
+    subscriptions: tuple[SubscriptionStatus, ...]
+    subscriptions_left_out: int  # above the rows of one page
+    publishers: tuple[PublisherStatus, ...]
+    publishers_left_out: int
+
+
+class CommitterStatus(Struct, frozen=True, kw_only=True):
+    """The writing thread, as STATUS shows it."""
+
+    queued_records: int
+    commits: int
+    records: int
+    last_commit_ms: float
+    storage_full: bool
+
+
+class StatusReport(Reply, frozen=True, kw_only=True, tag="STATUS_REPORT"):
+    """One page of the proxy's state."""
+
+    topics: tuple[TopicStatus, ...]
+    next_topic: str | UnsetType = UNSET  # ask again with `after_topic`; unset: this was the last
+    topics_count: int
+    sessions_count: int
+    dropped_requests: int  # MALFORMED answers since the start
+    committer: CommitterStatus | UnsetType = UNSET  # filled in by the server
+    store_path: str = ""
+
+
+AnyReply = (
+    HelloAck
+    | PutAck
+    | Duplicate
+    | SubAck
+    | UnsubAck
+    | MessageBatches
+    | NoMessagesYet
+    | Lost
+    | NotSub
+    | Stale
+    | Fenced
+    | Gap
+    | Conflict
+    | LogChanged
+    | Truncated
+    | Limit
+    | Malformed
+    | Full
+    | Busy
+    | StorageFull
+    | StatusReport
+)

@@ -1,0 +1,68 @@
+"""Names and numbers of the field, each with one meaning, and the one place that judges names."""
+
+from __future__ import annotations
+
+import re
+from typing import NewType
+
+from reliable_pubsub.common.errors import InvalidNameError
+from reliable_pubsub.common.limits import CLIENT_ID_CHARS_MAX, TOPIC_BYTES_MAX
+
+Topic = NewType("Topic", str)  # a named stream of messages, 1..255 bytes of UTF-8
+ClientId = NewType("ClientId", str)  # a publisher or a subscriber; see CLIENT_ID_PATTERN
+Offset = NewType("Offset", int)  # place of a message in its topic: 0, 1, 2, ...; never changes
+Sequence = NewType("Sequence", int)  # a publisher's own number in a topic: 1, 2, 3, ...
+Epoch = NewType("Epoch", int)  # incarnation of a client, 1, 2, 3, ...; a higher one fences
+
+# `_` is missing on purpose: it separates publisher and sequence in a message id.
+CLIENT_ID_PATTERN = rf"^[A-Za-z0-9][A-Za-z0-9.-]{{0,{CLIENT_ID_CHARS_MAX - 1}}}\Z"
+TOPIC_PATTERN = rf"^[^\x00-\x1f\x7f-\x9f]{{1,{TOPIC_BYTES_MAX}}}\Z"
+
+_client_id = re.compile(CLIENT_ID_PATTERN)
+_topic = re.compile(TOPIC_PATTERN)
+
+
+def client_id(text: str) -> ClientId:
+    """Accept a publisher or subscriber id.
+
+    Raises:
+        InvalidNameError: anything but 1 to 64 of `A-Z a-z 0-9 . -`, first a letter or digit.
+    """
+    if not _client_id.match(text):
+        raise InvalidNameError(
+            kind="id",
+            name=text,
+            expected=f"1 to {CLIENT_ID_CHARS_MAX} of A-Z a-z 0-9 . - and first a letter or a digit "
+            "('_' separates publisher and sequence in message ids)",
+        )
+    return ClientId(text)
+
+
+def topic(text: str) -> Topic:
+    """Accept a topic name.
+
+    Raises:
+        InvalidNameError: empty, longer than 255 bytes of UTF-8, or with control characters.
+    """
+    if not _topic.match(text) or not topic_fits(text):
+        raise InvalidNameError(
+            kind="topic",
+            name=text,
+            expected=f"1 to {TOPIC_BYTES_MAX} bytes of UTF-8 without control characters",
+        )
+    return Topic(text)
+
+
+def topic_fits(text: str) -> bool:
+    """Say whether a topic whose characters are right also has at most 255 bytes of valid UTF-8."""
+    if text.isascii():
+        return len(text) <= TOPIC_BYTES_MAX
+    try:
+        return len(text.encode()) <= TOPIC_BYTES_MAX
+    except UnicodeEncodeError:  # a lone surrogate has no UTF-8 form
+        return False
+
+
+def message_id(publisher: str, sequence: int) -> str:
+    """Name a message: `<publisher>_<sequence>`, unique within its topic."""
+    return f"{publisher}_{sequence}"

@@ -1,0 +1,130 @@
+"""The one retry loop: Lazy Pirate, with the socket, the clock and chance as arguments.
+
+Source: the ZeroMQ Guide, chapter 4, "Client-Side Reliability (Lazy Pirate Pattern)".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from .errors import MalformedError, ProxyUnreachableError, TryLaterError
+from .messages import AnyReply, Malformed, Request, TryLater
+from .wire import decode_reply, encode_request
+
+
+class Transport(Protocol):
+    """One REQ socket to one endpoint."""
+
+    endpoint: str
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Send a request on a socket that has none under way."""
+
+    def receive(self, timeout_s: float) -> Sequence[bytes] | None:
+        """Wait for the answer; None after `timeout_s`."""
+
+    def reopen(self) -> None:
+        """Abandon the socket and whatever is under way on it; open a new one."""
+
+
+class Clock(Protocol):
+    """Time, as an argument."""
+
+    def now_s(self) -> float:
+        """Seconds of the monotonic clock."""
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+
+
+class RetryPolicy(Struct, frozen=True, kw_only=True):
+    """How long to wait for an answer, how often to ask, how long to pause between."""
+
+    timeout_s: float = 2.0
+    retries_max: int = 10  # attempts behind the first
+    pause_s: float = 0.1  # before the first retry; doubles
+    pause_s_max: float = 10.0
+
+    def pause_before(self, retry: int, chance: float) -> float:
+        """Seconds to pause before retry 1, 2, 3, ...
+
+        Args:
+            chance: 0 <= chance < 1; takes up to half of the pause away, so that clients which
+                lost the same proxy do not all come back at once.
+        """
+        longest: float = min(self.pause_s * 2.0 ** min(retry - 1, 60), self.pause_s_max)
+        return longest * (1 - chance / 2)
+
+
+def poll_pause_s(empty_answers: int) -> float:
+    """Seconds between two gets that find nothing: 1 ms, doubling to 64 ms."""
+    return min(0.0005 * 2.0 ** min(empty_answers, 60), 0.064)
+
+
+def ask(
+    request: Request,
+    body: bytes | None,
+    *,
+    transport: Transport,
+    clock: Clock,
+    retry: RetryPolicy,
+    chance: Callable[[], float],
+) -> tuple[AnyReply, bytes]:
+    """Send a request until its answer comes; every attempt carries the same bytes.
+
+    An answer that does not repeat client, epoch and request number belongs to another request
+    and is dropped (rule R1). FULL, BUSY and STORAGE_FULL are asked again like silence, on the
+    same socket, because the proxy is there.
+
+    Raises:
+        ProxyUnreachableError: every attempt went unanswered. The outcome is unknown; the
+            sequence inside the request makes it safe to ask again, now or after a restart.
+        TryLaterError: the last attempt was answered with "not now".
+        MalformedError: the proxy cannot read this request, or speaks another protocol.
+    """
+    frames = encode_request(request, body)
+    verb = type(request).__struct_config__.tag
+    begin_s = clock.now_s()
+    later: TryLater | None = None
+    for attempt in range(retry.retries_max + 1):
+        if attempt:
+            clock.sleep(retry.pause_before(attempt, chance()))
+        transport.send(frames)
+        answer = _receive_matching(request, transport=transport, clock=clock, retry=retry)
+        if answer is None:
+            transport.reopen()  # a REQ socket that misses its answer may not send again
+            later = None
+        elif isinstance(answer[0], TryLater):
+            later = answer[0]
+        else:
+            return answer
+    if later is not None:
+        raise TryLaterError(code=later.code, text=later.text, attempts=retry.retries_max + 1)
+    raise ProxyUnreachableError(
+        endpoint=transport.endpoint,
+        attempts=retry.retries_max + 1,
+        waited_s=clock.now_s() - begin_s,
+        verb=str(verb),
+    )
+
+
+def _receive_matching(
+    request: Request, *, transport: Transport, clock: Clock, retry: RetryPolicy
+) -> tuple[AnyReply, bytes] | None:
+    """Wait for the answer to this request; None when the time of one attempt is over."""
+    frames = transport.receive(retry.timeout_s)
+    if frames is None:
+        return None
+    reply, body = decode_reply(frames)
+    if isinstance(reply, Malformed) and reply.request in (0, request.request):
+        raise MalformedError(f"{transport.endpoint} cannot read our request: {reply.text}")
+    matches = (reply.client, reply.epoch, reply.request) == (
+        request.client,
+        request.epoch,
+        request.request,
+    )
+    # A REQ socket gives one answer to one request: what does not match is an answer lost.
+    return (reply, body) if matches else None

@@ -1,0 +1,472 @@
+"""Every setting in one table, and the one rule that says which value counts.
+
+Command line > settings file > environment > default. Each value keeps its origin, so that
+`config show` can say where it comes from. Every value that is given is checked, also one that a
+higher origin overrides: a wrong word in a file is told today and not on the day it counts.
+
+Nothing here opens a file or looks at the process's environment: both are arguments.
+"""
+
+from __future__ import annotations
+
+import difflib
+import ipaddress
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+from msgspec import Struct
+
+from .errors import ConfigurationError
+from .limits import BODY_BYTES_MAX, GIB, HELD_REQUESTS_MAX, MIB, NUMBER_MAX
+from .messages import Durability
+
+if TYPE_CHECKING:
+    from .yaml_file import Document
+
+Value = int | float | str
+Kind = Literal["seconds", "whole number", "choice", "path", "endpoint"]
+OnBound = Literal["reject", "lose_oldest"]
+
+ENVIRONMENT_PREFIX: Final = "RELIABLE_PUBSUB_"
+ENDPOINT_EXAMPLE: Final = "tcp://127.0.0.1:5555 or ipc:///run/pubsub.sock"
+IPC_PATH_BYTES_MAX: Final = 107  # of a Unix socket's address on Linux
+
+
+class Setting(Struct, frozen=True, kw_only=True):
+    """One setting: what it may be, and its names on the command line and in the environment."""
+
+    name: str  # also the key in a settings file
+    kind: Kind
+    default: Value
+    unit: str = ""
+    low: float = 0
+    low_included: bool = True
+    high: float = NUMBER_MAX
+    choices: tuple[str, ...] = ()
+    help: str
+
+    @property
+    def flag(self) -> str:
+        """The option of the command line: `--ack-timeout`."""
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def variable(self) -> str:
+        """The environment variable: `RELIABLE_PUBSUB_ACK_TIMEOUT`."""
+        return ENVIRONMENT_PREFIX + self.name.upper()
+
+    @property
+    def expected(self) -> str:
+        """What a value has to be, in words."""
+        if self.kind == "choice":
+            return f"one of {', '.join(self.choices)}"
+        if self.kind == "path":
+            return "the path of a directory"
+        if self.kind == "endpoint":
+            return f"an endpoint such as {ENDPOINT_EXAMPLE}"
+        what = "a whole number" if self.kind == "whole number" else "a number"
+        low = f"from {self.low:,}" if self.low_included else f"above {self.low:,}"
+        unit = f" ({self.unit})" if self.unit else ""
+        return f"{what} {low} to {self.high:,}{unit}"
+
+
+class Resolved(Struct, frozen=True):
+    """The value that counts, and who said so."""
+
+    value: Value
+    origin: str  # "--ack-timeout", "settings.json", "RELIABLE_PUBSUB_ACK_TIMEOUT" or "default"
+
+
+PUBLISHER_ENDPOINT: Final = "tcp://127.0.0.1:5555"
+SUBSCRIBER_ENDPOINT: Final = "tcp://127.0.0.1:5556"
+
+SETTINGS: Final[tuple[Setting, ...]] = (
+    Setting(
+        name="ack_timeout",
+        kind="seconds",
+        default=2.0,
+        unit="s",
+        low_included=False,
+        high=3600,
+        help="how long a client waits for an answer before it asks again",
+    ),
+    Setting(
+        name="send_retries",
+        kind="whole number",
+        default=10,
+        high=1000,
+        help="how often a client asks again before it reports the outcome as in doubt",
+    ),
+    Setting(
+        name="publisher_endpoint",
+        kind="endpoint",
+        default=PUBLISHER_ENDPOINT,
+        help="where publishers reach the proxy",
+    ),
+    Setting(
+        name="subscriber_endpoint",
+        kind="endpoint",
+        default=SUBSCRIBER_ENDPOINT,
+        help="where subscribers reach the proxy",
+    ),
+    Setting(
+        name="data_dir",
+        kind="path",
+        default="proxy-data",
+        help="where the proxy keeps its store",
+    ),
+    Setting(
+        name="state_dir",
+        kind="path",
+        default="client-state",
+        help="where publishers and subscribers keep what must survive their crash",
+    ),
+    Setting(
+        name="durability",
+        kind="choice",
+        default="sync",
+        choices=("sync", "os", "snapshot"),
+        help="what an acknowledgement of the proxy means",
+    ),
+    Setting(
+        name="snapshot_interval_ms",
+        kind="whole number",
+        default=10,
+        unit="ms",
+        low=1,
+        high=60_000,
+        help="pause between commits with durability snapshot",
+    ),
+    Setting(
+        name="rep_sockets",
+        kind="whole number",
+        default=12,
+        low=1,
+        high=HELD_REQUESTS_MAX,
+        help="requests of one endpoint that the proxy holds at the same time",
+    ),
+    Setting(
+        name="history_bytes",
+        kind="whole number",
+        default=256 * MIB,
+        unit="bytes",
+        help="acknowledged messages that stay in each topic",
+    ),
+    Setting(
+        name="history_s",
+        kind="whole number",
+        default=86_400,
+        unit="s",
+        high=3650 * 86_400,
+        help="how long acknowledged messages stay",
+    ),
+    Setting(
+        name="topic_bytes_max",
+        kind="whole number",
+        default=4 * GIB,
+        unit="bytes",
+        low=BODY_BYTES_MAX,
+        help="the bound of one topic",
+    ),
+    Setting(
+        name="on_bound",
+        kind="choice",
+        default="reject",
+        choices=("reject", "lose_oldest"),
+        help="what happens at that bound: refuse puts, or report the oldest messages as lost",
+    ),
+)
+BY_NAME: Final[Mapping[str, Setting]] = {setting.name: setting for setting in SETTINGS}
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """The values that count, each with its type; ranges, units and defaults are in `SETTINGS`."""
+
+    ack_timeout: float
+    send_retries: int
+    publisher_endpoint: str
+    subscriber_endpoint: str
+    data_dir: str
+    state_dir: str
+    durability: Durability
+    snapshot_interval_ms: int
+    rep_sockets: int
+    history_bytes: int
+    history_s: int
+    topic_bytes_max: int
+    on_bound: OnBound
+
+
+def resolve(
+    command_line: Mapping[str, object],
+    file: Mapping[str, Resolved] | None,
+    environment: Mapping[str, str],
+) -> dict[str, Resolved]:
+    """Give each setting the value of its highest origin, in the order of the table.
+
+    Args:
+        command_line: by setting name, text or already parsed; None means "not given".
+        file: from `parse_settings_json` or `settings_from_document`.
+        environment: all variables of the process; only those of the table are looked at.
+
+    Raises:
+        ConfigurationError: all that is wrong, one line for each value, naming flag or variable.
+    """
+    problems: list[str] = []
+    given: dict[str, Resolved] = {}
+    for setting in SETTINGS:
+        if setting.variable in environment:
+            text = environment[setting.variable]
+            origin = setting.variable
+            _take(given, problems, setting, text, where=origin, origin=origin, from_text=True)
+    given.update(file or {})
+    for name, value in command_line.items():
+        if value is None:
+            continue
+        if name not in BY_NAME:
+            flag = "--" + name.replace("_", "-")
+            problems.append(f"{flag}: unknown setting{did_you_mean(name, BY_NAME)}")
+            continue
+        flag = BY_NAME[name].flag
+        _take(given, problems, BY_NAME[name], value, where=flag, origin=flag, from_text=True)
+    if problems:
+        raise ConfigurationError("\n".join(problems))
+    return {
+        setting.name: given.get(setting.name, Resolved(setting.default, "default"))
+        for setting in SETTINGS
+    }
+
+
+def typed(resolved: Mapping[str, Resolved]) -> Settings:
+    """Give the values of `resolve` their types."""
+    return msgspec.convert({name: item.value for name, item in resolved.items()}, Settings)
+
+
+def parse_settings_json(text: str, path: str) -> dict[str, Resolved]:
+    """Read a settings file: one JSON object, its keys the names of the table.
+
+    Raises:
+        ConfigurationError: not JSON (with line and column), or what `_from_mapping` refuses.
+    """
+    try:
+        data = json.loads(
+            text, object_pairs_hook=_without_double_keys, parse_constant=_refuse_constant
+        )
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(
+            f"{path}, line {error.lineno}, column {error.colno}: is not JSON: {error.msg}"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{path}: is not JSON as we use it: {error}") from error
+    return _from_mapping(data, path, {})
+
+
+def settings_from_document(document: Document) -> dict[str, Resolved]:
+    """Read the settings of a YAML file: a mapping, its keys the names of the table.
+
+    Raises:
+        ConfigurationError: unknown keys, values out of range; with lines.
+    """
+    lines = {str(at[0]): line for at, line in document.key_lines.items() if len(at) == 1}
+    return _from_mapping(document.data, document.path, lines)
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Warn, in one sentence each, of variables that look like a setting but are none."""
+    known = [setting.variable for setting in SETTINGS]
+    return [
+        f"{name}: unknown variable, it has no effect{did_you_mean(name, known)}"
+        for name in sorted(environment)
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in known
+    ]
+
+
+def check_endpoint(endpoint: str, allow_plaintext: bool, *, bind: bool = False) -> str | None:
+    """Accept `tcp://host:port` or `ipc://path`; say what there is to warn of, else None.
+
+    Args:
+        allow_plaintext: accept an address outside this machine. Traffic is not encrypted.
+        bind: accept what only a proxy can use: every interface (`*`), a port of the system's
+            choice (`*`).
+
+    Raises:
+        ConfigurationError: another form, or an address outside this machine without
+            `allow_plaintext`. Loopback is 127.0.0.0/8, ::1 and localhost; ipc is local.
+    """
+    host = _host_of(endpoint, bind=bind)
+    if host is None:
+        expected = f"expected an endpoint such as {ENDPOINT_EXAMPLE}"
+        raise ConfigurationError(f"endpoint {endpoint!r:.120}: {expected}")
+    if _is_local(host):
+        return None
+    facts = f"endpoint {endpoint} is not a loopback address, and traffic is not encrypted: who "
+    facts += "can see the network can read and forge messages"
+    if not allow_plaintext:
+        raise ConfigurationError(f"{facts}; pass --allow-plaintext if that network is trusted")
+    return facts
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Name the closest known word, as the end of a sentence; nothing, if none is close."""
+    by_lower = {name.lower(): name for name in known}
+    plain = word[:64].lower().replace("-", "_").replace(" ", "_")
+    closest = difflib.get_close_matches(plain, by_lower, n=1)
+    return f"; did you mean {by_lower[closest[0]]!r}?" if closest else ""
+
+
+def in_words(value: object) -> str:
+    """Say what was found, in at most 60 characters and one line."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if isinstance(value, str):
+        return f"{value!r:.60}"
+    return f"{value!s:.60}"
+
+
+def _from_mapping(data: object, path: str, lines: Mapping[str, int]) -> dict[str, Resolved]:
+    """Check the content of a settings file.
+
+    Raises:
+        ConfigurationError: not a mapping, unknown keys, values of the wrong type or out of range.
+    """
+    if not isinstance(data, dict):
+        raise ConfigurationError(
+            f"{path}: found {in_words(data)}, expected a mapping of settings such as "
+            "ack_timeout: 2.0"
+        )
+    problems: list[str] = []
+    taken: dict[str, Resolved] = {}
+    for name, value in data.items():
+        origin = f"{path}, line {lines[name]}" if name in lines else path
+        where = f"{origin}, {name:.60}"
+        if name in BY_NAME:
+            setting = BY_NAME[name]
+            _take(taken, problems, setting, value, where=where, origin=origin, from_text=False)
+        else:
+            advice = did_you_mean(name, BY_NAME) or f"; known are {', '.join(BY_NAME)}"
+            problems.append(f"{where}: unknown setting{advice}")
+    if problems:
+        raise ConfigurationError("\n".join(problems))
+    return taken
+
+
+def _take(
+    taken: dict[str, Resolved],
+    problems: list[str],
+    setting: Setting,
+    value: object,
+    *,
+    where: str,
+    origin: str,
+    from_text: bool,
+) -> None:
+    """Note a value under its setting, or what is wrong with it."""
+    parsed = _parse(setting, value, from_text=from_text)
+    if parsed is None:
+        problems.append(f"{where}: found {in_words(value)}, expected {setting.expected}")
+    else:
+        taken[setting.name] = Resolved(parsed, origin)
+
+
+def _parse(setting: Setting, value: object, *, from_text: bool) -> Value | None:
+    """Give the value of a setting, or None if it may not be.
+
+    Args:
+        from_text: text such as "2.5" is a number, as on the command line; in a file it is not.
+    """
+    if setting.kind in ("seconds", "whole number"):
+        number = _number_of(value) if from_text and isinstance(value, str) else value
+        if isinstance(number, bool) or not isinstance(number, int | float):
+            return None
+        above = number >= setting.low if setting.low_included else number > setting.low
+        if not (above and number <= setting.high):  # so that NaN is refused
+            return None
+        if setting.kind == "seconds":
+            return float(number)
+        return number if isinstance(number, int) else None
+    if not isinstance(value, str):
+        return None
+    if setting.kind == "choice":
+        return value if value in setting.choices else None
+    if setting.kind == "endpoint":
+        return None if _host_of(value, bind=True) is None else value
+    return value if value and "\0" not in value else None
+
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,30}\Z")
+_NUMBER = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,3})?\Z")
+
+
+def _number_of(text: str) -> int | float | None:
+    """Give the number that text shows: no `1_000`, no `nan`, no digits beyond 0 to 9."""
+    text = text.strip()
+    if _WHOLE.match(text):
+        return int(text)
+    return float(text) if _NUMBER.match(text) else None
+
+
+_TCP = re.compile(r"tcp://(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:\[\]/]+)):(?P<port>\*|[0-9]{1,5})\Z")
+_HOST_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?\Z")
+_DIGITS_AND_DOTS = re.compile(r"[0-9.]+\Z")
+
+
+def _host_of(endpoint: str, *, bind: bool) -> str | None:
+    """Give the host of a well-formed endpoint, "" for ipc, or None for another form."""
+    if endpoint.startswith("ipc://"):
+        path = endpoint.removeprefix("ipc://")
+        size = len(path.encode(errors="replace"))
+        return "" if 1 <= size <= IPC_PATH_BYTES_MAX and "\0" not in path else None
+    match = _TCP.match(endpoint)
+    if not match:
+        return None
+    port_fits = bind if match["port"] == "*" else 1 <= int(match["port"]) <= 65_535
+    if not port_fits:
+        return None
+    if match["v6"] is not None:
+        return match["v6"] if _address_of(match["v6"], ipaddress.IPv6Address) else None
+    host = match["host"]
+    if host == "*":
+        return host if bind else None
+    if _DIGITS_AND_DOTS.match(host):
+        return host if _address_of(host, ipaddress.IPv4Address) else None
+    return host if _HOST_NAME.match(host) else None
+
+
+def _address_of(
+    host: str, kind: type[ipaddress.IPv4Address] | type[ipaddress.IPv6Address]
+) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return kind(host)
+    except ValueError:
+        return None
+
+
+def _is_local(host: str) -> bool:
+    """Say whether a host of `_host_of` never leaves this machine."""
+    if host == "" or host.lower() == "localhost":
+        return True
+    kind = ipaddress.IPv6Address if ":" in host else ipaddress.IPv4Address
+    address = _address_of(host, kind)
+    return address is not None and address.is_loopback
+
+
+def _without_double_keys(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    mapping: dict[str, object] = {}
+    for key, value in pairs:
+        if key in mapping:
+            raise ValueError(f"key {key!r:.60} is given twice")
+        mapping[key] = value
+    return mapping
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not a number that a setting may have")

@@ -1,0 +1,148 @@
+"""A client's durable state: one small SQLite file for each client id and role, locked.
+
+Named values, written together in one transaction. A lazy write survives `kill -9` of the process
+(the operating system has it); a durable one survives power loss too, with every write before it.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final, Protocol
+
+from .errors import DamagedError, StorageFailedError
+from .lock import FileLock, make_directory, sync_directory
+from .messages import Role
+from .names import client_id
+
+STATE_VERSION: Final = 1
+
+
+class ClientState(Protocol):
+    """Where a client keeps what must outlive it."""
+
+    def load(self) -> dict[str, bytes]:
+        """Every value by its name."""
+
+    def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
+        """Set values, or remove those that are None, all or none of them."""
+
+    def close(self) -> None:
+        """End the use."""
+
+
+class MemoryState:
+    """State that ends with the process. Implements `ClientState`."""
+
+    def load(self) -> dict[str, bytes]:
+        """Nothing was kept."""
+        return {}
+
+    def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
+        """Nothing is kept."""
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class StateFile:
+    """State in a file. Implements `ClientState`; usable from one thread at a time."""
+
+    def __init__(self, directory: Path, role: Role, client: str) -> None:
+        """Lock and open the state of a client, or begin one.
+
+        Raises:
+            InUseError: another process uses this id.
+            DamagedError: the file is not a state file, or cannot be read back.
+        """
+        make_directory(directory, what="state directory")
+        name = f"{role}-{client_id(client)}"
+        self.path = directory / f"{name}.sqlite3"
+        self._lock = FileLock(directory / f"{name}.lock", what=f"state of {role} {client!r} in")
+        try:
+            fresh = not self.path.exists()
+            self._connection = sqlite3.connect(
+                self.path, isolation_level=None, check_same_thread=False
+            )
+            self.path.chmod(0o600)
+            self._prepare()
+            if fresh:
+                sync_directory(directory)
+        except sqlite3.Error as error:
+            self._lock.close()
+            raise DamagedError(
+                f"{self.path} is not a readable client state: {error}; restore it, or remove it "
+                "and let the client begin anew"
+            ) from error
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _prepare(self) -> None:
+        for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "trusted_schema = OFF"):
+            self._connection.execute(f"PRAGMA {pragma}")
+        self._connection.execute(
+            "CREATE TABLE IF NOT EXISTS state "
+            "(name TEXT PRIMARY KEY, value BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID"
+        )
+        (version,) = self._connection.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            self._connection.execute(f"PRAGMA user_version = {STATE_VERSION}")
+        elif version != STATE_VERSION:
+            raise DamagedError(
+                f"{self.path} has state version {version}, this program reads {STATE_VERSION}"
+            )
+
+    def load(self) -> dict[str, bytes]:
+        """Every value by its name.
+
+        Raises:
+            DamagedError: a value does not have its CRC-32.
+        """
+        values: dict[str, bytes] = {}
+        for name, value, crc in self._connection.execute("SELECT name, value, crc FROM state"):
+            if _crc(name, value) != crc:
+                raise DamagedError(f"{self.path}: the value {name!r} does not have its CRC-32")
+            values[name] = value
+        return values
+
+    def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
+        """Set values, or remove those that are None, all or none of them.
+
+        Raises:
+            StorageFailedError: the disk is full or failed; the state is as before.
+        """
+        try:
+            self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+            self._connection.execute("BEGIN IMMEDIATE")
+            for name, value in changes.items():
+                if value is None:
+                    self._connection.execute("DELETE FROM state WHERE name = ?", (name,))
+                else:
+                    self._connection.execute(
+                        "REPLACE INTO state VALUES (?,?,?)", (name, value, _crc(name, value))
+                    )
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise StorageFailedError(
+                f"{self.path}: cannot write the client's state ({error}); nothing is lost, make "
+                "space and run the same command again"
+            ) from error
+
+    def close(self) -> None:
+        """Close the file and free the lock."""
+        self._connection.close()
+        self._lock.close()
+
+
+def open_state(directory: Path | str | None, role: Role, client: str) -> ClientState:
+    """State in `directory`, or in memory if there is none."""
+    return MemoryState() if directory is None else StateFile(Path(directory), role, client)
+
+
+def _crc(name: str, value: bytes) -> int:
+    return zlib.crc32(value, zlib.crc32(name.encode()))

@@ -1,0 +1,91 @@
+"""Bytes to messages and back: the only place that knows the frames.
+
+Request and answer are `RPS1` | header | body, the body only where the message has one.
+Decoding gives a value or raises `MalformedError`, nothing else, whatever the bytes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from .batch import crc32
+from .errors import MalformedError
+from .limits import BODY_BYTES_MAX, FRAMES_MAX, HEADER_BYTES_MAX
+from .messages import AnyReply, AnyRequest, MessageBatches, Put, Reply, Request
+from .names import topic_fits
+
+PROTOCOL = b"RPS1"
+
+_encoder = msgspec.msgpack.Encoder()
+_requests: msgspec.msgpack.Decoder[AnyRequest] = msgspec.msgpack.Decoder(AnyRequest)
+_replies: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)
+
+
+def encode_request(request: Request, body: bytes | None = None) -> list[bytes]:
+    """Frames of a request; PUT has a body."""
+    header = _encoder.encode(request)
+    return [PROTOCOL, header] if body is None else [PROTOCOL, header, body]
+
+
+def decode_request(frames: Sequence[bytes]) -> tuple[AnyRequest, bytes]:
+    """Read a request and its body (empty where the verb has none).
+
+    Raises:
+        MalformedError: says which rule the frames break.
+    """
+    header, body = _split(frames)
+    try:
+        request = _requests.decode(header)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedError(f"header: {error}") from error
+    if isinstance(request, Put):
+        if body is None:
+            raise MalformedError("PUT has no body frame")
+        if crc32(body) != request.crc:
+            raise MalformedError("PUT: the body does not have the CRC-32 of its header")
+        if request.first_sequence > 2**63 - 1 - request.count:
+            raise MalformedError("PUT: sequence numbers end at 2^63 - 1")
+    elif body is not None:
+        raise MalformedError("only PUT has a body frame")
+    named = getattr(request, "topic", "")
+    if named and not topic_fits(named):
+        raise MalformedError("topic: more than 255 bytes of UTF-8")
+    return request, body or b""
+
+
+def encode_reply(reply: Reply, body: bytes | None = None) -> list[bytes]:
+    """Frames of an answer; MESSAGE has a body."""
+    header = _encoder.encode(reply)
+    return [PROTOCOL, header] if body is None else [PROTOCOL, header, body]
+
+
+def decode_reply(frames: Sequence[bytes]) -> tuple[AnyReply, bytes]:
+    """Read an answer and its body (empty where it has none).
+
+    Raises:
+        MalformedError: says which rule the frames break.
+    """
+    header, body = _split(frames)
+    try:
+        reply = _replies.decode(header)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedError(f"header: {error}") from error
+    if isinstance(reply, MessageBatches):
+        promised = sum(batch.body_bytes for batch in reply.batches)
+        if promised != len(body or b"") or any(b.body_bytes < 0 for b in reply.batches):
+            raise MalformedError("MESSAGE: the body is not as long as its batches")
+    return reply, body or b""
+
+
+def _split(frames: Sequence[bytes]) -> tuple[bytes, bytes | None]:
+    if not frames or frames[0] != PROTOCOL:
+        raise MalformedError("first frame is not RPS1: another protocol, or another version")
+    if not 2 <= len(frames) <= min(3, FRAMES_MAX):
+        raise MalformedError(f"{len(frames)} frames, expected RPS1, header and perhaps a body")
+    if len(frames[1]) > HEADER_BYTES_MAX:
+        raise MalformedError(f"header of {len(frames[1])} bytes, at most {HEADER_BYTES_MAX}")
+    if len(frames) == 3 and len(frames[2]) > BODY_BYTES_MAX:
+        raise MalformedError(f"body of {len(frames[2])} bytes, at most {BODY_BYTES_MAX}")
+    return frames[1], frames[2] if len(frames) == 3 else None

@@ -1,0 +1,222 @@
+"""Read a YAML file that a person wrote: plain data, and the line where each value stands.
+
+Narrower than YAML on purpose, because a step file needs no more and every extra is a way to mean
+something else than one wrote: no tags, no anchors and aliases (so no alias bomb), no merge keys,
+no key twice, keys are text, at most `YAML_DEPTH_MAX` levels, at most one document. Plain values
+have the meaning that `yaml.safe_load` gives them. `load_yaml` is the only part that opens a file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from msgspec import Struct
+from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+
+from .errors import ConfigurationError
+from .limits import STEP_FILE_BYTES_MAX
+
+YAML_DEPTH_MAX: Final = 20  # lists and mappings inside each other
+PLAIN_CHARS_MAX: Final = 100  # of a number or a date; longer ones cost quadratic time to read
+
+KeyPath = tuple[str | int, ...]  # ("steps", 2, "topic"); () is the whole document
+
+_STRING_TAG = "tag:yaml.org,2002:str"
+# Signs that YAML 1.1 gives a meaning to which only a merge could use; here they are text.
+_TAGS_READ_AS_TEXT = ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """What a YAML file says, and where it says it. Lines count from 1."""
+
+    path: str  # as the caller named the file
+    data: object  # dict with text keys, list, str, int, float, bool, date, or None if empty
+    key_lines: Mapping[KeyPath, int]  # entries of mappings: where the key stands
+    value_lines: Mapping[KeyPath, int]  # every value: where it begins
+
+    def line_of(self, key_path: KeyPath) -> int:
+        """Line where a value begins; if it is not there, where its nearest parent begins."""
+        while key_path and key_path not in self.value_lines:
+            key_path = key_path[:-1]
+        return self.value_lines.get(key_path, 1)
+
+    def key_line_of(self, key_path: KeyPath) -> int:
+        """Line of the key of an entry; of the value, where there is no key."""
+        return self.key_lines.get(key_path) or self.line_of(key_path)
+
+
+def load_yaml(path: Path) -> Document:
+    """Read and parse a YAML file of at most 1 MiB.
+
+    Raises:
+        ConfigurationError: the file cannot be read, is too large, is not UTF-8, or is not YAML
+            of the kind this module accepts. One sentence, with line and column where there is one.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(STEP_FILE_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ConfigurationError(f"{path}: cannot be read: {reason}") from error
+    if len(content) > STEP_FILE_BYTES_MAX:
+        raise ConfigurationError(
+            f"{path}: is larger than {STEP_FILE_BYTES_MAX:,} bytes, the most a YAML file may have; "
+            "use number_of_times or message_file to say more with less"
+        )
+    return parse_yaml_bytes(content, str(path))
+
+
+def parse_yaml_bytes(content: bytes, path: str) -> Document:
+    """Parse the bytes of a YAML file; `path` only serves the error texts.
+
+    Raises:
+        ConfigurationError: not UTF-8, or not YAML of the kind this module accepts.
+    """
+    try:
+        text = content.decode()
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(
+            f"{path}, line {line}: is not UTF-8 text (byte {content[error.start]:#04x} at position "
+            f"{error.start:,}); save the file with the encoding UTF-8"
+        ) from error
+    return parse_yaml(text, path)
+
+
+def parse_yaml(text: str, path: str) -> Document:
+    """Parse YAML; `path` only serves the error texts.
+
+    Raises:
+        ConfigurationError: not YAML of the kind this module accepts, with line and column.
+    """
+    try:
+        loader = _Loader(text)
+    except yaml.reader.ReaderError as error:
+        line, column = _place_of(text, int(error.position))
+        raise ConfigurationError(
+            f"{path}, line {line}, column {column}: character {text[error.position]!r} "
+            "is not allowed in YAML"
+        ) from error
+    lines = _Lines(loader)
+    try:
+        node = loader.get_single_node()
+        data = None if node is None else lines.read((), node)
+    except yaml.MarkedYAMLError as error:
+        raise ConfigurationError(f"{path}{_explain(error)}") from error
+    except (ValueError, OverflowError) as error:  # an escape that names no character, a date 99-99
+        mark = lines.mark or loader.get_mark()
+        place = f"line {mark.line + 1}, column {mark.column + 1}"
+        raise ConfigurationError(f"{path}, {place}: cannot be understood: {error}") from error
+    finally:
+        loader.dispose()
+    return Document(path=path, data=data, key_lines=lines.keys, value_lines=lines.values)
+
+
+class _Loader(yaml.SafeLoader):
+    """The safe loader, without tags, anchors, aliases and deep nesting."""
+
+    depth = 0
+
+    def compose_node(self, parent: Node | None, index: int) -> Node | None:
+        """Build the node of the next event, if it is of a kind that we accept."""
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        if isinstance(event, yaml.AliasEvent):
+            raise _refusal(f"found the alias *{event.anchor}, but aliases are not used here", event)
+        if event.anchor is not None:
+            raise _refusal(
+                f"found the anchor &{event.anchor}, but anchors are not used here", event
+            )
+        if event.tag is not None:
+            raise _refusal(
+                f"found the tag {event.tag!r}, but tags are not used here; quote text that looks "
+                "like something else",
+                event,
+            )
+        if self.depth == YAML_DEPTH_MAX:
+            raise _refusal(f"more than {YAML_DEPTH_MAX} levels inside each other", event)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
+
+
+class _Lines:
+    """Turns nodes into plain data and notes where each stands."""
+
+    def __init__(self, loader: _Loader) -> None:
+        self._loader = loader
+        self.keys: dict[KeyPath, int] = {}
+        self.values: dict[KeyPath, int] = {}
+        self.mark: yaml.Mark | None = None  # of the value being read
+
+    def read(self, key_path: KeyPath, node: Node) -> object:
+        """Give the data of a node and of everything in it."""
+        self.values[key_path] = node.start_mark.line + 1
+        if isinstance(node, MappingNode):
+            return self._mapping(key_path, node)
+        if isinstance(node, SequenceNode):
+            return [self.read((*key_path, index), item) for index, item in enumerate(node.value)]
+        return self._scalar(node)
+
+    def _mapping(self, key_path: KeyPath, node: MappingNode) -> dict[str, object]:
+        mapping: dict[str, object] = {}
+        for key_node, value_node in node.value:
+            key = self._scalar(key_node) if isinstance(key_node, ScalarNode) else None
+            if not isinstance(key, str):
+                scalar = isinstance(key_node, ScalarNode)
+                found = f"{key_node.value:.60}" if scalar else "a list or a mapping"
+                raise _refusal(f"found {found} as a key, expected text; quote it", key_node)
+            entry = (*key_path, key)
+            if key in mapping:
+                raise _refusal(
+                    f"key {key!r:.60} is given twice, first on line {self.keys[entry]}", key_node
+                )
+            self.keys[entry] = key_node.start_mark.line + 1
+            mapping[key] = self.read(entry, value_node)
+        return mapping
+
+    def _scalar(self, node: Node) -> object:
+        self.mark = node.start_mark
+        if node.tag == _STRING_TAG or node.tag in _TAGS_READ_AS_TEXT:
+            if not _has_utf8_form(node.value):
+                raise _refusal("found half of a surrogate pair, which UTF-8 cannot hold", node)
+            return node.value
+        if len(node.value) > PLAIN_CHARS_MAX:
+            raise _refusal(f"a number or date of more than {PLAIN_CHARS_MAX} characters", node)
+        return self._loader.construct_object(node)
+
+
+def _refusal(problem: str, where: Node | yaml.Event) -> yaml.MarkedYAMLError:
+    mark: Any = where.start_mark
+    return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
+
+
+def _has_utf8_form(text: str) -> bool:
+    """Say whether text can be encoded; an escape of a surrogate gives text that cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _explain(error: yaml.MarkedYAMLError) -> str:
+    """Say in one line where the text stops to be YAML, and why."""
+    mark = error.problem_mark or error.context_mark
+    place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+    context = ""
+    if error.context and error.problem:
+        context = f" ({error.context}"
+        if error.context_mark:
+            context += f" that begins on line {error.context_mark.line + 1}"
+        context += ")"
+    return f"{place}: {(error.problem or error.context or '').removeprefix('but ')}{context}"
+
+
+def _place_of(text: str, position: int) -> tuple[int, int]:
+    """Line and column, both from 1, of a character."""
+    before = text[:position]
+    return before.count("\n") + 1, position - (before.rfind("\n") + 1) + 1

@@ -1,0 +1,167 @@
+"""The broker: every decision of the proxy, without socket, clock, file, thread or chance.
+
+The law of the house, in four steps that `server.py` takes in this order:
+
+    decide(request)   a question; nothing changes
+    apply(records)    the only way to change the state
+    committed(lsn)    the store has the records up to number lsn
+    visible_at        an answer leaves when everything it speaks of is durable
+
+Rules R4 to R18 of docs/protocol.md are decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from reliable_pubsub.common.limits import SESSIONS_MAX
+from reliable_pubsub.common.messages import (
+    Ack,
+    AnyRequest,
+    Durability,
+    Get,
+    Hello,
+    HelloAck,
+    History,
+    NoMessagesYet,
+    Put,
+    Status,
+    StorageFull,
+    Sub,
+    TopicPosition,
+    Truncated,
+    Unsub,
+)
+
+from .publishing import Publishing
+from .records import Decision, Granted, Record, StoredState
+from .report import status_report
+from .rules import LogReader
+from .state import BrokerSettings
+from .subscribing import Subscribing
+
+
+class Broker(Publishing, Subscribing):
+    """Every rule over one state."""
+
+    def __init__(
+        self,
+        stored: StoredState,
+        *,
+        boot: str,
+        reader: LogReader,
+        durability: Durability = "sync",
+        settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
+        storage_full_until_s: float | None = None,
+    ) -> None:
+        """Begin with what the store holds; see `Rules`.
+
+        Args:
+            storage_full_until_s: monotonic time up to which the disk counts as full: the last
+                commit failed for lack of space, and `stored` is what the disk still holds.
+        """
+        super().__init__(stored, boot=boot, reader=reader, durability=durability, settings=settings)
+        self._storage_full_until_s = storage_full_until_s
+        self._trim_at_s = 0.0
+        self._decide: Mapping[type[Any], Callable[[Any, bytes, int], Decision]] = {
+            Hello: self._hello,
+            Put: self._put,
+            Get: self._get,
+            Ack: self._ack,
+            Sub: self._sub,
+            Unsub: self._unsub,
+            History: self._history,
+            Status: self._status,
+        }
+
+    @property
+    def storage_full(self) -> bool:
+        """Whether the disk counts as full."""
+        return self._storage_full_until_s is not None
+
+    def decide(self, request: AnyRequest, body: bytes, *, now_ns: int) -> Decision:
+        """Answer a request; the state is as before.
+
+        Args:
+            now_ns: wall clock, for timestamps only.
+        """
+        decision = self._decide[type(request)](request, body, now_ns)
+        if self._storage_full_until_s is not None and decision.records:
+            return self._without_storage(request, decision)
+        return decision
+
+    def tick(self, *, now_s: float, now_ns: int) -> Sequence[Record]:
+        """Give the records that are due by time: what retention removes.
+
+        Args:
+            now_s: monotonic clock. now_ns: wall clock, for history by age.
+        """
+        if self._storage_full_until_s is not None and now_s >= self._storage_full_until_s:
+            self._storage_full_until_s = None  # the next commit tries again
+        if now_s < self._trim_at_s or self._storage_full_until_s is not None:
+            return ()
+        self._trim_at_s = now_s + self._settings.trim_interval_s
+        return self.expired(now_ns)
+
+    def _without_storage(self, request: AnyRequest, decision: Decision) -> Decision:
+        """On a full disk: serve what needs no disk, refuse the rest."""
+        if not any(record.urgent for record in decision.records):
+            return Decision(decision.reply, (), decision.visible_at, decision.body)
+        text = "the disk of the proxy is full; gets are served, puts are refused until it has space"
+        return Decision(StorageFull(**self._echo(request), text=text))
+
+    def _hello(self, request: Hello, _body: bytes, _now_ns: int) -> Decision:
+        """Grant a higher epoch; answer the retry of the current one (rule R11)."""
+        session = self.sessions.get((request.role, request.client))
+        current = session.epoch if session else 0
+        if session and request.epoch == current and request.nonce == session.nonce:
+            return Decision(self._hello_ack(request), visible_at=session.lsn)
+        if request.epoch <= current:
+            return self._fenced(request, session)
+        if session is None and len(self.sessions) >= SESSIONS_MAX:
+            return self._limit(request, "client ids", SESSIONS_MAX)
+        return self._decided(
+            self._hello_ack(request),
+            Granted(request.role, request.client, request.epoch, request.nonce),
+        )
+
+    def _hello_ack(self, request: Hello) -> HelloAck:
+        return HelloAck(
+            **self._echo(request),
+            positions=tuple(self._position(request.client, topic) for topic in request.topics),
+        )
+
+    def _position(self, publisher: str, topic: str) -> TopicPosition:
+        log = self.topics.get(topic)
+        mark = log.publishers.get(publisher) if log else None
+        return TopicPosition(
+            topic=topic,
+            log=log.log if log else "",
+            last_sequence=mark.last_sequence if mark else 0,
+            offset=mark.base + mark.count - 1 if mark else None,
+        )
+
+    def _history(self, request: History, _body: bytes, _now_ns: int) -> Decision:
+        """Read stored batches; nothing is remembered."""
+        log = self.topics.get(request.topic) or self._unborn(request.topic)
+        if request.offset < log.start:
+            text = f"topic {request.topic!r} begins at offset {log.start}; ask from there"
+            return Decision(Truncated(**self._echo(request), start=log.start, text=text))
+        if request.offset >= log.durable_end:
+            return Decision(NoMessagesYet(**self._echo(request), end=log.durable_end))
+        reply, body = self._batches(request, log, request.offset)
+        return Decision(reply, body=body)
+
+    def _status(self, request: Status, _body: bytes, now_ns: int) -> Decision:
+        """Show a page of the state."""
+        return Decision(
+            status_report(
+                request,
+                self._echo(request),
+                topics=self.topics,
+                sessions_count=len(self.sessions),
+                reader=self._reader,
+                now_ns=now_ns,
+            )
+        )

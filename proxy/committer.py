@@ -1,0 +1,164 @@
+"""The committer: the background thread that makes records durable.
+
+It takes every record that came while the last commit ran and writes them in one transaction.
+The running fsync is the only batching window (group commit). It decides nothing: what failed is
+reported to the loop thread, which owns the state.
+Source: the seed report's background writer; "group commit", Gray and Reuter (1992), 10.3.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from queue import Empty, SimpleQueue
+
+from msgspec import Struct
+
+from .records import Record
+from .store import Store
+
+
+class Committed(Struct, frozen=True, gc=False):
+    """Everything up to `lsn` is durable."""
+
+    lsn: int
+
+
+class Failed(Struct, frozen=True):
+    """A commit failed; nothing behind it was written, until `restart`."""
+
+    error: Exception
+
+
+class _Work(Struct, frozen=True):
+    records: Sequence[Record]
+    lsn: int
+
+
+class _Restart(Struct, frozen=True):
+    """Behind this, records build on the durable state again."""
+
+
+class _Stop(Struct, frozen=True):
+    """No more work."""
+
+
+class Committer:
+    """Owns the writing connection from `start` to `close`."""
+
+    def __init__(self, store: Store, *, wake: Callable[[], None], interval_s: float = 0.0) -> None:
+        """Prepare; nothing runs yet.
+
+        Args:
+            wake: called from the thread when an outcome is there.
+            interval_s: pause between commits (durability `snapshot`); 0: none.
+        """
+        self._store = store
+        self._wake = wake
+        self._interval_s = interval_s
+        self._queue: SimpleQueue[_Work | _Restart | _Stop] = SimpleQueue()
+        self._taken: list[Record] = []  # not yet given to the thread
+        self._taken_lsn = 0
+        self._urgent = False
+        self._stopping = threading.Event()
+        self.outcomes: deque[Committed | Failed] = deque()
+        self.commits = 0
+        self.records = 0
+        self.last_commit_s = 0.0
+        self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    # The loop thread's side.
+
+    def submit(self, records: Sequence[Record], lsn: int) -> None:
+        """Take records; `hand_over` at the end of the turn gives them to the thread.
+
+        Args:
+            lsn: number of the last of them.
+        """
+        self._taken.extend(records)
+        self._taken_lsn = lsn
+        self._urgent = self._urgent or any(record.urgent for record in records)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether lazy records wait for company, or for `flush`."""
+        return bool(self._taken)
+
+    def hand_over(self) -> None:
+        """Give the records of this turn to the thread, if an answer waits for one of them."""
+        if self._urgent:
+            self.flush()
+
+    def flush(self) -> None:
+        """Give all records to the thread, the lazy ones too."""
+        if self._taken:
+            self._queue.put(_Work(self._taken, self._taken_lsn))
+            self._taken = []
+            self._urgent = False
+
+    def restart(self) -> None:
+        """After `Failed`: the state is what the store holds; what comes now builds on that."""
+        self._taken = []
+        self._urgent = False
+        self._queue.put(_Restart())
+
+    def close(self) -> None:
+        """Write what is queued, end the thread."""
+        self.flush()
+        self._stopping.set()
+        self._queue.put(_Stop())
+        if self._thread.is_alive():
+            self._thread.join()
+
+    # The thread's side.
+
+    def _run(self) -> None:
+        failed = False
+        while True:
+            work = self._take()
+            records: list[Record] = []
+            lsn = 0
+            for item in work:
+                if isinstance(item, _Restart):
+                    failed = False
+                    records = []
+                elif isinstance(item, _Work) and not failed:
+                    records.extend(item.records)
+                    lsn = item.lsn
+            if records:
+                failed = not self._commit(records, lsn)
+            if isinstance(work[-1], _Stop):
+                return
+            if self._interval_s:
+                self._stopping.wait(self._interval_s)
+
+    def _take(self) -> list[_Work | _Restart | _Stop]:
+        """Wait for work; take all of it."""
+        work = [self._queue.get()]
+        try:
+            while not isinstance(work[-1], _Stop):
+                work.append(self._queue.get_nowait())
+        except Empty:
+            pass
+        return work
+
+    def _commit(self, records: Sequence[Record], lsn: int) -> bool:
+        begin_s = time.perf_counter()
+        try:
+            self._store.commit(records)
+        except Exception as error:  # handed to the loop thread, which alone may judge it
+            self.outcomes.append(Failed(error))
+            self._wake()
+            return False
+        self.last_commit_s = time.perf_counter() - begin_s
+        self.commits += 1
+        self.records += len(records)
+        self.outcomes.append(Committed(lsn))
+        self._wake()
+        return True

@@ -1,0 +1,124 @@
+"""Reading the log: newest bodies from memory, older ones from the store, each checked."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections import deque
+from collections.abc import Sequence
+
+from reliable_pubsub.common.batch import crc32
+from reliable_pubsub.common.errors import DamagedError
+from reliable_pubsub.common.limits import CACHE_BYTES_MAX, REPLY_BATCHES_MAX
+
+from .records import Appended
+from .schema import row_crc
+
+_COLUMNS = "topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns, crc, body"
+_ENTRY_BYTES = 400  # what an entry costs beside its body
+
+
+class StoreReader:
+    """The broker's `LogReader`: durable batches only, because only those are added."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, *, cache_bytes_max: int = CACHE_BYTES_MAX
+    ) -> None:
+        """Read through `connection`, which only this object uses."""
+        self._connection = connection
+        self._cache: dict[tuple[int, int], Appended] = {}
+        self._order: deque[tuple[int, int]] = deque()
+        self._cache_bytes = 0
+        self._cache_bytes_max = cache_bytes_max
+
+    def add(self, batches: Sequence[Appended]) -> None:
+        """Keep batches that have just become durable; the oldest make room."""
+        for batch in batches:
+            key = (batch.topic_id, batch.base)
+            self._cache[key] = batch
+            self._order.append(key)
+            self._cache_bytes += len(batch.body) + _ENTRY_BYTES
+        while self._cache_bytes > self._cache_bytes_max:
+            gone = self._cache.pop(self._order.popleft())
+            self._cache_bytes -= len(gone.body) + _ENTRY_BYTES
+
+    def clear(self) -> None:
+        """Forget the cache; the store has everything."""
+        self._cache.clear()
+        self._order.clear()
+        self._cache_bytes = 0
+
+    def read(
+        self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
+    ) -> list[Appended]:
+        """See `rules.LogReader.read`."""
+        found: list[Appended] = []
+        messages = size = 0
+        cached = self._cache.get((topic_id, offset))
+        while cached is not None:
+            size += len(cached.body)
+            if found and (size > bytes_max or len(found) == REPLY_BATCHES_MAX):
+                return found
+            found.append(cached)
+            messages += cached.count
+            if messages >= messages_max:
+                return found
+            cached = self._cache.get((topic_id, cached.end))
+        if found:
+            return found
+        return self._read_stored(topic_id, offset, messages_max, bytes_max)
+
+    def _read_stored(
+        self, topic_id: int, offset: int, messages_max: int, bytes_max: int
+    ) -> list[Appended]:
+        (holder,) = self._connection.execute(
+            "SELECT max(base) FROM batch WHERE topic_id = ? AND base <= ?", (topic_id, offset)
+        ).fetchone()
+        cursor = self._connection.execute(
+            f"SELECT {_COLUMNS}, row_crc FROM batch WHERE topic_id = ? AND base >= ?"
+            " ORDER BY base LIMIT ?",
+            (topic_id, offset if holder is None else holder, REPLY_BATCHES_MAX),
+        )
+        found: list[Appended] = []
+        messages = size = 0
+        for row in cursor:
+            batch = _checked(row)
+            if batch.end <= offset:  # what holds the offset is gone; the next one says so
+                continue
+            size += len(batch.body)
+            if found and size > bytes_max:
+                break
+            found.append(batch)
+            messages += batch.end - max(batch.base, offset)
+            if messages >= messages_max:
+                break
+        cursor.close()  # an open cursor would keep the log of the writer from being reused
+        return found
+
+    def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
+        """See `rules.LogReader.find`."""
+        row = self._connection.execute(
+            f"SELECT {_COLUMNS}, row_crc FROM batch WHERE topic_id = ? AND publisher = ?"
+            " AND first_sequence <= ? ORDER BY first_sequence DESC LIMIT 1",
+            (topic_id, publisher, sequence),
+        ).fetchone()
+        if row is None:
+            return None
+        batch = _checked(row)
+        return batch if sequence <= batch.last_sequence else None
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()
+
+
+def _checked(row: tuple[object, ...]) -> Appended:
+    """A stored row as a batch, if it is what was written."""
+    *columns, stored_crc = row
+    batch = Appended(*columns)  # type: ignore[arg-type]
+    if row_crc(*columns[:8]) != stored_crc or crc32(batch.body) != batch.crc:  # type: ignore[arg-type]
+        raise DamagedError(
+            f"topic number {batch.topic_id}: the batch at offsets {batch.base} to {batch.end - 1} "
+            "is damaged on disk; stop the proxy, restore a copy, or start it once with "
+            "--accept-loss"
+        )
+    return batch

@@ -1,0 +1,120 @@
+"""PUT: once, in order, or a reason why not."""
+
+from __future__ import annotations
+
+from reliable_pubsub.common.limits import PUBLISHERS_PER_TOPIC_MAX, TOPICS_MAX
+from reliable_pubsub.common.messages import Busy, Conflict, Duplicate, Full, Gap, Put, PutAck
+
+from .records import Appended, Decision, Record, Trimmed
+from .rules import Rules
+from .topic_log import PublisherMark, TopicLog
+
+
+class Publishing(Rules):
+    """The rules for publishers."""
+
+    def _put(self, request: Put, body: bytes, now_ns: int) -> Decision:
+        """Append the next batch of a publisher, once (rule R4)."""
+        session = self._fence("publisher", request)
+        if isinstance(session, Decision):
+            return session
+        log = self.topics.get(request.topic)
+        mark = log.publishers.get(request.client) if log else None
+        if log and mark and request.first_sequence <= mark.last_sequence:
+            return self._repeated_put(request, log, mark)
+        expected = mark.last_sequence + 1 if mark else 1
+        if request.first_sequence != expected:
+            return self._gap(request, expected)
+        created: tuple[Record, ...] = ()
+        if log is None:
+            if len(self.topics) >= TOPICS_MAX:
+                return self._limit(request, "topics", TOPICS_MAX)
+            created = (self._new_topic(request.topic),)
+            log = self._unborn(request.topic)
+        elif mark is None and len(log.publishers) >= PUBLISHERS_PER_TOPIC_MAX:
+            return self._limit(request, "publishers of a topic", PUBLISHERS_PER_TOPIC_MAX)
+        room = self._make_room(request, log, len(body))
+        if isinstance(room, Decision):
+            return room
+        batch = Appended(
+            topic_id=log.topic_id,
+            base=log.end,
+            count=request.count,
+            publisher=request.client,
+            epoch=request.epoch,
+            first_sequence=request.first_sequence,
+            timestamp_ns=log.next_timestamp_ns(now_ns),
+            crc=request.crc,
+            body=body,
+        )
+        return self._decided(
+            PutAck(
+                **self._echo(request),
+                offset=batch.base,
+            ),
+            *created,
+            *room,
+            batch,
+        )
+
+    def _repeated_put(self, request: Put, log: TopicLog, mark: PublisherMark) -> Decision:
+        """Judge numbers that are used: the same batch is a success, anything else is not."""
+        last = request.first_sequence + request.count - 1
+        if last > mark.last_sequence:
+            return self._gap(request, mark.last_sequence + 1)
+        if request.first_sequence == mark.first_sequence:
+            known = (mark.count, mark.crc, mark.base)
+            lsn = mark.lsn
+        else:
+            stored = self._reader.find(log.topic_id, request.client, request.first_sequence)
+            lsn = 0
+            if stored is not None:
+                same_place = stored.first_sequence == request.first_sequence
+                known = (stored.count if same_place else 0, stored.crc, stored.base)
+            elif mark.lsn > self.durable_lsn:
+                text = "an earlier batch of this publisher is not yet durable; ask again"
+                return Decision(Busy(**self._echo(request), text=text))
+            else:
+                return Decision(Duplicate(**self._echo(request), offset=None))
+        count, crc, base = known
+        if (count, crc) == (request.count, request.crc):
+            return Decision(Duplicate(**self._echo(request), offset=base), visible_at=lsn)
+        return Decision(
+            Conflict(
+                **self._echo(request),
+                first_sequence=request.first_sequence,
+                count=request.count,
+                text=f"topic {request.topic!r}: sequences {request.first_sequence} to {last} of "
+                f"{request.client!r} are stored with another content; nothing was changed. Either "
+                "two programs use this id, or its state is older than what it sent",
+            ),
+            visible_at=lsn,
+        )
+
+    def _gap(self, request: Put, expected: int) -> Decision:
+        return Decision(
+            Gap(
+                **self._echo(request),
+                expected=expected,
+                text=f"topic {request.topic!r}: {request.client!r} sent sequence "
+                f"{request.first_sequence}, but {expected} is next; nothing was stored",
+            )
+        )
+
+    def _make_room(
+        self, request: Put, log: TopicLog, body_bytes: int
+    ) -> Decision | tuple[Trimmed, ...]:
+        """Keep the topic below its bound: refuse, or give up the oldest, by choice (rule R17)."""
+        bound = log.retention.topic_bytes_max
+        if log.stored_bytes + body_bytes <= bound:
+            return ()
+        if log.retention.lose_oldest and len(log.segments) > 1:
+            return (log.trimmed_to(log.segments[0].end),)
+        return Decision(
+            Full(
+                **self._echo(request),
+                text=f"topic {request.topic!r} holds {log.stored_bytes:,} of {bound:,} bytes that "
+                "its subscribers have not all acknowledged; let them catch up, unsubscribe the "
+                "idle ones, or raise topic_bytes_max",
+            )
+        )

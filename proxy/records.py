@@ -1,0 +1,178 @@
+"""What is durable: the records that a decision makes, and the state they add up to.
+
+A record is the only way to change the broker, live and in the simulator; the store writes the
+same record. `urgent` says whether an answer waits for it: cursors that a GET carries are lazy,
+because the subscriber itself is the evidence for them (rule R7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from msgspec import Struct
+
+from reliable_pubsub.common.messages import AnyReply, Role
+
+
+class TopicCreated(Struct, frozen=True, gc=False):
+    """A topic appears, at its first SUB or PUT."""
+
+    urgent: ClassVar[bool] = True
+    topic_id: int  # 1, 2, 3, ...; never used again
+    topic: str
+    log: str  # log id
+
+
+class Appended(Struct, frozen=True, gc=False):
+    """One batch stands in its topic. It is also the form in which the log is read."""
+
+    urgent: ClassVar[bool] = True
+    topic_id: int
+    base: int  # offset of the first message
+    count: int
+    publisher: str
+    epoch: int
+    first_sequence: int
+    timestamp_ns: int
+    crc: int
+    body: bytes
+
+    @property
+    def end(self) -> int:
+        """The offset behind its last message."""
+        return self.base + self.count
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of its last message."""
+        return self.first_sequence + self.count - 1
+
+
+class Granted(Struct, frozen=True, gc=False):
+    """A client has a new epoch."""
+
+    urgent: ClassVar[bool] = True
+    role: Role
+    client: str
+    epoch: int
+    nonce: bytes
+
+
+class Subscribed(Struct, frozen=True, gc=False):
+    """A subscription begins, is resumed, or is set to another cursor."""
+
+    urgent: ClassVar[bool] = True
+    topic_id: int
+    subscriber: str
+    generation: int
+    cursor: int
+    epoch: int  # of the subscriber's session, with its nonce and the number of this SUB
+    nonce: bytes
+    control: int
+
+
+class Unsubscribed(Struct, frozen=True, gc=False):
+    """A subscription ends; its generation is remembered."""
+
+    urgent: ClassVar[bool] = True
+    topic_id: int
+    subscriber: str
+    generation: int
+    cursor: int
+    epoch: int
+    nonce: bytes
+    control: int
+
+
+class CursorMoved(Struct, frozen=True, gc=False):
+    """A subscriber has acknowledged everything below `cursor`."""
+
+    topic_id: int
+    subscriber: str
+    generation: int
+    cursor: int
+    urgent: bool  # True: an ACK waits for it; False: it came with a GET
+
+
+class Trimmed(Struct, frozen=True, gc=False):
+    """A topic now begins at `start`; what was below is gone."""
+
+    urgent: ClassVar[bool] = False
+    topic_id: int
+    start: int
+    end: int  # of the topic, kept because the last batch may be among the removed
+    timestamp_ns: int  # of the newest batch, for the same reason
+
+
+Record = TopicCreated | Appended | Granted | Subscribed | Unsubscribed | CursorMoved | Trimmed
+
+
+class Decision(Struct, frozen=True, gc=False):
+    """What to answer, what to make durable, and when the answer may leave."""
+
+    reply: AnyReply
+    records: tuple[Record, ...] = ()
+    visible_at: int = 0  # the answer leaves once this record number is durable
+    body: bytes | None = None
+
+
+class StoredSegment(Struct, frozen=True, gc=False):
+    """A run of neighbouring batches; retention removes whole segments."""
+
+    base: int
+    end: int
+    body_bytes: int
+    batches: int
+    timestamp_ns: int  # of its last batch
+
+
+class StoredPublisher(Struct, frozen=True, gc=False):
+    """The newest batch of a publisher in a topic: enough to judge every later put."""
+
+    publisher: str
+    first_sequence: int
+    count: int
+    base: int
+    crc: int
+
+
+class StoredSubscription(Struct, frozen=True, gc=False):
+    """A subscription, or the memory of one that has ended."""
+
+    subscriber: str
+    generation: int
+    cursor: int
+    active: bool
+
+
+class StoredTopic(Struct, frozen=True):
+    """One topic as the store holds it."""
+
+    topic_id: int
+    topic: str
+    log: str
+    start: int
+    end: int
+    timestamp_ns: int
+    segments: Sequence[StoredSegment] = ()
+    publishers: Sequence[StoredPublisher] = ()
+    subscriptions: Sequence[StoredSubscription] = ()
+
+
+class StoredSession(Struct, frozen=True, gc=False):
+    """One client as the store holds it."""
+
+    role: Role
+    client: str
+    epoch: int
+    nonce: bytes
+    control: int
+
+
+class StoredState(Struct, frozen=True):
+    """Everything a broker begins with."""
+
+    store_id: str  # random, made with the data directory; part of every log id
+    topics: Sequence[StoredTopic] = ()
+    sessions: Sequence[StoredSession] = ()

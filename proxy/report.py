@@ -1,0 +1,101 @@
+"""STATUS: a page of the broker's state as a value."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Any, Protocol
+
+from msgspec import UNSET
+
+from reliable_pubsub.common.limits import STATUS_PAGE_ROWS, STATUS_ROWS_MAX
+from reliable_pubsub.common.messages import (
+    PublisherStatus,
+    Status,
+    StatusReport,
+    SubscriptionStatus,
+    TopicStatus,
+)
+
+from .records import Appended
+from .topic_log import TopicLog
+
+
+class BatchReader(Protocol):
+    """The part of the log reader that a report needs."""
+
+    def read(
+        self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
+    ) -> Sequence[Appended]:
+        """See `broker.LogReader.read`."""
+
+
+def status_report(
+    request: Status,
+    echo: Mapping[str, Any],
+    *,
+    topics: Mapping[str, TopicLog],
+    sessions_count: int,
+    reader: BatchReader,
+    now_ns: int,
+) -> StatusReport:
+    """One page, topics in the order of their names, behind `after_topic`."""
+    names = sorted(topics)
+    first = bisect_right(names, request.after_topic) if request.after_topic else 0
+    page: list[TopicStatus] = []
+    rows = 0
+    for name in names[first : first + request.topics_max]:
+        page.append(_topic(topics[name], reader, now_ns))
+        rows += len(page[-1].subscriptions) + len(page[-1].publishers)
+        if rows >= STATUS_PAGE_ROWS:
+            break
+    return StatusReport(
+        **echo,
+        topics=tuple(page),
+        next_topic=page[-1].topic if first + len(page) < len(names) else UNSET,
+        topics_count=len(names),
+        sessions_count=sessions_count,
+        dropped_requests=0,
+    )
+
+
+def _topic(log: TopicLog, reader: BatchReader, now_ns: int) -> TopicStatus:
+    active = {name: s for name, s in log.subscriptions.items() if s.active}
+    # The slowest first: if a page cannot show all, these are the ones to see.
+    slowest = sorted(active.items(), key=lambda item: (item[1].cursor, item[0]))
+    return TopicStatus(
+        topic=log.topic,
+        log=log.log,
+        start=log.start,
+        end=log.durable_end,
+        stored_bytes=log.stored_bytes,
+        subscriptions=tuple(
+            SubscriptionStatus(
+                subscriber=name,
+                generation=subscription.generation,
+                cursor=subscription.cursor,
+                lag_messages=max(log.durable_end - subscription.cursor, 0),
+                lag_s=_lag_s(log, subscription.cursor, reader, now_ns),
+            )
+            for name, subscription in slowest[:STATUS_ROWS_MAX]
+        ),
+        subscriptions_left_out=max(len(active) - STATUS_ROWS_MAX, 0),
+        publishers=tuple(
+            PublisherStatus(
+                publisher=name,
+                last_sequence=mark.last_sequence,
+                last_offset=mark.base + mark.count - 1,
+            )
+            for name, mark in islice(sorted(log.publishers.items()), STATUS_ROWS_MAX)
+        ),
+        publishers_left_out=max(len(log.publishers) - STATUS_ROWS_MAX, 0),
+    )
+
+
+def _lag_s(log: TopicLog, cursor: int, reader: BatchReader, now_ns: int) -> float:
+    """Seconds since the oldest message that is not acknowledged was taken."""
+    if cursor >= log.durable_end:
+        return 0.0
+    batches = reader.read(log.topic_id, max(cursor, log.start), messages_max=1, bytes_max=0)
+    return max(now_ns - batches[0].timestamp_ns, 0) / 1e9 if batches else 0.0

@@ -1,0 +1,148 @@
+"""What all rules share: the reader, the fence, the shape of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from reliable_pubsub.common.messages import (
+    AnyRequest,
+    BatchHeader,
+    Durability,
+    Fenced,
+    Get,
+    History,
+    Limit,
+    Lost,
+    Malformed,
+    MessageBatches,
+    Role,
+)
+
+from .records import Appended, Decision, Record, StoredState, TopicCreated
+from .state import BrokerSettings, State
+from .subscriptions import Session
+from .topic_log import TopicLog
+
+
+class LogReader(Protocol):
+    """Reads what is durable. The broker says what to read, never where it lies."""
+
+    def read(
+        self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
+    ) -> Sequence[Appended]:
+        """Batches in order, from the one that holds `offset` (or the next one behind it).
+
+        At least one if there is one; then further ones while both bounds hold.
+        """
+
+    def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
+        """The batch in which a publisher's sequence stands."""
+
+
+class Rules(State):
+    """A state that can be asked; `publishing.py` and `subscribing.py` add the rules."""
+
+    def __init__(
+        self,
+        stored: StoredState,
+        *,
+        boot: str,
+        reader: LogReader,
+        durability: Durability = "sync",
+        settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
+    ) -> None:
+        """Begin with what the store holds.
+
+        Args:
+            boot: a random name of this start; subscribers that knew another one have their
+                position checked before they are served.
+        """
+        super().__init__(stored, settings)
+        self.boot = boot
+        self.durability: Durability = durability
+        self._reader = reader
+
+    def malformed(self, text: str, request: AnyRequest | None = None) -> Malformed:
+        """The answer to what cannot be read (then without an echo), or is in the wrong place."""
+        echo = self._echo(request) if request else {"client": "", "epoch": 0, "request": 0}
+        return Malformed(**echo, text=text)
+
+    def _echo(self, request: AnyRequest) -> dict[str, Any]:
+        """What every answer repeats of its request (rule R1), and who answers."""
+        return {
+            "client": request.client,
+            "epoch": request.epoch,
+            "request": request.request,
+            "boot": self.boot,
+            "durability": self.durability,
+        }
+
+    def _fence(self, role: Role, request: AnyRequest) -> Session | Decision:
+        """The sender's session, or FENCED if the request is not of its current epoch."""
+        session = self.sessions.get((role, request.client))
+        if session is None or session.epoch != request.epoch:
+            return self._fenced(request, session)
+        return session
+
+    def _fenced(self, request: AnyRequest, session: Session | None) -> Decision:
+        current = session.epoch if session else 0
+        if current:
+            text = (
+                f"epoch {request.epoch} of {request.client!r} is not the current one, {current}; "
+                "a newer process uses this id"
+            )
+        else:
+            text = f"this proxy does not know {request.client!r}; say HELLO first"
+        return Decision(
+            Fenced(**self._echo(request), current_epoch=current, text=text),
+            visible_at=session.lsn if session else 0,
+        )
+
+    def _decided(self, reply: Any, *records: Record) -> Decision:
+        """An answer that leaves when its records are durable."""
+        return Decision(reply, records, self.lsn + len(records))
+
+    def _limit(self, request: AnyRequest, what: str, limit: int) -> Decision:
+        text = f"this proxy holds {limit:,} {what}, which is its limit; nothing was changed"
+        return Decision(Limit(**self._echo(request), limit=limit, text=text))
+
+    def _new_topic(self, topic: str) -> TopicCreated:
+        topic_id = self.last_topic_id + 1
+        return TopicCreated(topic_id, topic, f"{self.store_id}.{topic_id}")
+
+    def _unborn(self, topic: str) -> TopicLog:
+        """The topic as its creation would make it."""
+        created = self._new_topic(topic)
+        return TopicLog(created.topic_id, topic, created.log, self.retention(topic))
+
+    def _batches(
+        self, request: Get | History, log: TopicLog, offset: int
+    ) -> tuple[MessageBatches | Lost, bytes | None]:
+        batches = self._reader.read(
+            log.topic_id,
+            offset,
+            messages_max=request.messages_max,
+            bytes_max=request.bytes_max,
+        )
+        if not batches or batches[0].base > offset:  # a loss that an operator has accepted
+            end = batches[0].base if batches else log.durable_end
+            return Lost(**self._echo(request), first=offset, end=end), None
+        reply = MessageBatches(
+            **self._echo(request),
+            batches=tuple(
+                BatchHeader(
+                    b.base,
+                    b.count,
+                    b.publisher,
+                    b.first_sequence,
+                    b.timestamp_ns,
+                    b.crc,
+                    len(b.body),
+                )
+                for b in batches
+            ),
+            end=log.durable_end,
+        )
+        body = batches[0].body if len(batches) == 1 else b"".join([b.body for b in batches])
+        return reply, body

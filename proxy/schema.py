@@ -1,0 +1,89 @@
+"""The tables of the store, and the checksum that every row carries.
+
+Only WHAT IS DURABLE lives here; docs/architecture.md shows the tables in a picture. The unique
+index `batch_once` repeats rule R4 on disk: the store itself refuses a second copy.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final
+
+import msgspec
+
+SCHEMA_VERSION: Final = 1
+
+TABLES: Final = """
+CREATE TABLE meta (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL,
+    row_crc INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE topic (
+    topic_id INTEGER PRIMARY KEY,
+    topic TEXT NOT NULL UNIQUE,
+    log TEXT NOT NULL,
+    start_offset INTEGER NOT NULL,  -- first stored offset
+    trimmed_end INTEGER NOT NULL,   -- end of the topic when it was last trimmed
+    trimmed_ns INTEGER NOT NULL,    -- newest timestamp at that time
+    row_crc INTEGER NOT NULL
+);
+CREATE TABLE batch (
+    batch_id INTEGER PRIMARY KEY,   -- order of commit, over all topics
+    topic_id INTEGER NOT NULL,
+    base INTEGER NOT NULL,          -- offset of the first message
+    count INTEGER NOT NULL,
+    publisher TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    first_sequence INTEGER NOT NULL,
+    timestamp_ns INTEGER NOT NULL,
+    crc INTEGER NOT NULL,           -- of the body
+    row_crc INTEGER NOT NULL,       -- of the columns above, without batch_id
+    body BLOB NOT NULL
+);
+CREATE UNIQUE INDEX batch_place ON batch (topic_id, base);
+CREATE UNIQUE INDEX batch_once ON batch (topic_id, publisher, first_sequence);
+CREATE TABLE publisher (
+    topic_id INTEGER NOT NULL,
+    publisher TEXT NOT NULL,
+    first_sequence INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    base INTEGER NOT NULL,
+    crc INTEGER NOT NULL,
+    row_crc INTEGER NOT NULL,
+    PRIMARY KEY (topic_id, publisher)
+) WITHOUT ROWID;
+CREATE TABLE subscription (
+    topic_id INTEGER NOT NULL,
+    subscriber TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    cursor INTEGER NOT NULL,
+    active INTEGER NOT NULL,
+    row_crc INTEGER NOT NULL,
+    PRIMARY KEY (topic_id, subscriber)
+) WITHOUT ROWID;
+CREATE TABLE session (
+    role TEXT NOT NULL,
+    client TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    nonce BLOB NOT NULL,
+    control INTEGER NOT NULL,
+    row_crc INTEGER NOT NULL,
+    PRIMARY KEY (role, client)
+) WITHOUT ROWID;
+"""
+
+# The end of a topic by everything but its batches: a log that ends earlier has lost some.
+KNOWN_ENDS: Final = """
+SELECT topic_id, topic, start_offset, max(
+    trimmed_end,
+    coalesce((SELECT max(base + count) FROM publisher AS p WHERE p.topic_id = t.topic_id), 0)
+) FROM topic AS t ORDER BY topic_id
+"""
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def row_crc(*columns: int | str | bytes) -> int:
+    """CRC-32 of a row's columns, in the order of the table."""
+    return zlib.crc32(_encode(columns))

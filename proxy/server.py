@@ -1,0 +1,311 @@
+"""The server: one loop thread that owns the state, and the law in one place (`_serve`)."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+import zmq
+from msgspec import Struct
+from msgspec.structs import replace
+
+from reliable_pubsub.common.errors import MalformedError
+from reliable_pubsub.common.limits import MIB
+from reliable_pubsub.common.messages import (
+    AnyReply,
+    AnyRequest,
+    CommitterStatus,
+    Durability,
+    Hello,
+    Put,
+    Role,
+    Status,
+    StatusReport,
+    StorageFull,
+)
+from reliable_pubsub.common.wire import decode_request, encode_reply
+
+from .broker import Broker
+from .check import BadRange, Checked, check_store
+from .committer import Committer, Failed
+from .front_door import FrontDoor
+from .log_reader import StoreReader
+from .records import Decision, StoredState
+from .socket_poll import SocketPoll
+from .state import BrokerSettings
+from .store import StorageFullError, Store, open_reader, read_state
+
+TICK_S = 0.1  # lazy cursors are at most so much older on disk than in memory
+SUBSCRIBER_SOCKETS = 4  # gets are answered at once, so few are enough
+UNWRITTEN_BYTES_MAX = 16 * MIB  # durability `snapshot`: above this an ACK waits for the disk
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True):
+    """Where a proxy lives and how it keeps its promise."""
+
+    data_dir: Path
+    publisher_endpoint: str
+    subscriber_endpoint: str
+    durability: Durability = "sync"
+    snapshot_interval_s: float = 0.01
+    rep_sockets: int = 12
+    accept_loss: bool = False
+    broker: BrokerSettings = BrokerSettings()
+
+
+class _Held(Struct, frozen=True):
+    """An answer that waits for the disk."""
+
+    visible_at: int
+    socket: zmq.Socket[bytes]
+    request: AnyRequest
+    decision: Decision
+
+
+class Server:
+    """A proxy: opens its store, binds, and runs until `stop`."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        report_loss: Callable[[BadRange], None] = lambda _: None,
+        progress: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Lock, check and read the store; then bind, so that nobody is answered from a bad one.
+
+        Raises:
+            InUseError, DamagedError, ConfigurationError: as `Store`, `check_store`, `FrontDoor`.
+        """
+        self._settings = settings
+        self._snapshot = settings.durability == "snapshot"
+        self._store = Store(settings.data_dir, settings.durability)
+        try:
+            self.checked: Checked = check_store(
+                self._store.connection,
+                accept_loss=settings.accept_loss,
+                report=report_loss,
+                progress=progress,
+            )
+            connection = open_reader(self._store.path)
+            self._reader = StoreReader(connection)
+            self._state_connection = connection
+            self._boot = secrets.token_hex(8)
+            self.broker = self._new_broker(read_state(connection, self.checked.segments), None)
+            self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+            self.doors = [
+                FrontDoor(
+                    self._context,
+                    "publisher",
+                    settings.publisher_endpoint,
+                    settings.rep_sockets,
+                ),
+                FrontDoor(
+                    self._context, "subscriber", settings.subscriber_endpoint, SUBSCRIBER_SOCKETS
+                ),
+            ]
+        except BaseException:
+            self._store.close()
+            raise
+        self._wake_descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._committer = Committer(
+            self._store,
+            wake=self._wake,
+            interval_s=settings.snapshot_interval_s if self._snapshot else 0.0,
+        )
+        self._held: deque[_Held] = deque()
+        self._malformed_count = 0
+        self._unwritten_bytes = 0
+        self._lazy_at_s: float | None = None
+        self._stopping = False
+
+    def _new_broker(self, stored: StoredState, storage_full_until_s: float | None) -> Broker:
+        return Broker(
+            stored,
+            boot=self._boot,
+            reader=self._reader,
+            durability=self._settings.durability,
+            settings=self._settings.broker,
+            storage_full_until_s=storage_full_until_s,
+        )
+
+    def stop(self) -> None:
+        """Ask the loop to end; safe in a signal handler and from another thread."""
+        self._stopping = True
+        self._wake()
+
+    def _wake(self) -> None:
+        os.eventfd_write(self._wake_descriptor, 1)
+
+    def run(self) -> None:
+        """Serve until `stop`.
+
+        Raises:
+            StorageFailedError: the disk refused a write; nothing that depended on it was
+                answered.
+        """
+        self._committer.start()
+        roles = {socket: door.role for door in self.doors for socket in door.sockets}
+        self._poll = SocketPoll(list(roles), self._wake_descriptor)
+        try:
+            while not self._stopping:
+                woken, ready = self._poll.wait(TICK_S)
+                if woken:
+                    os.eventfd_read(self._wake_descriptor)
+                    self._settle()
+                for socket in ready:
+                    self._serve(socket, roles[socket])
+                self._tick()
+                self._committer.hand_over()
+            self._committer.close()
+            self._settle()
+        finally:
+            self._close()
+
+    # The law: decide, apply, durable, then visible.
+
+    def _serve(self, socket: zmq.Socket[bytes], role: Role) -> None:
+        """Take one request; answer it once, now or when what it rests on is durable."""
+        try:
+            frames = socket.recv_multipart(zmq.DONTWAIT)
+        except zmq.Again:
+            self._poll.look_at(socket)  # it was an envelope without delimiter: no request
+            return
+        try:
+            request, body = decode_request(frames)
+        except MalformedError as error:
+            self._malformed_count += 1
+            self._send(socket, encode_reply(self.broker.malformed(str(error))))
+            return
+        if not _belongs(request, role):
+            self._malformed_count += 1
+            text = f"{type(request).__name__.upper()} does not belong on the {role} endpoint"
+            self._send(socket, encode_reply(self.broker.malformed(text, request)))
+            return
+        decision = self.broker.decide(request, body, now_ns=time.time_ns())  # decide,
+        if decision.records:
+            self.broker.apply(decision.records)  # apply,
+            self._submit(decision)  # durable,
+        if decision.visible_at <= self.broker.durable_lsn:  # then visible
+            self._answer(socket, decision)
+        else:
+            self._held.append(_Held(decision.visible_at, socket, request, decision))
+
+    def _submit(self, decision: Decision) -> None:
+        """Give records to the committer."""
+        self._committer.submit(decision.records, self.broker.lsn)
+        if self._snapshot:
+            self._unwritten_bytes += sum(len(getattr(r, "body", b"")) for r in decision.records)
+            if self._unwritten_bytes <= UNWRITTEN_BYTES_MAX:
+                # The lossy mode, by choice: what is in memory counts as durable.
+                self._reader.add(self.broker.committed(self.broker.lsn))
+
+    def _settle(self) -> None:
+        """Take the committer's outcomes: make visible what is durable."""
+        while self._committer.outcomes:
+            outcome = self._committer.outcomes.popleft()
+            if isinstance(outcome, Failed):
+                self._commit_failed(outcome.error)
+                continue
+            self._unwritten_bytes = 0
+            if outcome.lsn > self.broker.durable_lsn:
+                self._reader.add(self.broker.committed(outcome.lsn))
+        while self._held and self._held[0].visible_at <= self.broker.durable_lsn:
+            held = self._held.popleft()
+            self._answer(held.socket, held.decision)
+
+    def _commit_failed(self, error: Exception) -> None:
+        """A full disk: go back to what is durable, refuse what waited. Anything else ends us."""
+        if not isinstance(error, StorageFullError):
+            raise error
+        until_s = time.monotonic() + self._settings.broker.storage_retry_s
+        segments = (
+            check_store(self._state_connection).segments  # in memory nothing tells what was lost
+            if self._snapshot
+            else self.broker.durable_segments()
+        )
+        self._reader.clear()
+        stored = read_state(self._state_connection, segments)
+        self.broker = self._new_broker(stored, until_s)
+        self._committer.restart()
+        text = "the disk of the proxy is full; the request was not stored, ask again later"
+        while self._held:
+            held = self._held.popleft()
+            reply = held.decision.reply
+            refusal = StorageFull(
+                client=reply.client,
+                epoch=reply.epoch,
+                request=reply.request,
+                boot=self._boot,
+                durability=self._settings.durability,
+                text=text,
+            )
+            self._answer(held.socket, Decision(refusal))
+
+    def _tick(self) -> None:
+        """Do what is due by time."""
+        now_s = time.monotonic()
+        due = self.broker.tick(now_s=now_s, now_ns=time.time_ns())
+        if due:
+            self.broker.apply(due)
+            self._committer.submit(due, self.broker.lsn)
+        if not self._committer.waiting:
+            self._lazy_at_s = None
+        elif self._lazy_at_s is None:
+            self._lazy_at_s = now_s + TICK_S
+        elif now_s >= self._lazy_at_s:
+            self._committer.flush()
+
+    def _answer(self, socket: zmq.Socket[bytes], decision: Decision) -> None:
+        reply: AnyReply = decision.reply
+        if isinstance(reply, StatusReport):
+            reply = self._completed(reply)
+        self._send(socket, encode_reply(reply, decision.body))
+
+    def _send(self, socket: zmq.Socket[bytes], frames: list[bytes]) -> None:
+        socket.send_multipart(frames)
+        self._poll.look_at(socket)
+
+    def _completed(self, report: StatusReport) -> StatusReport:
+        """Add what the core does not know."""
+        return replace(
+            report,
+            dropped_requests=self._malformed_count,
+            store_path=str(self._store.path),
+            committer=CommitterStatus(
+                queued_records=self.broker.lsn - self.broker.durable_lsn,
+                commits=self._committer.commits,
+                records=self._committer.records,
+                last_commit_ms=self._committer.last_commit_s * 1000,
+                storage_full=self.broker.storage_full,
+            ),
+        )
+
+    def _close(self) -> None:
+        """Close everything; an answer still under way is asked for again by its client."""
+        self._poll.close()
+        for door in self.doors:
+            door.close()
+        self._context.destroy(linger=0)
+        for door in self.doors:
+            door.join()
+        self._reader.close()
+        self._store.close()
+        os.close(self._wake_descriptor)
+
+
+def _belongs(request: AnyRequest, role: Role) -> bool:
+    """Whether a verb may come in at this endpoint."""
+    match request:
+        case Hello():
+            return request.role == role
+        case Status():
+            return True
+        case Put():
+            return role == "publisher"
+        case _:
+            return role == "subscriber"

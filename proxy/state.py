@@ -1,0 +1,184 @@
+"""The state of one proxy, and the only ways in which it changes.
+
+`apply` takes a record, the same live and in the simulator; `committed` says what the store has.
+What lies between the two is known to the proxy and shown to nobody (hole H30).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from reliable_pubsub.common.messages import Role
+
+from .records import (
+    Appended,
+    CursorMoved,
+    Granted,
+    Record,
+    StoredSegment,
+    StoredState,
+    Subscribed,
+    TopicCreated,
+    Trimmed,
+    Unsubscribed,
+)
+from .subscriptions import Session, Subscription
+from .topic_log import Retention, TopicLog
+
+
+class BrokerSettings(Struct, frozen=True, kw_only=True):
+    """What an operator may choose."""
+
+    retention: Retention = Retention()
+    topics: Mapping[str, Retention] = {}  # by name; the others have `retention`
+    trim_interval_s: float = 0.25
+    storage_retry_s: float = 1.0  # after a full disk, puts are refused for so long
+
+
+class State:
+    """Topics, subscriptions and sessions of one proxy."""
+
+    def __init__(self, stored: StoredState, settings: BrokerSettings) -> None:
+        """Begin with what the store holds; all of it is durable."""
+        self._settings = settings
+        self.store_id = stored.store_id
+        self.topics: dict[str, TopicLog] = {
+            s.topic: TopicLog.restore(s, self.retention(s.topic)) for s in stored.topics
+        }
+        self._by_id = {log.topic_id: log for log in self.topics.values()}
+        self.last_topic_id = max(self._by_id, default=0)
+        self.sessions: dict[tuple[Role, str], Session] = {
+            (s.role, s.client): Session(s.epoch, s.nonce, s.control, 0) for s in stored.sessions
+        }
+        self.lsn = 0  # number of the newest record
+        self.durable_lsn = 0
+        self._undurable: deque[tuple[int, Record]] = deque()
+        self._touched: set[int] = set(self._by_id)  # topics in which retention may find work
+        self._apply: Mapping[type[Any], Callable[[Any], None]] = {
+            TopicCreated: self._apply_topic_created,
+            Appended: self._apply_appended,
+            Granted: self._apply_granted,
+            Subscribed: self._apply_subscribed,
+            Unsubscribed: self._apply_unsubscribed,
+            CursorMoved: self._apply_cursor_moved,
+            Trimmed: self._apply_trimmed,
+        }
+
+    def retention(self, topic: str) -> Retention:
+        """What the operator chose for a topic."""
+        return self._settings.topics.get(topic, self._settings.retention)
+
+    def apply(self, records: Sequence[Record]) -> None:
+        """Change the state."""
+        for record in records:
+            self.lsn += 1
+            self._apply[type(record)](record)
+            self._undurable.append((self.lsn, record))
+
+    def committed(self, lsn: int) -> list[Appended]:
+        """The store has everything up to `lsn`; gives the batches that readers now see."""
+        assert self.durable_lsn <= lsn <= self.lsn, (self.durable_lsn, lsn, self.lsn)
+        self.durable_lsn = lsn
+        batches: list[Appended] = []
+        while self._undurable and self._undurable[0][0] <= lsn:
+            _, record = self._undurable.popleft()
+            if isinstance(record, Appended):
+                self._by_id[record.topic_id].durable_end = record.end
+                batches.append(record)
+            elif isinstance(record, CursorMoved | Subscribed):
+                self._apply_durable_cursor(record)
+        return batches
+
+    def expired(self, now_ns: int) -> Sequence[Trimmed]:
+        """What retention removes now, in the topics that changed or have aged."""
+        records: list[Trimmed] = []
+        touched, self._touched = self._touched, set()
+        for log in self._by_id.values():
+            if log.topic_id not in touched and not log.has_aged(now_ns):
+                continue
+            trimmed = log.expired(now_ns)
+            if trimmed is not None:
+                records.append(trimmed)
+                self._touched.add(log.topic_id)  # one record removes only so much
+        return records
+
+    def durable_segments(self) -> Mapping[int, Sequence[StoredSegment]]:
+        """Segments by topic id without what is not durable: for a new start after a failed commit.
+
+        The store could count them anew, but would have to read every row.
+        """
+        lost = [record for _, record in self._undurable if isinstance(record, Appended)]
+        segments = {topic_id: log.segment_values() for topic_id, log in self._by_id.items()}
+        for batch in reversed(lost):
+            kept = segments[batch.topic_id]
+            last = kept.pop()
+            if last.batches > 1:
+                kept.append(
+                    StoredSegment(
+                        last.base,
+                        batch.base,
+                        last.body_bytes - len(batch.body),
+                        last.batches - 1,
+                        last.timestamp_ns,
+                    )
+                )
+        return segments
+
+    # Applying: one method for each record.
+
+    def _apply_topic_created(self, record: TopicCreated) -> None:
+        log = TopicLog(
+            record.topic_id,
+            record.topic,
+            record.log,
+            self.retention(record.topic),
+            lsn=self.lsn,
+        )
+        self.topics[record.topic] = log
+        self._by_id[record.topic_id] = log
+        self.last_topic_id = record.topic_id
+
+    def _apply_appended(self, record: Appended) -> None:
+        self._by_id[record.topic_id].append(record, self.lsn)
+        self._touched.add(record.topic_id)
+
+    def _apply_granted(self, record: Granted) -> None:
+        self.sessions[(record.role, record.client)] = Session(
+            record.epoch, record.nonce, 0, self.lsn
+        )
+
+    def _apply_subscribed(self, record: Subscribed) -> None:
+        log = self._by_id[record.topic_id]
+        held = log.subscriptions.get(record.subscriber)
+        # Until this record is durable the old cursor still guards what it guards.
+        same = held is not None and held.active and held.generation == record.generation
+        durable = min(held.durable_cursor, record.cursor) if held and same else 0
+        log.subscriptions[record.subscriber] = Subscription(
+            record.generation, record.cursor, durable, True, self.lsn
+        )
+        self.sessions[("subscriber", record.subscriber)].control = record.control
+
+    def _apply_unsubscribed(self, record: Unsubscribed) -> None:
+        subscription = self._by_id[record.topic_id].subscriptions[record.subscriber]
+        subscription.active = False
+        subscription.lsn = self.lsn
+        self.sessions[("subscriber", record.subscriber)].control = record.control
+        self._touched.add(record.topic_id)
+
+    def _apply_cursor_moved(self, record: CursorMoved) -> None:
+        subscription = self._by_id[record.topic_id].subscriptions[record.subscriber]
+        if subscription.generation == record.generation:
+            subscription.cursor = max(subscription.cursor, record.cursor)
+
+    def _apply_durable_cursor(self, record: CursorMoved | Subscribed) -> None:
+        subscription = self._by_id[record.topic_id].subscriptions[record.subscriber]
+        if subscription.generation == record.generation:
+            subscription.durable_cursor = max(subscription.durable_cursor, record.cursor)
+            self._touched.add(record.topic_id)
+
+    def _apply_trimmed(self, record: Trimmed) -> None:
+        self._by_id[record.topic_id].trim(record)

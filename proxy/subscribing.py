@@ -1,0 +1,222 @@
+"""SUB, UNSUB, GET, ACK: a place in a log that only its owner moves."""
+
+from __future__ import annotations
+
+from reliable_pubsub.common.limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPICS_MAX
+from reliable_pubsub.common.messages import (
+    Ack,
+    Get,
+    LogChanged,
+    Lost,
+    NoMessagesYet,
+    NotSub,
+    PutAck,
+    Stale,
+    Sub,
+    SubAck,
+    Unsub,
+    UnsubAck,
+)
+
+from .records import CursorMoved, Decision, Record, Subscribed, Unsubscribed
+from .rules import Rules
+from .subscriptions import Session, Subscription
+from .topic_log import TopicLog
+
+
+class Subscribing(Rules):
+    """The rules for subscribers."""
+
+    def _sub(self, request: Sub, _body: bytes, _now_ns: int) -> Decision:
+        """Begin, resume or reposition a subscription (rules R12 to R14)."""
+        session = self._fence("subscriber", request)
+        if isinstance(session, Decision):
+            return session
+        if request.control < session.control:
+            return self._stale_control(request, session)
+        log = self.topics.get(request.topic)
+        known = log.subscriptions.get(request.client) if log else None
+        active = known if known and known.active else None
+        if request.control == session.control and log and active:
+            return Decision(
+                self._sub_ack(request, log, active, already=True), visible_at=active.lsn
+            )
+        changed = self._log_changed(request, log)
+        if changed is not None:
+            return changed
+        created: tuple[Record, ...] = ()
+        if log is None:
+            if len(self.topics) >= TOPICS_MAX:
+                return self._limit(request, "topics", TOPICS_MAX)
+            created = (self._new_topic(request.topic),)
+            log = self._unborn(request.topic)
+        elif known is None and len(log.subscriptions) >= SUBSCRIPTIONS_PER_TOPIC_MAX:
+            return self._limit(request, "subscriptions of a topic", SUBSCRIPTIONS_PER_TOPIC_MAX)
+        generation = known.generation if known else 0
+        seek = request.cursor is not None and request.log is None
+        if active is None or seek:
+            generation += 1
+            cursor = log.end if request.cursor is None else request.cursor
+        else:
+            cursor = max(active.cursor, request.cursor or 0)
+        subscribed = Subscribed(
+            log.topic_id,
+            request.client,
+            generation,
+            cursor,
+            session.epoch,
+            session.nonce,
+            request.control,
+        )
+        shown = Subscription(generation, cursor, cursor, True, 0)
+        return self._decided(
+            self._sub_ack(request, log, shown, already=active is not None), *created, subscribed
+        )
+
+    def _sub_ack(
+        self, request: Sub, log: TopicLog, subscription: Subscription, *, already: bool
+    ) -> SubAck:
+        return SubAck(
+            **self._echo(request),
+            topic=request.topic,
+            generation=subscription.generation,
+            log=log.log,
+            cursor=subscription.cursor,
+            already=already,
+        )
+
+    def _log_changed(self, request: Sub, log: TopicLog | None) -> Decision | None:
+        """Check the position a subscriber brings against the log (rule R14)."""
+        if request.cursor is None:
+            return None
+        if log is None:
+            log = self._unborn(request.topic)
+        if request.log is not None and request.log != log.log:
+            return self._not_this_log(request, log, f"the log is now {log.log!r}")
+        if request.cursor > log.durable_end:
+            return self._not_this_log(
+                request, log, f"offset {request.cursor} is beyond its end {log.durable_end}"
+            )
+        if request.witness_ns is None or request.cursor <= log.start:
+            return None
+        found = self._reader.read(log.topic_id, request.cursor - 1, messages_max=1, bytes_max=0)
+        if found and found[0].base < request.cursor and found[0].timestamp_ns != request.witness_ns:
+            return self._not_this_log(
+                request, log, f"offset {request.cursor - 1} holds another message than before"
+            )
+        return None
+
+    def _not_this_log(self, request: Sub | Get | Ack, log: TopicLog, why: str) -> Decision:
+        return Decision(
+            LogChanged(
+                **self._echo(request),
+                topic=request.topic,
+                log=log.log,
+                start=log.start,
+                end=log.durable_end,
+                text=f"topic {request.topic!r}: {why}; the proxy was replaced or set back to an "
+                f"older copy. It holds offsets {log.start} to {log.durable_end}. Choose `rewind` "
+                "(read from its start, may repeat) or `adopt` (go on at its end, may miss)",
+            )
+        )
+
+    def _unsub(self, request: Unsub, _body: bytes, _now_ns: int) -> Decision:
+        """End a subscription (rule R12)."""
+        session = self._fence("subscriber", request)
+        if isinstance(session, Decision):
+            return session
+        if request.control < session.control:
+            return self._stale_control(request, session)
+        log = self.topics.get(request.topic)
+        known = log.subscriptions.get(request.client) if log else None
+        if log is None or known is None or not known.active:
+            gone = UnsubAck(**self._echo(request), topic=request.topic, already=True)
+            return Decision(gone, visible_at=known.lsn if known else 0)
+        return self._decided(
+            UnsubAck(**self._echo(request), topic=request.topic, already=False),
+            Unsubscribed(
+                log.topic_id,
+                request.client,
+                known.generation,
+                known.cursor,
+                session.epoch,
+                session.nonce,
+                request.control,
+            ),
+        )
+
+    def _stale_control(self, request: Sub | Unsub, session: Session) -> Decision:
+        return Decision(
+            Stale(
+                **self._echo(request),
+                text=f"control request {request.control} of {request.client!r} came after "
+                f"{session.control}; it has no effect",
+            )
+        )
+
+    def _subscription(self, request: Get | Ack) -> tuple[TopicLog, Subscription, int] | Decision:
+        """The live subscription a GET or ACK speaks of, and the record its answer rests on."""
+        session = self._fence("subscriber", request)
+        if isinstance(session, Decision):
+            return session
+        log = self.topics.get(request.topic)
+        known = log.subscriptions.get(request.client) if log else None
+        if log is None or known is None or not known.active:
+            text = f"{request.client!r} is not subscribed to {request.topic!r}; subscribe first"
+            if known is not None:
+                text += f" (subscription {known.generation} has ended)"
+            reply = NotSub(**self._echo(request), text=text)
+            return Decision(reply, visible_at=known.lsn if known else 0)
+        if (request.generation, request.boot) != (known.generation, self.boot):
+            text = (
+                f"subscription {request.generation} of {request.client!r} to {request.topic!r} is "
+                f"to be confirmed; the current one is {known.generation}: subscribe again"
+            )
+            return Decision(Stale(**self._echo(request), text=text), visible_at=known.lsn)
+        if request.cursor > log.durable_end:
+            return self._not_this_log(
+                request, log, f"offset {request.cursor} is beyond its end {log.durable_end}"
+            )
+        return log, known, max(session.lsn, known.lsn)
+
+    def _get(self, request: Get, _body: bytes, _now_ns: int) -> Decision:
+        """Show what follows the cursor; only the cursor in the request moves it (rule R7)."""
+        found = self._subscription(request)
+        if isinstance(found, Decision):
+            return found
+        log, subscription, visible_at = found
+        moved = self._moved(request, log, subscription, urgent=False)
+        if request.cursor < log.start:
+            lost = Lost(**self._echo(request), first=request.cursor, end=log.start)
+            return Decision(lost, moved, visible_at)
+        if request.cursor == log.durable_end:
+            return Decision(
+                NoMessagesYet(
+                    **self._echo(request),
+                    end=log.durable_end,
+                ),
+                moved,
+                visible_at,
+            )
+        reply, body = self._batches(request, log, request.cursor)
+        return Decision(reply, moved, visible_at, body)
+
+    def _ack(self, request: Ack, _body: bytes, _now_ns: int) -> Decision:
+        """Move the cursor durably."""
+        found = self._subscription(request)
+        if isinstance(found, Decision):
+            return found
+        log, subscription, visible_at = found
+        reply = PutAck(**self._echo(request), offset=max(request.cursor, subscription.cursor))
+        moved = self._moved(request, log, subscription, urgent=True)
+        return self._decided(reply, *moved) if moved else Decision(reply, visible_at=visible_at)
+
+    def _moved(
+        self, request: Get | Ack, log: TopicLog, subscription: Subscription, *, urgent: bool
+    ) -> tuple[CursorMoved, ...]:
+        # An ACK must rest on a durable cursor, also when a lazy record has moved it already.
+        held = subscription.durable_cursor if urgent else subscription.cursor
+        if request.cursor <= held:
+            return ()
+        cursor = max(request.cursor, subscription.cursor)
+        return (CursorMoved(log.topic_id, request.client, subscription.generation, cursor, urgent),)

@@ -1,0 +1,26 @@
+"""What the proxy remembers of subscribers and publishers: cursors and sessions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Subscription:
+    """One subscriber's place in one topic."""
+
+    generation: int  # the subscription's id: 1, 2, 3, ... for each (topic, subscriber)
+    cursor: int  # the next offset not acknowledged
+    durable_cursor: int  # the same, on disk; only this one lets messages go
+    active: bool  # False: ended, and remembered so that generations grow
+    lsn: int  # record number of its last SUB or UNSUB
+
+
+@dataclass(slots=True)
+class Session:
+    """One client id: its incarnation, and its last control request (rules R11 and R12)."""
+
+    epoch: int
+    nonce: bytes
+    control: int  # number of the last SUB or UNSUB within the epoch
+    lsn: int  # record number of the last grant

@@ -1,0 +1,190 @@
+"""One topic: its offsets, its publishers' numbering, and what retention may remove.
+
+Bodies are not here. The log knows where batches stand, in segments of about 1 MiB, so that a
+gigabyte of history costs a thousand small entries and not one for each message.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec import Struct
+
+from reliable_pubsub.common.limits import MIB
+
+from .records import Appended, StoredSegment, StoredTopic, Trimmed
+from .subscriptions import Subscription
+
+SEGMENT_BYTES: Final = MIB
+SEGMENT_BATCHES: Final = 4096
+TRIM_SEGMENTS_MAX: Final = 16  # in one record, so that no commit becomes a long one
+
+
+class Retention(Struct, frozen=True, kw_only=True):
+    """What a topic keeps, and what happens at its bound (rules R10 and R17)."""
+
+    history_bytes: int = 256 * MIB  # of messages that every subscriber has acknowledged
+    history_s: float = 86_400.0
+    topic_bytes_max: int = 4096 * MIB  # in all
+    lose_oldest: bool = False  # at the bound: False refuses puts (FULL), True reports LOST
+
+
+@dataclass(slots=True)
+class PublisherMark:
+    """The newest batch of one publisher."""
+
+    first_sequence: int
+    count: int
+    base: int
+    crc: int
+    lsn: int  # record number of that batch; 0: durable since the start
+
+    @property
+    def last_sequence(self) -> int:
+        """The publisher's highest stored sequence."""
+        return self.first_sequence + self.count - 1
+
+
+@dataclass(slots=True)
+class Segment:
+    """A run of neighbouring batches."""
+
+    base: int
+    end: int
+    body_bytes: int
+    batches: int
+    timestamp_ns: int
+
+    def accepts_more(self) -> bool:
+        """Whether the next batch goes here."""
+        return self.body_bytes < SEGMENT_BYTES and self.batches < SEGMENT_BATCHES
+
+
+@dataclass(slots=True)
+class TopicLog:
+    """The broker's knowledge of one topic."""
+
+    topic_id: int
+    topic: str
+    log: str
+    retention: Retention
+    start: int = 0  # first stored offset
+    end: int = 0  # offset of the next append
+    durable_end: int = 0  # what readers see
+    timestamp_ns: int = 0  # of the newest batch
+    stored_bytes: int = 0
+    lsn: int = 0  # record number of its creation
+    segments: deque[Segment] = field(default_factory=deque)
+    publishers: dict[str, PublisherMark] = field(default_factory=dict)
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+
+    @classmethod
+    def restore(cls, stored: StoredTopic, retention: Retention) -> TopicLog:
+        """Rebuild from the store; everything in it is durable."""
+        return cls(
+            topic_id=stored.topic_id,
+            topic=stored.topic,
+            log=stored.log,
+            retention=retention,
+            start=stored.start,
+            end=stored.end,
+            durable_end=stored.end,
+            timestamp_ns=stored.timestamp_ns,
+            stored_bytes=sum(segment.body_bytes for segment in stored.segments),
+            segments=deque(
+                Segment(s.base, s.end, s.body_bytes, s.batches, s.timestamp_ns)
+                for s in stored.segments
+            ),
+            publishers={
+                p.publisher: PublisherMark(p.first_sequence, p.count, p.base, p.crc, 0)
+                for p in stored.publishers
+            },
+            subscriptions={
+                s.subscriber: Subscription(s.generation, s.cursor, s.cursor, s.active, 0)
+                for s in stored.subscriptions
+            },
+        )
+
+    def next_timestamp_ns(self, now_ns: int) -> int:
+        """Strictly increasing, whatever the clock does; time is only an index (rule R18)."""
+        return max(now_ns, self.timestamp_ns + 1)
+
+    def append(self, batch: Appended, lsn: int) -> None:
+        """Take a batch at the end."""
+        assert batch.base == self.end, (batch.base, self.end)
+        assert batch.timestamp_ns > self.timestamp_ns, (batch.timestamp_ns, self.timestamp_ns)
+        self.end = batch.end
+        self.timestamp_ns = batch.timestamp_ns
+        size = len(batch.body)
+        self.stored_bytes += size
+        self.publishers[batch.publisher] = PublisherMark(
+            batch.first_sequence, batch.count, batch.base, batch.crc, lsn
+        )
+        add_to_segments(self.segments, batch.base, batch.end, size, batch.timestamp_ns)
+
+    def trim(self, trimmed: Trimmed) -> None:
+        """Forget what lies below the new start."""
+        assert self.start <= trimmed.start <= self.end, (self.start, trimmed.start, self.end)
+        while self.segments and self.segments[0].end <= trimmed.start:
+            self.stored_bytes -= self.segments.popleft().body_bytes
+        self.start = trimmed.start
+
+    def low_watermark(self) -> int:
+        """The lowest durable acknowledged cursor; below it a message may go (rule R10)."""
+        return min(
+            (s.durable_cursor for s in self.subscriptions.values() if s.active),
+            default=self.durable_end,
+        )
+
+    def has_aged(self, now_ns: int) -> bool:
+        """Whether the oldest segment is older than history may be."""
+        oldest_ns = now_ns - int(self.retention.history_s * 1e9)
+        return bool(self.segments) and self.segments[0].timestamp_ns < oldest_ns
+
+    def segment_values(self) -> list[StoredSegment]:
+        """The segments, as values."""
+        return [
+            StoredSegment(s.base, s.end, s.body_bytes, s.batches, s.timestamp_ns)
+            for s in self.segments
+        ]
+
+    def expired(self, now_ns: int) -> Trimmed | None:
+        """What retention would remove now: the oldest acknowledged history above the limits."""
+        if not self.segments:
+            return None
+        floor = self.low_watermark()
+        oldest_ns = now_ns - int(self.retention.history_s * 1e9)
+        history_bytes = 0
+        for segment in self.segments:
+            if segment.end > floor:
+                break
+            history_bytes += segment.body_bytes
+        start = self.start
+        for index, segment in enumerate(self.segments):
+            if segment.end > floor or index == TRIM_SEGMENTS_MAX:
+                break
+            if history_bytes <= self.retention.history_bytes and segment.timestamp_ns >= oldest_ns:
+                break
+            history_bytes -= segment.body_bytes
+            start = segment.end
+        return self.trimmed_to(start) if start > self.start else None
+
+    def trimmed_to(self, start: int) -> Trimmed:
+        """The record that lets the topic begin at `start`."""
+        return Trimmed(self.topic_id, start, self.end, self.timestamp_ns)
+
+
+def add_to_segments(
+    segments: deque[Segment], base: int, end: int, body_bytes: int, timestamp_ns: int
+) -> None:
+    """Count a batch into the newest segment, or begin one. Live and at start-up the same."""
+    if segments and segments[-1].accepts_more():
+        segment = segments[-1]
+        segment.end = end
+        segment.body_bytes += body_bytes
+        segment.batches += 1
+        segment.timestamp_ns = timestamp_ns
+    else:
+        segments.append(Segment(base, end, body_bytes, 1, timestamp_ns))

@@ -1,0 +1,337 @@
+"""`Publisher`: puts that return when the proxy has the messages, once each."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Literal, NoReturn
+
+from reliable_pubsub.common import names
+from reliable_pubsub.common.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.errors import (
+    ConflictError,
+    FencedError,
+    LimitError,
+    LogChangedError,
+    RefusedError,
+    UsageError,
+)
+from reliable_pubsub.common.messages import (
+    AnyReply,
+    Conflict,
+    Duplicate,
+    Fenced,
+    Gap,
+    Hello,
+    HelloAck,
+    Limit,
+    Put,
+    PutAck,
+)
+from reliable_pubsub.common.retry import Clock, RetryPolicy, Transport, ask
+from reliable_pubsub.common.settings import PUBLISHER_ENDPOINT
+from reliable_pubsub.common.state_file import ClientState, open_state
+from reliable_pubsub.common.transport import ReqTransport, SystemClock
+
+from .outbox import Outbox, Pending, PlanMark, Receipt
+from .stream import Stream
+
+OnLogChanged = Literal["stop", "adopt"]
+
+
+class Publisher:
+    """Puts messages on topics, each exactly once, across its own crashes and the proxy's.
+
+    One thread at a time. With `state_dir` a message that was under way when the process died is
+    sent again, under its number, by the next process with this id; without it the publisher
+    keeps its state in memory and takes its numbering from the proxy.
+    """
+
+    def __init__(
+        self,
+        client: str,
+        *,
+        endpoint: str = PUBLISHER_ENDPOINT,
+        state_dir: Path | str | None = None,
+        retry: RetryPolicy = RetryPolicy(),  # noqa: B008  (frozen)
+        on_log_changed: OnLogChanged = "stop",
+        transport: Transport | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        """Lock and read the state; the proxy is asked at the first put.
+
+        Args:
+            client: 1 to 64 of `A-Z a-z 0-9 . -`; one running process for each id.
+            on_log_changed: when the proxy no longer has what it acknowledged: stop with an
+                error, or adopt its numbering.
+            transport, clock: for tests.
+
+        Raises:
+            InvalidNameError, InUseError, DamagedError.
+        """
+        self.client = names.client_id(client)
+        self._state: ClientState = open_state(state_dir, "publisher", self.client)
+        self.outbox = Outbox(self._state.load())
+        self._transport = transport or ReqTransport(endpoint)
+        self._clock = clock or SystemClock()
+        self._retry = retry
+        self._adopt = on_log_changed == "adopt"
+        self._nonce = secrets.token_bytes(16)
+        self._request = 0
+        self._connected = False
+        self._streaming = False
+        self._met: set[str] = set()  # topics whose numbering was compared in this epoch
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the socket and the state. A batch in doubt stays in the state."""
+        close = getattr(self._transport, "close", None)
+        if close is not None:
+            close()
+        self._state.close()
+
+    # What a program calls.
+
+    def put(
+        self,
+        topic: str,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        event_time_ns: int | None = None,
+    ) -> Receipt:
+        """Put one message; return when it is stored as durably as the proxy promises.
+
+        Args:
+            payload: at most 1 MiB - 64 B.
+
+        Raises:
+            InvalidNameError, TooLargeError: nothing was sent.
+            InDoubtError: no definite answer. If `in_doubt` is set the message is kept: `resume`,
+                or the next put, or the next process with this state sends it again, still once.
+                Otherwise the proxy was never reached for this topic: put it again.
+            FencedError, ConflictError, LogChangedError, LimitError: refused.
+        """
+        batch = Batch(
+            [payload],
+            None if key is None else [key],
+            None if headers is None else [headers],
+            None if event_time_ns is None else [event_time_ns],
+        )
+        return self.put_batch(topic, batch)
+
+    def put_many(
+        self,
+        topic: str,
+        payloads: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Mapping[str, str] | None] | None = None,
+        event_times_ns: Sequence[int | None] | None = None,
+    ) -> Receipt:
+        """Put messages as one batch: one request, one commit, all or none of them.
+
+        Args:
+            payloads: 1 to 65,536, encoded at most 1 MiB together.
+
+        Raises:
+            As `put`; also TooLargeError if they do not fit in one batch.
+        """
+        return self.put_batch(topic, Batch(payloads, keys, headers, event_times_ns))
+
+    def put_batch(self, topic: str, batch: Batch, plan: PlanMark | None = None) -> Receipt:
+        """Put a batch; `plan` is written in the same step as its numbers."""
+        if self._streaming:
+            raise UsageError("this publisher has an open stream; put through it, or close it")
+        return self._put_numbered(topic, batch, plan)
+
+    def _put_numbered(self, topic: str, batch: Batch, plan: PlanMark | None) -> Receipt:
+        body = encode_batch(batch)
+        if self.outbox.pending is not None:
+            self.resume()
+        if topic not in self.outbox.topics:
+            self._meet(names.topic(topic))
+        pending, changes = self.outbox.number(topic, len(batch.payloads), crc32(body), body, plan)
+        self._state.write(changes, durable=False)
+        return self._settle(pending)
+
+    @property
+    def in_doubt(self) -> Pending | None:
+        """The batch that is numbered and kept, and not known to be stored."""
+        return self.outbox.pending
+
+    def stream(self, *, linger_s: float = 0.005) -> Stream:
+        """Begin to put without waiting: messages are collected, sent in order by a thread.
+
+        Use it in a `with` block; until it is closed, the publisher belongs to it.
+
+        Args:
+            linger_s: a message waits at most so long for company (then for those before it).
+        """
+        if self._streaming:
+            raise UsageError("this publisher has an open stream; close it first")
+        self._streaming = True
+        return Stream(self._stream_batch, linger_s=linger_s, release=self._end_stream)
+
+    def _stream_batch(self, topic: str, batch: Batch) -> Receipt:
+        return self._put_numbered(topic, batch, None)
+
+    def _end_stream(self) -> None:
+        self._streaming = False
+
+    def resume(self) -> Receipt | None:
+        """Send the batch that is in doubt, if there is one."""
+        pending = self.outbox.pending
+        return None if pending is None else self._settle(pending)
+
+    def ready_for(self, topic: str) -> int:
+        """Settle what is in doubt and learn the numbering of a topic.
+
+        Returns:
+            The sequence that the next message of the topic gets.
+        """
+        if self.outbox.pending is not None:
+            self.resume()
+        if topic not in self._met:
+            self._meet(names.topic(topic))
+        return self.outbox.next_sequence(topic)
+
+    def mark_plan(self, plan: PlanMark) -> None:
+        """Write the place in a plan where no message goes with it."""
+        self._state.write(self.outbox.mark_plan(plan), durable=False)
+
+    # How it is done.
+
+    def connect(self) -> None:
+        """Get an epoch; whatever older process has this id is fenced from now on (rule R11)."""
+        epoch = self.outbox.epoch + 1
+        while True:
+            reply = self._hello(epoch, ())
+            if isinstance(reply, HelloAck):
+                break
+            if not isinstance(reply, Fenced):
+                self._refused(reply)
+            epoch = max(reply.current_epoch, epoch) + 1
+        self._state.write(self.outbox.granted(epoch), durable=False)
+        self._connected = True
+        self._met.clear()
+
+    def _hello(self, epoch: int, topics: tuple[str, ...]) -> AnyReply:
+        return self._ask(
+            Hello(
+                client=self.client,
+                epoch=epoch,
+                request=self._next_request(),
+                role="publisher",
+                nonce=self._nonce,
+                topics=topics,
+            )
+        )
+
+    def _meet(self, topic: str) -> None:
+        """Compare the numbering of a topic, in a session of our own."""
+        if not self._connected:
+            self.connect()
+        reply = self._hello(self.outbox.epoch, (topic,))
+        if self._is_forgotten(reply):
+            self.connect()  # the proxy does not know us any more: what it lost shows below
+            reply = self._hello(self.outbox.epoch, (topic,))
+        if not isinstance(reply, HelloAck):
+            self._refused(reply)
+        changes = self.outbox.meet(reply.positions[0], adopt=self._adopt)
+        self._state.write(changes, durable=False)
+        self._met.add(topic)
+
+    def _settle(self, pending: Pending) -> Receipt:
+        """Send a batch until the proxy has it."""
+        reply = self._send(pending)
+        if isinstance(reply, Gap) or self._is_forgotten(reply):
+            # The proxy has lost something. What, the comparison of the numberings tells.
+            self._connected = False
+            reply = self._send(pending)
+        if isinstance(reply, PutAck | Duplicate):
+            stored = self.outbox.pending
+            assert stored is not None
+            self._state.write(self.outbox.stored(reply.offset), durable=False)
+            return Receipt(
+                stored.topic,
+                self.client,
+                stored.first_sequence,
+                stored.count,
+                reply.offset,
+                reply.durability,
+                isinstance(reply, Duplicate),
+            )
+        if isinstance(reply, Limit):
+            self._state.write(self.outbox.dropped(), durable=False)
+        self._refused(reply)
+
+    def _send(self, pending: Pending) -> AnyReply:
+        """Send the pending batch once the numberings agree."""
+        if not self._connected or pending.topic not in self._met:
+            self._meet(pending.topic)
+            assert self.outbox.pending is not None
+            pending = self.outbox.pending
+        return self._ask(
+            Put(
+                client=self.client,
+                epoch=self.outbox.epoch,
+                request=self._next_request(),
+                topic=pending.topic,
+                first_sequence=pending.first_sequence,
+                count=pending.count,
+                crc=pending.crc,
+            ),
+            pending.body,
+        )
+
+    def _is_forgotten(self, reply: AnyReply) -> bool:
+        """Whether the proxy knows less of our session than it granted."""
+        return isinstance(reply, Fenced) and reply.current_epoch < self.outbox.epoch
+
+    def _ask(self, request: Hello | Put, body: bytes | None = None) -> AnyReply:
+        reply, _ = ask(
+            request,
+            body,
+            transport=self._transport,
+            clock=self._clock,
+            retry=self._retry,
+            chance=random.random,
+        )
+        return reply
+
+    def _next_request(self) -> int:
+        self._request += 1
+        return self._request
+
+    def _refused(self, reply: AnyReply) -> NoReturn:
+        """Raise what an answer means."""
+        match reply:
+            case Fenced():
+                raise FencedError(
+                    client=self.client,
+                    epoch=self.outbox.epoch,
+                    current_epoch=reply.current_epoch,
+                )
+            case Conflict():
+                raise ConflictError(reply.text)
+            case Gap():
+                raise LogChangedError(reply.text)
+            case Limit():
+                raise LimitError(reply.text)
+            case _:
+                raise RefusedError(f"the proxy answered {type(reply).__name__} to a publisher")

@@ -1,0 +1,189 @@
+"""The outbox: a publisher's numbering, and the one batch that may be under way.
+
+A batch enters it, with its number and with the place in the plan behind it, before it is sent
+for the first time (rules R3 and R16). It leaves when the proxy says that it is stored. Whatever
+dies in between, the same bytes are sent again under the same number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import Struct
+
+from reliable_pubsub.common.errors import LogChangedError
+from reliable_pubsub.common.messages import TopicPosition
+from reliable_pubsub.common.names import message_id
+
+Changes = dict[str, bytes | None]
+
+_EPOCH = "epoch"
+_PENDING = "pending"
+_TOPIC = "topic:"
+_PLAN = "plan"
+
+
+class Numbering(Struct, frozen=True):
+    """How far a publisher is in one topic, by what the proxy has acknowledged."""
+
+    log: str  # log id; "" while the topic does not exist
+    last_sequence: int
+    offset: int | None  # of that message
+
+
+class Pending(Struct, frozen=True):
+    """A batch that is numbered, and not known to be stored."""
+
+    topic: str
+    first_sequence: int
+    count: int
+    crc: int
+    body: bytes
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of its last message."""
+        return self.first_sequence + self.count - 1
+
+
+class PlanMark(Struct, frozen=True):
+    """How far a step file is: everything before `step` and `message` has its number."""
+
+    digest: str  # of the plan; another one means the file was changed
+    step: int
+    message: int
+    run: int = 1  # counts how often the plan was begun
+
+
+class Receipt(Struct, frozen=True):
+    """The proxy has these messages."""
+
+    topic: str
+    publisher: str
+    first_sequence: int
+    count: int
+    offset: int | None  # of the first; None if the proxy stored and has since removed them
+    durability: str  # what "has" means: sync, os or snapshot
+    duplicate: bool  # whether an earlier attempt had stored them
+
+    @property
+    def message_id(self) -> str:
+        """Id of the first message, `<publisher>_<sequence>`."""
+        return message_id(self.publisher, self.first_sequence)
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Outbox:
+    """A publisher's state. Changes are applied here and given back, to be written."""
+
+    def __init__(self, stored: Mapping[str, bytes]) -> None:
+        """Begin with what was written before; empty for a new publisher."""
+        decode = msgspec.msgpack.decode
+        self.epoch = decode(stored[_EPOCH], type=int) if _EPOCH in stored else 0
+        self.pending = decode(stored[_PENDING], type=Pending) if _PENDING in stored else None
+        self.plan = decode(stored[_PLAN], type=PlanMark) if _PLAN in stored else None
+        self.topics: dict[str, Numbering] = {
+            name.removeprefix(_TOPIC): decode(value, type=Numbering)
+            for name, value in stored.items()
+            if name.startswith(_TOPIC)
+        }
+
+    def granted(self, epoch: int) -> Changes:
+        """The proxy has granted an epoch."""
+        self.epoch = epoch
+        return {_EPOCH: _encode(epoch)}
+
+    def next_sequence(self, topic: str) -> int:
+        """The number that the next message of a topic gets; its numbering must be known."""
+        assert self.pending is None, "one batch at a time"
+        return self.topics[topic].last_sequence + 1
+
+    def number(
+        self, topic: str, count: int, crc: int, body: bytes, plan: PlanMark | None = None
+    ) -> tuple[Pending, Changes]:
+        """Give a batch its numbers; write the changes before the first send."""
+        self.pending = Pending(topic, self.next_sequence(topic), count, crc, body)
+        changes: Changes = {_PENDING: _encode(self.pending)}
+        if plan is not None:
+            changes |= self.mark_plan(plan)
+        return self.pending, changes
+
+    def mark_plan(self, plan: PlanMark) -> Changes:
+        """Move the place in the plan."""
+        self.plan = plan
+        return {_PLAN: _encode(plan)}
+
+    def stored(self, offset: int | None) -> Changes:
+        """The proxy has the pending batch; `offset` is that of its first message."""
+        pending = self.pending
+        assert pending is not None
+        log = self.topics[pending.topic].log
+        last = None if offset is None else offset + pending.count - 1
+        numbering = Numbering(log, pending.last_sequence, last)
+        self.topics[pending.topic] = numbering
+        self.pending = None
+        return {_TOPIC + pending.topic: _encode(numbering), _PENDING: None}
+
+    def dropped(self) -> Changes:
+        """The pending batch is definitely not stored and will not be sent: its numbers are free."""
+        self.pending = None
+        return {_PENDING: None}
+
+    def meet(self, position: TopicPosition, *, adopt: bool) -> Changes:
+        """Compare our numbering in a topic with the proxy's (rule R14, faults M8 and M9).
+
+        A publisher without memory of the topic takes the proxy's numbering.
+
+        Args:
+            adopt: on a difference, go on with the proxy's numbers instead of stopping.
+
+        Raises:
+            LogChangedError: the proxy has lost what it acknowledged, or our state is older than
+                what we sent.
+        """
+        ours = self.topics.get(position.topic)
+        theirs = Numbering(position.log, position.last_sequence, position.offset)
+        problem = self._difference(position.topic, ours, theirs) if ours else ""
+        if problem and not adopt:
+            raise LogChangedError(
+                f"topic {position.topic!r}: {problem}. Nothing was sent. To go on with the proxy's "
+                "numbering, use --on-log-changed adopt"
+            )
+        changes: Changes = {}
+        pending = self.pending
+        if pending is not None and pending.topic == position.topic:
+            if problem:
+                first = theirs.last_sequence + 1
+                pending = msgspec.structs.replace(pending, first_sequence=first)
+                self.pending = pending
+                changes[_PENDING] = _encode(pending)
+            # It may be stored already; the answer to its own PUT tells.
+            theirs = Numbering(theirs.log, pending.first_sequence - 1, None)
+        self.topics[position.topic] = theirs
+        changes[_TOPIC + position.topic] = _encode(theirs)
+        return changes
+
+    def _difference(self, topic: str, ours: Numbering, theirs: Numbering) -> str:
+        """What is wrong between the two numberings; "" if nothing."""
+        if ours.log and theirs.log != ours.log:
+            return f"its log was {ours.log!r} and is now {theirs.log!r}: another data directory"
+        if theirs.last_sequence < ours.last_sequence:
+            return (
+                f"the proxy acknowledged sequence {ours.last_sequence} and now knows only "
+                f"{theirs.last_sequence}: it was set back to an older copy"
+            )
+        known = {ours.last_sequence}
+        if self.pending is not None and self.pending.topic == topic:
+            known.add(self.pending.last_sequence)
+        if theirs.last_sequence not in known:
+            return (
+                f"the proxy knows sequence {theirs.last_sequence}, our state only "
+                f"{ours.last_sequence}: this state is older than what was sent with this id"
+            )
+        same = theirs.last_sequence == ours.last_sequence
+        if same and None not in (ours.offset, theirs.offset) and ours.offset != theirs.offset:
+            return f"sequence {ours.last_sequence} was at offset {ours.offset}, now {theirs.offset}"
+        return ""

@@ -1,0 +1,244 @@
+"""`publisher.stream()`: puts that return at once, collected into batches, each with its outcome.
+
+The caller's thread collects; one thread of the stream's own sends, in order, one batch at a time.
+While a batch is on its way the next one grows, so the slower the proxy, the larger the batches.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final
+
+from reliable_pubsub.common import names
+from reliable_pubsub.common.batch import Batch
+from reliable_pubsub.common.errors import TooLargeError, UsageError
+from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, PAYLOAD_BYTES_MAX
+
+from .outbox import Receipt
+
+MESSAGE_OVERHEAD_BYTES: Final = 5  # of the encoding, for each payload, at most
+FULL_BATCHES_MAX: Final = 4  # that may wait for the sender; then `put` waits
+BYTES_MAX: Final = BODY_BYTES_MAX - 64
+
+
+class StreamBatch:
+    """Messages that share one fate."""
+
+    __slots__ = ("_done", "due_at_s", "error", "payloads", "receipt", "size", "topic")
+
+    def __init__(self, topic: str, due_at_s: float) -> None:
+        self.topic = topic
+        self.due_at_s = due_at_s  # monotonic; then it is sent, full or not
+        self.payloads: list[bytes] = []
+        self.size = 0
+        self.receipt: Receipt | None = None
+        self.error: BaseException | None = None
+        self._done = threading.Event()
+
+    def settle(self, receipt: Receipt | None, error: BaseException | None) -> None:
+        """Say how it ended."""
+        self.receipt, self.error = receipt, error
+        self._done.set()
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait for the end; say whether it came."""
+        return self._done.wait(timeout_s)
+
+
+class Ticket:
+    """The outcome of one message of a stream, now or later."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: StreamBatch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    def result(self, timeout_s: float | None = None) -> Receipt:
+        """Wait until the message is stored.
+
+        Raises:
+            TimeoutError: not yet; it is still under way.
+            PubSubError: why it was not stored, or is in doubt.
+        """
+        if not self._batch.wait(timeout_s):
+            raise TimeoutError(f"not stored after {timeout_s} s; still under way")
+        if self._batch.error is not None:
+            raise self._batch.error
+        receipt = self._batch.receipt
+        assert receipt is not None
+        return Receipt(
+            receipt.topic,
+            receipt.publisher,
+            receipt.first_sequence + self._index,
+            1,
+            None if receipt.offset is None else receipt.offset + self._index,
+            receipt.durability,
+            receipt.duplicate,
+        )
+
+
+class Stream:
+    """A buffered publisher. One thread calls `put`; the publisher is the stream's until it closes.
+
+    After the first error nothing more is sent, so that no message overtakes one in doubt: every
+    message behind it ends with the same error.
+    """
+
+    def __init__(
+        self,
+        put_batch: Callable[[str, Batch], Receipt],
+        *,
+        linger_s: float,
+        release: Callable[[], None],
+    ) -> None:
+        """Start the sending thread; use `Publisher.stream`."""
+        self._put_batch = put_batch
+        self._linger_s = linger_s
+        self._release = release
+        self._lock = threading.Lock()  # guards everything below
+        self._work = threading.Condition(self._lock)  # the sender waits for work
+        self._room = threading.Condition(self._lock)  # the caller waits for room, or for the end
+        self._open: StreamBatch | None = None  # still growing
+        self._full: deque[StreamBatch] = deque()
+        self._sending = False
+        self._flushing = False
+        self._closing = False
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="publisher stream", daemon=True)
+        self._thread.start()
+
+    def put(self, topic: str, payload: bytes) -> Ticket:
+        """Add a message; it is sent when its batch is full, or `linger_s` has passed.
+
+        Waits only while full batches stand before it.
+
+        Raises:
+            TooLargeError, InvalidNameError: nothing was added.
+            PubSubError: the stream has failed; `Ticket.result` tells the fate of each message.
+        """
+        size = len(payload) + MESSAGE_OVERHEAD_BYTES
+        with self._lock:
+            batch = self._open
+            if (
+                batch is None
+                or batch.topic != topic
+                or batch.size + size > BYTES_MAX
+                or len(batch.payloads) == BATCH_MESSAGES_MAX
+            ):
+                batch = self._begin_batch(topic, len(payload))
+            batch.size += size
+            batch.payloads.append(payload)
+            return Ticket(batch, len(batch.payloads) - 1)
+
+    def flush(self) -> None:
+        """Send everything now; return when it is stored.
+
+        Raises:
+            PubSubError: the first thing that went wrong.
+        """
+        with self._lock:
+            self._flushing = True
+            self._work.notify()
+            while (self._open or self._full or self._sending) and self._error is None:
+                self._room.wait()
+            self._flushing = False
+            if self._error is not None:
+                raise self._error
+
+    def close(self) -> None:
+        """Flush, and give the publisher back.
+
+        Raises:
+            PubSubError: as `flush`; the publisher is given back all the same.
+        """
+        try:
+            self.flush()
+        finally:
+            with self._lock:
+                self._closing = True
+                self._work.notify()
+            self._thread.join()
+            self._release()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _begin_batch(self, topic: str, payload_bytes: int) -> StreamBatch:
+        """Close the open batch and open one; the lock is held."""
+        if payload_bytes > PAYLOAD_BYTES_MAX:
+            raise TooLargeError(
+                what="payload in bytes",
+                size=payload_bytes,
+                size_max=PAYLOAD_BYTES_MAX,
+                advice="split it, or put a reference to it",
+            )
+        names.topic(topic)
+        while len(self._full) >= FULL_BATCHES_MAX and self._error is None:
+            self._room.wait()
+        if self._error is not None:
+            raise self._error
+        if self._closing:
+            raise UsageError("the stream is closed")
+        if self._open is not None:
+            self._full.append(self._open)
+        self._open = StreamBatch(topic, time.monotonic() + self._linger_s)
+        self._work.notify()
+        return self._open
+
+    def _take(self) -> StreamBatch | None:
+        """Wait for a batch that is due; None when the stream closes."""
+        with self._lock:
+            self._sending = False
+            while True:
+                if self._full:
+                    break
+                if self._open is not None:
+                    left_s = self._open.due_at_s - time.monotonic()
+                    if left_s <= 0 or self._flushing:
+                        self._full.append(self._open)
+                        self._open = None
+                        break
+                    self._work.wait(left_s)
+                    continue
+                self._room.notify_all()
+                if self._closing:
+                    return None
+                self._work.wait()
+            self._sending = True
+            batch = self._full.popleft()
+            self._room.notify_all()
+            return batch
+
+    def _run(self) -> None:
+        while (batch := self._take()) is not None:
+            try:
+                receipt = self._put_batch(batch.topic, Batch(batch.payloads))
+            except Exception as error:  # told to whoever waits, on his own thread
+                self._fail(batch, error)
+                return
+            batch.settle(receipt, None)
+
+    def _fail(self, batch: StreamBatch, error: Exception) -> None:
+        """End every message that is not stored with the same error."""
+        with self._lock:
+            self._error = error
+            left = [batch, *self._full, *([self._open] if self._open else [])]
+            self._full.clear()
+            self._open = None
+            self._sending = False
+            self._room.notify_all()
+        for one in left:
+            one.settle(None, error)

@@ -1,0 +1,66 @@
+"""Reliable publish/subscribe on ZeroMQ: messages that arrive exactly once.
+
+    from reliable_pubsub import Publisher, Subscriber
+
+The rooms (common, proxy, publisher, subscriber) stand beside this folder and are linked into it.
+"""
+
+from pathlib import Path
+
+_here = Path(__file__).parent
+if not (_here / "common").is_dir():  # a checkout without symbolic links
+    __path__.append(str(_here.parent))
+
+from reliable_pubsub.common.batch import Message  # noqa: E402
+from reliable_pubsub.common.errors import (  # noqa: E402
+    ConfigurationError,
+    ConflictError,
+    DamagedError,
+    FencedError,
+    InDoubtError,
+    InUseError,
+    InvalidNameError,
+    LimitError,
+    LogChangedError,
+    LostError,
+    MalformedError,
+    NotSubscribedError,
+    ProxyUnreachableError,
+    PubSubError,
+    RefusedError,
+    TooLargeError,
+    TruncatedError,
+    TryLaterError,
+    UsageError,
+)
+from reliable_pubsub.common.retry import RetryPolicy  # noqa: E402
+from reliable_pubsub.publisher.client import Publisher  # noqa: E402
+from reliable_pubsub.publisher.outbox import Receipt  # noqa: E402
+from reliable_pubsub.subscriber.client import Subscriber  # noqa: E402
+
+__all__ = [
+    "ConfigurationError",
+    "ConflictError",
+    "DamagedError",
+    "FencedError",
+    "InDoubtError",
+    "InUseError",
+    "InvalidNameError",
+    "LimitError",
+    "LogChangedError",
+    "LostError",
+    "MalformedError",
+    "Message",
+    "NotSubscribedError",
+    "ProxyUnreachableError",
+    "PubSubError",
+    "Publisher",
+    "Receipt",
+    "RefusedError",
+    "RetryPolicy",
+    "Subscriber",
+    "TooLargeError",
+    "TruncatedError",
+    "TryLaterError",
+    "UsageError",
+]

@@ -1,0 +1,180 @@
+"""The inbox: a subscriber's place in each topic, and what was handed over without being done.
+
+The cursor moves when a message has been processed, and the proxy hears of it only after it is
+durable here (rule R9). What was handed over and not acknowledged when the process died comes
+again, marked with its delivery count. Pure: changes are given back, to be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec import Struct
+
+from reliable_pubsub.common.batch import Message, crc32, decode_batch, messages_of
+from reliable_pubsub.common.errors import LogChangedError, MalformedError
+from reliable_pubsub.common.messages import BatchHeader, SubAck
+
+Changes = dict[str, bytes | None]
+
+_EPOCH = "epoch"
+_TOPIC = "topic:"
+_PLAN = "plan"
+
+
+class Place(Struct, frozen=True):
+    """Where a subscriber stands in one topic."""
+
+    log: str  # log id: which log the offsets speak of
+    cursor: int  # the next offset not processed
+    witness_ns: int | None = None  # timestamp of the batch that holds offset cursor - 1
+    in_hand_end: int = 0  # messages from cursor up to here were handed over; 0: none
+    deliveries: int = 0  # how often those were handed over
+
+
+class PlanMark(Struct, frozen=True):
+    """How far a step file is, and how long its output file is: one record (rule R16)."""
+
+    digest: str  # of the plan; another one means the file was changed
+    step: int
+    message: int
+    output_bytes: int  # behind the last message that counts
+    run: int = 1  # counts how often the plan was begun
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Inbox:
+    """A subscriber's state."""
+
+    def __init__(self, stored: Mapping[str, bytes]) -> None:
+        """Begin with what was written before; empty for a new subscriber."""
+        decode = msgspec.msgpack.decode
+        self.epoch = decode(stored[_EPOCH], type=int) if _EPOCH in stored else 0
+        self.plan = decode(stored[_PLAN], type=PlanMark) if _PLAN in stored else None
+        self.places: dict[str, Place] = {
+            name.removeprefix(_TOPIC): decode(value, type=Place)
+            for name, value in stored.items()
+            if name.startswith(_TOPIC)
+        }
+
+    def granted(self, epoch: int) -> Changes:
+        """The proxy has granted an epoch."""
+        self.epoch = epoch
+        return {_EPOCH: _encode(epoch)}
+
+    def subscribed(self, reply: SubAck, *, adopt: bool = False) -> Changes:
+        """The proxy has confirmed a subscription.
+
+        Args:
+            adopt: where the proxy knows of more than this state, go on at its position.
+
+        Raises:
+            LogChangedError: the proxy knows of more acknowledged messages than this state: the
+                state is older than what this subscriber did.
+        """
+        ours = self.places.get(reply.topic)
+        if ours is None or (adopt and reply.cursor > ours.cursor):
+            return self._set(reply.topic, Place(reply.log, reply.cursor))
+        if reply.cursor > ours.cursor:
+            raise LogChangedError(
+                f"topic {reply.topic!r}: the proxy knows that offsets up to {reply.cursor - 1} "
+                f"were acknowledged with this id, this state stands at {ours.cursor}: the state "
+                "is an older copy. To go on at the proxy's position, use --on-log-changed adopt"
+            )
+        return {}
+
+    def repositioned(self, reply: SubAck) -> Changes:
+        """The place was chosen anew; the proxy's position counts, whatever we had."""
+        return self._set(reply.topic, Place(reply.log, reply.cursor))
+
+    def restated(self, topic: str) -> Changes:
+        """The place as it is: written durably, it takes earlier lazy writes with it."""
+        return self._set(topic, self.places[topic])
+
+    def unsubscribed(self, topic: str) -> Changes:
+        """The subscription has ended."""
+        self.places.pop(topic, None)
+        return {_TOPIC + topic: None}
+
+    def handed_over(self, topic: str, end: int) -> tuple[int, Changes]:
+        """Messages from the cursor up to `end` go to the application now.
+
+        Returns:
+            How often the first of them was handed over, with this time, and the changes to write
+            before it happens.
+        """
+        place = self.places[topic]
+        again = place.in_hand_end > place.cursor
+        deliveries = place.deliveries + 1 if again else 1
+        # What was in hand before keeps its mark until it is acknowledged.
+        in_hand_end = max(end, place.in_hand_end) if again else end
+        return deliveries, self._set(
+            topic,
+            msgspec.structs.replace(place, in_hand_end=in_hand_end, deliveries=deliveries),
+        )
+
+    def processed(self, topic: str, cursor: int, witness_ns: int) -> Changes:
+        """Everything below `cursor` is done; the newest of it has the timestamp `witness_ns`."""
+        place = self.places[topic]
+        assert cursor >= place.cursor, (cursor, place)
+        if place.in_hand_end > cursor:
+            # Some of what was in hand before a crash is still to come, and keeps its count.
+            kept = msgspec.structs.replace(place, cursor=cursor, witness_ns=witness_ns)
+            return self._set(topic, kept)
+        return self._set(topic, Place(place.log, cursor, witness_ns))
+
+    def lost(self, topic: str, end: int) -> Changes:
+        """Everything below `end` that was not delivered is gone."""
+        place = self.places[topic]
+        return self._set(topic, Place(place.log, end))
+
+    def mark_plan(self, plan: PlanMark) -> Changes:
+        """Move the place in the plan."""
+        self.plan = plan
+        return {_PLAN: _encode(plan)}
+
+    def _set(self, topic: str, place: Place) -> Changes:
+        self.places[topic] = place
+        return {_TOPIC + topic: _encode(place)}
+
+
+def direct_followers(
+    topic: str, cursor: int, batches: Sequence[BatchHeader], body: bytes
+) -> list[Message]:
+    """Take the messages that follow a cursor directly; older ones are dropped (rule R8).
+
+    Raises:
+        MalformedError: there is a gap before or between the batches, or a body is not what its
+            publisher encoded. Nothing was taken.
+    """
+    messages: list[Message] = []
+    expected = cursor
+    place = 0
+    view = memoryview(body)
+    for header in batches:
+        part = view[place : place + header.body_bytes]
+        place += header.body_bytes
+        if header.base + header.count <= expected:
+            continue
+        if header.base > expected:
+            raise MalformedError(
+                f"topic {topic!r}: expected offset {expected}, the proxy sent {header.base}"
+            )
+        if crc32(part) != header.crc:
+            raise MalformedError(
+                f"topic {topic!r}: the batch at offset {header.base} does not have its CRC-32"
+            )
+        messages += messages_of(
+            decode_batch(part, header.count),
+            topic=topic,
+            base=header.base,
+            publisher=header.publisher,
+            first_sequence=header.first_sequence,
+            timestamp_ns=header.timestamp_ns,
+            skip=expected - header.base,
+        )
+        expected = header.base + header.count
+    return messages
