@@ -143,7 +143,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         name="rep_sockets",
         kind="whole number",
-        default=12,
+        default=32,
         low=1,
         high=HELD_REQUESTS_MAX,
         help="requests of one endpoint that the proxy holds at the same time",

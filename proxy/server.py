@@ -34,7 +34,7 @@ from .check import BadRange, Checked, check_store
 from .committer import Committer, Failed
 from .front_door import FrontDoor
 from .log_reader import StoreReader
-from .records import Decision, StoredState
+from .records import Appended, Decision, StoredState
 from .socket_poll import SocketPoll
 from .state import BrokerSettings
 from .store import StorageFullError, Store, open_reader, read_state
@@ -52,7 +52,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     subscriber_endpoint: str
     durability: Durability = "sync"
     snapshot_interval_s: float = 0.01
-    rep_sockets: int = 12
+    rep_sockets: int = 32
     accept_loss: bool = False
     broker: BrokerSettings = BrokerSettings()
 
@@ -62,8 +62,8 @@ class _Held(Struct, frozen=True):
 
     visible_at: int
     socket: zmq.Socket[bytes]
-    request: AnyRequest
-    decision: Decision
+    reply: AnyReply
+    frames: list[bytes]  # encoded while the disk is busy
 
 
 class Server:
@@ -120,6 +120,7 @@ class Server:
         self._held: deque[_Held] = deque()
         self._malformed_count = 0
         self._unwritten_bytes = 0
+        self._tick_at_s = 0.0
         self._lazy_at_s: float | None = None
         self._stopping = False
 
@@ -159,8 +160,8 @@ class Server:
                     self._settle()
                 for socket in ready:
                     self._serve(socket, roles[socket])
-                self._tick()
                 self._committer.hand_over()
+                self._tick()
             self._committer.close()
             self._settle()
         finally:
@@ -193,7 +194,8 @@ class Server:
         if decision.visible_at <= self.broker.durable_lsn:  # then visible
             self._answer(socket, decision)
         else:
-            self._held.append(_Held(decision.visible_at, socket, request, decision))
+            frames = encode_reply(decision.reply, decision.body)
+            self._held.append(_Held(decision.visible_at, socket, decision.reply, frames))
 
     def _submit(self, decision: Decision) -> None:
         """Give records to the committer."""
@@ -206,6 +208,7 @@ class Server:
 
     def _settle(self) -> None:
         """Take the committer's outcomes: make visible what is durable."""
+        newest: list[Appended] = []
         while self._committer.outcomes:
             outcome = self._committer.outcomes.popleft()
             if isinstance(outcome, Failed):
@@ -213,10 +216,11 @@ class Server:
                 continue
             self._unwritten_bytes = 0
             if outcome.lsn > self.broker.durable_lsn:
-                self._reader.add(self.broker.committed(outcome.lsn))
+                newest += self.broker.committed(outcome.lsn)
         while self._held and self._held[0].visible_at <= self.broker.durable_lsn:
             held = self._held.popleft()
-            self._answer(held.socket, held.decision)
+            self._send(held.socket, held.frames)
+        self._reader.add(newest)
 
     def _commit_failed(self, error: Exception) -> None:
         """A full disk: go back to what is durable, refuse what waited. Anything else ends us."""
@@ -235,20 +239,22 @@ class Server:
         text = "the disk of the proxy is full; the request was not stored, ask again later"
         while self._held:
             held = self._held.popleft()
-            reply = held.decision.reply
             refusal = StorageFull(
-                client=reply.client,
-                epoch=reply.epoch,
-                request=reply.request,
+                client=held.reply.client,
+                epoch=held.reply.epoch,
+                request=held.reply.request,
                 boot=self._boot,
                 durability=self._settings.durability,
                 text=text,
             )
-            self._answer(held.socket, Decision(refusal))
+            self._send(held.socket, encode_reply(refusal))
 
     def _tick(self) -> None:
         """Do what is due by time."""
         now_s = time.monotonic()
+        if now_s < self._tick_at_s:
+            return
+        self._tick_at_s = now_s + TICK_S / 2
         due = self.broker.tick(now_s=now_s, now_ns=time.time_ns())
         if due:
             self.broker.apply(due)
@@ -290,7 +296,7 @@ class Server:
         self._poll.close()
         for door in self.doors:
             door.close()
-        self._context.destroy(linger=0)
+        self._context.term()  # the doors' threads close their sockets and end
         for door in self.doors:
             door.join()
         self._reader.close()
