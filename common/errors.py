@@ -7,7 +7,8 @@ PubSubError                      code                 exit
 │   └── ConfigurationError       CONFIGURATION
 ├── InDoubtError                 IN_DOUBT             3     nobody knows yet; run again to resume
 │   ├── ProxyUnreachableError    PROXY_UNREACHABLE
-│   └── TryLaterError            FULL, BUSY, STORAGE_FULL
+│   ├── TryLaterError            FULL, BUSY, STORAGE_FULL
+│   └── TimedOutError            TIMED_OUT
 ├── RefusedError                 REFUSED              4     decided: no
 │   ├── FencedError              FENCED
 │   ├── ConflictError            CONFLICT
@@ -103,6 +104,12 @@ class TryLaterError(InDoubtError):
         super().__init__(f"{text} (tried {attempts} times; the request is kept and can be resumed)")
         self.code = code
         self.attempts = attempts
+
+
+class TimedOutError(InDoubtError):
+    """A get of a step file waited as long as it may."""
+
+    code = "TIMED_OUT"
 
 
 class RefusedError(PubSubError):

@@ -31,12 +31,13 @@ from reliable_pubsub.common.messages import (
     Put,
     PutAck,
 )
+from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.retry import Clock, RetryPolicy, Transport, ask
 from reliable_pubsub.common.settings import PUBLISHER_ENDPOINT
 from reliable_pubsub.common.state_file import ClientState, open_state
 from reliable_pubsub.common.transport import ReqTransport, SystemClock
 
-from .outbox import Outbox, Pending, PlanMark, Receipt
+from .outbox import Outbox, Pending, Receipt
 from .stream import Stream
 
 OnLogChanged = Literal["stop", "adopt"]
@@ -60,6 +61,7 @@ class Publisher:
         on_log_changed: OnLogChanged = "stop",
         transport: Transport | None = None,
         clock: Clock | None = None,
+        state: ClientState | None = None,
     ) -> None:
         """Lock and read the state; the proxy is asked at the first put.
 
@@ -67,13 +69,13 @@ class Publisher:
             client: 1 to 64 of `A-Z a-z 0-9 . -`; one running process for each id.
             on_log_changed: when the proxy no longer has what it acknowledged: stop with an
                 error, or adopt its numbering.
-            transport, clock: for tests.
+            transport, clock, state: the world outside, where a test brings its own.
 
         Raises:
             InvalidNameError, InUseError, DamagedError.
         """
         self.client = names.client_id(client)
-        self._state: ClientState = open_state(state_dir, "publisher", self.client)
+        self._state = state or open_state(state_dir, "publisher", self.client)
         self.outbox = Outbox(self._state.load())
         self._transport = transport or ReqTransport(endpoint)
         self._clock = clock or SystemClock()

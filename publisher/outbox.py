@@ -15,6 +15,7 @@ from msgspec import Struct
 from reliable_pubsub.common.errors import LogChangedError
 from reliable_pubsub.common.messages import TopicPosition
 from reliable_pubsub.common.names import message_id
+from reliable_pubsub.common.plan_mark import PlanMark
 
 Changes = dict[str, bytes | None]
 
@@ -45,15 +46,6 @@ class Pending(Struct, frozen=True):
     def last_sequence(self) -> int:
         """Sequence of its last message."""
         return self.first_sequence + self.count - 1
-
-
-class PlanMark(Struct, frozen=True):
-    """How far a step file is: everything before `step` and `message` has its number."""
-
-    digest: str  # of the plan; another one means the file was changed
-    step: int
-    message: int
-    run: int = 1  # counts how often the plan was begun
 
 
 class Receipt(Struct, frozen=True):

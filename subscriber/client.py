@@ -50,12 +50,13 @@ from reliable_pubsub.common.messages import (
     Unsub,
     UnsubAck,
 )
+from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.retry import Clock, RetryPolicy, Transport, ask, poll_pause_s
 from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.transport import ReqTransport, SystemClock
 
-from .inbox import Changes, Inbox, Place, PlanMark, direct_followers
+from .inbox import Changes, Inbox, Place, direct_followers
 
 OnLogChanged = Literal["stop", "rewind", "adopt"]
 
@@ -89,6 +90,7 @@ class Subscriber:
         on_log_changed: OnLogChanged = "stop",
         transport: Transport | None = None,
         clock: Clock | None = None,
+        state: ClientState | None = None,
     ) -> None:
         """Lock and read the state; the proxy is asked at the first call.
 
@@ -96,13 +98,13 @@ class Subscriber:
             client: 1 to 64 of `A-Z a-z 0-9 . -`; one running process for each id.
             on_log_changed: when the log of the proxy is not the one our place speaks of: stop
                 with an error, rewind to its start (may repeat), or adopt its end (may miss).
-            transport, clock: for tests.
+            transport, clock, state: the world outside, where a test brings its own.
 
         Raises:
             InvalidNameError, InUseError, DamagedError.
         """
         self.client = names.client_id(client)
-        self._state: ClientState = open_state(state_dir, "subscriber", self.client)
+        self._state = state or open_state(state_dir, "subscriber", self.client)
         self.inbox = Inbox(self._state.load())
         self._transport = transport or ReqTransport(endpoint)
         self._clock = clock or SystemClock()
@@ -286,6 +288,10 @@ class Subscriber:
         self._state.write(changes, durable=True)
         if topic in self.inbox.places:
             self._durable[topic] = self.inbox.places[topic].cursor
+
+    def mark_plan(self, plan: PlanMark) -> None:
+        """Write the place in a plan where no message goes with it."""
+        self._state.write(self.inbox.mark_plan(plan), durable=True)
 
     # How it is done.
 

@@ -15,6 +15,7 @@ from msgspec import Struct
 from reliable_pubsub.common.batch import Message, crc32, decode_batch, messages_of
 from reliable_pubsub.common.errors import LogChangedError, MalformedError
 from reliable_pubsub.common.messages import BatchHeader, SubAck
+from reliable_pubsub.common.plan_mark import PlanMark
 
 Changes = dict[str, bytes | None]
 
@@ -31,16 +32,6 @@ class Place(Struct, frozen=True):
     witness_ns: int | None = None  # timestamp of the batch that holds offset cursor - 1
     in_hand_end: int = 0  # messages from cursor up to here were handed over; 0: none
     deliveries: int = 0  # how often those were handed over
-
-
-class PlanMark(Struct, frozen=True):
-    """How far a step file is, and how long its output file is: one record (rule R16)."""
-
-    digest: str  # of the plan; another one means the file was changed
-    step: int
-    message: int
-    output_bytes: int  # behind the last message that counts
-    run: int = 1  # counts how often the plan was begun
 
 
 _encode = msgspec.msgpack.Encoder().encode

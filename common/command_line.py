@@ -1,0 +1,160 @@
+"""What the commands share: options, settings, one readable paragraph for every error.
+
+A command line error is a sentence and an exit code, never a traceback; a bug is a traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import textwrap
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, TypeVar
+
+import click
+
+from .errors import ConfigurationError, PubSubError
+from .retry import RetryPolicy
+from .settings import (
+    Resolved,
+    Settings,
+    check_endpoint,
+    parse_settings_json,
+    resolve,
+    typed,
+    unknown_variables,
+)
+
+EXIT_CODES = (
+    "Exit codes: 0 done · 2 usage or configuration · 3 proxy unreachable, in doubt, run again to "
+    "resume · 4 refused (fenced, conflict, log changed, in use) · 5 damaged or failed storage."
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Stopped(BaseException):
+    """SIGTERM or SIGINT: leave at the next safe place, with exit code 0."""
+
+
+@contextmanager
+def readable_errors() -> Iterator[None]:
+    """Turn an error of ours into one paragraph on stderr and its exit code."""
+    try:
+        yield
+    except PubSubError as error:
+        complain(f"error [{error.code}]: {error}")
+        sys.exit(error.exit_code)
+
+
+def complain(text: str) -> None:
+    """Write a paragraph to stderr, wrapped for reading; lines that stand alone stay alone."""
+    for line in text.splitlines():
+        click.echo(
+            textwrap.fill(line, 100, break_long_words=False, break_on_hyphens=False), err=True
+        )
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[None]:
+    """SIGTERM and SIGINT end the work at once and cleanly; the state is durable at every moment."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise Stopped
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield
+    except Stopped:
+        pass
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def settings_from(
+    component: str, command_line: Mapping[str, object], file: Mapping[str, Resolved] | None = None
+) -> Settings:
+    """Resolve the settings of a process; warn of mistyped variables.
+
+    Args:
+        component: names the directory whose `settings.json` counts: `$RELIABLE_PUBSUB_DIR/<it>`.
+        file: settings of a YAML file given by name; they win over `settings.json`.
+    """
+    for warning in unknown_variables(os.environ):
+        complain(f"warning: {warning}")
+    return typed(resolve_all(component, command_line, file))
+
+
+def resolve_all(
+    component: str, command_line: Mapping[str, object], file: Mapping[str, Resolved] | None = None
+) -> dict[str, Resolved]:
+    """The settings of a process, each with its origin."""
+    path = Path(os.environ.get("RELIABLE_PUBSUB_DIR", ".")) / component / "settings.json"
+    found: dict[str, Resolved] = {}
+    if path.is_file():
+        try:
+            found = parse_settings_json(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{path}: cannot be read: {error}") from error
+    return resolve(command_line, {**found, **(file or {})}, os.environ)
+
+
+def retry_policy(settings: Settings) -> RetryPolicy:
+    """Lazy Pirate as the settings want it."""
+    return RetryPolicy(timeout_s=settings.ack_timeout, retries_max=settings.send_retries)
+
+
+def accept_endpoint(endpoint: str, *, allow_plaintext: bool, bind: bool = False) -> str:
+    """Check an endpoint; warn where traffic leaves this machine."""
+    warning = check_endpoint(endpoint, allow_plaintext, bind=bind)
+    if warning:
+        complain(f"warning: {warning}")
+    return endpoint
+
+
+def client_options(role: str) -> Callable[[F], F]:
+    """The options that publisher and subscriber share."""
+    options = (
+        click.option(
+            "-f",
+            "--config-file",
+            required=True,
+            type=click.Path(path_type=Path, dir_okay=False),
+            help="Step file (YAML): what to do, one step behind another.",
+        ),
+        click.option(
+            "-i",
+            "--id",
+            "client",
+            required=True,
+            help=f"Id of this {role}: 1 to 64 of A-Z a-z 0-9 . - ; one running process for each.",
+        ),
+        click.option("--endpoint", help=f"The proxy's {role} endpoint."),
+        click.option("--state-dir", help="Where to keep what must survive a crash."),
+        click.option("--ack-timeout", help="Seconds to wait for an answer before asking again."),
+        click.option("--send-retries", help="How often to ask again; then the exit code is 3."),
+        click.option(
+            "--allow-plaintext",
+            is_flag=True,
+            help="Accept an endpoint that is not on this machine; traffic is not encrypted.",
+        ),
+        click.option(
+            "--again",
+            is_flag=True,
+            help="Run a plan that is finished, or another file, from its beginning.",
+        ),
+        click.option("--dry-run", is_flag=True, help="Show the plan as a table; send nothing."),
+        click.option("-q", "--quiet", is_flag=True, help="No progress bar."),
+    )
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate

@@ -1,0 +1,54 @@
+"""`reliable-pubsub config show`: every setting with its value, and where that comes from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from .command_line import EXIT_CODES, readable_errors, resolve_all
+from .settings import BY_NAME, settings_from_document
+from .yaml_file import load_yaml
+
+
+@click.group(epilog=EXIT_CODES)
+def main() -> None:
+    """Settings: command line > settings file > environment > default."""
+
+
+@main.command("show")
+@click.argument("component", default="proxy")
+@click.option(
+    "-f",
+    "--config-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A settings file (YAML) as given to `proxy -f`.",
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document, for programs.")
+def show(component: str, config_file: Path | None, as_json: bool) -> None:
+    """Show the settings of COMPONENT (proxy, or the id of a client) with their origins.
+
+    A component's own file is $RELIABLE_PUBSUB_DIR/COMPONENT/settings.json (the directory is the
+    current one if the variable is not set).
+    """
+    with readable_errors():
+        file = settings_from_document(load_yaml(config_file)) if config_file else None
+        resolved = resolve_all(component, {}, file)
+        if as_json:
+            document = {
+                name: {"value": one.value, "origin": one.origin} for name, one in resolved.items()
+            }
+            click.echo(msgspec.json.encode(document).decode())
+            return
+        table = Table(title=f"settings of {component}", title_justify="left")
+        for column in ("setting", "value", "unit", "origin", "environment variable", "meaning"):
+            table.add_column(column)
+        for name, one in resolved.items():
+            setting = BY_NAME[name]
+            table.add_row(
+                name, str(one.value), setting.unit, one.origin, setting.variable, setting.help
+            )
+        Console().print(table)

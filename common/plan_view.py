@@ -1,0 +1,75 @@
+"""Plans and progress for people: a table of the steps, a bar while they run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+
+from .steps import PlanRow
+
+
+def print_plan(rows: Sequence[PlanRow]) -> None:
+    """Show the steps of a plan."""
+    table = Table(title="plan")
+    for name in ("step", "action", "topic", "messages", "batch", "sleep between", "sleep after"):
+        table.add_column(name, justify="left" if name in ("action", "topic") else "right")
+    table.add_column("detail")
+    for row in rows:
+        table.add_row(
+            str(row.step),
+            row.action,
+            row.topic,
+            "" if row.messages is None else f"{row.messages:,}",
+            str(row.batch),
+            f"{row.sleep_between_s:g} s",
+            f"{row.sleep_after_s:g} s",
+            row.detail,
+        )
+    Console().print(table)
+
+
+class Advance(Protocol):
+    """Moves a progress bar."""
+
+    def __call__(self, messages: int, what: str) -> None:
+        """So many messages further; `what` is being done."""
+
+
+@contextmanager
+def progress_bar(total: int, done: int, *, quiet: bool) -> Iterator[Advance]:
+    """A bar on stderr where a person watches; nothing in a log file.
+
+    Args:
+        total, done: messages of the plan, and those behind us.
+    """
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda messages, what: None
+        return
+    with Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        transient=True,
+    ) as progress:
+        task = progress.add_task("starting", total=total, completed=done)
+
+        def advance(messages: int, what: str) -> None:
+            progress.update(task, advance=messages, description=what)
+
+        yield advance

@@ -1,0 +1,135 @@
+"""`reliable-pubsub proxy`: parse, wire up, run, exit code."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from types import FrameType
+
+import click
+from rich.console import Console
+
+from reliable_pubsub.common.command_line import (
+    EXIT_CODES,
+    accept_endpoint,
+    complain,
+    readable_errors,
+    settings_from,
+)
+from reliable_pubsub.common.settings import Settings, settings_from_document
+from reliable_pubsub.common.yaml_file import load_yaml
+
+from .server import Server, ServerSettings
+from .state import BrokerSettings
+from .topic_log import Retention
+
+
+def server_settings(settings: Settings, *, accept_loss: bool) -> ServerSettings:
+    """The settings of a process as those of a server."""
+    return ServerSettings(
+        data_dir=Path(settings.data_dir),
+        publisher_endpoint=settings.publisher_endpoint,
+        subscriber_endpoint=settings.subscriber_endpoint,
+        durability=settings.durability,
+        snapshot_interval_s=settings.snapshot_interval_ms / 1000,
+        rep_sockets=settings.rep_sockets,
+        accept_loss=accept_loss,
+        broker=BrokerSettings(
+            retention=Retention(
+                history_bytes=settings.history_bytes,
+                history_s=float(settings.history_s),
+                topic_bytes_max=settings.topic_bytes_max,
+                lose_oldest=settings.on_bound == "lose_oldest",
+            )
+        ),
+    )
+
+
+@click.command(
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option(
+    "-f",
+    "--config-file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Settings file (YAML), for example `durability: sync`. Names: `config show`.",
+)
+@click.option("--data-dir", help="Where the store is; one proxy for each. Made if missing.")
+@click.option("--publisher-endpoint", help="Where publishers come in.")
+@click.option("--subscriber-endpoint", help="Where subscribers come in.")
+@click.option(
+    "--durability",
+    help="What an acknowledgement means. sync: on disk (fsync). os: survives kill -9, not power "
+    "loss. snapshot: acknowledged first, written every 10 ms; loses, for labs.",
+)
+@click.option(
+    "--accept-loss",
+    is_flag=True,
+    help="Start a damaged store without its damaged batches; each is reported, and subscribers "
+    "that had not read them are told LOST.",
+)
+@click.option(
+    "--allow-plaintext",
+    is_flag=True,
+    help="Accept endpoints that other machines reach; traffic is not encrypted.",
+)
+def main(
+    config_file: Path | None,
+    data_dir: str | None,
+    publisher_endpoint: str | None,
+    subscriber_endpoint: str | None,
+    durability: str | None,
+    accept_loss: bool,
+    allow_plaintext: bool,
+) -> None:
+    """Run the proxy: it keeps every message until all subscribers have it.
+
+    Kill it at any moment and start it again with the same --data-dir: whatever was acknowledged
+    is there, and clients go on by themselves. SIGTERM and SIGINT end it cleanly.
+    """
+    with readable_errors():
+        file = settings_from_document(load_yaml(config_file)) if config_file else None
+        settings = settings_from(
+            "proxy",
+            {
+                "data_dir": data_dir,
+                "publisher_endpoint": publisher_endpoint,
+                "subscriber_endpoint": subscriber_endpoint,
+                "durability": durability,
+            },
+            file,
+        )
+        for endpoint in (settings.publisher_endpoint, settings.subscriber_endpoint):
+            accept_endpoint(endpoint, allow_plaintext=allow_plaintext, bind=True)
+        console = Console(stderr=True)
+        with console.status("checking the store") as status:
+            server = Server(
+                server_settings(settings, accept_loss=accept_loss),
+                report_loss=lambda bad: complain(f"warning [LOST]: given up: {bad}"),
+                progress=lambda messages: status.update(
+                    f"checking the store: {messages:,} messages"
+                ),
+            )
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            server.stop()
+
+        signal.signal(signal.SIGTERM, stop)
+        signal.signal(signal.SIGINT, stop)
+        publishers, subscribers = (door.endpoint for door in server.doors)
+        click.echo(
+            f"ready: proxy publishers={publishers} subscribers={subscribers} "
+            f"durability={settings.durability} data-dir={settings.data_dir} "
+            f"topics={len(server.broker.topics)} messages={server.checked.messages}"
+        )
+        if settings.durability == "snapshot":
+            complain(
+                "warning: durability snapshot acknowledges before it writes; a crash loses "
+                "acknowledged messages (docs/guarantees.md)"
+            )
+        server.run()
+
+
+if __name__ == "__main__":
+    main(prog_name="reliable-pubsub proxy")

@@ -1,0 +1,108 @@
+"""`reliable-pubsub publisher`: parse, wire up, run, exit code."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import click
+
+from reliable_pubsub.common import names
+from reliable_pubsub.common.command_line import (
+    EXIT_CODES,
+    accept_endpoint,
+    client_options,
+    readable_errors,
+    retry_policy,
+    settings_from,
+    stop_on_signals,
+)
+from reliable_pubsub.common.plan_mark import begin_plan
+from reliable_pubsub.common.plan_view import print_plan, progress_bar
+from reliable_pubsub.common.steps import PlanPosition, describe, parse_publisher_steps
+from reliable_pubsub.common.yaml_file import load_yaml
+
+from .client import Publisher
+from .runner import PublisherPlan, run_publisher
+
+
+@click.command(
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@client_options("publisher")
+@click.option(
+    "--on-log-changed",
+    type=click.Choice(["stop", "adopt"]),
+    default="stop",
+    show_default=True,
+    help="When the proxy lost what it acknowledged: stop, or adopt its numbering.",
+)
+def main(
+    config_file: Path,
+    client: str,
+    endpoint: str | None,
+    state_dir: str | None,
+    ack_timeout: str | None,
+    send_retries: str | None,
+    allow_plaintext: bool,
+    again: bool,
+    dry_run: bool,
+    quiet: bool,
+    on_log_changed: str,
+) -> None:
+    """Put the messages of a step file, each exactly once.
+
+    \b
+    steps:
+      - topic: topic1                # where to
+        message: hello               # or message_file: lines.txt (one message a line)
+        number_of_times: 3           # default 1
+        sleep_between_messages: 1    # seconds, default 0
+        sleep_after: 5               # seconds, default 0
+        batch: 1                     # messages in one request
+        numbered: true               # send hello_1, hello_2, ...
+
+    Kill it at any moment and run the same command again: it goes on where it was, and no
+    message is put twice. A finished plan stays finished; --again runs it once more.
+    """
+    with readable_errors(), stop_on_signals():
+        plan = PublisherPlan(parse_publisher_steps(load_yaml(config_file)), config_file.parent)
+        if dry_run:
+            print_plan(describe(plan.steps, plan.line_count))
+            return
+        settings = settings_from(
+            names.client_id(client),
+            {
+                "publisher_endpoint": endpoint,
+                "state_dir": state_dir,
+                "ack_timeout": ack_timeout,
+                "send_retries": send_retries,
+            },
+        )
+        with Publisher(
+            client,
+            endpoint=accept_endpoint(settings.publisher_endpoint, allow_plaintext=allow_plaintext),
+            state_dir=settings.state_dir,
+            retry=retry_policy(settings),
+            on_log_changed="adopt" if on_log_changed == "adopt" else "stop",
+        ) as publisher:
+            mark = begin_plan(
+                publisher.outbox.plan, plan.digest, again=again, file=str(config_file)
+            )
+            publisher.mark_plan(mark)
+            total = plan.messages_from(PlanPosition())
+            left = plan.messages_from(mark.position)
+            publisher.connect()
+            click.echo(
+                f"ready: publisher {client} endpoint={settings.publisher_endpoint} "
+                f"messages={total} left={left}"
+            )
+            with progress_bar(total, total - left, quiet=quiet) as advance:
+                put = run_publisher(publisher, plan, mark, sleep=time.sleep, advance=advance)
+        done = ", ".join(f"{topic}: {count}" for topic, count in put.items()) or "nothing was left"
+        click.echo(f"done: publisher {client} put {sum(put.values())} messages ({done})")
+
+
+if __name__ == "__main__":
+    main(prog_name="reliable-pubsub publisher")

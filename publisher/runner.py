@@ -1,0 +1,110 @@
+"""Runs a publisher's step file: each message of the plan once, whatever dies in between."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from reliable_pubsub.common.batch import Batch
+from reliable_pubsub.common.errors import ConfigurationError, TooLargeError
+from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.common.plan_view import Advance
+from reliable_pubsub.common.steps import (
+    PlanPosition,
+    PublisherStep,
+    PutChunk,
+    message_lines,
+    payload_of,
+    plan_digest,
+    publisher_chunks,
+)
+
+from .client import Publisher
+
+
+class PublisherPlan:
+    """The steps of a file, with the message files they name."""
+
+    def __init__(self, steps: Sequence[PublisherStep], directory: Path) -> None:
+        """Read the message files.
+
+        Args:
+            directory: where a relative `message_file` begins: that of the step file.
+
+        Raises:
+            ConfigurationError: a message file cannot be read, or is empty.
+        """
+        self.steps = steps
+        self._lines: dict[str, tuple[bytes, ...]] = {}
+        digests: dict[str, str] = {}
+        for step in steps:
+            name = step.message_file
+            if name is None or name in self._lines:
+                continue
+            path = directory / name
+            try:
+                content = path.read_bytes()
+            except OSError as error:
+                raise ConfigurationError(f"message_file {path}: {error.strerror}") from error
+            self._lines[name] = message_lines(content)
+            digests[name] = hashlib.sha256(content).hexdigest()
+        self.digest = plan_digest(steps, digests)
+
+    def lines_of(self, step: PublisherStep) -> tuple[bytes, ...]:
+        """The messages of a step's file; none if it has no file."""
+        return self._lines[step.message_file] if step.message_file is not None else ()
+
+    def line_count(self, index: int) -> int:
+        """How many messages the file of a step has."""
+        return len(self.lines_of(self.steps[index]))
+
+    def chunks(self, position: PlanPosition) -> Iterator[PutChunk]:
+        """What is left from a position."""
+        return publisher_chunks(self.steps, position, self.line_count)
+
+    def payloads(self, chunk: PutChunk, first_sequence: int) -> list[bytes]:
+        """The messages of a request, if its first one gets `first_sequence`."""
+        step = self.steps[chunk.step]
+        lines = self.lines_of(step)
+        return [
+            payload_of(step, chunk.first_message + index, first_sequence + index, lines)
+            for index in range(chunk.count)
+        ]
+
+    def messages_from(self, position: PlanPosition) -> int:
+        """How many messages are left from a position."""
+        return sum(chunk.count for chunk in self.chunks(position))
+
+
+def run_publisher(
+    publisher: Publisher,
+    plan: PublisherPlan,
+    mark: PlanMark,
+    *,
+    sleep: Callable[[float], None],
+    advance: Advance,
+) -> Mapping[str, int]:
+    """Put what is left of a plan; a step ends only on a definite outcome (rule R16).
+
+    Returns:
+        Messages put in this run, by topic.
+    """
+    put: dict[str, int] = {}
+    publisher.resume()
+    for chunk in plan.chunks(mark.position):
+        step = plan.steps[chunk.step]
+        payloads = plan.payloads(chunk, publisher.ready_for(step.topic))
+        try:
+            publisher.put_batch(step.topic, Batch(payloads), mark.at(chunk.position_after))
+        except TooLargeError as error:
+            raise ConfigurationError(
+                f"steps[{chunk.step}]: messages {chunk.first_message + 1} to "
+                f"{chunk.first_message + chunk.count} do not fit into one request: {error}; use a "
+                "smaller `batch`"
+            ) from error
+        put[step.topic] = put.get(step.topic, 0) + chunk.count
+        advance(chunk.count, f"put {step.topic}")
+        if chunk.sleep_s:
+            sleep(chunk.sleep_s)
+    return put

@@ -1,0 +1,141 @@
+"""`reliable-pubsub subscriber`: parse, wire up, run, exit code."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import cast
+
+import click
+
+from reliable_pubsub.common import names
+from reliable_pubsub.common.command_line import (
+    EXIT_CODES,
+    accept_endpoint,
+    client_options,
+    complain,
+    readable_errors,
+    retry_policy,
+    settings_from,
+    stop_on_signals,
+)
+from reliable_pubsub.common.plan_mark import begin_plan
+from reliable_pubsub.common.plan_view import print_plan, progress_bar
+from reliable_pubsub.common.steps import describe, parse_subscriber_steps, plan_digest
+from reliable_pubsub.common.yaml_file import load_yaml
+
+from .client import OnLogChanged, Subscriber
+from .output import NoOutput, Output
+from .runner import SubscriberRun
+
+
+@click.command(
+    epilog=EXIT_CODES,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@client_options("subscriber")
+@click.option(
+    "--output",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Append each message as one JSON line; each stands there once, across crashes.",
+)
+@click.option(
+    "--on-log-changed",
+    type=click.Choice(["stop", "rewind", "adopt"]),
+    default="stop",
+    show_default=True,
+    help="When the proxy's log is another one: stop, rewind to its start (may repeat), or adopt "
+    "its end (may miss).",
+)
+def main(
+    config_file: Path,
+    client: str,
+    endpoint: str | None,
+    state_dir: str | None,
+    ack_timeout: str | None,
+    send_retries: str | None,
+    allow_plaintext: bool,
+    again: bool,
+    dry_run: bool,
+    quiet: bool,
+    output: Path | None,
+    on_log_changed: str,
+) -> None:
+    """Subscribe, get and unsubscribe as a step file says; each message arrives once, in order.
+
+    \b
+    steps:
+      - action: subscribe            # messages put from now on will come
+        topic: topic1
+        sleep_after: 1               # seconds, default 0
+      - action: get
+        topic: topic1
+        number_of_times: 3           # messages, not attempts
+        sleep_between: 3             # seconds, default 0
+        batch: 1                     # messages to take at once, at most
+        on_empty: wait               # or skip: an empty get counts as done
+        timeout: 30                  # seconds one get may wait, default: for ever
+      - action: unsubscribe
+        topic: topic1
+
+    Kill it at any moment and run the same command again: it goes on where it was. A finished
+    plan stays finished; --again runs it once more.
+    """
+    with readable_errors(), stop_on_signals():
+        steps = parse_subscriber_steps(load_yaml(config_file))
+        if dry_run:
+            print_plan(describe(steps))
+            return
+        settings = settings_from(
+            names.client_id(client),
+            {
+                "subscriber_endpoint": endpoint,
+                "state_dir": state_dir,
+                "ack_timeout": ack_timeout,
+                "send_retries": send_retries,
+            },
+        )
+        with Subscriber(
+            client,
+            endpoint=accept_endpoint(settings.subscriber_endpoint, allow_plaintext=allow_plaintext),
+            state_dir=settings.state_dir,
+            retry=retry_policy(settings),
+            on_log_changed=cast(OnLogChanged, on_log_changed),
+        ) as subscriber:
+            mark = begin_plan(
+                subscriber.inbox.plan,
+                plan_digest(steps, {}),
+                again=again,
+                file=str(config_file),
+            )
+            file = (
+                Output(output, mark.output_bytes)
+                if output is not None
+                else NoOutput(mark.output_bytes)
+            )
+            subscriber.mark_plan(mark)
+            subscriber.connect()
+            click.echo(
+                f"ready: subscriber {client} endpoint={settings.subscriber_endpoint} "
+                f"step={mark.step + 1} of {len(steps)}"
+            )
+            total = sum(step.number_of_times for step in steps)
+            done = sum(step.number_of_times for step in steps[: mark.step]) + mark.message
+            try:
+                with progress_bar(total, done, quiet=quiet) as advance:
+                    received = SubscriberRun(
+                        subscriber,
+                        steps,
+                        file,
+                        sleep=time.sleep,
+                        advance=advance,
+                        report_loss=lambda lost: complain(f"warning [LOST]: {lost}"),
+                    ).run(mark)
+            finally:
+                file.close()
+        by_topic = ", ".join(f"{topic}: {count}" for topic, count in received.items()) or "none"
+        click.echo(f"done: subscriber {client} received {sum(received.values())} ({by_topic})")
+
+
+if __name__ == "__main__":
+    main(prog_name="reliable-pubsub subscriber")

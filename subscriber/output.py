@@ -1,0 +1,109 @@
+"""The output file: one JSON line for each message, each once, across crashes.
+
+Its length is recorded in the same step as the place in the topics. Whatever stands behind that
+length at a restart belongs to messages that will come again, and is cut off.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from reliable_pubsub.common.batch import Message
+from reliable_pubsub.common.errors import ConfigurationError, DamagedError, StorageFailedError
+from reliable_pubsub.common.lock import sync_directory
+
+
+def message_line(message: Message) -> bytes:
+    """A message as one line of JSON: text as `payload`, other bytes as `payload_base64`."""
+    fields: dict[str, object] = {
+        "topic": message.topic,
+        "offset": message.offset,
+        "message_id": message.message_id,
+        "timestamp_ns": message.timestamp_ns,
+    }
+    try:
+        fields["payload"] = message.payload.decode("utf-8")
+    except UnicodeDecodeError:
+        fields["payload_base64"] = base64.b64encode(message.payload).decode("ascii")
+    if message.key is not None:
+        fields["key_base64"] = base64.b64encode(message.key).decode("ascii")
+    if message.headers is not None:
+        fields["headers"] = message.headers
+    if message.event_time_ns is not None:
+        fields["event_time_ns"] = message.event_time_ns
+    return msgspec.json.encode(fields) + b"\n"
+
+
+class Output:
+    """An output file that is as long as its record says."""
+
+    def __init__(self, path: Path, recorded_bytes: int) -> None:
+        """Open, and cut back to the recorded length.
+
+        Raises:
+            ConfigurationError: the file cannot be opened.
+            DamagedError: it is shorter than recorded, so messages are missing from it.
+        """
+        self.path = path
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+            self._descriptor = os.open(path, flags, 0o644)
+            sync_directory(path.parent)
+        except OSError as error:
+            raise ConfigurationError(f"output {path}: {error.strerror}") from error
+        length = os.fstat(self._descriptor).st_size
+        if length < recorded_bytes:
+            os.close(self._descriptor)
+            raise DamagedError(
+                f"output {path} has {length} bytes, but {recorded_bytes} were written and "
+                "recorded: it was cut or replaced. Put it back, or choose another --state-dir "
+                "and id to begin anew"
+            )
+        os.ftruncate(self._descriptor, recorded_bytes)
+        os.lseek(self._descriptor, recorded_bytes, os.SEEK_SET)
+        self.length = recorded_bytes
+
+    def append(self, messages: Sequence[Message]) -> int:
+        """Write messages durably; gives the length to record.
+
+        Raises:
+            StorageFailedError: the disk is full or failed; nothing is recorded, so what was
+                written in part will be cut off.
+        """
+        data = b"".join(message_line(message) for message in messages)
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[os.write(self._descriptor, view) :]
+            os.fdatasync(self._descriptor)
+        except OSError as error:
+            raise StorageFailedError(
+                f"output {self.path}: {error.strerror}; nothing is lost, make space and run the "
+                "same command again"
+            ) from error
+        self.length += len(data)
+        return self.length
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._descriptor)
+
+
+class NoOutput:
+    """No file; the length stays as it is."""
+
+    def __init__(self, recorded_bytes: int) -> None:
+        """Keep the recorded length, for a later run with a file."""
+        self.length = recorded_bytes
+
+    def append(self, messages: Sequence[Message]) -> int:
+        """Write nothing."""
+        return self.length
+
+    def close(self) -> None:
+        """Nothing to do."""

@@ -1,0 +1,92 @@
+"""Runs a subscriber's step file: each message once in the output, whatever dies in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from reliable_pubsub.common.errors import LostError, TimedOutError
+from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.common.plan_view import Advance
+from reliable_pubsub.common.steps import SubscriberStep, subscriber_after
+
+from .client import Subscriber
+from .output import NoOutput, Output
+
+
+class SubscriberRun:
+    """One run over a plan."""
+
+    def __init__(
+        self,
+        subscriber: Subscriber,
+        steps: Sequence[SubscriberStep],
+        output: Output | NoOutput,
+        *,
+        sleep: Callable[[float], None],
+        advance: Advance,
+        report_loss: Callable[[LostError], None],
+    ) -> None:
+        """Prepare.
+
+        Args:
+            report_loss: told when messages are gone that were never delivered here.
+        """
+        self._subscriber = subscriber
+        self._steps = steps
+        self._output = output
+        self._sleep = sleep
+        self._advance = advance
+        self._report_loss = report_loss
+        self.received: dict[str, int] = {}
+
+    def run(self, mark: PlanMark) -> Mapping[str, int]:
+        """Do what is left; a step ends only on a definite outcome (rule R16).
+
+        Returns:
+            Messages received in this run, by topic.
+        """
+        while mark.step < len(self._steps):
+            step = self._steps[mark.step]
+            match step.action:
+                case "subscribe":
+                    self._subscriber.subscribe(step.topic)
+                    mark = self._finish(mark, step, 1)
+                case "unsubscribe":
+                    self._subscriber.unsubscribe(step.topic)
+                    mark = self._finish(mark, step, 1)
+                case "get":
+                    mark = self._get(mark, step)
+        return self.received
+
+    def _get(self, mark: PlanMark, step: SubscriberStep) -> PlanMark:
+        """One get of a step; it counts messages, not attempts."""
+        wanted = min(step.batch, step.number_of_times - mark.message)
+        wait_s = 0.0 if step.on_empty == "skip" else float("inf")
+        if step.timeout_s is not None:
+            wait_s = step.timeout_s
+        try:
+            messages = self._subscriber.get(step.topic, max_messages=wanted, timeout_s=wait_s)
+        except LostError as lost:
+            self._report_loss(lost)
+            return mark
+        if messages:
+            self._output.append(messages)
+            self.received[step.topic] = self.received.get(step.topic, 0) + len(messages)
+            return self._finish(mark, step, len(messages))
+        if step.on_empty == "skip":
+            return self._finish(mark, step, 1)
+        raise TimedOutError(
+            f"steps[{mark.step}]: no message on topic {step.topic!r} within its `timeout` of "
+            f"{wait_s:g} s; {mark.message} of {step.number_of_times} were received. Run the same "
+            "command again to go on, or use on_empty: skip"
+        )
+
+    def _finish(self, mark: PlanMark, step: SubscriberStep, count: int) -> PlanMark:
+        """Record cursor, output length and place in the plan as one; then pause."""
+        after, sleep_s = subscriber_after(self._steps, mark.position, count)
+        mark = mark.at(after, self._output.length)
+        self._subscriber.record(step.topic, mark)
+        self._advance(count, f"{step.action} {step.topic}")
+        if sleep_s:
+            self._sleep(sleep_s)
+        return mark
