@@ -79,21 +79,21 @@ def stop_on_signals() -> Iterator[None]:
 def settings_from(
     component: str, command_line: Mapping[str, object], file: Mapping[str, Resolved] | None = None
 ) -> Settings:
-    """Resolve the settings of a process; warn of mistyped variables.
+    """Resolve the settings of a process.
 
     Args:
         component: names the directory whose `settings.json` counts: `$RELIABLE_PUBSUB_DIR/<it>`.
         file: settings of a YAML file given by name; they win over `settings.json`.
     """
-    for warning in unknown_variables(os.environ):
-        complain(f"warning: {warning}")
     return typed(resolve_all(component, command_line, file))
 
 
 def resolve_all(
     component: str, command_line: Mapping[str, object], file: Mapping[str, Resolved] | None = None
 ) -> dict[str, Resolved]:
-    """The settings of a process, each with its origin."""
+    """The settings of a process, each with its origin; warn of mistyped variables."""
+    for warning in unknown_variables(os.environ):
+        complain(f"warning: {warning}")
     path = Path(os.environ.get("RELIABLE_PUBSUB_DIR", ".")) / component / "settings.json"
     found: dict[str, Resolved] = {}
     if path.is_file():

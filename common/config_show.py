@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from .command_line import EXIT_CODES, readable_errors, resolve_all
-from .settings import BY_NAME, settings_from_document
+from .settings import BY_NAME
+from .topic_settings import split_document
 from .yaml_file import load_yaml
 
 
@@ -35,19 +36,22 @@ def show(component: str, config_file: Path | None, as_json: bool) -> None:
     current one if the variable is not set).
     """
     with readable_errors():
-        file = settings_from_document(load_yaml(config_file)) if config_file else None
+        file, topics = split_document(load_yaml(config_file)) if config_file else ({}, {})
         resolved = resolve_all(component, {}, file)
+        rows = dict(resolved)
+        for topic, own in topics.items():
+            rows |= {f"topics.{topic}.{name}": one for name, one in own.items()}
         if as_json:
             document = {
-                name: {"value": one.value, "origin": one.origin} for name, one in resolved.items()
+                name: {"value": one.value, "origin": one.origin} for name, one in rows.items()
             }
             click.echo(msgspec.json.encode(document).decode())
             return
         table = Table(title=f"settings of {component}", title_justify="left")
         for column in ("setting", "value", "unit", "origin", "environment variable", "meaning"):
             table.add_column(column)
-        for name, one in resolved.items():
-            setting = BY_NAME[name]
+        for name, one in rows.items():
+            setting = BY_NAME[name.rpartition(".")[2]]
             table.add_row(
                 name, str(one.value), setting.unit, one.origin, setting.variable, setting.help
             )

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 from msgspec.structs import replace
 
 from .errors import ConfigurationError
 from .steps import PlanPosition
+
+FINISHED: Final = "the plan was finished before; --again runs it once more"
 
 
 class PlanMark(Struct, frozen=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Mapping
 from pathlib import Path
 from types import FrameType
 
@@ -14,9 +15,10 @@ from reliable_pubsub.common.command_line import (
     accept_endpoint,
     complain,
     readable_errors,
-    settings_from,
+    resolve_all,
 )
-from reliable_pubsub.common.settings import Settings, settings_from_document
+from reliable_pubsub.common.settings import Resolved, Settings, typed
+from reliable_pubsub.common.topic_settings import split_document
 from reliable_pubsub.common.yaml_file import load_yaml
 
 from .server import Server, ServerSettings
@@ -24,7 +26,29 @@ from .state import BrokerSettings
 from .topic_log import Retention
 
 
-def server_settings(settings: Settings, *, accept_loss: bool) -> ServerSettings:
+def broker_settings(
+    resolved: Mapping[str, Resolved], topics: Mapping[str, Mapping[str, Resolved]]
+) -> BrokerSettings:
+    """What the broker needs, of the settings of the process and of single topics."""
+    return BrokerSettings(
+        retention=retention(typed(resolved)),
+        topics={name: retention(typed({**resolved, **own})) for name, own in topics.items()},
+    )
+
+
+def retention(settings: Settings) -> Retention:
+    """The retention that settings ask for."""
+    return Retention(
+        history_bytes=settings.history_bytes,
+        history_s=float(settings.history_s),
+        topic_bytes_max=settings.topic_bytes_max,
+        lose_oldest=settings.on_bound == "lose_oldest",
+    )
+
+
+def server_settings(
+    settings: Settings, broker: BrokerSettings, *, accept_loss: bool
+) -> ServerSettings:
     """The settings of a process as those of a server."""
     return ServerSettings(
         data_dir=Path(settings.data_dir),
@@ -34,14 +58,7 @@ def server_settings(settings: Settings, *, accept_loss: bool) -> ServerSettings:
         snapshot_interval_s=settings.snapshot_interval_ms / 1000,
         rep_sockets=settings.rep_sockets,
         accept_loss=accept_loss,
-        broker=BrokerSettings(
-            retention=Retention(
-                history_bytes=settings.history_bytes,
-                history_s=float(settings.history_s),
-                topic_bytes_max=settings.topic_bytes_max,
-                lose_oldest=settings.on_bound == "lose_oldest",
-            )
-        ),
+        broker=broker,
     )
 
 
@@ -89,8 +106,8 @@ def main(
     is there, and clients go on by themselves. SIGTERM and SIGINT end it cleanly.
     """
     with readable_errors():
-        file = settings_from_document(load_yaml(config_file)) if config_file else None
-        settings = settings_from(
+        file, topics = split_document(load_yaml(config_file)) if config_file else ({}, {})
+        resolved = resolve_all(
             "proxy",
             {
                 "data_dir": data_dir,
@@ -100,12 +117,15 @@ def main(
             },
             file,
         )
+        settings = typed(resolved)
         for endpoint in (settings.publisher_endpoint, settings.subscriber_endpoint):
             accept_endpoint(endpoint, allow_plaintext=allow_plaintext, bind=True)
         console = Console(stderr=True)
         with console.status("checking the store") as status:
             server = Server(
-                server_settings(settings, accept_loss=accept_loss),
+                server_settings(
+                    settings, broker_settings(resolved, topics), accept_loss=accept_loss
+                ),
                 report_loss=lambda bad: complain(f"warning [LOST]: given up: {bad}"),
                 progress=lambda messages: status.update(
                     f"checking the store: {messages:,} messages"

@@ -18,6 +18,7 @@ from reliable_pubsub.common.messages import Role
 HANDSHAKE_MS = 2_000  # a connection that says nothing is closed
 HEARTBEAT_MS = 5_000
 HEARTBEAT_TIMEOUT_MS = 15_000
+WAITING_MAX = 16  # requests behind a busy socket; with 1, each one costs a signal back
 
 
 class FrontDoor:
@@ -42,7 +43,7 @@ class FrontDoor:
         outside.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
         outside.setsockopt(zmq.LINGER, 0)
         inside = context.socket(zmq.DEALER)
-        inside.setsockopt(zmq.SNDHWM, 1)  # a request waits outside, not behind a busy socket
+        inside.setsockopt(zmq.SNDHWM, WAITING_MAX)  # more requests wait outside
         inside.setsockopt(zmq.LINGER, 0)
         try:
             outside.bind(endpoint)
@@ -58,7 +59,7 @@ class FrontDoor:
         self.sockets: list[zmq.Socket[bytes]] = []
         for _ in range(sockets):
             socket = context.socket(zmq.REP)
-            socket.setsockopt(zmq.RCVHWM, 1)
+            socket.setsockopt(zmq.RCVHWM, WAITING_MAX)
             socket.setsockopt(zmq.LINGER, 0)
             socket.connect(f"inproc://{role}")
             self.sockets.append(socket)

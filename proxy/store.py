@@ -7,6 +7,7 @@ Source: sqlite.org/wal.html, sqlite.org/pragma.html#pragma_synchronous.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import sqlite3
@@ -39,7 +40,9 @@ from .schema import KNOWN_ENDS, SCHEMA_VERSION, TABLES, row_crc
 FILE_NAME: Final = "proxy.sqlite3"
 MARK_NAME: Final = "initialised"  # present: the store was made here, so it must be here
 ROWS_PER_STATEMENT: Final = 32
-CHECKPOINT_PAGES: Final = 4000  # 16 MiB of log between two checkpoints
+CHECKPOINT_PAGES: Final = 2000  # 8 MiB of log between two checkpoints
+LOG_BYTES: Final = CHECKPOINT_PAGES * (4096 + 24)  # pages with their frame headers
+_ZEROS: Final = bytes(64 * 1024)
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
 
 
@@ -100,6 +103,7 @@ class Store:
             raise DamagedError(
                 f"{self.path} has schema version {version}, this program reads {SCHEMA_VERSION}"
             )
+        _reserve_log(directory / f"{FILE_NAME}-wal")
         if not mark.exists():
             mark.touch(mode=0o600)
             sync_directory(directory)
@@ -221,6 +225,28 @@ class Store:
         """Move the log into the file, if there is space, and free the directory."""
         self.connection.close()
         self._lock.close()
+
+
+def _reserve_log(path: Path) -> None:
+    """Extend SQLite's log with zeros to its full length, so that a commit need not extend it.
+
+    An fdatasync that must also record a new file length took 150 us where one that need not took
+    95 us (docs/decisions/0003). What stands behind the last commit is never read: its frames do
+    not carry the checksum chain (SQLite, "WAL-mode File Format").
+    """
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    try:
+        length = os.fstat(descriptor).st_size
+        os.lseek(descriptor, length, os.SEEK_SET)
+        for _ in range(length, LOG_BYTES, len(_ZEROS)):
+            os.write(descriptor, _ZEROS)
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise StorageFailedError(f"{path}: {error.strerror}") from error
+        os.ftruncate(descriptor, length)  # without space it is only slower
+    finally:
+        os.close(descriptor)
 
 
 def open_reader(path: Path) -> sqlite3.Connection:

@@ -17,7 +17,7 @@ from reliable_pubsub.common.command_line import (
     settings_from,
     stop_on_signals,
 )
-from reliable_pubsub.common.plan_mark import begin_plan
+from reliable_pubsub.common.plan_mark import FINISHED, begin_plan
 from reliable_pubsub.common.plan_view import print_plan, progress_bar
 from reliable_pubsub.common.steps import PlanPosition, describe, parse_publisher_steps
 from reliable_pubsub.common.yaml_file import load_yaml
@@ -100,7 +100,7 @@ def main(
             )
             with progress_bar(total, total - left, quiet=quiet) as advance:
                 put = run_publisher(publisher, plan, mark, sleep=time.sleep, advance=advance)
-        done = ", ".join(f"{topic}: {count}" for topic, count in put.items()) or "nothing was left"
+        done = ", ".join(f"{topic}: {count}" for topic, count in put.items()) or FINISHED
         click.echo(f"done: publisher {client} put {sum(put.values())} messages ({done})")
 
 

@@ -19,7 +19,7 @@ from reliable_pubsub.common.command_line import (
     settings_from,
     stop_on_signals,
 )
-from reliable_pubsub.common.plan_mark import begin_plan
+from reliable_pubsub.common.plan_mark import FINISHED, begin_plan
 from reliable_pubsub.common.plan_view import print_plan, progress_bar
 from reliable_pubsub.common.steps import describe, parse_subscriber_steps, plan_digest
 from reliable_pubsub.common.yaml_file import load_yaml
@@ -133,8 +133,12 @@ def main(
                     ).run(mark)
             finally:
                 file.close()
-        by_topic = ", ".join(f"{topic}: {count}" for topic, count in received.items()) or "none"
-        click.echo(f"done: subscriber {client} received {sum(received.values())} ({by_topic})")
+        by_topic = ", ".join(f"{topic}: {count}" for topic, count in received.items())
+        if mark.step == len(steps):
+            by_topic = FINISHED
+        click.echo(
+            f"done: subscriber {client} received {sum(received.values())} messages ({by_topic})"
+        )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,68 @@
+"""Retention topic by topic: the `topics:` part of the proxy's settings file (rule R17).
+
+history_bytes: 268435456        # for every topic
+topics:
+  telemetry:                    # for this one
+    on_bound: lose_oldest
+    topic_bytes_max: 67108864
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from . import names
+from .errors import ConfigurationError, InvalidNameError
+from .settings import Resolved, did_you_mean, settings_from_document
+from .yaml_file import Document
+
+TOPIC_SETTINGS: Final = ("history_bytes", "history_s", "topic_bytes_max", "on_bound")
+
+
+def split_document(
+    document: Document,
+) -> tuple[dict[str, Resolved], dict[str, dict[str, Resolved]]]:
+    """The settings for all, and those of single topics.
+
+    Raises:
+        ConfigurationError: file, line, key, what was expected.
+    """
+    if not isinstance(document.data, dict) or "topics" not in document.data:
+        return settings_from_document(document), {}
+    rest = {name: value for name, value in document.data.items() if name != "topics"}
+    topics = document.data["topics"]
+    if not isinstance(topics, dict):
+        raise ConfigurationError(
+            f"{document.path}, line {document.line_of(('topics',))}, topics: expected topic names, "
+            "each with its settings"
+        )
+    return (
+        settings_from_document(replace(document, data=rest)),
+        {str(topic): _of_topic(document, str(topic)) for topic in topics},
+    )
+
+
+def _of_topic(document: Document, topic: str) -> dict[str, Resolved]:
+    """The settings of one topic, checked as if they stood in a file of their own."""
+    path = ("topics", topic)
+    where = f"{document.path}, line {document.key_line_of(path)}, topics.{topic}"
+    try:
+        names.topic(topic)
+    except InvalidNameError as error:
+        raise ConfigurationError(f"{where}: {error}") from error
+    assert isinstance(document.data, dict)
+    data = document.data["topics"][topic]
+    for name in data if isinstance(data, dict) else ():
+        if name not in TOPIC_SETTINGS:
+            line = document.key_line_of((*path, name))
+            raise ConfigurationError(
+                f"{document.path}, line {line}, topics.{topic}.{name}: not a setting of a topic"
+                f"{did_you_mean(str(name), TOPIC_SETTINGS)}; expected {', '.join(TOPIC_SETTINGS)}"
+            )
+    inner = {key[2:]: line for key, line in document.key_lines.items() if key[:2] == path}
+    values = {key[2:]: line for key, line in document.value_lines.items() if key[:2] == path}
+    return settings_from_document(
+        Document(path=document.path, data=data, key_lines=inner, value_lines=values)
+    )

@@ -1,0 +1,464 @@
+"""The benchmark: every figure beside a bare ZeroMQ loop measured in the same run.
+
+Rates of a shared machine vary twofold from run to run; ratios within one run do not. Each row is
+measured in rounds, ours and the bare loop in turn, and shows the medians.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import re
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import zmq
+from msgspec import Struct
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from reliable_pubsub import Publisher, Subscriber
+from reliable_pubsub.common.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.limits import GIB
+from reliable_pubsub.common.messages import Hello, HelloAck, Put, PutAck
+from reliable_pubsub.common.wire import decode_reply, encode_request
+
+PAYLOAD = b"x" * 100
+spawn = multiprocessing.get_context("spawn")
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """One measured line."""
+
+    work: str
+    ours: float
+    unit: str
+    bare: float | None = None
+    against: str = ""
+    ratio: float | None = None  # median over rounds
+    at_least: float | None = None
+    at_most: float | None = None
+
+    @property
+    def reached(self) -> bool:
+        """Whether the goal, if there is one, is reached."""
+        value = self.ours if self.ratio is None else self.ratio
+        low = self.at_least is None or value >= self.at_least
+        return low and (self.at_most is None or value <= self.at_most)
+
+
+class Proxy:
+    """A real proxy process on ports of its own."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        """Start it; measure how long it takes to be ready."""
+        begin_s = time.perf_counter()
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "reliable_pubsub", "proxy", "--data-dir", str(directory)),
+                *("--publisher-endpoint", "tcp://127.0.0.1:*"),
+                *("--subscriber-endpoint", "tcp://127.0.0.1:*", *options),
+            ],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        self.ready_s = time.perf_counter() - begin_s
+        found = re.search(r"publishers=(\S+) subscribers=(\S+)", line)
+        if found is None:
+            raise click.ClickException(f"the proxy did not start: {line}")
+        self.publishers, self.subscribers = found.groups()
+
+    def resident_mib(self, field: str = "VmRSS") -> float:
+        """Resident memory now (VmRSS) or at its highest (VmHWM)."""
+        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        found = re.search(rf"{field}:\s+(\d+) kB", text)
+        assert found is not None
+        return int(found.group(1)) / 1024
+
+    def close(self) -> None:
+        """End it cleanly."""
+        self.process.terminate()
+        self.process.wait(60)
+
+
+@contextmanager
+def proxy(*options: str) -> Iterator[Proxy]:
+    """A fresh proxy with a data directory of its own."""
+    directory = Path(tempfile.mkdtemp(prefix="bench-", dir=WORK))
+    running = Proxy(directory, *options)
+    try:
+        yield running
+    finally:
+        running.close()
+        shutil.rmtree(directory)
+
+
+WORK = Path(__file__).resolve().parent.parent / "run"
+
+
+@contextmanager
+def child(target: Callable[..., None], *arguments: Any) -> Iterator[Any]:
+    """A process that first sends one value through a pipe."""
+    mine, its = spawn.Pipe()
+    process = spawn.Process(target=target, args=(its, *arguments), daemon=True)
+    process.start()
+    try:
+        yield mine.recv()
+    finally:
+        process.kill()
+        process.join()
+
+
+def bare_sync(pipe: Any, path: str) -> None:
+    """The bare loop of durable storage: one REP socket, write, fdatasync, answer."""
+    socket = zmq.Context().socket(zmq.REP)
+    port = socket.bind_to_random_port("tcp://127.0.0.1")
+    descriptor = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_APPEND | os.O_TRUNC, 0o600)
+    pipe.send(f"tcp://127.0.0.1:{port}")
+    while True:
+        frames = socket.recv_multipart()
+        os.write(descriptor, b"".join(frames))
+        os.fdatasync(descriptor)
+        socket.send_multipart([b"RPS1", b"ok"])
+
+
+def bare_echo(pipe: Any) -> None:
+    """The bare loop of transport: one REP socket that gives back what it gets."""
+    socket = zmq.Context().socket(zmq.REP)
+    port = socket.bind_to_random_port("tcp://127.0.0.1")
+    pipe.send(f"tcp://127.0.0.1:{port}")
+    while True:
+        socket.send_multipart(socket.recv_multipart())
+
+
+class Load:
+    """REQ sockets that put single messages; the requests are encoded before the clock runs."""
+
+    def __init__(self, endpoint: str, clients: int, requests: int, *, hello: bool) -> None:
+        """Connect, and say HELLO where a real proxy listens."""
+        self._context = zmq.Context()
+        self._sockets: dict[Any, Iterator[list[bytes]]] = {}
+        body = encode_batch(Batch([PAYLOAD]))
+        for index in range(clients):
+            name = f"load-{clients}-{index}"
+            socket = self._context.socket(zmq.REQ)
+            socket.connect(endpoint)
+            if hello:
+                first = Hello(client=name, epoch=1, request=0, role="publisher", nonce=b"bench-00")
+                socket.send_multipart(encode_request(first))
+                assert isinstance(decode_reply(socket.recv_multipart())[0], HelloAck)
+            self._sockets[socket] = iter(self._requests(name, requests, body))
+
+    def _requests(self, name: str, count: int, body: bytes) -> list[list[bytes]]:
+        return [
+            encode_request(
+                Put(
+                    client=name,
+                    epoch=1,
+                    request=sequence,
+                    topic="bench",
+                    first_sequence=sequence,
+                    count=1,
+                    crc=crc32(body),
+                ),
+                body,
+            )
+            for sequence in range(1, count + 1)
+        ]
+
+    def run(self) -> float:
+        """Requests a second, each socket with one under way at a time."""
+        poller = zmq.Poller()
+        for socket, requests in self._sockets.items():
+            poller.register(socket, zmq.POLLIN)
+            socket.send_multipart(next(requests))
+        left, done = len(self._sockets), 0
+        reply: list[bytes] = []
+        begin_s = time.perf_counter()
+        while left:
+            for socket, _ in poller.poll():
+                reply = socket.recv_multipart()
+                done += 1
+                following = next(self._sockets[socket], None)
+                if following is None:
+                    left -= 1
+                else:
+                    socket.send_multipart(following)
+        rate = done / (time.perf_counter() - begin_s)
+        if reply[1] != b"ok":
+            assert isinstance(decode_reply(reply)[0], PutAck)
+        self._context.destroy(linger=0)
+        return rate
+
+
+def puts(clients: int, at_least: float, rounds: int, tick: Callable[[], None]) -> Row:
+    """Single-message puts against a bare REP loop with write and fdatasync."""
+    requests = 4000 if clients == 1 else 30_000 // clients
+    ours, bare = [], []
+    for _ in range(rounds):
+        with child(bare_sync, str(WORK / "bare.log")) as endpoint:
+            bare.append(Load(endpoint, clients, requests, hello=False).run())
+        with proxy() as running:
+            ours.append(Load(running.publishers, clients, requests, hello=True).run())
+        tick()
+    name = "1 client" if clients == 1 else f"{clients} clients"
+    return compared(
+        f"{name}, one message per put, sync",
+        "puts/s",
+        ours,
+        bare,
+        f"bare REP loop with write + fdatasync, {name}",
+        at_least,
+    )
+
+
+def compared(
+    work: str,
+    unit: str,
+    ours: Sequence[float],
+    bare: Sequence[float],
+    against: str,
+    at_least: float | None = None,
+) -> Row:
+    """A row of medians; the ratio is taken within each round."""
+    return Row(
+        work=work,
+        unit=unit,
+        ours=statistics.median(ours),
+        bare=statistics.median(bare),
+        against=against,
+        ratio=statistics.median(a / b for a, b in zip(ours, bare, strict=True)),
+        at_least=at_least,
+    )
+
+
+def publish(pipe: Any, endpoint: str, batch: int, messages: int, streamed: bool) -> None:
+    """Put messages, in batches by hand or through a stream."""
+    with Publisher("bench-publisher", endpoint=endpoint) as publisher:
+        publisher.connect()
+        pipe.send("ready")
+        pipe.recv()
+        if streamed:
+            with publisher.stream() as stream:
+                for _ in range(messages):
+                    stream.put("bench", PAYLOAD)
+        else:
+            payloads = [PAYLOAD] * batch
+            for _ in range(messages // batch):
+                publisher.put_many("bench", payloads)
+        pipe.send("done")
+        pipe.recv()
+
+
+def end_to_end(running: Proxy, batch: int, messages: int, *, streamed: bool = False) -> float:
+    """Messages a second from the first put to the last message in a subscriber's hands."""
+    mine, its = spawn.Pipe()
+    process = spawn.Process(
+        target=publish, args=(its, running.publishers, batch, messages, streamed), daemon=True
+    )
+    process.start()
+    mine.recv()
+    with Subscriber("bench-subscriber", endpoint=running.subscribers) as subscriber:
+        subscriber.subscribe("bench")
+        mine.send("go")
+        begin_s = time.perf_counter()
+        received = 0
+        while received < messages:
+            received += len(subscriber.get("bench", max_messages=batch, timeout_s=10))
+        seconds = time.perf_counter() - begin_s
+    mine.recv()
+    mine.send("end")
+    process.join()
+    return messages / seconds
+
+
+def echo(batch: int) -> float:
+    """Messages a second through a bare echo of the same bodies."""
+    body = encode_batch(Batch([PAYLOAD] * batch))
+    count = 6000 if batch == 100 else 1500
+    with child(bare_echo) as endpoint:
+        context: Any = zmq.Context()
+        socket = context.socket(zmq.REQ)
+        socket.connect(endpoint)
+        socket.send_multipart([body])
+        socket.recv_multipart()
+        begin_s = time.perf_counter()
+        for _ in range(count):
+            socket.send_multipart([body])
+            socket.recv_multipart()
+        seconds = time.perf_counter() - begin_s
+        context.destroy(linger=0)
+    return count * batch / seconds
+
+
+def flows(rounds: int, tick: Callable[[], None]) -> list[Row]:
+    """End to end, in batches of 100 and 1000 and through a stream."""
+    small, large, streamed, echo_small, echo_large = [], [], [], [], []
+    for _ in range(rounds):
+        echo_small.append(echo(100))
+        with proxy() as running:
+            small.append(end_to_end(running, 100, 400_000))
+        tick()
+        echo_large.append(echo(1000))
+        with proxy() as running:
+            large.append(end_to_end(running, 1000, 2_000_000))
+        with proxy() as running:
+            streamed.append(end_to_end(running, 1000, 2_000_000, streamed=True))
+        tick()
+    unit = "messages/s"
+    bare = "bare REQ/REP echo of the same bodies"
+    return [
+        compared("1 publisher, 1 subscriber, batches of 100", unit, small, echo_small, bare, 0.12),
+        compared("the same, batches of 1000", unit, large, echo_large, bare, 0.06),
+        compared("the same, publisher.stream()", unit, streamed, large, "batches of 1000", 1.0),
+    ]
+
+
+def memory(messages: int, tick: Callable[[], None]) -> list[Row]:
+    """Resident memory while messages pass with the subscriber keeping up."""
+    part = messages // 10
+    sizes = []
+    with proxy() as running:
+        for _ in range(10):
+            end_to_end(running, 1000, part)
+            sizes.append(running.resident_mib())
+            tick()
+    # The cache of newest bodies fills first; flat means flat from there on.
+    return [
+        Row(
+            work=f"resident memory after {messages:,} messages, against after a tenth of them",
+            ours=sizes[-1],
+            unit="MiB",
+            bare=sizes[0],
+            against="after a tenth of them",
+            ratio=sizes[-1] / sizes[0],
+            at_most=1.2,
+        )
+    ]
+
+
+def history(tick: Callable[[], None]) -> list[Row]:
+    """A gibibyte of history: highest memory while it is written and read back from the disk."""
+    settings = WORK / "history.yaml"
+    settings.write_text(f"history_bytes: {3 * GIB}\n")
+    payloads = [PAYLOAD] * 9000
+    with proxy("-f", str(settings)) as running:
+        written = 0
+        with Publisher("bench-history", endpoint=running.publishers) as publisher:
+            while written < GIB:
+                publisher.put_many("bench", payloads)
+                written += len(PAYLOAD) * len(payloads)
+        tick()
+        read = 0
+        with Subscriber("bench-reader", endpoint=running.subscribers) as reader:
+            while messages := reader.history("bench", read, max_messages=len(payloads)):
+                read += len(messages)
+        tick()
+        assert read * len(PAYLOAD) == written
+        highest = running.resident_mib("VmHWM")
+    return [
+        Row(
+            work=f"highest resident memory with {written / GIB:.1f} GiB of history, all read",
+            ours=highest,
+            unit="MiB",
+            at_most=200,
+        )
+    ]
+
+
+def restart(tick: Callable[[], None]) -> list[Row]:
+    """How long a proxy with a million messages needs until it is ready, store check included."""
+    directory = Path(tempfile.mkdtemp(prefix="bench-", dir=WORK))
+    running = Proxy(directory)
+    with Publisher("bench-restart", endpoint=running.publishers) as publisher:
+        for _ in range(10_000):
+            publisher.put_many("bench", [PAYLOAD] * 100)
+    running.process.kill()  # the log of SQLite is not tidied up: the harder case
+    running.process.wait()
+    tick()
+    times = []
+    for _ in range(3):
+        running = Proxy(directory)
+        times.append(running.ready_s)
+        running.close()
+    shutil.rmtree(directory)
+    return [
+        Row(
+            work="restart with 1,000,000 messages in batches of 100: ready after",
+            ours=statistics.median(times),
+            unit="s",
+            at_most=2.0,
+        )
+    ]
+
+
+def show(rows: Sequence[Row], console: Console) -> None:
+    """The table."""
+    table = Table(title="scripts/bench", title_justify="left")
+    for column in ("work", "ours", "against", "bare", "ratio", "goal", ""):
+        table.add_column(column, justify="left" if column in ("work", "against") else "right")
+    for row in rows:
+        digits = 2 if row.ours < 10 else 0
+        goal = f">= {row.at_least}" if row.at_least is not None else ""
+        goal = f"<= {row.at_most}" if row.at_most is not None else goal
+        table.add_row(
+            row.work,
+            f"{row.ours:,.{digits}f} {row.unit}",
+            row.against,
+            "" if row.bare is None else f"{row.bare:,.0f}",
+            "" if row.ratio is None else f"{row.ratio:.2f}",
+            goal,
+            "ok" if row.reached else "MISSED",
+        )
+    console.print(table)
+
+
+@click.command()
+@click.option("--rounds", default=5, show_default=True, help="Rounds of each comparison.")
+@click.option(
+    "--only",
+    type=click.Choice(["puts", "flows", "memory", "history", "restart"]),
+    help="Measure one part.",
+)
+@click.option("--messages", default=5_000_000, show_default=True, help="For the memory part.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document, for programs.")
+def main(rounds: int, only: str | None, messages: int, as_json: bool) -> None:
+    """Measure speed and memory; exit code 1 if a goal is missed."""
+    WORK.mkdir(exist_ok=True)
+    steps = {"puts": 2 * rounds, "flows": 2 * rounds, "memory": 10, "history": 2, "restart": 1}
+    parts: dict[str, Callable[[Callable[[], None]], list[Row]]] = {
+        "puts": lambda tick: [puts(1, 0.6, rounds, tick), puts(64, 2.5, rounds, tick)],
+        "flows": lambda tick: flows(rounds, tick),
+        "memory": lambda tick: memory(messages, tick),
+        "history": history,
+        "restart": restart,
+    }
+    chosen = [only] if only else list(parts)
+    rows: list[Row] = []
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("measuring", total=sum(steps[name] for name in chosen))
+        for name in chosen:
+            progress.update(task, description=name)
+            rows += parts[name](lambda: progress.advance(task))
+    if as_json:
+        click.echo(msgspec.json.encode(rows).decode())
+    else:
+        show(rows, Console(width=None if sys.stdout.isatty() else 150))
+    sys.exit(0 if all(row.reached for row in rows) else 1)
+
+
+if __name__ == "__main__":
+    main()
