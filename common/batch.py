@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from .errors import MalformedError, TooLargeError
+from .errors import MalformedError, TooLargeError, UsageError
 from .limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
 from .names import message_id
 
@@ -52,6 +52,7 @@ class Message(Struct, frozen=True, gc=False):
 
 
 _encoder = msgspec.msgpack.Encoder()
+_BYTES = frozenset({bytes, bytearray, memoryview})
 _decoder = msgspec.msgpack.Decoder(Batch)
 
 
@@ -60,6 +61,7 @@ def encode_batch(batch: Batch) -> bytes:
 
     Raises:
         TooLargeError: no message, more than 65,536, or more than 1 MiB encoded.
+        UsageError: a column holds what it may not.
     """
     count = len(batch.payloads)
     if not 1 <= count <= BATCH_MESSAGES_MAX:
@@ -69,7 +71,14 @@ def encode_batch(batch: Batch) -> bytes:
             size_max=BATCH_MESSAGES_MAX,
             advice="a batch holds at least one; split a larger one",
         )
+    if not set(map(type, batch.payloads)) <= _BYTES:
+        raise UsageError("a payload is bytes; encode text first, for example text.encode()")
     body = _encoder.encode(batch)
+    if batch.keys or batch.headers or batch.event_times_ns:
+        try:
+            decode_batch(body, count)  # other columns must be what they say, or nobody can read it
+        except MalformedError as error:
+            raise UsageError(f"keys, headers or event times: {error}") from error
     if len(body) > BODY_BYTES_MAX:
         raise TooLargeError(
             what="encoded batch in bytes",

@@ -116,7 +116,8 @@ class Broker(Publishing, Subscribing):
         session = self.sessions.get((request.role, request.client))
         current = session.epoch if session else 0
         if session and request.epoch == current and request.nonce == session.nonce:
-            return Decision(self._hello_ack(request), visible_at=session.lsn)
+            newest = max((self._position_lsn(request, t) for t in request.topics), default=0)
+            return Decision(self._hello_ack(request), visible_at=max(session.lsn, newest))
         if request.epoch <= current:
             return self._fenced(request, session)
         if session is None and len(self.sessions) >= SESSIONS_MAX:
@@ -142,16 +143,23 @@ class Broker(Publishing, Subscribing):
             offset=mark.base + mark.count - 1 if mark else None,
         )
 
+    def _position_lsn(self, request: Hello, topic: str) -> int:
+        """The record that a position rests on: numbers are shown when they are durable."""
+        log = self.topics.get(topic)
+        mark = log.publishers.get(request.client) if log else None
+        return mark.lsn if mark else 0
+
     def _history(self, request: History, _body: bytes, _now_ns: int) -> Decision:
         """Read stored batches; nothing is remembered."""
         log = self.topics.get(request.topic) or self._unborn(request.topic)
         if request.offset < log.start:
             text = f"topic {request.topic!r} begins at offset {log.start}; ask from there"
-            return Decision(Truncated(**self._echo(request), start=log.start, text=text))
+            reply = Truncated(**self._echo(request), start=log.start, text=text)
+            return Decision(reply, visible_at=log.trim_lsn)
         if request.offset >= log.durable_end:
             return Decision(NoMessagesYet(**self._echo(request), end=log.durable_end))
-        reply, body = self._batches(request, log, request.offset)
-        return Decision(reply, body=body)
+        found, body = self._batches(request, log, request.offset)
+        return Decision(found, body=body)
 
     def _status(self, request: Status, _body: bytes, now_ns: int) -> Decision:
         """Show a page of the state."""

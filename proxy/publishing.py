@@ -24,7 +24,7 @@ class Publishing(Rules):
             return self._repeated_put(request, log, mark)
         expected = mark.last_sequence + 1 if mark else 1
         if request.first_sequence != expected:
-            return self._gap(request, expected)
+            return self._gap(request, expected, mark)
         created: tuple[Record, ...] = ()
         if log is None:
             if len(self.topics) >= TOPICS_MAX:
@@ -61,7 +61,7 @@ class Publishing(Rules):
         """Judge numbers that are used: the same batch is a success, anything else is not."""
         last = request.first_sequence + request.count - 1
         if last > mark.last_sequence:
-            return self._gap(request, mark.last_sequence + 1)
+            return self._gap(request, mark.last_sequence + 1, mark)
         if request.first_sequence == mark.first_sequence:
             known = (mark.count, mark.crc, mark.base)
             lsn = mark.lsn
@@ -91,14 +91,15 @@ class Publishing(Rules):
             visible_at=lsn,
         )
 
-    def _gap(self, request: Put, expected: int) -> Decision:
+    def _gap(self, request: Put, expected: int, mark: PublisherMark | None) -> Decision:
         return Decision(
             Gap(
                 **self._echo(request),
                 expected=expected,
                 text=f"topic {request.topic!r}: {request.client!r} sent sequence "
                 f"{request.first_sequence}, but {expected} is next; nothing was stored",
-            )
+            ),
+            visible_at=mark.lsn if mark else 0,
         )
 
     def _make_room(

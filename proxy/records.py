@@ -85,6 +85,16 @@ class Unsubscribed(Struct, frozen=True, gc=False):
     control: int
 
 
+class ControlSeen(Struct, frozen=True, gc=False):
+    """A control request that changed nothing else; its late copies have no effect (rule R12)."""
+
+    urgent: ClassVar[bool] = True
+    subscriber: str
+    epoch: int
+    nonce: bytes
+    control: int
+
+
 class CursorMoved(Struct, frozen=True, gc=False):
     """A subscriber has acknowledged everything below `cursor`."""
 
@@ -105,7 +115,16 @@ class Trimmed(Struct, frozen=True, gc=False):
     timestamp_ns: int  # of the newest batch, for the same reason
 
 
-Record = TopicCreated | Appended | Granted | Subscribed | Unsubscribed | CursorMoved | Trimmed
+Record = (
+    TopicCreated
+    | Appended
+    | Granted
+    | Subscribed
+    | Unsubscribed
+    | ControlSeen
+    | CursorMoved
+    | Trimmed
+)
 
 
 class Decision(Struct, frozen=True, gc=False):

@@ -16,6 +16,7 @@ from reliable_pubsub.common.messages import Role
 
 from .records import (
     Appended,
+    ControlSeen,
     CursorMoved,
     Granted,
     Record,
@@ -64,6 +65,7 @@ class State:
             Granted: self._apply_granted,
             Subscribed: self._apply_subscribed,
             Unsubscribed: self._apply_unsubscribed,
+            ControlSeen: self._apply_control,
             CursorMoved: self._apply_cursor_moved,
             Trimmed: self._apply_trimmed,
         }
@@ -115,6 +117,8 @@ class State:
         segments = {topic_id: log.segment_values() for topic_id, log in self._by_id.items()}
         for batch in reversed(lost):
             kept = segments[batch.topic_id]
+            if not kept or kept[-1].base > batch.base:
+                continue  # trimmed in the meantime
             last = kept.pop()
             if last.batches > 1:
                 kept.append(
@@ -136,7 +140,6 @@ class State:
             record.topic,
             record.log,
             self.retention(record.topic),
-            lsn=self.lsn,
         )
         self.topics[record.topic] = log
         self._by_id[record.topic_id] = log
@@ -160,14 +163,19 @@ class State:
         log.subscriptions[record.subscriber] = Subscription(
             record.generation, record.cursor, durable, True, self.lsn
         )
-        self.sessions[("subscriber", record.subscriber)].control = record.control
+        self._apply_control(record)
 
     def _apply_unsubscribed(self, record: Unsubscribed) -> None:
         subscription = self._by_id[record.topic_id].subscriptions[record.subscriber]
         subscription.active = False
         subscription.lsn = self.lsn
-        self.sessions[("subscriber", record.subscriber)].control = record.control
         self._touched.add(record.topic_id)
+        self._apply_control(record)
+
+    def _apply_control(self, record: Subscribed | Unsubscribed | ControlSeen) -> None:
+        session = self.sessions[("subscriber", record.subscriber)]
+        session.control = record.control
+        session.lsn = self.lsn
 
     def _apply_cursor_moved(self, record: CursorMoved) -> None:
         subscription = self._by_id[record.topic_id].subscriptions[record.subscriber]
@@ -181,4 +189,4 @@ class State:
             self._touched.add(record.topic_id)
 
     def _apply_trimmed(self, record: Trimmed) -> None:
-        self._by_id[record.topic_id].trim(record)
+        self._by_id[record.topic_id].trim(record, self.lsn)

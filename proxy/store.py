@@ -21,6 +21,7 @@ from reliable_pubsub.common.messages import Durability
 
 from .records import (
     Appended,
+    ControlSeen,
     CursorMoved,
     Granted,
     Record,
@@ -175,6 +176,8 @@ class Store:
                     subscriptions[key] = (record.generation, record.cursor, active)
                     session = (record.epoch, record.nonce, record.control)
                     sessions[("subscriber", record.subscriber)] = session
+                case ControlSeen(subscriber, epoch, nonce, control):
+                    sessions[("subscriber", subscriber)] = (epoch, nonce, control)
                 case Granted(role, client, epoch, nonce):
                     sessions[(role, client)] = (epoch, nonce, 0)
                 case Trimmed():

@@ -18,7 +18,7 @@ from reliable_pubsub.common.messages import (
     UnsubAck,
 )
 
-from .records import CursorMoved, Decision, Record, Subscribed, Unsubscribed
+from .records import ControlSeen, CursorMoved, Decision, Record, Subscribed, Unsubscribed
 from .rules import Rules
 from .subscriptions import Session, Subscription
 from .topic_log import TopicLog
@@ -131,7 +131,10 @@ class Subscribing(Rules):
         known = log.subscriptions.get(request.client) if log else None
         if log is None or known is None or not known.active:
             gone = UnsubAck(**self._echo(request), topic=request.topic, already=True)
-            return Decision(gone, visible_at=known.lsn if known else 0)
+            if request.control == session.control:
+                return Decision(gone, visible_at=session.lsn)
+            seen = ControlSeen(request.client, session.epoch, session.nonce, request.control)
+            return self._decided(gone, seen)
         return self._decided(
             UnsubAck(**self._echo(request), topic=request.topic, already=False),
             Unsubscribed(
@@ -151,7 +154,8 @@ class Subscribing(Rules):
                 **self._echo(request),
                 text=f"control request {request.control} of {request.client!r} came after "
                 f"{session.control}; it has no effect",
-            )
+            ),
+            visible_at=session.lsn,
         )
 
     def _subscription(self, request: Get | Ack) -> tuple[TopicLog, Subscription, int] | Decision:
@@ -188,7 +192,7 @@ class Subscribing(Rules):
         moved = self._moved(request, log, subscription, urgent=False)
         if request.cursor < log.start:
             lost = Lost(**self._echo(request), first=request.cursor, end=log.start)
-            return Decision(lost, moved, visible_at)
+            return Decision(lost, moved, max(visible_at, log.trim_lsn))
         if request.cursor == log.durable_end:
             return Decision(
                 NoMessagesYet(

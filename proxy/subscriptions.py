@@ -23,4 +23,4 @@ class Session:
     epoch: int
     nonce: bytes
     control: int  # number of the last SUB or UNSUB within the epoch
-    lsn: int  # record number of the last grant
+    lsn: int  # record number of the last grant or control request

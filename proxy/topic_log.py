@@ -75,7 +75,7 @@ class TopicLog:
     durable_end: int = 0  # what readers see
     timestamp_ns: int = 0  # of the newest batch
     stored_bytes: int = 0
-    lsn: int = 0  # record number of its creation
+    trim_lsn: int = 0  # record number of the last trim
     segments: deque[Segment] = field(default_factory=deque)
     publishers: dict[str, PublisherMark] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
@@ -124,12 +124,13 @@ class TopicLog:
         )
         add_to_segments(self.segments, batch.base, batch.end, size, batch.timestamp_ns)
 
-    def trim(self, trimmed: Trimmed) -> None:
+    def trim(self, trimmed: Trimmed, lsn: int) -> None:
         """Forget what lies below the new start."""
         assert self.start <= trimmed.start <= self.end, (self.start, trimmed.start, self.end)
         while self.segments and self.segments[0].end <= trimmed.start:
             self.stored_bytes -= self.segments.popleft().body_bytes
         self.start = trimmed.start
+        self.trim_lsn = lsn
 
     def low_watermark(self) -> int:
         """The lowest durable acknowledged cursor; below it a message may go (rule R10)."""

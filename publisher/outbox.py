@@ -77,6 +77,7 @@ class Outbox:
         self.epoch = decode(stored[_EPOCH], type=int) if _EPOCH in stored else 0
         self.pending = decode(stored[_PENDING], type=Pending) if _PENDING in stored else None
         self.plan = decode(stored[_PLAN], type=PlanMark) if _PLAN in stored else None
+        self._repeated: dict[str, int] = {}  # up to here the proxy knows more than our state
         self.topics: dict[str, Numbering] = {
             name.removeprefix(_TOPIC): decode(value, type=Numbering)
             for name, value in stored.items()
@@ -119,6 +120,15 @@ class Outbox:
         self.pending = None
         return {_TOPIC + pending.topic: _encode(numbering), _PENDING: None}
 
+    def is_unproven(self, pending: Pending, offset: int | None) -> bool:
+        """Whether a DUPLICATE may speak of another message.
+
+        It may where our state is older than what was sent, and the proxy has removed the message
+        under this number, so that it cannot compare.
+        """
+        repeated = self._repeated.get(pending.topic, 0)
+        return offset is None and pending.last_sequence <= repeated
+
     def dropped(self) -> Changes:
         """The pending batch is definitely not stored and will not be sent: its numbers are free."""
         self.pending = None
@@ -145,6 +155,9 @@ class Outbox:
                 "numbering, use --on-log-changed adopt"
             )
         changes: Changes = {}
+        if ours is not None and not problem and theirs.last_sequence > ours.last_sequence:
+            self._repeated[position.topic] = theirs.last_sequence
+            theirs = ours
         pending = self.pending
         if pending is not None and pending.topic == position.topic:
             if problem:
@@ -159,21 +172,17 @@ class Outbox:
         return changes
 
     def _difference(self, topic: str, ours: Numbering, theirs: Numbering) -> str:
-        """What is wrong between the two numberings; "" if nothing."""
+        """What is wrong between the two numberings; "" if nothing.
+
+        That the proxy knows more than we do is not: after power loss our state may be older than
+        what we sent. The same messages under their old numbers are DUPLICATE, others CONFLICT.
+        """
         if ours.log and theirs.log != ours.log:
             return f"its log was {ours.log!r} and is now {theirs.log!r}: another data directory"
         if theirs.last_sequence < ours.last_sequence:
             return (
                 f"the proxy acknowledged sequence {ours.last_sequence} and now knows only "
                 f"{theirs.last_sequence}: it was set back to an older copy"
-            )
-        known = {ours.last_sequence}
-        if self.pending is not None and self.pending.topic == topic:
-            known.add(self.pending.last_sequence)
-        if theirs.last_sequence not in known:
-            return (
-                f"the proxy knows sequence {theirs.last_sequence}, our state only "
-                f"{ours.last_sequence}: this state is older than what was sent with this id"
             )
         same = theirs.last_sequence == ours.last_sequence
         if same and None not in (ours.offset, theirs.offset) and ours.offset != theirs.offset:

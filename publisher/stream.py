@@ -118,9 +118,11 @@ class Stream:
         Waits only while full batches stand before it.
 
         Raises:
-            TooLargeError, InvalidNameError: nothing was added.
+            UsageError, TooLargeError, InvalidNameError: nothing was added.
             PubSubError: the stream has failed; `Ticket.result` tells the fate of each message.
         """
+        if type(payload) is not bytes:
+            raise UsageError("a payload is bytes; encode text first, for example text.encode()")
         size = len(payload) + MESSAGE_OVERHEAD_BYTES
         with self._lock:
             batch = self._open

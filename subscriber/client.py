@@ -142,6 +142,8 @@ class Subscriber:
         Raises:
             ProxyUnreachableError: without `state_dir`; the proxy may deliver messages again.
         """
+        if not isinstance(self._state, MemoryState):
+            self._retry = replace(self._retry, retries_max=0)  # telling the proxy can wait
         try:
             for topic in list(self._in_hand):
                 self._write(self._take_processed(topic))
