@@ -58,6 +58,8 @@ from reliable_pubsub.common.transport import ReqTransport, SystemClock
 
 from .inbox import Changes, Inbox, Place, direct_followers
 
+FETCH_AHEAD = 10  # times the messages asked for; those behind wait here, unacknowledged
+
 OnLogChanged = Literal["stop", "rewind", "adopt"]
 
 
@@ -386,7 +388,8 @@ class Subscriber:
 
     def _fetch(self, topic: str, messages_max: int) -> deque[Message] | None:
         """One GET; it acknowledges what our durable state has as processed."""
-        reply, body = self._with_subscription(Get, topic, messages_max=messages_max)
+        wanted = min(messages_max * FETCH_AHEAD, BATCH_MESSAGES_MAX)
+        reply, body = self._with_subscription(Get, topic, messages_max=wanted)
         match reply:
             case MessageBatches():
                 cursor = self.inbox.places[topic].cursor
