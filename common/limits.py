@@ -16,7 +16,7 @@ CLIENT_ID_CHARS_MAX: Final = 64
 TOPIC_BYTES_MAX: Final = 255
 
 # The wire.
-FRAMES_MAX: Final = 8  # frames of one request; more are MALFORMED
+FRAMES_MAX: Final = 3  # protocol, header, body
 HEADER_BYTES_MAX: Final = 256 * KIB
 BODY_BYTES_MAX: Final = MIB  # an encoded batch, and the bodies of one reply together
 FRAME_BYTES_MAX: Final = 4 * MIB  # above this ZeroMQ drops the peer before we see a byte

@@ -72,13 +72,16 @@ class StateFile:
                 sync_directory(directory)
         except sqlite3.Error as error:
             self._lock.close()
-            raise DamagedError(
-                f"{self.path} is not a readable client state: {error}; restore it, or remove it "
-                "and let the client begin anew"
-            ) from error
+            raise self._damaged(error) from error
         except BaseException:
             self._lock.close()
             raise
+
+    def _damaged(self, error: sqlite3.Error) -> DamagedError:
+        return DamagedError(
+            f"{self.path} is not a readable client state: {error}; restore it, or remove it and "
+            "let the client begin anew"
+        )
 
     def _prepare(self) -> None:
         for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "trusted_schema = OFF"):
@@ -102,7 +105,11 @@ class StateFile:
             DamagedError: a value does not have its CRC-32.
         """
         values: dict[str, bytes] = {}
-        for name, value, crc in self._connection.execute("SELECT name, value, crc FROM state"):
+        try:
+            rows = self._connection.execute("SELECT name, value, crc FROM state").fetchall()
+        except sqlite3.Error as error:
+            raise self._damaged(error) from error
+        for name, value, crc in rows:
             if _crc(name, value) != crc:
                 raise DamagedError(f"{self.path}: the value {name!r} does not have its CRC-32")
             values[name] = value

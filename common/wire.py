@@ -13,7 +13,7 @@ import msgspec
 from .batch import crc32
 from .errors import MalformedError
 from .limits import BODY_BYTES_MAX, FRAMES_MAX, HEADER_BYTES_MAX
-from .messages import AnyReply, AnyRequest, MessageBatches, Put, Reply, Request
+from .messages import AnyReply, AnyRequest, Hello, MessageBatches, Put, Reply, Request
 from .names import topic_fits
 
 PROTOCOL = b"RPS1"
@@ -49,8 +49,8 @@ def decode_request(frames: Sequence[bytes]) -> tuple[AnyRequest, bytes]:
             raise MalformedError("PUT: sequence numbers end at 2^63 - 1")
     elif body is not None:
         raise MalformedError("only PUT has a body frame")
-    named = getattr(request, "topic", "")
-    if named and not topic_fits(named):
+    named = request.topics if isinstance(request, Hello) else (getattr(request, "topic", ""),)
+    if not all(map(topic_fits, named)):
         raise MalformedError("topic: more than 255 bytes of UTF-8")
     return request, body or b""
 
@@ -82,7 +82,7 @@ def decode_reply(frames: Sequence[bytes]) -> tuple[AnyReply, bytes]:
 def _split(frames: Sequence[bytes]) -> tuple[bytes, bytes | None]:
     if not frames or frames[0] != PROTOCOL:
         raise MalformedError("first frame is not RPS1: another protocol, or another version")
-    if not 2 <= len(frames) <= min(3, FRAMES_MAX):
+    if not 2 <= len(frames) <= FRAMES_MAX:
         raise MalformedError(f"{len(frames)} frames, expected RPS1, header and perhaps a body")
     if len(frames[1]) > HEADER_BYTES_MAX:
         raise MalformedError(f"header of {len(frames[1])} bytes, at most {HEADER_BYTES_MAX}")

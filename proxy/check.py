@@ -33,7 +33,6 @@ class Checked(Struct, frozen=True):
 
     segments: Mapping[int, Sequence[StoredSegment]]  # by topic id
     messages: int
-    body_bytes: int
 
 
 class BadRange(Struct, frozen=True):
@@ -66,59 +65,99 @@ def check_store(
         DamagedError: with every damaged range, at most ten in the text.
     """
     _check_structure(connection)
-    segments: dict[int, deque[Segment]] = {}
-    bad: list[BadRange] = []
-    accepted = {
-        (int(topic_id), int(first))
-        for topic_id, first in (
-            name.split(":")[1:]
-            for (name,) in connection.execute("SELECT name FROM meta WHERE name LIKE 'lost:%'")
+    checked = [
+        _check_topic(
+            connection, known, accepted=_accepted_holes(connection, known[0]), progress=progress
         )
-    }
-    messages = body_bytes = 0
-    for topic_id, topic, start, known_end in connection.execute(KNOWN_ENDS).fetchall():
-        expected, last_ns = start, -1
-        mine = segments.setdefault(topic_id, deque())
-        for row in connection.execute(
-            "SELECT topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns, crc,"
-            " row_crc, body FROM batch WHERE topic_id = ? ORDER BY base",
-            (topic_id,),
-        ):
-            *columns, stored_crc, body = row
-            base, count, timestamp_ns, crc = columns[1], columns[2], columns[6], columns[7]
-            if row_crc(*columns) != stored_crc or crc32(body) != crc:
-                first = base if isinstance(base, int) else expected
-                end = first + (count if isinstance(count, int) and count > 0 else 1)
-                bad.append(BadRange(topic, first, end, "the row does not have its CRC-32"))
-                expected = end
-                continue
-            if base != expected and (topic_id, expected) not in accepted:
-                bad.append(BadRange(topic, expected, base, "these batches are missing"))
-            if timestamp_ns <= last_ns:
-                bad.append(BadRange(topic, base, base + count, "older than the one before it"))
-            expected, last_ns = base + count, timestamp_ns
-            add_to_segments(mine, base, expected, len(body), timestamp_ns)
-            messages += count
-            body_bytes += len(body)
-            if messages % 1024 < count:
-                progress(messages)
-        if expected < known_end and (topic_id, expected) not in accepted:
-            bad.append(BadRange(topic, expected, known_end, "the newest batches are missing"))
+        for known in connection.execute(KNOWN_ENDS).fetchall()
+    ]
+    bad = [one for topic in checked for one in topic.bad]
     if bad and not accept_loss:
         raise DamagedError(_describe(bad))
     if bad:
-        _give_up(connection, bad, report)
-        return check_store(connection, report=report, progress=progress)
+        _give_up(connection, checked)
+        for one in bad:
+            report(one)
+        return check_store(connection, progress=progress)
     return Checked(
-        {
-            topic_id: [
-                StoredSegment(s.base, s.end, s.body_bytes, s.batches, s.timestamp_ns) for s in mine
-            ]
-            for topic_id, mine in segments.items()
-        },
-        messages,
-        body_bytes,
+        {topic.topic_id: topic.segments for topic in checked},
+        sum(topic.messages for topic in checked),
     )
+
+
+class _CheckedTopic(Struct, frozen=True):
+    """One topic, read once."""
+
+    topic_id: int
+    segments: Sequence[StoredSegment]
+    messages: int
+    bad: Sequence[BadRange]
+    bad_rows: Sequence[int]  # batch ids
+
+
+def _check_topic(
+    connection: sqlite3.Connection,
+    known: tuple[int, str, int, int],
+    *,
+    accepted: Mapping[int, int],
+    progress: Callable[[int], None],
+) -> _CheckedTopic:
+    """Read a topic in offset order; what does not follow directly, or is not as written, is bad.
+
+    A damaged row is not believed: what it stood for lies between its sound neighbours.
+    """
+    topic_id, topic, start, known_end = known
+    expected, last_ns, messages = start, -1, 0
+    why = ""  # set while sound rows are awaited behind a damaged one
+    segments: deque[Segment] = deque()
+    bad: list[BadRange] = []
+    bad_rows: list[int] = []
+
+    def hole(end: int, missing: str) -> None:
+        first = _behind_accepted(expected, end, accepted)
+        if first < end:
+            bad.append(BadRange(topic, first, end, why or missing))
+
+    for batch_id, *columns, stored_crc, body in connection.execute(
+        "SELECT batch_id, topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns,"
+        " crc, row_crc, body FROM batch WHERE topic_id = ? ORDER BY base",
+        (topic_id,),
+    ):
+        _, base, count, _, _, _, timestamp_ns, crc = columns
+        sound = row_crc(*columns) == stored_crc and crc32(body) == crc
+        if not sound or base < expected or timestamp_ns <= last_ns:
+            why = "a batch does not have its CRC-32" if not sound else "a batch is out of place"
+            bad_rows.append(batch_id)
+            continue
+        hole(base, "these batches are missing")
+        why, expected, last_ns = "", base + count, timestamp_ns
+        add_to_segments(segments, base, expected, len(body), timestamp_ns)
+        messages += count
+        if messages % 1024 < count:
+            progress(messages)
+    hole(max(known_end, expected + 1) if why else known_end, "the newest batches are missing")
+    values = tuple(
+        StoredSegment(s.base, s.end, s.body_bytes, s.batches, s.timestamp_ns) for s in segments
+    )
+    return _CheckedTopic(topic_id, values, messages, bad, bad_rows)
+
+
+def _accepted_holes(connection: sqlite3.Connection, topic_id: int) -> dict[int, int]:
+    """Losses of a topic that an operator accepted: first missing offset, and the end."""
+    prefix = f"lost:{topic_id}:"
+    return {
+        int(name.removeprefix(prefix)): int(value)
+        for name, value in connection.execute(
+            "SELECT name, value FROM meta WHERE name LIKE ?", (prefix + "%",)
+        )
+    }
+
+
+def _behind_accepted(first: int, end: int, accepted: Mapping[int, int]) -> int:
+    """The first offset of a hole that nobody has accepted."""
+    while first < end and first in accepted:
+        first = min(accepted[first], end)
+    return first
 
 
 def _check_structure(connection: sqlite3.Connection) -> None:
@@ -150,40 +189,15 @@ def _describe(bad: Sequence[BadRange]) -> str:
     )
 
 
-def _give_up(
-    connection: sqlite3.Connection,
-    bad: Sequence[BadRange],
-    report: Callable[[BadRange], None],
-) -> None:
-    """Remove damaged batches, remember the gaps as accepted, and say so."""
+def _give_up(connection: sqlite3.Connection, checked: Sequence[_CheckedTopic]) -> None:
+    """Remove damaged rows and remember the holes as accepted, in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
-    for one in bad:
-        (topic_id,) = connection.execute(
-            "SELECT topic_id FROM topic WHERE topic = ?", (one.topic,)
-        ).fetchone()
-        connection.execute(
-            "DELETE FROM batch WHERE topic_id = ? AND base >= ? AND base < ?",
-            (topic_id, one.first, one.end),
-        )
-    for topic_id, first, end in _gaps(connection):
-        name, value = f"lost:{topic_id}:{first}", str(end)
-        connection.execute("REPLACE INTO meta VALUES (?,?,?)", (name, value, row_crc(name, value)))
+    for topic in checked:
+        for batch_id in topic.bad_rows:
+            connection.execute("DELETE FROM batch WHERE batch_id = ?", (batch_id,))
+        for one in topic.bad:
+            name, value = f"lost:{topic.topic_id}:{one.first}", str(one.end)
+            connection.execute(
+                "REPLACE INTO meta VALUES (?,?,?)", (name, value, row_crc(name, value))
+            )
     connection.execute("COMMIT")
-    for one in bad:
-        report(one)
-
-
-def _gaps(connection: sqlite3.Connection) -> list[tuple[int, int, int]]:
-    """Every hole in the offsets of a topic: topic id, first missing, end."""
-    gaps = []
-    for topic_id, _, start, known_end in connection.execute(KNOWN_ENDS).fetchall():
-        expected = start
-        for base, count in connection.execute(
-            "SELECT base, count FROM batch WHERE topic_id = ? ORDER BY base", (topic_id,)
-        ):
-            if base > expected:
-                gaps.append((topic_id, expected, base))
-            expected = base + count
-        if expected < known_end:
-            gaps.append((topic_id, expected, known_end))
-    return gaps

@@ -85,8 +85,8 @@ class StoreReader:
             if batch.end <= offset:  # what holds the offset is gone; the next one says so
                 continue
             size += len(batch.body)
-            if found and size > bytes_max:
-                break
+            if found and (size > bytes_max or batch.base != found[-1].end):
+                break  # behind a hole that an operator accepted comes another answer, LOST
             found.append(batch)
             messages += batch.end - max(batch.base, offset)
             if messages >= messages_max:

@@ -105,12 +105,17 @@ class Publishing(Rules):
     def _make_room(
         self, request: Put, log: TopicLog, body_bytes: int
     ) -> Decision | tuple[Trimmed, ...]:
-        """Keep the topic below its bound: refuse, or give up the oldest, by choice (rule R17)."""
+        """Keep the topic below its bound (rule R17).
+
+        What everybody has acknowledged goes first; then, by choice, the oldest, or this put.
+        """
         bound = log.retention.topic_bytes_max
-        if log.stored_bytes + body_bytes <= bound:
+        excess = log.stored_bytes + body_bytes - bound
+        if excess <= 0:
             return ()
-        if log.retention.lose_oldest and len(log.segments) > 1:
-            return (log.trimmed_to(log.segments[0].end),)
+        start = log.start_without(excess, all_may_go=log.retention.lose_oldest)
+        if start is not None:
+            return (log.trimmed_to(start),)
         return Decision(
             Full(
                 **self._echo(request),

@@ -93,6 +93,8 @@ class State:
                 batches.append(record)
             elif isinstance(record, CursorMoved | Subscribed):
                 self._apply_durable_cursor(record)
+            elif isinstance(record, Trimmed):
+                self._by_id[record.topic_id].gone(lsn)
         return batches
 
     def expired(self, now_ns: int) -> Sequence[Trimmed]:
@@ -117,8 +119,6 @@ class State:
         segments = {topic_id: log.segment_values() for topic_id, log in self._by_id.items()}
         for batch in reversed(lost):
             kept = segments[batch.topic_id]
-            if not kept or kept[-1].base > batch.base:
-                continue  # trimmed in the meantime
             last = kept.pop()
             if last.batches > 1:
                 kept.append(

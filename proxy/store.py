@@ -77,11 +77,11 @@ class Store:
 
     def _open(self, directory: Path, durability: Durability) -> None:
         mark = directory / MARK_NAME
-        fresh = not self.path.exists()
+        fresh = not self.path.exists() or not self.path.stat().st_size
         if fresh and mark.exists():
             raise DamagedError(
-                f"{self.path} is missing, but {directory} was in use: put it back, or choose an "
-                "empty data directory (clients will then see LOG_CHANGED)"
+                f"{self.path} is missing or empty, but {directory} was in use: put it back, or "
+                "choose an empty data directory (clients will then see LOG_CHANGED)"
             )
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
         self.connection = sqlite3.connect(

@@ -211,8 +211,9 @@ class Subscribing(Rules):
         if isinstance(found, Decision):
             return found
         log, subscription, visible_at = found
-        reply = PutAck(**self._echo(request), offset=max(request.cursor, subscription.cursor))
         moved = self._moved(request, log, subscription, urgent=True)
+        cursor = moved[0].cursor if moved else subscription.durable_cursor
+        reply = PutAck(**self._echo(request), offset=cursor)
         return self._decided(reply, *moved) if moved else Decision(reply, visible_at=visible_at)
 
     def _moved(

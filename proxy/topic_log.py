@@ -77,6 +77,7 @@ class TopicLog:
     stored_bytes: int = 0
     trim_lsn: int = 0  # record number of the last trim
     segments: deque[Segment] = field(default_factory=deque)
+    going: deque[tuple[int, Segment]] = field(default_factory=deque)  # trimmed, still on disk
     publishers: dict[str, PublisherMark] = field(default_factory=dict)
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
@@ -128,7 +129,9 @@ class TopicLog:
         """Forget what lies below the new start."""
         assert self.start <= trimmed.start <= self.end, (self.start, trimmed.start, self.end)
         while self.segments and self.segments[0].end <= trimmed.start:
-            self.stored_bytes -= self.segments.popleft().body_bytes
+            removed = self.segments.popleft()
+            self.stored_bytes -= removed.body_bytes
+            self.going.append((lsn, removed))
         self.start = trimmed.start
         self.trim_lsn = lsn
 
@@ -145,11 +148,16 @@ class TopicLog:
         return bool(self.segments) and self.segments[0].timestamp_ns < oldest_ns
 
     def segment_values(self) -> list[StoredSegment]:
-        """The segments, as values."""
+        """The segments that the disk still holds, as values."""
         return [
             StoredSegment(s.base, s.end, s.body_bytes, s.batches, s.timestamp_ns)
-            for s in self.segments
+            for s in (*(segment for _, segment in self.going), *self.segments)
         ]
+
+    def gone(self, lsn: int) -> None:
+        """Trims up to record number `lsn` are durable."""
+        while self.going and self.going[0][0] <= lsn:
+            self.going.popleft()
 
     def expired(self, now_ns: int) -> Trimmed | None:
         """What retention would remove now: the oldest acknowledged history above the limits."""
@@ -171,6 +179,21 @@ class TopicLog:
             history_bytes -= segment.body_bytes
             start = segment.end
         return self.trimmed_to(start) if start > self.start else None
+
+    def start_without(self, excess_bytes: int, *, all_may_go: bool) -> int | None:
+        """Where the topic begins once so many bytes are gone; None if they may not go.
+
+        Args:
+            all_may_go: also what subscribers have not acknowledged.
+        """
+        floor = self.end if all_may_go else self.low_watermark()
+        for segment in self.segments:
+            if segment.end > floor:
+                return None
+            excess_bytes -= segment.body_bytes
+            if excess_bytes <= 0:
+                return segment.end
+        return None
 
     def trimmed_to(self, start: int) -> Trimmed:
         """The record that lets the topic begin at `start`."""

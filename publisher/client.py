@@ -270,9 +270,9 @@ class Publisher:
             assert stored is not None
             if self.outbox.is_unproven(stored, reply.offset):
                 raise ConflictError(
-                    f"topic {stored.topic!r}: sequence {stored.first_sequence} was used before, and "
-                    "what it stood for is no longer stored, so it cannot be compared: this state "
-                    "is older than what was sent with this id. Use --on-log-changed adopt to go "
+                    f"topic {stored.topic!r}: sequence {stored.first_sequence} was used before, "
+                    "and what it stood for is no longer stored, so it cannot be compared: this "
+                    "state is older than what was sent with this id. Use --on-log-changed adopt to go "
                     "on with the proxy's numbering"
                 )
             self._state.write(self.outbox.stored(reply.offset), durable=False)

@@ -155,7 +155,8 @@ class Outbox:
                 "numbering, use --on-log-changed adopt"
             )
         changes: Changes = {}
-        if ours is not None and not problem and theirs.last_sequence > ours.last_sequence:
+        behind = ours is not None and theirs.last_sequence > ours.last_sequence
+        if ours is not None and behind and not adopt:
             self._repeated[position.topic] = theirs.last_sequence
             theirs = ours
         pending = self.pending

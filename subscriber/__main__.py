@@ -24,8 +24,9 @@ from reliable_pubsub.common.plan_view import print_plan, progress_bar
 from reliable_pubsub.common.steps import describe, parse_subscriber_steps, plan_digest
 from reliable_pubsub.common.yaml_file import load_yaml
 
-from .client import OnLogChanged, Subscriber
-from .output import NoOutput, Output
+from .client import Subscriber
+from .link import OnLogChanged
+from .output import Output, Shown
 from .runner import SubscriberRun
 
 
@@ -37,7 +38,8 @@ from .runner import SubscriberRun
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Append each message as one JSON line; each stands there once, across crashes.",
+    help="Append each message as one JSON line; each stands there once, across crashes. Without "
+    "it messages are shown on stdout.",
 )
 @click.option(
     "--on-log-changed",
@@ -111,7 +113,7 @@ def main(
             file = (
                 Output(output, mark.output_bytes)
                 if output is not None
-                else NoOutput(mark.output_bytes)
+                else Shown(click.echo, mark.output_bytes)
             )
             subscriber.mark_plan(mark)
             subscriber.connect()
@@ -122,7 +124,7 @@ def main(
             total = sum(step.number_of_times for step in steps)
             done = sum(step.number_of_times for step in steps[: mark.step]) + mark.message
             try:
-                with progress_bar(total, done, quiet=quiet) as advance:
+                with progress_bar(total, done, quiet=quiet or output is None) as advance:
                     received = SubscriberRun(
                         subscriber,
                         steps,

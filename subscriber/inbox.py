@@ -30,8 +30,17 @@ class Place(Struct, frozen=True):
     log: str  # log id: which log the offsets speak of
     cursor: int  # the next offset not processed
     witness_ns: int | None = None  # timestamp of the batch that holds offset cursor - 1
-    in_hand_end: int = 0  # messages from cursor up to here were handed over; 0: none
-    deliveries: int = 0  # how often those were handed over
+    # Handed over and not processed: from the cursor on, messages below each end, so many times.
+    in_hand: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def in_hand_end(self) -> int:
+        """Messages from the cursor up to here were handed over; the cursor: none."""
+        return self.in_hand[-1][0] if self.in_hand else self.cursor
+
+    def deliveries(self, offset: int) -> int:
+        """How often a message at or above the cursor was handed over."""
+        return next((count for end, count in self.in_hand if offset < end), 0)
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -98,24 +107,22 @@ class Inbox:
             before it happens.
         """
         place = self.places[topic]
-        again = place.in_hand_end > place.cursor
-        deliveries = place.deliveries + 1 if again else 1
-        # What was in hand before keeps its mark until it is acknowledged.
-        in_hand_end = max(end, place.in_hand_end) if again else end
-        return deliveries, self._set(
-            topic,
-            msgspec.structs.replace(place, in_hand_end=in_hand_end, deliveries=deliveries),
+        runs = [(min(run_end, end), count + 1) for run_end, count in place.in_hand]
+        runs += [(end, 1)]
+        runs += [run for run in place.in_hand if run[0] > end]
+        # Of several runs with one end only the first has messages.
+        in_hand = tuple(
+            run for index, run in enumerate(runs) if index == 0 or run[0] > runs[index - 1][0]
         )
+        changes = self._set(topic, msgspec.structs.replace(place, in_hand=in_hand))
+        return in_hand[0][1], changes
 
     def processed(self, topic: str, cursor: int, witness_ns: int) -> Changes:
         """Everything below `cursor` is done; the newest of it has the timestamp `witness_ns`."""
         place = self.places[topic]
         assert cursor >= place.cursor, (cursor, place)
-        if place.in_hand_end > cursor:
-            # Some of what was in hand before a crash is still to come, and keeps its count.
-            kept = msgspec.structs.replace(place, cursor=cursor, witness_ns=witness_ns)
-            return self._set(topic, kept)
-        return self._set(topic, Place(place.log, cursor, witness_ns))
+        left = tuple(run for run in place.in_hand if run[0] > cursor)
+        return self._set(topic, Place(place.log, cursor, witness_ns, left))
 
     def lost(self, topic: str, end: int) -> Changes:
         """Everything below `end` that was not delivered is gone."""

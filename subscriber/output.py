@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -94,15 +94,19 @@ class Output:
         os.close(self._descriptor)
 
 
-class NoOutput:
-    """No file; the length stays as it is."""
+class Shown:
+    """No file: messages are shown as they come. A print is at least once (docs/guarantees.md)."""
 
-    def __init__(self, recorded_bytes: int) -> None:
+    def __init__(self, show: Callable[[str], None], recorded_bytes: int) -> None:
         """Keep the recorded length, for a later run with a file."""
+        self._show = show
         self.length = recorded_bytes
 
     def append(self, messages: Sequence[Message]) -> int:
-        """Write nothing."""
+        """Show messages, one a line."""
+        for message in messages:
+            text = message.payload.decode("utf-8", errors="backslashreplace")
+            self._show(f"{message.topic} {message.offset} {message.message_id}: {text}")
         return self.length
 
     def close(self) -> None:

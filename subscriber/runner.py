@@ -10,7 +10,7 @@ from reliable_pubsub.common.plan_view import Advance
 from reliable_pubsub.common.steps import SubscriberStep, subscriber_after
 
 from .client import Subscriber
-from .output import NoOutput, Output
+from .output import Output, Shown
 
 
 class SubscriberRun:
@@ -20,7 +20,7 @@ class SubscriberRun:
         self,
         subscriber: Subscriber,
         steps: Sequence[SubscriberStep],
-        output: Output | NoOutput,
+        output: Output | Shown,
         *,
         sleep: Callable[[float], None],
         advance: Advance,

@@ -1,0 +1,241 @@
+"""The link of a subscriber to its proxy: sessions, subscriptions, and the cursor it tells.
+
+What a restart of the proxy asks for is done here, out of sight: a new session, a subscription
+confirmed with our own place as evidence (rules R11 to R14).
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+from typing import Any, Literal, NoReturn
+
+from reliable_pubsub.common import names
+from reliable_pubsub.common.errors import (
+    FencedError,
+    LimitError,
+    LogChangedError,
+    NotSubscribedError,
+    RefusedError,
+    StaleError,
+)
+from reliable_pubsub.common.messages import (
+    Ack,
+    AnyReply,
+    Fenced,
+    Get,
+    Hello,
+    HelloAck,
+    Limit,
+    LogChanged,
+    NotSub,
+    Request,
+    Stale,
+    Sub,
+    SubAck,
+    Unsub,
+    UnsubAck,
+)
+from reliable_pubsub.common.retry import Clock, RetryPolicy, Transport, ask
+from reliable_pubsub.common.state_file import ClientState
+
+from .inbox import Inbox, Place
+
+OnLogChanged = Literal["stop", "rewind", "adopt"]
+
+
+class _Session:
+    """What the proxy of this moment knows of one subscription."""
+
+    __slots__ = ("boot", "generation", "told")
+
+    def __init__(self, generation: int, boot: str, told: int) -> None:
+        self.generation = generation
+        self.boot = boot
+        self.told = told  # the cursor that the proxy was told last
+
+
+class SubscriberLink:
+    """Speaks the protocol for one subscriber."""
+
+    def __init__(
+        self,
+        client: str,
+        inbox: Inbox,
+        state: ClientState,
+        *,
+        transport: Transport,
+        clock: Clock,
+        retry: RetryPolicy,
+        on_log_changed: OnLogChanged,
+    ) -> None:
+        """Prepare; the proxy is asked at the first call."""
+        self.retry = retry
+        self.told: dict[str, _Session] = {}  # by topic: what the proxy of this moment knows
+        self.durable: dict[str, int] = {}  # cursors that are known to survive power loss here
+        self._client = client
+        self._inbox = inbox
+        self._state = state
+        self._transport = transport
+        self._clock = clock
+        self._on_log_changed = on_log_changed
+        self._nonce = secrets.token_bytes(16)
+        self._request = 0
+        self._control = 0
+        self._connected = False
+
+    def connect(self) -> None:
+        """Get an epoch; whatever older process has this id is fenced from now on (rule R11)."""
+        epoch = self._inbox.epoch + 1
+        while True:
+            self._request += 1
+            reply = self._ask(
+                Hello(
+                    client=self._client,
+                    epoch=epoch,
+                    request=self._request,
+                    role="subscriber",
+                    nonce=self._nonce,
+                )
+            )
+            if isinstance(reply, HelloAck):
+                break
+            if not isinstance(reply, Fenced):
+                self.refused(reply)
+            epoch = max(reply.current_epoch, epoch) + 1
+        self._state.write(self._inbox.granted(epoch), durable=False)
+        self._connected = True
+        self._control = 0
+        self.told.clear()
+
+    def subscribe(self, topic: str) -> None:
+        """Begin or resume a subscription, with our own place as evidence (rules R13, R14)."""
+        place = self._inbox.places.get(topic)
+        seek = False
+        reply = self._ask_sub(topic, place)
+        if self._is_forgotten(reply):
+            self._connected = False
+            reply = self._ask_sub(topic, place)
+        if isinstance(reply, LogChanged):
+            if self._on_log_changed == "stop":
+                raise LogChangedError(reply.text)
+            cursor = reply.start if self._on_log_changed == "rewind" else reply.end
+            seek = True
+            reply = self._ask_sub(topic, None, seek=cursor)
+        if not isinstance(reply, SubAck):
+            self.refused(reply)
+        if seek:
+            changes = self._inbox.repositioned(reply)
+        else:
+            changes = self._inbox.subscribed(reply, adopt=self._on_log_changed == "adopt")
+        if changes:
+            self._state.write(changes, durable=True)
+        self.told[topic] = _Session(reply.generation, reply.boot, reply.cursor)
+
+    def _ask_sub(self, topic: str, place: Place | None, seek: int | None = None) -> AnyReply:
+        self._control_request()
+        return self._ask(
+            Sub(
+                **self.head(),
+                topic=topic,
+                control=self._control,
+                log=place.log if place else None,
+                cursor=place.cursor if place else seek,
+                witness_ns=place.witness_ns if place else None,
+            )
+        )
+
+    def _control_request(self) -> None:
+        """Number a SUB or UNSUB, in a session of our own (rule R12)."""
+        if not self._connected:
+            self.connect()
+        self._control += 1
+
+    def head(self) -> dict[str, Any]:
+        self._request += 1
+        return {"client": self._client, "epoch": self._inbox.epoch, "request": self._request}
+
+    def unsubscribe(self, topic: str) -> None:
+        """End a subscription at the proxy (rule R12)."""
+        reply = self._ask_unsub(topic)
+        if self._is_forgotten(reply):
+            reply = self._ask_unsub(topic)
+        if not isinstance(reply, UnsubAck):
+            self.refused(reply)
+        self.told.pop(topic, None)
+
+    def _ask_unsub(self, topic: str) -> AnyReply:
+        self._control_request()
+        return self._ask(Unsub(**self.head(), topic=topic, control=self._control))
+
+    def ask_with_cursor(
+        self, kind: type[Get | Ack], topic: str, **more: Any
+    ) -> tuple[AnyReply, bytes]:
+        """Ask with our cursor; confirm the subscription first where the proxy needs it."""
+        names.topic(topic)
+        if topic not in self._inbox.places:
+            raise NotSubscribedError(f"{self._client!r} is not subscribed to {topic!r}; subscribe")
+        for _ in range(3):
+            if topic not in self.told:
+                self.subscribe(topic)
+            session = self.told[topic]
+            cursor = self._inbox.places[topic].cursor
+            if cursor > max(session.told, self.durable.get(topic, 0)):
+                # Durable here before the proxy hears of it (rule R9).
+                self._state.write(self._inbox.restated(topic), durable=True)
+                self.durable[topic] = cursor
+            reply, body = self.ask(
+                kind(
+                    **self.head(),
+                    topic=topic,
+                    generation=session.generation,
+                    boot=session.boot,
+                    cursor=cursor,
+                    **more,
+                )
+            )
+            session.told = cursor
+            if isinstance(reply, Stale | NotSub | LogChanged) or self._is_forgotten(reply):
+                # The proxy has restarted, or has forgotten us: our own place is the evidence.
+                del self.told[topic]
+                continue
+            return reply, body
+        self.refused(reply)
+
+    def _ask(self, request: Request) -> AnyReply:
+        return self.ask(request)[0]
+
+    def ask(self, request: Request) -> tuple[AnyReply, bytes]:
+        return ask(
+            request,
+            None,
+            transport=self._transport,
+            clock=self._clock,
+            retry=self.retry,
+            chance=random.random,
+        )
+
+    def _is_forgotten(self, reply: AnyReply) -> bool:
+        """Whether the proxy knows less of our session than it granted; then begin a new one."""
+        forgotten = isinstance(reply, Fenced) and reply.current_epoch < self._inbox.epoch
+        if forgotten:
+            self._connected = False
+        return forgotten
+
+    def refused(self, reply: AnyReply) -> NoReturn:
+        """Raise what an answer means."""
+        match reply:
+            case Fenced():
+                raise FencedError(
+                    client=self._client, epoch=self._inbox.epoch, current_epoch=reply.current_epoch
+                )
+            case LogChanged():
+                raise LogChangedError(reply.text)
+            case NotSub():
+                raise NotSubscribedError(reply.text)
+            case Stale():
+                raise StaleError(reply.text)
+            case Limit():
+                raise LimitError(reply.text)
+            case _:
+                raise RefusedError(f"the proxy answered {type(reply).__name__} to a subscriber")
