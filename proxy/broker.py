@@ -147,7 +147,7 @@ class Broker(Publishing, Subscribing):
         """The record that a position rests on: numbers are shown when they are durable."""
         log = self.topics.get(topic)
         mark = log.publishers.get(request.client) if log else None
-        return mark.lsn if mark else 0
+        return max(log.lsn if log else 0, mark.lsn if mark else 0)
 
     def _history(self, request: History, _body: bytes, _now_ns: int) -> Decision:
         """Read stored batches; nothing is remembered."""

@@ -125,6 +125,8 @@ class Rules(State):
             messages_max=request.messages_max,
             bytes_max=request.bytes_max,
         )
+        # The store may hold what the loop was not told of yet: that is no part of the topic so far.
+        batches = [batch for batch in batches if batch.end <= log.durable_end]
         if not batches or batches[0].base > offset:  # a loss that an operator has accepted
             end = batches[0].base if batches else log.durable_end
             return Lost(**self._echo(request), first=offset, end=end), None

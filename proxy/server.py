@@ -212,15 +212,20 @@ class Server:
         while self._committer.outcomes:
             outcome = self._committer.outcomes.popleft()
             if isinstance(outcome, Failed):
+                self._release()
                 self._commit_failed(outcome.error)
                 continue
             self._unwritten_bytes = 0
             if outcome.lsn > self.broker.durable_lsn:
                 newest += self.broker.committed(outcome.lsn)
+        self._release()
+        self._reader.add(newest)
+
+    def _release(self) -> None:
+        """Let the answers leave that rest on nothing pending any more."""
         while self._held and self._held[0].visible_at <= self.broker.durable_lsn:
             held = self._held.popleft()
             self._send(held.socket, held.frames)
-        self._reader.add(newest)
 
     def _commit_failed(self, error: Exception) -> None:
         """A full disk: go back to what is durable, refuse what waited. Anything else ends us."""

@@ -140,6 +140,7 @@ class State:
             record.topic,
             record.log,
             self.retention(record.topic),
+            lsn=self.lsn,
         )
         self.topics[record.topic] = log
         self._by_id[record.topic_id] = log

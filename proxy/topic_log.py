@@ -75,6 +75,7 @@ class TopicLog:
     durable_end: int = 0  # what readers see
     timestamp_ns: int = 0  # of the newest batch
     stored_bytes: int = 0
+    lsn: int = 0  # record number of its creation
     trim_lsn: int = 0  # record number of the last trim
     segments: deque[Segment] = field(default_factory=deque)
     going: deque[tuple[int, Segment]] = field(default_factory=deque)  # trimmed, still on disk

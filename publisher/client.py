@@ -254,8 +254,11 @@ class Publisher:
             reply = self._hello(self.outbox.epoch, (topic,))
         if not isinstance(reply, HelloAck):
             self._refused(reply)
+        # That this id numbers the topic must outlive power loss: a state that had forgotten it
+        # would take the proxy's numbers, and a repeat would be stored twice. The rest may be lazy.
+        first_time = topic not in self.outbox.topics
         changes = self.outbox.meet(reply.positions[0], adopt=self._adopt)
-        self._state.write(changes, durable=False)
+        self._state.write(changes, durable=first_time)
         self._met.add(topic)
 
     def _settle(self, pending: Pending) -> Receipt:
@@ -272,8 +275,8 @@ class Publisher:
                 raise ConflictError(
                     f"topic {stored.topic!r}: sequence {stored.first_sequence} was used before, "
                     "and what it stood for is no longer stored, so it cannot be compared: this "
-                    "state is older than what was sent with this id. Use --on-log-changed adopt to go "
-                    "on with the proxy's numbering"
+                    "state is older than what was sent with this id. Use --on-log-changed adopt "
+                    "to go on with the proxy's numbering"
                 )
             self._state.write(self.outbox.stored(reply.offset), durable=False)
             return Receipt(

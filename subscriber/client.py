@@ -291,7 +291,10 @@ class Subscriber:
                 self._link.refused(reply)
 
     def _acknowledge_to_proxy(self, topic: str) -> None:
+        before = self.inbox.places.get(topic)
         reply, _ = self._link.ask_with_cursor(Ack, topic)
+        if self.inbox.places[topic] != before:
+            self._fetched.pop(topic, None)  # the log was another one, and the place was moved
         if not isinstance(reply, PutAck):
             self._link.refused(reply)
 

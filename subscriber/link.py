@@ -18,6 +18,7 @@ from reliable_pubsub.common.errors import (
     NotSubscribedError,
     RefusedError,
     StaleError,
+    TryLaterError,
 )
 from reliable_pubsub.common.messages import (
     Ack,
@@ -42,6 +43,8 @@ from reliable_pubsub.common.state_file import ClientState
 from .inbox import Inbox, Place
 
 OnLogChanged = Literal["stop", "rewind", "adopt"]
+
+CONFIRMATIONS_MAX = 10  # restarts of the proxy that one request lives through
 
 
 class _Session:
@@ -134,6 +137,8 @@ class SubscriberLink:
 
     def _ask_sub(self, topic: str, place: Place | None, seek: int | None = None) -> AnyReply:
         self._control_request()
+        if place is not None:
+            self._make_durable(topic, place.cursor)
         return self._ask(
             Sub(
                 **self.head(),
@@ -175,15 +180,13 @@ class SubscriberLink:
         names.topic(topic)
         if topic not in self._inbox.places:
             raise NotSubscribedError(f"{self._client!r} is not subscribed to {topic!r}; subscribe")
-        for _ in range(3):
+        for _ in range(CONFIRMATIONS_MAX):
             if topic not in self.told:
                 self.subscribe(topic)
             session = self.told[topic]
             cursor = self._inbox.places[topic].cursor
-            if cursor > max(session.told, self.durable.get(topic, 0)):
-                # Durable here before the proxy hears of it (rule R9).
-                self._state.write(self._inbox.restated(topic), durable=True)
-                self.durable[topic] = cursor
+            if cursor > session.told:
+                self._make_durable(topic, cursor)
             reply, body = self.ask(
                 kind(
                     **self.head(),
@@ -200,7 +203,15 @@ class SubscriberLink:
                 del self.told[topic]
                 continue
             return reply, body
+        if isinstance(reply, Stale):
+            raise TryLaterError(code="STALE", text=reply.text, attempts=CONFIRMATIONS_MAX)
         self.refused(reply)
+
+    def _make_durable(self, topic: str, cursor: int) -> None:
+        """A cursor is durable here before the proxy hears of it (rule R9)."""
+        if cursor > self.durable.get(topic, -1):
+            self._state.write(self._inbox.restated(topic), durable=True)
+            self.durable[topic] = cursor
 
     def _ask(self, request: Request) -> AnyReply:
         return self.ask(request)[0]

@@ -1,0 +1,1 @@
+"""The tests. `core`, `wire` and `store` need no socket and no sleep."""

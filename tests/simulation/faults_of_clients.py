@@ -1,0 +1,132 @@
+"""Planted faults of the clients; the table stands in `faults.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from reliable_pubsub.common.batch import Message
+from reliable_pubsub.common.messages import (
+    AnyReply,
+    Hello,
+    Put,
+    PutAck,
+)
+from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.common.state_file import ClientState
+from reliable_pubsub.common.wire import decode_reply, encode_reply
+from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.publisher.outbox import Changes
+from reliable_pubsub.subscriber.client import Subscriber
+
+
+class _Withholding:
+    """A state whose writes are changed on their way. Implements `ClientState`."""
+
+    def __init__(self, state: ClientState, *, without: str = "", lazy: bool = False) -> None:
+        self._state = state
+        self._without = without
+        self._lazy = lazy
+
+    def load(self) -> dict[str, bytes]:
+        return self._state.load()
+
+    def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
+        kept = {name: value for name, value in changes.items() if name != self._without}
+        self._state.write(kept, durable=durable and not self._lazy)
+
+    def close(self) -> None:
+        self._state.close()
+
+
+class NumbersWithoutOutbox(Publisher):
+    """Sends first: the number and the body are not kept."""
+
+    def __init__(self, client: str, *, state: ClientState, **more: Any) -> None:
+        super().__init__(client, state=_Withholding(state, without="pending"), **more)
+
+
+class ForgetsNumberingInPowerLoss(Publisher):
+    """Writes nothing durably, not even that it has begun to number a topic."""
+
+    def __init__(self, client: str, *, state: ClientState, **more: Any) -> None:
+        super().__init__(client, state=_Withholding(state, lazy=True), **more)
+
+
+class PlanAfterPut(Publisher):
+    """Writes the place in the plan in a step of its own, behind the put."""
+
+    def put_batch(self, topic: str, batch: Any, plan: PlanMark | None = None) -> Any:
+        receipt = super().put_batch(topic, batch)
+        assert plan is not None
+        self.mark_plan(plan)
+        return receipt
+
+
+class TakesAnyAnswer(Publisher):
+    """Does not look which request an answer belongs to (rule R1)."""
+
+    def _ask(self, request: Hello | Put, body: bytes | None = None) -> AnyReply:
+        transport: Any = self._transport
+        self._transport = _Relabelling(transport, request)
+        try:
+            return super()._ask(request, body)
+        finally:
+            self._transport = transport
+
+
+class _Relabelling:
+    """A transport that makes every answer look like the right one."""
+
+    def __init__(self, transport: Any, request: Hello | Put) -> None:
+        self._transport = transport
+        self._request = request
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def receive(self, timeout_s: float) -> Sequence[bytes] | None:
+        frames = self._transport.receive(timeout_s)
+        if frames is None:
+            return None
+        reply, _ = decode_reply(frames)
+        if type(reply).__name__ not in ("PutAck", "HelloAck"):
+            return list(frames)
+        asked = self._request
+        if isinstance(reply, PutAck) != isinstance(asked, Put):
+            return list(frames)
+        return encode_reply(replace(reply, request=asked.request, epoch=asked.epoch))
+
+
+class AcknowledgesBeforeInbox(Subscriber):
+    """Tells the proxy of a cursor that power loss can still take."""
+
+    def __init__(self, client: str, *, state: ClientState, **more: Any) -> None:
+        super().__init__(client, state=_Withholding(state, lazy=True), **more)
+
+
+class OutputAndCursorApart(Subscriber):
+    """Writes the length of the output and the cursor in two steps."""
+
+    def record(self, topic: str, plan: PlanMark) -> None:
+        self._state.write(self.inbox.mark_plan(plan), durable=True)
+        super().record(topic, plan)
+
+
+class ForgetsWhatWasInHand(Subscriber):
+    """Does not mark what it hands over a second time."""
+
+    def _hand_over(self, topic: str, messages: list[Message], done: Changes) -> list[Message]:
+        again = super()._hand_over(topic, messages, done)
+        return [replace(message, delivery_count=1) for message in again]
+
+
+class AcknowledgesOnReceipt(Subscriber):
+    """The cursor moves when a message is handed over, before it is processed."""
+
+    def get(self, topic: str, *, max_messages: int = 1, timeout_s: float = 0.0) -> list[Message]:
+        found = super().get(topic, max_messages=max_messages, timeout_s=timeout_s)
+        self._write(self._take_processed(topic))
+        return found

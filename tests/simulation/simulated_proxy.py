@@ -1,0 +1,338 @@
+"""A proxy that dies: the real broker, in a shell that keeps the law as `proxy/server.py` does.
+
+Decide, apply, durable, then visible. The committer takes a random time for a commit and writes
+everything that came in the meantime with the next one. The proxy may die at each point between.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from reliable_pubsub.common.errors import MalformedError
+from reliable_pubsub.common.messages import AnyReply, StorageFull
+from reliable_pubsub.common.wire import decode_request, encode_reply
+from reliable_pubsub.proxy.broker import Broker
+from reliable_pubsub.proxy.records import Decision, Record, StoredState
+from reliable_pubsub.proxy.state import BrokerSettings
+from reliable_pubsub.proxy.topic_log import Retention
+
+from .network import Answer, Faults
+from .simulated_store import SimulatedStore
+from .world import World
+
+TICK_S: Final = 0.02  # the real one is five times as long, as are the clients' timeouts
+TURN_S: Final = 0.0005  # requests that come within it share a turn of the loop
+STORAGE_RETRY_S: Final = 0.05
+
+
+class _Crash(Exception):
+    """The proxy dies here."""
+
+
+class _Held(Struct, frozen=True):
+    visible_at: int
+    answer: Answer
+    reply: AnyReply
+    frames: list[bytes]
+
+
+class _Work(Struct, frozen=True):
+    records: Sequence[Record]
+    lsn: int
+
+
+class _Restart(Struct, frozen=True):
+    """Behind this, records build on the durable state again."""
+
+
+class SimulatedCommitter:
+    """`committer.py`, with time as an argument. One for each life of the proxy."""
+
+    def __init__(self, proxy: SimulatedProxy) -> None:
+        """Begin with nothing to do."""
+        self._proxy = proxy
+        self._queue: list[_Work | _Restart] = []
+        self._taken: list[Record] = []
+        self._taken_lsn = 0
+        self._urgent = False
+        self._busy = False
+        self._failed = False
+        self.outcomes: deque[int | None] = deque()  # durable record number; None: disk full
+
+    @property
+    def waiting(self) -> bool:
+        """Whether lazy records wait for company."""
+        return bool(self._taken)
+
+    def submit(self, records: Sequence[Record], lsn: int) -> None:
+        """Take records; the last has number `lsn`."""
+        self._taken.extend(records)
+        self._taken_lsn = lsn
+        self._urgent = self._urgent or any(record.urgent for record in records)
+
+    def hand_over(self) -> None:
+        """End of a turn: commit if an answer waits."""
+        if self._urgent:
+            self.flush()
+
+    def flush(self) -> None:
+        """Commit what there is."""
+        if self._taken:
+            self._queue.append(_Work(self._taken, self._taken_lsn))
+            self._taken = []
+            self._urgent = False
+            self._begin()
+
+    def restart(self) -> None:
+        """After a failed commit."""
+        self._taken = []
+        self._urgent = False
+        self._queue.append(_Restart())
+        self._begin()
+
+    def _begin(self) -> None:
+        if self._busy or not self._queue:
+            return
+        records: list[Record] = []
+        lsn = 0
+        for item in self._queue:
+            if isinstance(item, _Restart):
+                self._failed = False
+                records = []
+            elif not self._failed:
+                records.extend(item.records)
+                lsn = item.lsn
+        self._queue.clear()
+        if records:
+            self._busy = True
+            self._proxy.later(self._proxy.commit_s(), lambda: self._finish(records, lsn))
+
+    def _finish(self, records: Sequence[Record], lsn: int) -> None:
+        self._proxy.point("before the commit")
+        self._busy = False
+        if self._proxy.storage_is_full():
+            self._failed = True
+            self.outcomes.append(None)
+        else:
+            self._proxy.store.commit(records)
+            self.outcomes.append(lsn)
+        self._proxy.point("after the commit")
+        self._proxy.later(self._proxy.wake_s(), self._proxy.settle)
+        self._begin()
+
+
+class SimulatedProxy:
+    """A proxy process that is started, killed and started again. Implements `network.Door`."""
+
+    broker_class: type[Broker] = Broker  # planted faults put another one here
+
+    def __init__(self, world: World, faults: Faults, store: SimulatedStore) -> None:
+        """Begin stopped."""
+        self.world = world
+        self.store = store
+        self.broker: Broker | None = None  # None: not running
+        self._faults = faults
+        self._life = 0
+        self._points_left: int | None = None
+        self._storage_full_until_s = -1.0
+        self._held: deque[_Held] = deque()
+        self._committer = SimulatedCommitter(self)
+        self._turn_open = False
+        self._lazy_at_s: float | None = None
+
+    # What the world does to it.
+
+    def start(self) -> None:
+        """Start from what is durable. An event."""
+        if self.broker is not None:
+            return
+        self._life += 1
+        self.world.note("proxy", f"starts, life {self._life}")
+        self._points_left = None
+        if self.world.chance(self._faults.proxy_crash):
+            self._points_left = self.world.random.randint(1, 250)
+        self._held.clear()
+        self._committer = SimulatedCommitter(self)
+        self._turn_open = False
+        self._lazy_at_s = None
+        self.broker = self._new_broker(self.store.state(), None)
+        self.later(TICK_S, self._tick)
+
+    def crash(self, where: str) -> None:
+        """Die: everything that is not durable is gone. It comes back after a while."""
+        if self.broker is None:
+            return
+        self.world.note("proxy", f"killed {where}")
+        self.broker = None
+        self._life += 1
+        self.world.at(self.world.random.uniform(0.005, 0.15), self.start)
+
+    def fill_storage(self, seconds: float) -> None:
+        """Let commits fail for a while, for lack of space."""
+        self.world.note("proxy", f"disk is full for {seconds:.3f} s")
+        self._storage_full_until_s = self.world.now_s + seconds
+
+    def storage_is_full(self) -> bool:
+        """Whether a commit fails now."""
+        return not self.world.quiet and self.world.now_s < self._storage_full_until_s
+
+    def commit_s(self) -> float:
+        """How long the next commit takes."""
+        longest = 0.08 if self._faults.slow_commits and not self.world.quiet else 0.004
+        return self.world.random.uniform(0.0002, longest)
+
+    def wake_s(self) -> float:
+        """How long the loop thread does not hear of a finished commit."""
+        longest = 0.03 if self._faults.slow_commits and not self.world.quiet else 0.003
+        return self.world.random.uniform(0.0, longest)
+
+    def later(self, delay_s: float, action: Callable[[], None]) -> None:
+        """Let this life of the proxy do something later, or die in it."""
+        life = self._life
+
+        def event() -> None:
+            if life == self._life:
+                try:
+                    action()
+                except _Crash as crash:
+                    self.crash(str(crash))
+
+        self.world.at(delay_s, event)
+
+    def point(self, where: str) -> None:
+        """A place at which the proxy may die."""
+        if self._points_left is not None and not self.world.quiet:
+            self._points_left -= 1
+            if self._points_left <= 0:
+                raise _Crash(where)
+
+    # The law: as `server.Server` has it.
+
+    def _new_broker(self, stored: StoredState, storage_full_until_s: float | None) -> Broker:
+        retention = Retention()
+        if self._faults.trim:
+            retention = Retention(
+                history_bytes=0, history_s=0.0, topic_bytes_max=self._faults.topic_bytes_max
+            )
+        return self.broker_class(
+            stored,
+            boot=f"boot{self._life}",
+            reader=self.store,
+            settings=BrokerSettings(
+                retention=retention, trim_interval_s=TICK_S, storage_retry_s=STORAGE_RETRY_S
+            ),
+            storage_full_until_s=storage_full_until_s,
+        )
+
+    def receive(self, frames: Sequence[bytes], answer: Answer) -> None:
+        """Take a request, if we are running."""
+        if self.broker is None:
+            return
+        try:
+            self._serve(self.broker, frames, answer)
+        except _Crash as crash:
+            self.crash(str(crash))
+
+    def _serve(self, broker: Broker, frames: Sequence[bytes], answer: Answer) -> None:
+        try:
+            request, body = decode_request(frames)
+        except MalformedError as error:
+            raise AssertionError(f"a client sent what cannot be read: {error}") from error
+        decision = broker.decide(request, body, now_ns=self.world.wall_ns())  # decide,
+        self._trace(request, decision)
+        self.point("behind decide")
+        if decision.records:
+            broker.apply(decision.records)  # apply,
+            self._committer.submit(decision.records, broker.lsn)  # durable,
+            if not self._turn_open:
+                self._turn_open = True
+                self.later(self.world.random.uniform(0.0, TURN_S), self._end_turn)
+        self.point("behind apply")
+        if self.may_answer(broker, decision):  # then visible
+            answer(encode_reply(decision.reply, decision.body))
+        else:
+            frames = encode_reply(decision.reply, decision.body)
+            self._held.append(_Held(decision.visible_at, answer, decision.reply, frames))
+
+    def may_answer(self, broker: Broker, decision: Decision) -> bool:
+        """Whether everything that an answer speaks of is durable."""
+        return decision.visible_at <= broker.durable_lsn
+
+    def _end_turn(self) -> None:
+        self._turn_open = False
+        self.point("before hand over")
+        self._committer.hand_over()
+
+    def settle(self) -> None:
+        """Take the committer's outcomes: make visible what is durable."""
+        assert self.broker is not None
+        outcomes = self._committer.outcomes
+        while outcomes:
+            lsn = outcomes.popleft()
+            if lsn is None:
+                self.commit_failed()
+            elif lsn > self.broker.durable_lsn:
+                self.broker.committed(lsn)
+        self.point("before answers")
+        while self._held and self._held[0].visible_at <= self.broker.durable_lsn:
+            held = self._held.popleft()
+            held.answer(held.frames)
+            self.point("between answers")
+
+    def commit_failed(self) -> None:
+        """Go back to what is durable, refuse what waited."""
+        assert self.broker is not None
+        self.world.note("proxy", "a commit failed: disk full")
+        segments = self.broker.durable_segments()
+        stored = self.store.state()
+        counted = {topic.topic_id: list(topic.segments) for topic in stored.topics}
+        if not self._faults.trim:
+            for topic_id, expected in counted.items():
+                found = [(s.base, s.end, s.body_bytes) for s in segments[topic_id]]
+                assert found == [(s.base, s.end, s.body_bytes) for s in expected], "segments"
+        self.broker = self._new_broker(stored, self.world.now_s + STORAGE_RETRY_S)
+        self._committer.restart()
+        while self._held:
+            held = self._held.popleft()
+            reply = held.reply
+            refusal = StorageFull(
+                client=reply.client,
+                epoch=reply.epoch,
+                request=reply.request,
+                boot=self.broker.boot,
+                text="the disk is full",
+            )
+            held.answer(encode_reply(refusal))
+
+    def _tick(self) -> None:
+        assert self.broker is not None
+        now_s = self.world.now_s
+        due = self.broker.tick(now_s=now_s, now_ns=self.world.wall_ns())
+        if due:
+            self.broker.apply(due)
+            self._committer.submit(due, self.broker.lsn)
+        if not self._committer.waiting:
+            self._lazy_at_s = None
+        elif self._lazy_at_s is None:
+            self._lazy_at_s = now_s + TICK_S
+        elif now_s >= self._lazy_at_s:
+            self._committer.flush()
+        self.point("tick")
+        self.later(TICK_S, self._tick)
+
+    def _trace(self, request: object, decision: Decision) -> None:
+        if self.world.tracing:
+            self.world.note("proxy", f"{_brief(request)} -> {_brief(decision.reply)}")
+
+
+def _brief(message: object) -> str:
+    """A request or an answer in a few words, for the trace."""
+    skipped = ("text", "nonce", "durability", "crc", "boot", "bytes_max", "batches")
+    facts = {name: getattr(message, name) for name in getattr(message, "__struct_fields__", ())}
+    words = [f"{name}={value}" for name, value in facts.items() if name not in skipped]
+    words += [f"{b.base}+{b.count}" for b in facts.get("batches", ())]
+    return f"{type(message).__name__} {' '.join(words)}"

@@ -1,0 +1,171 @@
+"""The disk of the proxy, in memory: what `proxy/store.py` keeps, and nothing that is not durable.
+
+A commit is all or nothing, as in SQLite. Readers see a commit as soon as it is durable, which is
+before the loop thread hears of it: the real second connection does the same.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from reliable_pubsub.proxy.records import (
+    Appended,
+    ControlSeen,
+    CursorMoved,
+    Granted,
+    Record,
+    StoredPublisher,
+    StoredSegment,
+    StoredSession,
+    StoredState,
+    StoredSubscription,
+    StoredTopic,
+    Subscribed,
+    TopicCreated,
+    Trimmed,
+    Unsubscribed,
+)
+from reliable_pubsub.proxy.topic_log import Segment, add_to_segments
+
+
+@dataclass
+class _Rows:
+    """What is stored of one topic."""
+
+    topic: str
+    log: str
+    start: int = 0
+    end: int = 0
+    timestamp_ns: int = 0
+    batches: list[Appended] = field(default_factory=list)
+    bases: list[int] = field(default_factory=list)  # of the same batches, for bisection
+    publishers: dict[str, StoredPublisher] = field(default_factory=dict)
+    subscriptions: dict[str, StoredSubscription] = field(default_factory=dict)
+
+
+class SimulatedStore:
+    """Durable records. Implements `rules.LogReader`."""
+
+    def __init__(self, on_commit: Callable[[Sequence[Record]], None]) -> None:
+        """Begin empty.
+
+        Args:
+            on_commit: told of every record that has become durable.
+        """
+        self._on_commit = on_commit
+        self._topics: dict[int, _Rows] = {}
+        self._sessions: dict[tuple[str, str], StoredSession] = {}
+        self.commits = 0
+
+    def commit(self, records: Sequence[Record]) -> None:
+        """Make records durable, all of them."""
+        for record in records:
+            self._write(record)
+        self.commits += 1
+        self._on_commit(records)
+
+    def _write(self, record: Record) -> None:
+        match record:
+            case TopicCreated(topic_id, topic, log):
+                assert topic_id not in self._topics, f"topic number {topic_id} is used twice"
+                self._topics[topic_id] = _Rows(topic, log)
+            case Appended():
+                self._append(self._topics[record.topic_id], record)
+            case Granted(role, client, epoch, nonce):
+                self._sessions[(role, client)] = StoredSession(role, client, epoch, nonce, 0)
+            case CursorMoved(topic_id, subscriber, generation, cursor):
+                self._topics[topic_id].subscriptions[subscriber] = StoredSubscription(
+                    subscriber, generation, cursor, True
+                )
+            case Subscribed() | Unsubscribed():
+                self._write_subscription(record)
+            case ControlSeen(client, epoch, nonce, control):
+                self._sessions[("subscriber", client)] = StoredSession(
+                    "subscriber", client, epoch, nonce, control
+                )
+            case Trimmed(topic_id, start, end, timestamp_ns):
+                rows = self._topics[topic_id]
+                gone = sum(batch.base < start for batch in rows.batches)
+                del rows.batches[:gone], rows.bases[:gone]
+                rows.start, rows.end = start, max(end, rows.end)
+                rows.timestamp_ns = max(timestamp_ns, rows.timestamp_ns)
+
+    def _append(self, rows: _Rows, batch: Appended) -> None:
+        assert batch.base == rows.end, (
+            f"the disk ends at {rows.end}, a batch begins at {batch.base}"
+        )
+        rows.batches.append(batch)
+        rows.bases.append(batch.base)
+        rows.end = batch.end
+        rows.timestamp_ns = batch.timestamp_ns
+        rows.publishers[batch.publisher] = StoredPublisher(
+            batch.publisher, batch.first_sequence, batch.count, batch.base, batch.crc
+        )
+
+    def _write_subscription(self, record: Subscribed | Unsubscribed) -> None:
+        client = record.subscriber
+        self._topics[record.topic_id].subscriptions[client] = StoredSubscription(
+            client, record.generation, record.cursor, isinstance(record, Subscribed)
+        )
+        self._sessions[("subscriber", client)] = StoredSession(
+            "subscriber", client, record.epoch, record.nonce, record.control
+        )
+
+    def state(self) -> StoredState:
+        """What a broker begins with."""
+        topics = [
+            StoredTopic(
+                topic_id,
+                rows.topic,
+                rows.log,
+                rows.start,
+                rows.end,
+                rows.timestamp_ns,
+                _segments(rows.batches),
+                list(rows.publishers.values()),
+                list(rows.subscriptions.values()),
+            )
+            for topic_id, rows in self._topics.items()
+        ]
+        return StoredState("store", topics, list(self._sessions.values()))
+
+    def read(
+        self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
+    ) -> Sequence[Appended]:
+        """See `rules.LogReader.read`."""
+        rows = self._topics.get(topic_id)
+        if rows is None:
+            return ()
+        found: list[Appended] = []
+        messages = size = 0
+        first = max(bisect_right(rows.bases, offset) - 1, 0)
+        for batch in rows.batches[first:]:
+            if batch.end <= offset:
+                continue
+            size += len(batch.body)
+            if found and size > bytes_max:
+                break
+            found.append(batch)
+            messages += batch.end - max(batch.base, offset)
+            if messages >= messages_max:
+                break
+        return found
+
+    def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
+        """See `rules.LogReader.find`."""
+        rows = self._topics.get(topic_id)
+        for batch in reversed(rows.batches if rows else ()):
+            if batch.publisher == publisher and batch.first_sequence <= sequence:
+                return batch if sequence <= batch.last_sequence else None
+        return None
+
+
+def _segments(batches: Sequence[Appended]) -> list[StoredSegment]:
+    """Count the segments, as `check.py` does at the start."""
+    segments: deque[Segment] = deque()
+    for batch in batches:
+        add_to_segments(segments, batch.base, batch.end, len(batch.body), batch.timestamp_ns)
+    return [StoredSegment(s.base, s.end, s.body_bytes, s.batches, s.timestamp_ns) for s in segments]

@@ -1,0 +1,38 @@
+"""A checker that cannot fail proves nothing: every planted fault must be found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from rich.console import Console
+from rich.table import Table
+
+from .faults import FAULTS
+from .simulation import SOUND, run_seed
+
+SEEDS_MAX = 2000  # a fault that needs more is a hole in the simulator
+
+
+@pytest.fixture(scope="module")
+def seeds_until_found() -> Iterator[dict[str, tuple[int, str]]]:
+    """Collect a row for each fault; print the table at the end (`pytest -s`)."""
+    rows: dict[str, tuple[int, str]] = {}
+    yield rows
+    table = Table("planted fault", "seeds until found", "broken rule")
+    for fault, (seeds, violation) in rows.items():
+        table.add_row(fault, str(seeds), violation[:80])
+    Console(width=150).print(table)
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_planted_fault_is_found(
+    fault: str, seeds_until_found: dict[str, tuple[int, str]]
+) -> None:
+    for seed in range(SEEDS_MAX):
+        violations = run_seed(seed, FAULTS[fault]).violations
+        if violations:
+            seeds_until_found[fault] = (seed + 1, violations[0])
+            assert not run_seed(seed, SOUND).violations, "the sound core fails this seed too"
+            return
+    pytest.fail(f"{SEEDS_MAX} seeds did not find {fault!r}")

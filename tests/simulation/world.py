@@ -1,0 +1,246 @@
+"""The simulated world: time, events, and client processes of which exactly one runs.
+
+Clients are synchronous, so each process has a thread of its own; whoever holds the baton runs,
+everybody else waits for a lock. A process that waits runs the events of the world itself, until
+one of them names the process that goes on. Nothing but the seed decides who that is.
+"""
+
+from __future__ import annotations
+
+import heapq
+import os
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+WALL_BEGIN_NS: Final = 1_700_000_000 * 10**9
+
+
+class Killed(BaseException):
+    """The process dies here, as by `kill -9`: no handler of the program may run."""
+
+
+class Turn:
+    """A thread that can be given the baton."""
+
+    def __init__(self) -> None:
+        """Begin without the baton."""
+        self.baton = threading.Lock()
+        self.baton.acquire()
+
+
+class _Worker(Turn):
+    """A thread that runs one process after another, because making threads is slow."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.job: Callable[[], None] = lambda: None
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def _run(self) -> None:
+        while True:
+            self.baton.acquire()
+            self.job()
+
+
+_idle: Final[list[_Worker]] = []
+
+Event = Callable[[], Turn | None]  # happens at its time; gives the process that goes on, if one
+
+
+class World:
+    """Simulated time, and what is to happen in it."""
+
+    def __init__(self, seed: int, *, tracing: bool = False) -> None:
+        """Begin at time 0.
+
+        Args:
+            tracing: keep a line for everything that happens.
+        """
+        self.seed = seed
+        self.random = random.Random(seed)
+        self.now_s = 0.0
+        self.wall_offset_ns = 0  # grows and shrinks when the wall clock jumps
+        self.quiet = False  # True: no more faults
+        self.closing = False
+        self.tracing = tracing
+        self.trace: list[str] = []
+        self.events_count = 0
+        self._events: list[tuple[float, int, Event]] = []
+        self._stopped = False
+        self._main = Turn()
+        self._failure: BaseException | None = None
+
+    def wall_ns(self) -> int:
+        """The wall clock: like ours, but it jumps."""
+        return WALL_BEGIN_NS + int(self.now_s * 1e9) + self.wall_offset_ns
+
+    def note(self, who: str, what: str) -> None:
+        """Keep a line of the trace; callers ask `tracing` first where the text is dear."""
+        if self.tracing:
+            self.trace.append(f"{self.now_s:9.4f} s  {who:<10} {what}")
+
+    def chance(self, probability: float) -> bool:
+        """Draw; never true in the quiet phase."""
+        return probability > 0 and not self.quiet and self.random.random() < probability
+
+    def at(self, delay_s: float, event: Event) -> None:
+        """Let something happen later; at equal times, in the order of the calls."""
+        self.events_count += 1
+        heapq.heappush(self._events, (self.now_s + delay_s, self.events_count, event))
+
+    def stop(self) -> None:
+        """End `run` after this event."""
+        self._stopped = True
+
+    def fail(self, error: BaseException) -> None:
+        """End `run` with an error."""
+        self._failure = self._failure or error
+        self._stopped = True
+
+    def run(self, until_s: float) -> None:
+        """Let things happen until `stop`, or until a time is reached.
+
+        Raises:
+            BaseException: what an event, or the end of a process, raised.
+        """
+        self._stopped = False
+        self.at(until_s - self.now_s, self.stop)
+        self.drive(self._main)
+        if self._failure is not None:
+            raise self._failure
+
+    def close(self, processes: list[Process]) -> None:
+        """Kill every process that is left, so that its thread is free again."""
+        self.closing = True
+        self._events.clear()
+        for process in processes:
+            if process.alive:
+                self.at(0.0, process.kill)
+        self._failure = None
+        self._stopped = False
+        self.drive(self._main)
+
+    def drive(self, me: Turn) -> None:
+        """Run events until one of them gives the baton back to `me`."""
+        turn = self.advance()
+        if turn is not me:
+            turn.baton.release()
+            me.baton.acquire()
+
+    def advance(self) -> Turn:
+        """Run events until one names a process, or the world ends: then it is the caller's."""
+        try:
+            while self._events and not self._stopped:
+                self.now_s, _, event = heapq.heappop(self._events)
+                turn = event()
+                if turn is not None:
+                    return turn
+        except BaseException as error:
+            self.fail(error)
+        return self._main
+
+
+class Process:
+    """A client process. It gives the baton away in `wait`, and may die at each `point`."""
+
+    def __init__(self, world: World, name: str, program: Callable[[Process], None]) -> None:
+        """Prepare; `start` lets it run.
+
+        Args:
+            program: what the process does; its exceptions are given to `on_end`.
+        """
+        self.world = world
+        self.name = name
+        self.alive = True
+        self.frozen = False
+        self.killed = False
+        self.has_epoch = False  # the proxy has granted it one
+        self.points_left: int | None = None  # it dies at this point; None: it does not
+        self.on_end: Callable[[Process, BaseException | None], None] = lambda process, error: None
+        self._program = program
+        self._worker = _idle.pop() if _idle else _Worker()
+        self._worker.job = self._run
+        self._token = 0
+        self._waiting = False
+
+    def start(self, delay_s: float) -> None:
+        """Begin, after a while."""
+        self._sleep_until_woken(delay_s)
+
+    def point(self, what: str) -> None:
+        """A place at which the process may die."""
+        if self.points_left is not None and not self.world.quiet:
+            self.points_left -= 1
+            if self.points_left <= 0:
+                self.world.note(self.name, f"killed at {what}")
+                raise Killed
+
+    def wait(self, timeout_s: float) -> None:
+        """Let the world go on until somebody calls `wake`, or time is over."""
+        self._sleep_until_woken(timeout_s)
+        self.world.drive(self._worker)
+        if self.killed:
+            raise Killed
+
+    def wake(self) -> Turn | None:
+        """Let it go on, if it waits. An event."""
+        return self._due(self._token)
+
+    def kill(self) -> Turn | None:
+        """Let it die where it waits. An event."""
+        if not self.alive or not self._waiting:
+            return None
+        self.world.note(self.name, "killed while it waits")
+        self.killed = True
+        self.frozen = False
+        return self._due(self._token)
+
+    def thaw(self) -> Turn | None:
+        """Let a frozen process go on. An event."""
+        self.frozen = False
+        return self._due(self._token)
+
+    def _sleep_until_woken(self, timeout_s: float) -> None:
+        self._token += 1
+        self._waiting = True
+        token = self._token
+        self.world.at(timeout_s, lambda: self._due(token))
+
+    def _due(self, token: int) -> Turn | None:
+        if token != self._token or not self._waiting or self.frozen:
+            return None
+        self._waiting = False
+        return self._worker
+
+    def _run(self) -> None:
+        error: BaseException | None = None
+        try:
+            if not self.killed:
+                self._program(self)
+        except BaseException as raised:
+            error = raised
+        self.alive = False
+        try:
+            self.on_end(self, error)
+        except BaseException as raised:
+            self.world.fail(raised)
+        worker = self._worker
+        _idle.append(worker)  # a process that starts from here on may use this thread
+        self.world.advance().baton.release()
+
+
+@contextmanager
+def one_core() -> Iterator[None]:
+    """Keep this process on one core: giving the baton costs 6 us there, else 24 us."""
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(allowed)[os.getpid() % len(allowed)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
