@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import NewType
 
-from reliable_pubsub.common.errors import InvalidNameError
-from reliable_pubsub.common.limits import CLIENT_ID_CHARS_MAX, TOPIC_BYTES_MAX
+from .errors import InvalidNameError
+from .limits import CLIENT_ID_CHARS_MAX, TOPIC_BYTES_MAX
 
 Topic = NewType("Topic", str)  # a named stream of messages, 1..255 bytes of UTF-8
 ClientId = NewType("ClientId", str)  # a publisher or a subscriber; see CLIENT_ID_PATTERN

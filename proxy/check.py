@@ -44,6 +44,8 @@ class BadRange(Struct, frozen=True):
     why: str
 
     def __str__(self) -> str:
+        if self.first == self.end:
+            return f"topic {self.topic!r}: {self.why}"
         return f"topic {self.topic!r} offsets {self.first} to {self.end - 1}: {self.why}"
 
 
@@ -135,7 +137,9 @@ def _check_topic(
         messages += count
         if messages % 1024 < count:
             progress(messages)
-    hole(max(known_end, expected + 1) if why else known_end, "the newest batches are missing")
+    hole(known_end, "the newest batches are missing")
+    if bad_rows and not bad:
+        bad.append(BadRange(topic, known_end, known_end, "a damaged row stands for no offset"))
     values = tuple(
         StoredSegment(s.base, s.end, s.body_bytes, s.batches, s.timestamp_ns) for s in segments
     )
@@ -196,6 +200,8 @@ def _give_up(connection: sqlite3.Connection, checked: Sequence[_CheckedTopic]) -
         for batch_id in topic.bad_rows:
             connection.execute("DELETE FROM batch WHERE batch_id = ?", (batch_id,))
         for one in topic.bad:
+            if one.first == one.end:
+                continue
             name, value = f"lost:{topic.topic_id}:{one.first}", str(one.end)
             connection.execute(
                 "REPLACE INTO meta VALUES (?,?,?)", (name, value, row_crc(name, value))

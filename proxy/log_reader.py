@@ -14,7 +14,7 @@ from .records import Appended
 from .schema import row_crc
 
 _COLUMNS = "topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns, crc, body"
-_ENTRY_BYTES = 400  # what an entry costs beside its body
+ENTRY_BYTES = 400  # what an entry costs beside its body
 
 
 class StoreReader:
@@ -36,10 +36,10 @@ class StoreReader:
             key = (batch.topic_id, batch.base)
             self._cache[key] = batch
             self._order.append(key)
-            self._cache_bytes += len(batch.body) + _ENTRY_BYTES
+            self._cache_bytes += len(batch.body) + ENTRY_BYTES
         while self._cache_bytes > self._cache_bytes_max:
             gone = self._cache.pop(self._order.popleft())
-            self._cache_bytes -= len(gone.body) + _ENTRY_BYTES
+            self._cache_bytes -= len(gone.body) + ENTRY_BYTES
 
     def clear(self) -> None:
         """Forget the cache; the store has everything."""

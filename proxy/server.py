@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.errors import MalformedError
-from reliable_pubsub.common.limits import MIB
+from reliable_pubsub.common.limits import BODY_BYTES_MAX, CACHE_BYTES_MAX, MIB
 from reliable_pubsub.common.messages import (
     AnyReply,
     AnyRequest,
@@ -33,7 +33,7 @@ from .broker import Broker
 from .check import BadRange, Checked, check_store
 from .committer import Committer, Failed
 from .front_door import FrontDoor
-from .log_reader import StoreReader
+from .log_reader import ENTRY_BYTES, StoreReader
 from .records import Appended, Decision, StoredState
 from .socket_poll import SocketPoll
 from .state import BrokerSettings
@@ -42,6 +42,7 @@ from .store import StorageFullError, Store, open_reader, read_state
 TICK_S = 0.1  # lazy cursors are at most so much older on disk than in memory
 SUBSCRIBER_SOCKETS = 4  # gets are answered at once, so few are enough
 UNWRITTEN_BYTES_MAX = 16 * MIB  # durability `snapshot`: above this an ACK waits for the disk
+assert UNWRITTEN_BYTES_MAX + BODY_BYTES_MAX < CACHE_BYTES_MAX  # so all of it can be read
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -201,7 +202,9 @@ class Server:
         """Give records to the committer."""
         self._committer.submit(decision.records, self.broker.lsn)
         if self._snapshot:
-            self._unwritten_bytes += sum(len(getattr(r, "body", b"")) for r in decision.records)
+            self._unwritten_bytes += sum(
+                ENTRY_BYTES + len(getattr(record, "body", b"")) for record in decision.records
+            )
             if self._unwritten_bytes <= UNWRITTEN_BYTES_MAX:
                 # The lossy mode, by choice: what is in memory counts as durable.
                 self._reader.add(self.broker.committed(self.broker.lsn))

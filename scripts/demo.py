@@ -13,17 +13,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
-from delivery import Line, Verdict, compare, disagreements, read_lines
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from reliable_pubsub.common.names import message_id
 from reliable_pubsub.common.steps import (
     PlanPosition,
     parse_publisher_steps,
@@ -31,6 +29,7 @@ from reliable_pubsub.common.steps import (
 )
 from reliable_pubsub.common.yaml_file import load_yaml
 from reliable_pubsub.publisher.runner import PublisherPlan
+from scripts.delivery import Verdict, compare
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs" / "demo"
@@ -55,20 +54,17 @@ def free_ports(count: int) -> list[int]:
             one.close()
 
 
-def all_sent() -> dict[str, dict[str, bytes]]:
-    """What the step files tell the publishers to send: topic -> message id -> payload."""
-    sent: dict[str, dict[str, bytes]] = {}
+def all_puts() -> dict[str, dict[str, list[bytes]]]:
+    """What the step files tell the publishers to put: topic -> publisher -> payloads in order."""
+    puts: dict[str, dict[str, list[bytes]]] = {}
     for publisher in PUBLISHERS:
         path = CONFIGS / f"{publisher}.yaml"
         plan = PublisherPlan(parse_publisher_steps(load_yaml(path)), path.parent)
-        sequence: dict[str, int] = {}
         for chunk in plan.chunks(PlanPosition()):
             topic = plan.steps[chunk.step].topic
-            first = sequence.get(topic, 0) + 1
-            for index, payload in enumerate(plan.payloads(chunk, first)):
-                sent.setdefault(topic, {})[message_id(publisher, first + index)] = payload
-            sequence[topic] = first + chunk.count - 1
-    return sent
+            mine = puts.setdefault(topic, {}).setdefault(publisher, [])
+            mine += plan.payloads(chunk, len(mine) + 1)
+    return puts
 
 
 def topics_of(subscriber: str) -> list[str]:
@@ -242,18 +238,26 @@ class Director:
         return result.returncode == 0 and result.stdout.count(b'"subscriber":') == wanted
 
 
-def verdict_table(verdicts: Mapping[str, Verdict]) -> Table:
+def verdict_table(verdicts: Sequence[Verdict]) -> Table:
     """What the output files say."""
     table = Table(title="counted from the output files", title_justify="left")
-    table.add_column("subscriber")
-    columns = ("expected", "received", "lost", "duplicated", "out_of_order", "wrong")
+    table.add_column("subscriber", no_wrap=True)
+    columns = (
+        "expected",
+        "received",
+        "lost",
+        "duplicated",
+        "out_of_order",
+        "altered",
+        "misplaced",
+    )
     for column in columns:
         table.add_column(column.replace("_", " "), justify="right")
-    table.add_column("verdict")
-    for name, verdict in verdicts.items():
+    table.add_column("exactly once", no_wrap=True)
+    for verdict in verdicts:
         numbers = [f"{getattr(verdict, column):,}" for column in columns]
-        word = Text("exactly once", "green") if verdict.ok else Text("BROKEN", "bold red")
-        table.add_row(name, *numbers, word)
+        word = Text("yes", "green") if verdict.perfect else Text("NO", "bold red")
+        table.add_row(verdict.subscriber, *numbers, word)
     return table
 
 
@@ -262,8 +266,10 @@ def verdict_table(verdicts: Mapping[str, Verdict]) -> Table:
 def main(keep: bool) -> None:
     """Run the demo; exit code 0 only if every subscriber has every message exactly once."""
     console = Console(width=None if sys.stdout.isatty() else 100)
-    sent = all_sent()
-    expected = {name: sum(len(sent[topic]) for topic in topics_of(name)) for name in SUBSCRIBERS}
+    puts = all_puts()
+    topics = {name: topics_of(name) for name in SUBSCRIBERS}
+    sizes = {topic: sum(map(len, by_publisher.values())) for topic, by_publisher in puts.items()}
+    expected = {name: sum(sizes[topic] for topic in topics[name]) for name in SUBSCRIBERS}
     story: list[str] = []
     cast = Cast()
     director = Director(cast, expected, story)
@@ -284,20 +290,13 @@ def main(keep: bool) -> None:
         cast.end()
     for line in story[told:]:
         console.print(line, highlight=False)
-    files: dict[str, list[Line]] = {}
-    for name in SUBSCRIBERS:
-        path = output_of(name)
-        files[name] = read_lines(path.read_bytes()) if path.exists() else []
-    verdicts = {name: compare(topics_of(name), files[name], sent) for name in SUBSCRIBERS}
+    verdicts = compare({name: output_of(name) for name in SUBSCRIBERS}, topics, puts)
     console.print(verdict_table(verdicts))
-    problems = disagreements(files)
     if director.failed:
-        problems.insert(0, director.failed)
-    for problem in problems[:10]:
-        console.print(problem, style="bold red", highlight=False)
+        console.print(director.failed, style="bold red", highlight=False)
     kills = ", ".join(f"{name} {count}x" for name, count in cast.kills.items())
-    ok = not problems and all(verdict.ok for verdict in verdicts.values())
-    ok = ok and {"proxy", "publisher-1", "subscriber-2"} <= set(cast.kills)
+    killed_all = {"proxy", "publisher-1", "subscriber-2"} <= set(cast.kills)
+    ok = killed_all and not director.failed and all(verdict.perfect for verdict in verdicts)
     console.print(
         f"kill -9: {kills or 'none'}. {'Exactly once held.' if ok else 'It did NOT hold.'}"
     )

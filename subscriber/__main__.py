@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
@@ -19,9 +20,14 @@ from reliable_pubsub.common.command_line import (
     settings_from,
     stop_on_signals,
 )
-from reliable_pubsub.common.plan_mark import FINISHED, begin_plan
+from reliable_pubsub.common.plan_mark import FINISHED, PlanMark, begin_plan
 from reliable_pubsub.common.plan_view import print_plan, progress_bar
-from reliable_pubsub.common.steps import describe, parse_subscriber_steps, plan_digest
+from reliable_pubsub.common.steps import (
+    SubscriberStep,
+    describe,
+    parse_subscriber_steps,
+    plan_digest,
+)
 from reliable_pubsub.common.yaml_file import load_yaml
 
 from .client import Subscriber
@@ -105,42 +111,48 @@ def main(
             on_log_changed=cast(OnLogChanged, on_log_changed),
         ) as subscriber:
             mark = begin_plan(
-                subscriber.inbox.plan,
-                plan_digest(steps, {}),
-                again=again,
-                file=str(config_file),
+                subscriber.inbox.plan, plan_digest(steps, {}), again=again, file=str(config_file)
             )
-            file = (
-                Output(output, mark.output_bytes)
-                if output is not None
-                else Shown(click.echo, mark.output_bytes)
-            )
-            subscriber.mark_plan(mark)
-            subscriber.connect()
-            click.echo(
-                f"ready: subscriber {client} endpoint={settings.subscriber_endpoint} "
-                f"step={mark.step + 1} of {len(steps)}"
-            )
-            total = sum(step.number_of_times for step in steps)
-            done = sum(step.number_of_times for step in steps[: mark.step]) + mark.message
-            try:
-                with progress_bar(total, done, quiet=quiet or output is None) as advance:
-                    received = SubscriberRun(
-                        subscriber,
-                        steps,
-                        file,
-                        sleep=time.sleep,
-                        advance=advance,
-                        report_loss=lambda lost: complain(f"warning [LOST]: {lost}"),
-                    ).run(mark)
-            finally:
-                file.close()
-        by_topic = ", ".join(f"{topic}: {count}" for topic, count in received.items())
-        if mark.step == len(steps):
-            by_topic = FINISHED
-        click.echo(
-            f"done: subscriber {client} received {sum(received.values())} messages ({by_topic})"
-        )
+            _run(subscriber, steps, mark, output, quiet=quiet, where=settings.subscriber_endpoint)
+
+
+def _run(
+    subscriber: Subscriber,
+    steps: Sequence[SubscriberStep],
+    mark: PlanMark,
+    output: Path | None,
+    *,
+    quiet: bool,
+    where: str,
+) -> None:
+    """Do what is left of a plan, and say so."""
+    name = subscriber.client
+    file = (
+        Shown(click.echo, mark.output_bytes)
+        if output is None
+        else Output(output, mark.output_bytes)
+    )
+    subscriber.mark_plan(mark)
+    subscriber.connect()
+    click.echo(f"ready: subscriber {name} endpoint={where} step={mark.step + 1} of {len(steps)}")
+    total = sum(step.number_of_times for step in steps)
+    done = sum(step.number_of_times for step in steps[: mark.step]) + mark.message
+    try:
+        with progress_bar(total, done, quiet=quiet or output is None) as advance:
+            received = SubscriberRun(
+                subscriber,
+                steps,
+                file,
+                sleep=time.sleep,
+                advance=advance,
+                report_loss=lambda lost: complain(f"warning [LOST]: {lost}"),
+            ).run(mark)
+    finally:
+        file.close()
+    by_topic = ", ".join(f"{topic}: {count}" for topic, count in received.items()) or "none"
+    if mark.step == len(steps):
+        by_topic = FINISHED
+    click.echo(f"done: subscriber {name} received {sum(received.values())} messages ({by_topic})")
 
 
 if __name__ == "__main__":

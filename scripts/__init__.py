@@ -1,0 +1,1 @@
+"""Commands for people who work on the project: demo, benchmark, and what they judge with."""

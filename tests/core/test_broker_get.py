@@ -1,0 +1,312 @@
+"""GET, ACK, HISTORY: looking moves nothing, and only what is durable is seen (rules R7, R10)."""
+
+from __future__ import annotations
+
+from reliable_pubsub.common.batch import crc32
+from reliable_pubsub.common.messages import (
+    Fenced,
+    Lost,
+    MessageBatches,
+    NoMessagesYet,
+    NotSub,
+    PutAck,
+    Stale,
+    Truncated,
+)
+from reliable_pubsub.proxy.records import CursorMoved
+from reliable_pubsub.proxy.state import BrokerSettings
+from reliable_pubsub.proxy.topic_log import Retention
+from tests.fakes import (
+    MemoryProxy,
+    a_broker,
+    a_get,
+    a_hello,
+    a_history,
+    a_put,
+    a_sub,
+    an_ack,
+    an_unsub,
+    put_body,
+    shown,
+)
+
+
+def with_batches(*counts: int, settings: BrokerSettings = BrokerSettings()) -> MemoryProxy:  # noqa: B008
+    """A proxy with a subscriber at offset 0 and batches of so many messages."""
+    proxy = a_broker(settings=settings)
+    proxy.ask(a_sub(cursor=0))
+    sequence = 1
+    for count in counts:
+        proxy.put(sequence, count=count)
+        sequence += count
+    return proxy
+
+
+class TestAGet:
+    def test_shows_what_follows_the_cursor(self) -> None:
+        proxy = with_batches(1, 1)
+
+        decision = proxy.decide(a_get(1))
+
+        assert shown(decision.reply) == [(1, 1)]
+        assert decision.body == put_body(2)
+
+    def test_tells_whose_the_batch_is_and_what_its_body_must_be(self) -> None:
+        proxy = with_batches(2)
+
+        reply = proxy.ask(a_get(0))
+
+        assert isinstance(reply, MessageBatches)
+        (header,) = reply.batches
+        assert (header.publisher, header.first_sequence) == ("p", 1)
+        assert (header.crc, header.body_bytes) == (crc32(put_body(1, 2)), len(put_body(1, 2)))
+        assert reply.end == 2
+
+    def test_that_is_repeated_is_answered_the_same(self) -> None:
+        """H1: an answer that nobody read has moved nothing, so its message comes again."""
+        proxy = with_batches(1, 1)
+
+        answers = [proxy.decide(a_get(0)) for _ in range(3)]
+
+        assert answers[0] == answers[1] == answers[2]
+        assert answers[0].records == ()
+
+    def test_moves_nothing_when_its_answer_is_lost_with_the_subscriber(self) -> None:
+        """H5: the subscriber dies with the answer in flight and asks again from its own place."""
+        proxy = with_batches(1)
+        proxy.ask(a_get(0))
+        proxy.ask(a_hello("subscriber", "s", epoch=2))
+        proxy.ask(a_sub(1, epoch=2))
+
+        again = proxy.ask(a_get(0, epoch=2))
+
+        assert shown(again) == [(0, 1)]
+
+    def test_acknowledges_what_lies_below_its_cursor_lazily(self) -> None:
+        """R7: no answer waits for this; the subscriber itself is the evidence."""
+        proxy = with_batches(1, 1)
+
+        decision = proxy.decide(a_get(1))
+
+        assert decision.records == (CursorMoved(1, "s", 1, 1, False),)
+        assert decision.visible_at <= proxy.broker.durable_lsn
+
+    def test_with_an_older_cursor_does_not_take_the_acknowledgement_back(self) -> None:
+        proxy = with_batches(1, 1)
+        proxy.ask(a_get(2))
+
+        late = proxy.ask(a_get(0))
+
+        assert shown(late) == [(0, 1)]
+        assert proxy.broker.topics["t"].subscriptions["s"].cursor == 2
+
+    def test_that_finds_nothing_says_so_and_moves_nothing(self) -> None:
+        """H20: an empty answer is an answer, with a name of its own."""
+        proxy = with_batches(1)
+        proxy.ask(a_get(1))
+
+        decision = proxy.decide(a_get(1))
+
+        assert isinstance(decision.reply, NoMessagesYet)
+        assert (decision.reply.end, decision.records) == (1, ())
+
+    def test_needs_a_subscription(self) -> None:
+        proxy = a_broker()
+
+        never = proxy.ask(a_get(0))
+        proxy.ask(a_sub(1))
+        proxy.ask(an_unsub(2))
+        ended = proxy.ask(a_get(0))
+
+        assert isinstance(never, NotSub)
+        assert isinstance(ended, NotSub)
+        assert "subscription 1 has ended" in ended.text
+
+    def test_of_an_older_subscription_is_stale(self) -> None:
+        proxy = with_batches(1)
+        proxy.ask(a_sub(2, cursor=0))
+
+        assert isinstance(proxy.ask(a_get(0, generation=1)), Stale)
+
+    def test_of_an_older_process_is_fenced(self) -> None:
+        """H11: a hung process that wakes up cannot move the cursor of its successor."""
+        proxy = with_batches(1)
+        proxy.ask(a_hello("subscriber", "s", epoch=2))
+
+        answer = proxy.ask(a_get(1))
+
+        assert isinstance(answer, Fenced)
+        assert proxy.broker.topics["t"].subscriptions["s"].cursor == 0
+
+
+class TestWhatAGetShows:
+    def test_is_whole_batches_until_it_has_enough_messages(self) -> None:
+        proxy = with_batches(2, 2, 2)
+
+        assert shown(proxy.ask(a_get(0, messages_max=1))) == [(0, 2)]
+        assert shown(proxy.ask(a_get(0, messages_max=3))) == [(0, 2), (2, 2)]
+        assert shown(proxy.ask(a_get(0, messages_max=100))) == [(0, 2), (2, 2), (4, 2)]
+
+    def test_may_begin_inside_a_batch(self) -> None:
+        proxy = with_batches(3, 1)
+
+        reply = proxy.ask(a_get(2, messages_max=2))
+
+        assert shown(reply) == [(0, 3), (3, 1)]
+
+    def test_is_at_least_one_batch_however_few_bytes_are_allowed(self) -> None:
+        proxy = with_batches(1, 1)
+
+        assert shown(proxy.ask(a_get(0, messages_max=2, bytes_max=0))) == [(0, 1)]
+
+    def test_is_one_body_behind_the_other(self) -> None:
+        proxy = with_batches(1, 2)
+
+        decision = proxy.decide(a_get(0, messages_max=3))
+
+        assert decision.body == put_body(1) + put_body(2, 2)
+
+    def test_is_durable(self) -> None:
+        """H2, H30: a message that a crash could still take away is shown to nobody."""
+        proxy = with_batches(1)
+        proxy.decide(a_put(2), put_body(2))
+
+        before = proxy.broker.decide(a_get(1), b"", now_ns=0).reply
+        proxy.commit()
+        behind = proxy.ask(a_get(1))
+
+        assert isinstance(before, NoMessagesYet)
+        assert before.end == 1
+        assert shown(behind) == [(1, 1)]
+
+    def test_is_not_what_another_publisher_takes_the_place_of_behind_a_crash(self) -> None:
+        """H30: the offset of a message that was never durable is used again, unseen by anybody."""
+        proxy = a_broker(publishers=("p", "q"))
+        proxy.ask(a_sub())
+        proxy.decide(a_put(1, client="p"), put_body(1))
+        seen = proxy.broker.decide(a_get(0), b"", now_ns=0).reply
+
+        proxy = proxy.restarted()
+        proxy.put(1, client="q")
+        proxy.ask(a_sub(2))
+
+        assert isinstance(seen, NoMessagesYet)
+        reply = proxy.ask(a_get(0, boot="boot-2"))
+        assert isinstance(reply, MessageBatches)
+        assert reply.batches[0].publisher == "q"
+
+
+class TestWhatIsGone:
+    def test_is_reported_with_its_offsets(self) -> None:
+        """H17, H25: a gap is never silent."""
+        proxy = with_batches(1, 1, 1)
+        del proxy.log.batches[1][:2]
+
+        reply = proxy.ask(a_get(0))
+
+        assert isinstance(reply, Lost)
+        assert (reply.first, reply.end) == (0, 2)
+        assert shown(proxy.ask(a_get(2))) == [(2, 1)]
+
+    def test_is_reported_in_the_middle_and_at_the_end(self) -> None:
+        proxy = with_batches(1, 1, 1)
+        del proxy.log.batches[1][1:]
+
+        reply = proxy.ask(a_get(1))
+
+        assert isinstance(reply, Lost)
+        assert (reply.first, reply.end) == (1, 3)
+
+    def test_is_not_what_a_batch_read_together_with_others_hides(self) -> None:
+        """A loss behind the first batch of an answer shows at the next get, not as a jump."""
+        proxy = with_batches(1, 1, 1)
+        del proxy.log.batches[1][1]
+
+        first = proxy.ask(a_get(0, messages_max=1))
+        second = proxy.ask(a_get(1, messages_max=1))
+
+        assert shown(first) == [(0, 1)]
+        assert isinstance(second, Lost)
+        assert (second.first, second.end) == (1, 2)
+
+    def test_keeps_the_offsets_of_what_is_left(self) -> None:
+        """H16: offsets are absolute; trimming and a restart shift nothing."""
+        proxy = with_batches(1, 1, settings=BrokerSettings(retention=Retention(history_bytes=0)))
+        proxy.ask(an_ack(2))
+        proxy.tick()
+        proxy = proxy.restarted()
+
+        third = proxy.put(3)
+        proxy.ask(a_sub(2))
+
+        assert isinstance(third, PutAck)
+        assert third.offset == 2
+        assert proxy.broker.topics["t"].start == 2
+        assert shown(proxy.ask(a_get(2, boot="boot-2"))) == [(2, 1)]
+
+
+class TestAnAck:
+    def test_is_answered_when_the_cursor_is_durable(self) -> None:
+        proxy = with_batches(2)
+
+        decision = proxy.decide(an_ack(1))
+
+        assert isinstance(decision.reply, PutAck)
+        assert decision.reply.offset == 1
+        assert decision.visible_at > proxy.broker.durable_lsn
+
+    def test_waits_for_the_disk_also_behind_a_get_that_moved_the_cursor(self) -> None:
+        proxy = with_batches(2)
+        proxy.decide(a_get(1))
+
+        decision = proxy.decide(an_ack(1))
+
+        assert decision.records == (CursorMoved(1, "s", 1, 1, True),)
+        assert decision.visible_at > proxy.broker.durable_lsn
+
+    def test_of_what_is_acknowledged_is_a_success_without_a_record(self) -> None:
+        proxy = with_batches(2)
+        proxy.ask(an_ack(2))
+
+        decision = proxy.decide(an_ack(1))
+
+        assert isinstance(decision.reply, PutAck)
+        assert (decision.reply.offset, decision.records) == (2, ())
+
+
+class TestHistory:
+    def test_reads_without_session_and_subscription_and_leaves_no_trace(self) -> None:
+        proxy = with_batches(1, 2)
+
+        decision = proxy.decide(a_history(1))
+
+        assert shown(decision.reply) == [(1, 2)]
+        assert decision.records == ()
+
+    def test_ends_at_the_durable_end(self) -> None:
+        """H30: HISTORY is a reader like every other one."""
+        proxy = with_batches(1)
+        proxy.decide(a_put(2), put_body(2))
+
+        reply = proxy.broker.decide(a_history(1), b"", now_ns=0).reply
+
+        assert isinstance(reply, NoMessagesYet)
+
+    def test_of_a_topic_that_is_not_there_is_empty_and_makes_none(self) -> None:
+        """H21: reading makes no topic."""
+        proxy = a_broker()
+
+        reply = proxy.ask(a_history(0, topic="nowhere"))
+
+        assert isinstance(reply, NoMessagesYet)
+        assert proxy.broker.topics == {}
+
+    def test_below_what_is_kept_names_the_first_offset_that_is_left(self) -> None:
+        proxy = with_batches(1, 1, settings=BrokerSettings(retention=Retention(history_bytes=0)))
+        proxy.ask(an_ack(2))
+        proxy.tick()
+
+        reply = proxy.ask(a_history(0))
+
+        assert isinstance(reply, Truncated)
+        assert reply.start == 2

@@ -1,0 +1,475 @@
+"""PUT: once, in order, or a reason why not (rules R3, R4, R17)."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliable_pubsub.common.limits import (
+    KIB,
+    MIB,
+    PUBLISHERS_PER_TOPIC_MAX,
+    SESSIONS_MAX,
+    TOPICS_MAX,
+)
+from reliable_pubsub.common.messages import (
+    Busy,
+    Conflict,
+    Duplicate,
+    Fenced,
+    Full,
+    Gap,
+    Limit,
+    Lost,
+    PutAck,
+    StorageFull,
+)
+from reliable_pubsub.proxy.broker import Broker
+from reliable_pubsub.proxy.records import (
+    StoredPublisher,
+    StoredSession,
+    StoredState,
+    StoredTopic,
+    TopicCreated,
+    Trimmed,
+)
+from reliable_pubsub.proxy.state import BrokerSettings
+from reliable_pubsub.proxy.topic_log import SEGMENT_BATCHES, Retention
+from tests.fakes import (
+    EMPTY,
+    LOG,
+    NONCE,
+    NOW_NS,
+    MemoryLog,
+    MemoryProxy,
+    a_body,
+    a_broker,
+    a_get,
+    a_hello,
+    a_put,
+    a_sub,
+    an_ack,
+    as_stored,
+    put_body,
+    shown,
+)
+
+
+def a_small_proxy(*, bound: int, lose_oldest: bool = False, subscribers: int = 1) -> MemoryProxy:
+    """A proxy whose topics hold `bound` bytes, with a subscriber that has read nothing."""
+    retention = Retention(topic_bytes_max=bound, lose_oldest=lose_oldest)
+    proxy = a_broker(settings=BrokerSettings(retention=retention))
+    if subscribers:
+        proxy.ask(a_sub())
+    return proxy
+
+
+def put_big(proxy: MemoryProxy, sequence: int, size: int) -> object:
+    """Put one message of `size` bytes; give the answer."""
+    body = a_body(b"x" * size)
+    return proxy.ask(a_put(sequence, body=body), body)
+
+
+class TestTheNextBatch:
+    def test_gets_the_next_offset(self) -> None:
+        proxy = a_broker()
+
+        first = proxy.put(1, count=3)
+        second = proxy.put(4)
+
+        assert isinstance(first, PutAck)
+        assert isinstance(second, PutAck)
+        assert (first.offset, second.offset) == (0, 3)
+
+    def test_is_answered_with_the_head_of_its_request_and_what_the_answer_means(self) -> None:
+        """R1: an answer can be matched with its request, and says how durable it is."""
+        proxy = a_broker()
+
+        answer = proxy.ask(a_put(1, request=7), put_body(1))
+
+        assert (answer.client, answer.epoch, answer.request) == ("p", 1, 7)
+        assert (answer.boot, answer.durability) == ("boot-1", "sync")
+
+    def test_makes_the_topic_if_there_is_none(self) -> None:
+        """H21: a topic begins with its first SUB or PUT, and a put needs no subscriber."""
+        proxy = a_broker(subscribers=())
+
+        decision = proxy.decide(a_put(1), put_body(1))
+
+        assert decision.records[0] == TopicCreated(1, "t", LOG)
+        assert proxy.broker.topics["t"].end == 1
+
+    def test_counts_for_its_topic_and_publisher_alone(self) -> None:
+        proxy = a_broker(publishers=("p", "q"))
+
+        answers = [
+            proxy.put(1, topic="t", client="p"),
+            proxy.put(1, topic="u", client="p"),
+            proxy.put(1, topic="t", client="q"),
+        ]
+
+        assert [a.offset for a in answers if isinstance(a, PutAck)] == [0, 0, 1]
+
+    def test_changes_nothing_until_its_records_are_applied(self) -> None:
+        proxy = a_broker()
+
+        proxy.broker.decide(a_put(1), put_body(1), now_ns=NOW_NS)
+
+        assert proxy.broker.topics == {}
+        assert proxy.broker.decide(a_put(1), put_body(1), now_ns=NOW_NS).records
+
+
+class TestARepeat:
+    def test_is_a_success_with_the_first_offset_and_stores_nothing(self) -> None:
+        """H7: what is not newer is judged by its content, never dropped unseen."""
+        proxy = a_broker()
+        proxy.put(1)
+
+        decision = proxy.decide(a_put(1), put_body(1))
+
+        assert isinstance(decision.reply, Duplicate)
+        assert (decision.reply.offset, decision.records) == (0, ())
+
+    def test_is_known_however_many_batches_came_behind_it(self) -> None:
+        """H3: the proxy remembers more than one id."""
+        proxy = a_broker()
+        for sequence in range(1, 21):
+            proxy.put(sequence)
+
+        answers = [proxy.put(sequence) for sequence in range(1, 21)]
+
+        assert [a.offset for a in answers if isinstance(a, Duplicate)] == list(range(20))
+        assert proxy.broker.topics["t"].end == 20
+
+    def test_is_known_in_a_new_epoch_and_behind_a_restart(self) -> None:
+        """H13: a publisher that begins again cannot store a number a second time."""
+        proxy = a_broker()
+        proxy.put(1)
+        proxy = proxy.restarted()
+        proxy.ask(a_hello("publisher", "p", epoch=2))
+
+        answer = proxy.ask(a_put(1, epoch=2), put_body(1))
+
+        assert isinstance(answer, Duplicate)
+
+    def test_is_known_when_retention_has_removed_the_batch(self) -> None:
+        """H22: the memory of a number never ends, neither by time nor with its message."""
+        retention = Retention(history_bytes=0)
+        proxy = a_broker(settings=BrokerSettings(retention=retention))
+        proxy.put(1)
+        proxy.put(2)
+        proxy.tick()
+
+        oldest, newest = proxy.put(1), proxy.put(2)
+
+        assert proxy.broker.topics["t"].start == 2
+        assert isinstance(oldest, Duplicate)
+        assert isinstance(newest, Duplicate)
+        assert (oldest.offset, newest.offset) == (None, 1)
+
+    def test_of_a_batch_in_flight_is_a_duplicate_that_waits_for_it(self) -> None:
+        proxy = a_broker()
+        first = proxy.decide(a_put(1), put_body(1))
+
+        again = proxy.decide(a_put(1), put_body(1))
+
+        assert isinstance(again.reply, Duplicate)
+        assert again.visible_at == first.visible_at > proxy.broker.durable_lsn
+
+    def test_of_an_older_batch_in_flight_is_asked_again_later(self) -> None:
+        proxy = a_broker()
+        proxy.decide(a_put(1), put_body(1))
+        proxy.decide(a_put(2), put_body(2))
+
+        undecided = proxy.decide(a_put(1), put_body(1))
+        proxy.commit()
+        decided = proxy.decide(a_put(1), put_body(1))
+
+        assert isinstance(undecided.reply, Busy)
+        assert isinstance(decided.reply, Duplicate)
+
+    def test_is_recognised_before_a_gap_is_looked_for(self) -> None:
+        """A lost answer would else loop for ever: 1 is stored, 1 comes again, 2 is expected."""
+        proxy = a_broker()
+        proxy.put(1, count=5)
+        proxy.put(6, count=5)
+
+        answers = [proxy.put(1, count=5), proxy.put(6, count=5)]
+
+        assert [type(answer) for answer in answers] == [Duplicate, Duplicate]
+
+
+class TestAnotherContent:
+    def test_under_the_newest_number_is_a_conflict(self) -> None:
+        """H8: a step file that was edited between two runs does not lose its new messages."""
+        proxy = a_broker()
+        proxy.put(1)
+        other = a_body(b"edited")
+
+        answer = proxy.ask(a_put(1, body=other), other)
+
+        assert isinstance(answer, Conflict)
+        assert (answer.first_sequence, answer.count) == (1, 1)
+        assert proxy.broker.topics["t"].end == 1
+
+    def test_under_an_older_number_is_a_conflict(self) -> None:
+        proxy = a_broker()
+        proxy.put(1)
+        proxy.put(2)
+        other = a_body(b"edited")
+
+        assert isinstance(proxy.ask(a_put(1, body=other), other), Conflict)
+
+    @pytest.mark.parametrize(("sequence", "count"), [(1, 2), (2, 1), (2, 4), (1, 5)])
+    def test_a_batch_cut_in_another_way_is_a_conflict(self, sequence: int, count: int) -> None:
+        proxy = a_broker()
+        proxy.put(1, count=3)
+        proxy.put(4, count=3)
+
+        assert isinstance(proxy.put(sequence, count=count), Conflict)
+
+    def test_waits_for_the_batch_in_flight_that_it_contradicts(self) -> None:
+        proxy = a_broker()
+        first = proxy.decide(a_put(1), put_body(1))
+        other = a_body(b"edited")
+
+        conflict = proxy.decide(a_put(1, body=other), other)
+
+        assert isinstance(conflict.reply, Conflict)
+        assert conflict.visible_at == first.visible_at
+
+
+class TestAGap:
+    def test_is_refused_and_names_the_number_that_is_expected(self) -> None:
+        """H7: a number that skips another one is never stored, so no hole can hide."""
+        proxy = a_broker()
+        proxy.put(1)
+
+        answer = proxy.put(3)
+
+        assert isinstance(answer, Gap)
+        assert answer.expected == 2
+        assert proxy.broker.topics["t"].end == 1
+
+    def test_a_publisher_begins_with_one(self) -> None:
+        answer = a_broker().put(2)
+
+        assert isinstance(answer, Gap)
+        assert answer.expected == 1
+
+    def test_a_batch_that_straddles_the_last_number_is_a_gap_behind_it(self) -> None:
+        proxy = a_broker()
+        proxy.put(1, count=3)
+
+        answer = proxy.put(2, count=3)
+
+        assert isinstance(answer, Gap)
+        assert answer.expected == 4
+
+    def test_a_proxy_that_lost_its_store_says_so_with_a_gap(self) -> None:
+        """H13: an older state of the proxy shows in the numbering, at the next put."""
+        proxy = a_broker()
+        proxy.put(1)
+        older = proxy.restarted()
+        proxy.put(2)
+
+        answer = older.put(3)
+
+        assert isinstance(answer, Gap)
+        assert answer.expected == 2
+
+
+class TestTheFence:
+    def test_an_unknown_publisher_is_told_to_say_hello(self) -> None:
+        answer = MemoryProxy().put(1)
+
+        assert isinstance(answer, Fenced)
+        assert answer.current_epoch == 0
+        assert "HELLO" in answer.text
+
+    def test_an_older_epoch_is_refused_before_its_numbers_are_looked_at(self) -> None:
+        """H11: of two processes with one id the newer one counts."""
+        proxy = a_broker()
+        proxy.ask(a_hello("publisher", "p", epoch=2))
+
+        answer = proxy.put(1)
+
+        assert isinstance(answer, Fenced)
+        assert answer.current_epoch == 2
+        assert proxy.broker.topics == {}
+
+    def test_the_epoch_of_a_subscriber_does_not_count_for_a_publisher(self) -> None:
+        proxy = a_broker(publishers=(), subscribers=("p",))
+
+        assert isinstance(proxy.put(1), Fenced)
+
+
+class TestTheBoundOfATopic:
+    def test_refuses_the_put_that_would_pass_it(self) -> None:
+        """H17: nothing unread is dropped; the publisher is told FULL and asks again."""
+        proxy = a_small_proxy(bound=100 * KIB)
+        put_big(proxy, 1, 60 * KIB)
+
+        answer = put_big(proxy, 2, 60 * KIB)
+
+        assert isinstance(answer, Full)
+        assert "topic_bytes_max" in answer.text
+        assert proxy.broker.topics["t"].end == 1
+
+    def test_takes_the_same_put_once_there_is_room(self) -> None:
+        retention = Retention(topic_bytes_max=100 * KIB, history_bytes=0)
+        proxy = a_broker(settings=BrokerSettings(retention=retention))
+        proxy.ask(a_sub())
+        put_big(proxy, 1, 60 * KIB)
+        refused = put_big(proxy, 2, 60 * KIB)
+
+        proxy.ask(an_ack(1))
+        proxy.tick()
+
+        assert isinstance(refused, Full)
+        assert isinstance(put_big(proxy, 2, 60 * KIB), PutAck)
+
+    def test_knows_a_duplicate_also_when_it_is_reached(self) -> None:
+        proxy = a_small_proxy(bound=100 * KIB)
+        put_big(proxy, 1, 90 * KIB)
+
+        assert isinstance(put_big(proxy, 1, 90 * KIB), Duplicate)
+
+    def test_gives_up_the_oldest_if_the_operator_chose_so_and_says_so(self) -> None:
+        """H17, H25: what a subscriber missed is reported to it, with its offsets."""
+        proxy = a_small_proxy(bound=3 * MIB, lose_oldest=True)
+        for sequence in range(1, 5):
+            put_big(proxy, sequence, 1000 * KIB)
+
+        answer = proxy.ask(a_get(0))
+
+        assert isinstance(answer, Lost)
+        assert (answer.first, answer.end) == (0, proxy.broker.topics["t"].start)
+        assert proxy.broker.topics["t"].stored_bytes <= 3 * MIB
+
+    def test_gives_up_the_newest_too_if_there_is_no_other_way(self) -> None:
+        proxy = a_small_proxy(bound=100 * KIB, lose_oldest=True)
+        put_big(proxy, 1, 60 * KIB)
+
+        answer = put_big(proxy, 2, 60 * KIB)
+
+        assert isinstance(answer, PutAck)
+        assert (proxy.broker.topics["t"].start, proxy.broker.topics["t"].end) == (1, 2)
+
+    def test_gives_up_before_the_disk_has_it_what_a_bound_below_the_puts_in_flight_demands(
+        self,
+    ) -> None:
+        """H17: what was given up is reported when the put that it made room for is durable."""
+        proxy = a_small_proxy(bound=100 * KIB, lose_oldest=True)
+        body = a_body(b"x" * 60 * KIB)
+        for sequence in (1, 2, 3):
+            proxy.decide(a_put(sequence, body=body), body)
+
+        lost = proxy.decide(a_get(0))
+        proxy.commit()
+
+        assert isinstance(lost.reply, Lost)
+        assert (lost.reply.first, lost.reply.end) == (0, 2)
+        assert lost.visible_at <= proxy.broker.durable_lsn
+        assert shown(proxy.ask(a_get(2))) == [(2, 1)]
+
+    def test_holds_also_when_large_batches_follow_segments_of_small_ones(self) -> None:
+        """P7: a topic stays below its bound, whatever the sizes of its batches."""
+        proxy = a_small_proxy(bound=2 * MIB, lose_oldest=True)
+        small = 4 * SEGMENT_BATCHES
+        for sequence in range(1, small + 1):
+            proxy.decide(a_put(sequence), put_body(sequence))
+        proxy.commit()
+
+        for sequence in range(small + 1, small + 4):
+            put_big(proxy, sequence, 1000 * KIB)
+
+        assert proxy.broker.topics["t"].stored_bytes <= 2 * MIB
+
+    def test_is_not_reached_by_what_every_subscriber_has_acknowledged(self) -> None:
+        """R17: FULL is said for the sake of subscribers; nobody waits for acknowledged history."""
+        retention = Retention(topic_bytes_max=3 * MIB, history_bytes=256 * MIB)
+        proxy = a_broker(settings=BrokerSettings(retention=retention))
+        proxy.ask(a_sub())
+
+        answers = []
+        for sequence in range(1, 6):
+            answers.append(put_big(proxy, sequence, 1000 * KIB))
+            proxy.ask(an_ack(proxy.broker.topics["t"].end))
+            proxy.tick(now_s=float(sequence))
+
+        assert [type(answer) for answer in answers] == [PutAck] * 5
+
+
+class TestTheLimitsOfAProxy:
+    def test_a_topic_above_the_limit_is_refused(self) -> None:
+        topics = [
+            StoredTopic(number, f"t{number}", f"x.{number}", 0, 0, 0)
+            for number in range(1, TOPICS_MAX + 1)
+        ]
+        proxy = a_broker(StoredState("x", topics))
+
+        refused, known = proxy.put(1, topic="one more"), proxy.put(1, topic="t7")
+
+        assert isinstance(refused, Limit)
+        assert refused.limit == TOPICS_MAX
+        assert isinstance(known, PutAck)
+
+    def test_a_publisher_above_the_limit_of_a_topic_is_refused(self) -> None:
+        others = [
+            StoredPublisher(f"p{number}", 1, 1, number, 0)
+            for number in range(PUBLISHERS_PER_TOPIC_MAX)
+        ]
+        topic = StoredTopic(1, "t", "x.1", 0, PUBLISHERS_PER_TOPIC_MAX, 1, (), others)
+        proxy = a_broker(StoredState("x", [topic]))
+
+        assert isinstance(proxy.put(1), Limit)
+
+    def test_a_client_above_the_limit_is_refused_and_known_ones_are_served(self) -> None:
+        sessions = [
+            StoredSession("publisher", f"p{number}", 1, NONCE, 0) for number in range(SESSIONS_MAX)
+        ]
+        proxy = MemoryProxy(StoredState("x", (), sessions))
+
+        refused = proxy.ask(a_hello("publisher", "one-more"))
+        known = proxy.put(1, client="p7")
+
+        assert isinstance(refused, Limit)
+        assert isinstance(known, PutAck)
+
+
+class TestAFullDisk:
+    def test_refuses_puts_serves_gets_and_tries_again_in_time(self) -> None:
+        proxy = a_broker()
+        proxy.ask(a_sub())
+        proxy.put(1)
+        full = Broker(
+            as_stored(proxy.durable), boot="boot-1", reader=proxy.log, storage_full_until_s=5.0
+        )
+
+        refused = full.decide(a_put(2), put_body(2), now_ns=NOW_NS)
+        served = full.decide(a_get(0), b"", now_ns=NOW_NS)
+        moved = full.decide(a_get(1), b"", now_ns=NOW_NS)
+        full.tick(now_s=5.0, now_ns=NOW_NS)
+        taken = full.decide(a_put(2), put_body(2), now_ns=NOW_NS)
+
+        assert isinstance(refused.reply, StorageFull)
+        assert served.body == put_body(1)
+        assert moved.records == ()  # the cursor of a get needs no disk
+        assert isinstance(taken.reply, PutAck)
+
+    def test_removes_nothing_by_retention_meanwhile(self) -> None:
+        broker = Broker(EMPTY, boot="b", reader=MemoryLog(), storage_full_until_s=5.0)
+
+        assert broker.tick(now_s=4.9, now_ns=NOW_NS) == ()
+
+
+def test_the_number_of_a_trim_stands_before_that_of_the_batch_it_makes_room_for() -> None:
+    proxy = a_small_proxy(bound=3 * MIB, lose_oldest=True)
+    for sequence in range(1, 4):
+        put_big(proxy, sequence, 1000 * KIB)
+
+    body = a_body(b"x" * 1000 * KIB)
+    decision = proxy.decide(a_put(4, body=body), body)
+
+    assert isinstance(decision.records[0], Trimmed)
+    assert decision.visible_at == proxy.broker.lsn

@@ -1,0 +1,302 @@
+"""Publisher and subscriber against the broker, over a link that loses what the script says."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliable_pubsub.common.batch import Message
+from reliable_pubsub.common.errors import (
+    ConflictError,
+    FencedError,
+    LogChangedError,
+    LostError,
+    NotSubscribedError,
+    ProxyUnreachableError,
+)
+from reliable_pubsub.common.messages import Duplicate, MessageBatches, NoMessagesYet, PutAck
+from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.subscriber.client import Subscriber
+from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy, a_body, a_broker, a_get, a_put
+
+ONCE = RetryPolicy(retries_max=0)
+
+
+def a_publisher(link: Link, *, retry: RetryPolicy = RetryPolicy()) -> Publisher:  # noqa: B008
+    clock = FakeClock()
+    return Publisher("p", transport=FakeTransport(link, clock), clock=clock, retry=retry)
+
+
+def a_subscriber(link: Link, *, retry: RetryPolicy = RetryPolicy()) -> Subscriber:  # noqa: B008
+    clock = FakeClock()
+    return Subscriber("s", transport=FakeTransport(link, clock), clock=clock, retry=retry)
+
+
+def stored(proxy: MemoryProxy, topic_id: int = 1) -> list[bytes]:
+    """Bodies in the log, in order."""
+    return [batch.body for batch in proxy.log.batches.get(topic_id, [])]
+
+
+def texts(messages: list[Message]) -> list[str]:
+    return [message.payload.decode() for message in messages]
+
+
+def process(_messages: list[Message]) -> None:
+    """A program with a fault."""
+    raise ZeroDivisionError
+
+
+class TestAPut:
+    @pytest.mark.parametrize("script", [".", "..>", "..<", "..<<>><", "<><.<"])
+    def test_is_stored_once_whatever_the_link_loses(self, script: str) -> None:
+        """P2: lost requests and lost answers, at HELLO and at PUT."""
+        link = Link(MemoryProxy(), script)
+        publisher = a_publisher(link)
+
+        receipts = [publisher.put("t", b"a"), publisher.put("t", b"b")]
+
+        assert [receipt.offset for receipt in receipts] == [0, 1]
+        assert stored(link.proxy) == [a_body(b"a"), a_body(b"b")]
+
+    def test_whose_answer_was_lost_is_a_duplicate_and_a_success(self) -> None:
+        link = Link(MemoryProxy(), "..<")
+
+        receipt = a_publisher(link).put("t", b"a")
+
+        assert receipt.duplicate
+        assert (receipt.offset, receipt.message_id) == (0, "p_1")
+        assert isinstance(link.answers[-1], Duplicate)
+
+    def test_that_nobody_answered_keeps_its_number_and_is_sent_again(self) -> None:
+        """H6: an error costs no number, and the message that it met is not skipped."""
+        link = Link(MemoryProxy(), "..>")
+        publisher = a_publisher(link, retry=ONCE)
+        with pytest.raises(ProxyUnreachableError):
+            publisher.put("t", b"a")
+        in_doubt = publisher.in_doubt
+
+        receipt = publisher.put("t", b"b")
+
+        assert in_doubt is not None
+        assert (in_doubt.first_sequence, receipt.first_sequence) == (1, 2)
+        assert stored(link.proxy) == [a_body(b"a"), a_body(b"b")]
+
+    def test_that_is_refused_is_told_by_the_reason(self) -> None:
+        """H8: another content under a number that is used is never dropped in silence."""
+        proxy = a_broker()
+        publisher = a_publisher(Link(proxy))
+        publisher.ready_for("t")
+        other = a_body(b"stored by somebody else")
+        proxy.ask(a_put(1, epoch=publisher.outbox.epoch, body=other), other)
+
+        with pytest.raises(ConflictError, match="another content"):
+            publisher.put("t", b"a")
+
+    def test_of_a_process_that_was_replaced_is_refused(self) -> None:
+        """H11: the older of two processes with one id stops."""
+        link = Link(MemoryProxy())
+        older, newer = a_publisher(link), a_publisher(link)
+        older.put("t", b"a")
+        newer.put("t", b"b")
+
+        with pytest.raises(FencedError):
+            older.put("t", b"c")
+
+        assert stored(link.proxy) == [a_body(b"a"), a_body(b"b")]
+
+    def test_goes_on_when_the_proxy_has_restarted(self) -> None:
+        link = Link(MemoryProxy())
+        publisher = a_publisher(link)
+        publisher.put("t", b"a")
+        link.proxy = link.proxy.restarted()
+
+        receipt = publisher.put("t", b"b")
+
+        assert (receipt.offset, receipt.duplicate) == (1, False)
+
+    def test_stops_when_the_proxy_has_lost_what_it_acknowledged(self) -> None:
+        """H13: an older or empty store is found out at the first put."""
+        link = Link(MemoryProxy())
+        publisher = a_publisher(link)
+        publisher.put("t", b"a")
+        link.proxy = MemoryProxy()
+
+        with pytest.raises(LogChangedError):
+            publisher.put("t", b"b")
+
+        assert stored(link.proxy) == []
+
+
+class TestAGet:
+    @pytest.mark.parametrize("script", ["", "<", ">", "<<<", "><><", ".<.<.<"])
+    def test_gives_every_message_once_and_in_order_whatever_the_link_loses(
+        self, script: str
+    ) -> None:
+        """H1: a timeout between proxy and subscriber loses no message, and repeats none."""
+        proxy = a_broker()
+        link = Link(proxy)
+        subscriber = a_subscriber(link)
+        subscriber.subscribe("t")
+        for sequence in range(1, 5):
+            proxy.put(sequence)
+        link.script(script)
+
+        got = [message for _ in range(4) for message in subscriber.get("t")]
+
+        assert texts(got) == ["m1", "m2", "m3", "m4"]
+        assert [message.offset for message in got] == [0, 1, 2, 3]
+
+    def test_of_a_subscriber_that_died_with_the_answer_in_flight_comes_again(self) -> None:
+        """H5: what the proxy sent and nobody took is still there."""
+        proxy = a_broker()
+        link = Link(proxy)
+        first = a_subscriber(link, retry=ONCE)
+        first.subscribe("t")
+        proxy.put(1)
+        link.script("<")
+        with pytest.raises(ProxyUnreachableError):
+            first.get("t")
+
+        second = a_subscriber(link)
+        second.subscribe("t")
+
+        assert texts(second.get("t")) == ["m1"]
+
+    def test_that_finds_nothing_gives_nothing_and_moves_nothing(self) -> None:
+        """H20: NO_MESSAGES_YET costs neither a message nor a step."""
+        proxy = a_broker()
+        link = Link(proxy)
+        subscriber = a_subscriber(link)
+        subscriber.subscribe("t")
+
+        empty = subscriber.get("t")
+        proxy.put(1)
+        full = subscriber.get("t")
+
+        assert empty == []
+        assert isinstance(link.answers[-2], NoMessagesYet)
+        assert texts(full) == ["m1"]
+
+    def test_waits_as_long_as_it_may_and_then_gives_nothing(self) -> None:
+        clock = FakeClock()
+        link = Link(a_broker())
+        subscriber = Subscriber("s", transport=FakeTransport(link, clock), clock=clock)
+        subscriber.subscribe("t")
+
+        assert subscriber.get("t", timeout_s=1.5) == []
+        assert clock.time_s == pytest.approx(1.5)
+
+    def test_does_not_acknowledge_what_it_gives(self) -> None:
+        """H4, R9: the cursor moves when the program comes back, that is when it is done."""
+        proxy = a_broker()
+        link = Link(proxy)
+        subscriber = a_subscriber(link)
+        subscriber.subscribe("t")
+        proxy.put(1)
+        known = proxy.broker.topics["t"].subscriptions["s"]
+
+        subscriber.get("t")
+        while_in_hand = known.cursor
+        subscriber.acknowledge("t")
+
+        assert (while_in_hand, known.durable_cursor) == (0, 1)
+
+    def test_that_was_left_by_an_error_comes_again(self) -> None:
+        """H4: a program that fails while it works on a message gets it again."""
+        proxy = a_broker()
+        link = Link(proxy)
+        first = a_subscriber(link)
+        first.subscribe("t")
+        proxy.put(1)
+        with pytest.raises(ZeroDivisionError), first:
+            process(first.get("t"))
+        with a_subscriber(link) as second:
+            second.subscribe("t")
+            again = second.get("t")
+
+        assert texts(again) == ["m1"]
+        assert proxy.broker.topics["t"].subscriptions["s"].cursor == 1
+
+    def test_needs_a_subscription(self) -> None:
+        with pytest.raises(NotSubscribedError):
+            a_subscriber(Link(a_broker())).get("t")
+
+    def test_reports_a_loss_once_and_goes_on_behind_it(self) -> None:
+        """H17: the program hears of the offsets that are gone."""
+        proxy = a_broker()
+        subscriber = a_subscriber(Link(proxy))
+        subscriber.subscribe("t")
+        for sequence in (1, 2, 3):
+            proxy.put(sequence)
+        del proxy.log.batches[1][:2]
+
+        with pytest.raises(LostError) as caught:
+            subscriber.get("t")
+
+        assert (caught.value.first, caught.value.end) == (0, 2)
+        assert texts(subscriber.get("t")) == ["m3"]
+
+
+class TestARestartOfTheProxy:
+    def test_is_not_seen_by_a_subscriber(self) -> None:
+        """H12: it resumes at its own place, though the proxy forgot the last cursor."""
+        link = Link(a_broker())
+        subscriber = a_subscriber(link)
+        subscriber.subscribe("t")
+        for sequence in (1, 2):
+            link.proxy.put(sequence)
+        first = subscriber.get("t")
+        link.proxy = link.proxy.restarted()
+
+        second = subscriber.get("t")
+
+        assert texts(first + second) == ["m1", "m2"]
+
+    def test_with_an_older_store_stops_a_subscriber(self) -> None:
+        """H13: the place of the subscriber lies behind what the proxy still has."""
+        link = Link(a_broker())
+        subscriber = a_subscriber(link)
+        subscriber.subscribe("t")
+        older = link.proxy.restarted()
+        link.proxy.put(1)
+        subscriber.get("t")
+        subscriber.acknowledge("t")
+        older.log.batches.clear()
+        link.proxy = older
+
+        with pytest.raises(LogChangedError, match="beyond its end"):
+            subscriber.get("t")
+
+
+def test_a_dead_attempt_that_is_served_late_moves_nothing() -> None:
+    """H1: copies of a GET from abandoned sockets arrive behind newer ones, in any order."""
+    proxy = a_broker()
+    link = Link(proxy)
+    subscriber = a_subscriber(link)
+    subscriber.subscribe("t")
+    for sequence in (1, 2, 3):
+        proxy.put(sequence)
+
+    got: list[Message] = []
+    for _ in range(3):
+        for cursor in range(len(got) + 1):
+            late = proxy.ask(a_get(cursor, epoch=subscriber.inbox.epoch))
+            assert isinstance(late, MessageBatches)
+        got += subscriber.get("t")
+
+    assert texts(got) == ["m1", "m2", "m3"]
+
+
+def test_every_attempt_of_a_request_has_the_same_bytes() -> None:
+    """R1, R3: the proxy can tell a repeat from something new."""
+    clock = FakeClock()
+    link = Link(MemoryProxy(), "..<<")
+    transport = FakeTransport(link, clock)
+    publisher = Publisher("p", transport=transport, clock=clock)
+
+    publisher.put("t", b"a")
+
+    puts = transport.sent[2:]
+    assert len(puts) == 3
+    assert len(set(puts)) == 1
+    assert isinstance(link.answers[2], PutAck)

@@ -1,0 +1,262 @@
+"""The inbox: only direct followers, the cursor behind what is done, deliveries counted (R8, R9)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from reliable_pubsub.common.batch import Message, crc32
+from reliable_pubsub.common.errors import LogChangedError, MalformedError
+from reliable_pubsub.common.messages import BatchHeader, SubAck
+from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.subscriber.inbox import Changes, Inbox, Place, direct_followers
+from tests.fakes import LOG, NOW_NS, put_body
+
+Batches = tuple[list[BatchHeader], bytes]
+
+
+class Written:
+    """What a subscriber has written: it survives the process."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+
+    def write(self, changes: Changes) -> None:
+        for name, value in changes.items():
+            if value is None:
+                self.values.pop(name, None)
+            else:
+                self.values[name] = value
+
+    def reopened(self) -> Inbox:
+        """The inbox of the next process."""
+        return Inbox(self.values)
+
+
+def a_sub_ack(cursor: int, *, log: str = LOG) -> SubAck:
+    return SubAck(
+        client="s",
+        epoch=1,
+        request=1,
+        topic="t",
+        generation=1,
+        log=log,
+        cursor=cursor,
+        already=True,
+    )
+
+
+def an_inbox(cursor: int = 0) -> tuple[Inbox, Written]:
+    """An inbox whose subscription has been confirmed."""
+    inbox, written = Inbox({}), Written()
+    written.write(inbox.subscribed(a_sub_ack(cursor)))
+    return inbox, written
+
+
+def batches(*places: tuple[int, int]) -> Batches:
+    """A MESSAGE with these batches, each a base and a count."""
+    headers, body = [], b""
+    for base, count in places:
+        part = put_body(base + 1, count)
+        header = BatchHeader(base, count, "p", base + 1, NOW_NS + base, crc32(part), len(part))
+        headers.append(header)
+        body += part
+    return headers, body
+
+
+def take(cursor: int, message: Batches) -> list[Message]:
+    return direct_followers("t", cursor, *message)
+
+
+class TestDirectFollowers:
+    def test_are_taken_in_order_across_batches(self) -> None:
+        messages = take(0, batches((0, 2), (2, 1)))
+
+        assert [m.offset for m in messages] == [0, 1, 2]
+        assert [m.payload for m in messages] == [b"m1", b"m2", b"m3"]
+        assert [m.message_id for m in messages] == ["p_1", "p_2", "p_3"]
+
+    def test_may_begin_inside_a_batch(self) -> None:
+        (message,) = take(2, batches((0, 3)))
+
+        assert (message.offset, message.sequence, message.payload) == (2, 3, b"m3")
+
+    def test_are_not_what_was_taken_before(self) -> None:
+        """H3, R8: an older message is dropped by its offset, however old it is."""
+        assert take(5, batches((0, 2), (2, 1))) == []
+
+    def test_are_not_what_comes_behind_a_gap(self) -> None:
+        """R8: a jump is never taken for the next message."""
+        with pytest.raises(MalformedError, match="expected offset 1, the proxy sent 2"):
+            take(1, batches((2, 1)))
+
+    def test_are_none_at_all_if_there_is_a_gap_between_them(self) -> None:
+        with pytest.raises(MalformedError, match="expected offset 1"):
+            take(0, batches((0, 1), (2, 1)))
+
+    def test_are_what_their_publisher_encoded(self) -> None:
+        headers, body = batches((0, 2))
+        spoiled = body[:-1] + bytes([body[-1] ^ 1])
+
+        with pytest.raises(MalformedError, match="CRC-32"):
+            take(0, (headers, spoiled))
+
+    def test_are_as_many_as_their_header_says(self) -> None:
+        headers, body = batches((0, 2))
+
+        with pytest.raises(MalformedError, match="header says 3"):
+            take(0, ([replace(headers[0], count=3)], body))
+
+    @given(cursor=st.integers(0, 12), counts=st.lists(st.integers(1, 3), max_size=4))
+    def test_are_once_each_from_the_cursor_on(self, cursor: int, counts: list[int]) -> None:
+        """R8: whatever the proxy repeats, offsets follow each other without gap or repeat."""
+        places, end = [], 0
+        for count in counts:
+            places.append((end, count))
+            end += count
+
+        messages = take(cursor, batches(*places))
+
+        assert [m.offset for m in messages] == list(range(cursor, end))
+
+
+class TestTheCursor:
+    def test_moves_when_a_message_is_processed_and_not_when_it_is_handed_over(self) -> None:
+        """H4, R9: a crash before the message is done leaves it to be done."""
+        inbox, written = an_inbox()
+
+        written.write(inbox.handed_over("t", 1)[1])
+        in_hand = written.reopened().places["t"].cursor
+        written.write(inbox.processed("t", 1, NOW_NS))
+        done = written.reopened().places["t"].cursor
+
+        assert (in_hand, done) == (0, 1)
+
+    def test_keeps_the_witness_of_what_was_processed_last(self) -> None:
+        """R14: the next SUB can show that it speaks of the same log."""
+        inbox, written = an_inbox()
+
+        written.write(inbox.processed("t", 3, NOW_NS))
+
+        assert written.reopened().places["t"] == Place(LOG, 3, NOW_NS)
+
+    def test_never_goes_back(self) -> None:
+        inbox, _ = an_inbox(5)
+
+        with pytest.raises(AssertionError):
+            inbox.processed("t", 4, NOW_NS)
+
+    def test_goes_on_behind_what_is_lost(self) -> None:
+        inbox, written = an_inbox(2)
+
+        written.write(inbox.lost("t", 9))
+
+        assert written.reopened().places["t"] == Place(LOG, 9)
+
+    def test_and_the_place_in_the_plan_are_written_together(self) -> None:
+        """H6, R16: place, plan and length of the output file are one record."""
+        inbox, written = an_inbox()
+        plan = PlanMark("digest", step=1, message=4, output_bytes=120)
+
+        written.write(inbox.processed("t", 1, NOW_NS) | inbox.mark_plan(plan))
+
+        again = written.reopened()
+        assert (again.places["t"].cursor, again.plan) == (1, plan)
+
+
+class TestDeliveries:
+    def test_begin_with_one(self) -> None:
+        inbox, _ = an_inbox()
+
+        assert inbox.handed_over("t", 1)[0] == 1
+
+    def test_are_counted_across_crashes(self) -> None:
+        """H27, R9: what was in hand when the process died comes again, and says how often."""
+        inbox, written = an_inbox()
+        counts = []
+        for _ in range(3):
+            count, changes = inbox.handed_over("t", 1)
+            counts.append(count)
+            written.write(changes)
+            inbox = written.reopened()
+
+        assert counts == [1, 2, 3]
+
+    def test_begin_anew_behind_a_message_that_was_processed(self) -> None:
+        inbox, written = an_inbox()
+        written.write(inbox.handed_over("t", 1)[1])
+        inbox = written.reopened()
+        written.write(inbox.handed_over("t", 1)[1])
+        written.write(inbox.processed("t", 1, NOW_NS))
+
+        assert inbox.handed_over("t", 2)[0] == 1
+
+    def test_of_many_in_hand_stay_counted_when_they_come_again_one_by_one(self) -> None:
+        """H4: a batch of three was in hand; behind the crash each of the three is marked."""
+        inbox, written = an_inbox()
+        written.write(inbox.handed_over("t", 3)[1])
+        inbox = written.reopened()
+        counts = []
+        for end in (1, 2, 3, 4):
+            counts.append(inbox.handed_over("t", end)[0])
+            inbox.processed("t", end, NOW_NS)
+
+        assert counts == [2, 2, 2, 1]
+
+    def test_of_more_than_was_in_hand_keep_the_mark_of_those_that_were(self) -> None:
+        inbox, written = an_inbox()
+        written.write(inbox.handed_over("t", 2)[1])
+        inbox = written.reopened()
+
+        count, _ = inbox.handed_over("t", 5)
+
+        assert count == 2
+        assert inbox.places["t"].in_hand_end == 5
+
+
+class TestAConfirmedSubscription:
+    def test_gives_a_new_subscriber_its_place(self) -> None:
+        inbox, written = an_inbox(7)
+
+        assert inbox.places["t"] == written.reopened().places["t"] == Place(LOG, 7)
+
+    def test_does_not_move_a_subscriber_that_is_further(self) -> None:
+        """R13: the own place is the evidence; what a crash of the proxy took back stays done."""
+        inbox, _ = an_inbox(7)
+
+        changes = inbox.subscribed(a_sub_ack(5))
+
+        assert changes == {}
+        assert inbox.places["t"].cursor == 7
+
+    def test_stops_a_subscriber_whose_state_is_an_older_copy(self) -> None:
+        """H13: it would do again what it did before."""
+        inbox, _ = an_inbox(5)
+
+        with pytest.raises(LogChangedError, match="older copy"):
+            inbox.subscribed(a_sub_ack(7))
+
+        assert inbox.places["t"].cursor == 5
+
+    def test_moves_such_a_subscriber_if_a_person_says_so(self) -> None:
+        inbox, _ = an_inbox(5)
+
+        inbox.subscribed(a_sub_ack(7), adopt=True)
+
+        assert inbox.places["t"].cursor == 7
+
+    def test_that_was_repositioned_counts_in_both_directions(self) -> None:
+        inbox, _ = an_inbox(5)
+
+        inbox.repositioned(a_sub_ack(2, log="another.1"))
+
+        assert inbox.places["t"] == Place("another.1", 2)
+
+    def test_that_ended_leaves_nothing(self) -> None:
+        inbox, written = an_inbox(5)
+
+        written.write(inbox.unsubscribed("t"))
+
+        assert written.reopened().places == {}

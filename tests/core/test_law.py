@@ -1,0 +1,265 @@
+"""The law: decide, apply, durable, then visible. When each kind of answer may leave."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliable_pubsub.common.limits import KIB, MIB
+from reliable_pubsub.common.messages import (
+    Ack,
+    AnyRequest,
+    Conflict,
+    Duplicate,
+    Fenced,
+    Gap,
+    Get,
+    Hello,
+    HelloAck,
+    Lost,
+    MessageBatches,
+    NotSub,
+    PutAck,
+    Stale,
+    Sub,
+    SubAck,
+    Truncated,
+    Unsub,
+    UnsubAck,
+)
+from reliable_pubsub.proxy.state import BrokerSettings
+from reliable_pubsub.proxy.topic_log import Retention
+from tests.fakes import (
+    MemoryProxy,
+    a_body,
+    a_broker,
+    a_get,
+    a_hello,
+    a_history,
+    a_put,
+    a_sub,
+    an_ack,
+    an_unsub,
+    put_body,
+)
+
+OTHER = a_body(b"other content")
+
+
+def waits(proxy: MemoryProxy, request: AnyRequest, body: bytes = b"") -> bool:
+    """Whether the answer would have to wait for the disk now."""
+    decision = proxy.broker.decide(request, body, now_ns=proxy.now_ns)
+    return decision.visible_at > proxy.broker.durable_lsn
+
+
+class TestAnAnswerWaitsForItsOwnRecords:
+    @pytest.mark.parametrize(
+        ("request_", "body"),
+        [
+            (a_put(1), put_body(1)),
+            (a_sub(1), b""),
+            (a_hello("publisher", "new"), b""),
+            (a_hello("publisher", "p", epoch=2), b""),
+        ],
+        ids=["ACK of a put", "SUB_ACK", "HELLO_ACK", "HELLO_ACK of a newer process"],
+    )
+    def test_until_they_are_durable(self, request_: AnyRequest, body: bytes) -> None:
+        """H2, H9: what an answer promises is on disk before it leaves."""
+        proxy = a_broker()
+
+        decision = proxy.decide(request_, body)
+
+        assert decision.visible_at == proxy.broker.lsn > proxy.broker.durable_lsn
+
+    def test_also_when_it_ends_a_subscription(self) -> None:
+        """H9: an UNSUB that is acknowledged stays done."""
+        proxy = a_broker()
+        proxy.ask(a_sub(1))
+
+        assert waits(proxy, an_unsub(2))
+
+    def test_also_when_it_acknowledges_durably(self) -> None:
+        proxy = a_broker()
+        proxy.ask(a_sub(1))
+        proxy.put(1)
+
+        assert waits(proxy, an_ack(1))
+
+    def test_a_put_that_is_acknowledged_is_there_behind_a_crash_and_no_other_is(self) -> None:
+        """H2: the publisher is never ahead of the proxy."""
+        proxy = a_broker()
+        acknowledged = proxy.put(1)
+        proxy.decide(a_put(2), put_body(2))
+
+        proxy = proxy.restarted()
+
+        assert isinstance(acknowledged, PutAck)
+        assert proxy.broker.topics["t"].end == 1
+        assert isinstance(proxy.put(1), Duplicate)
+        assert isinstance(proxy.put(2), PutAck)
+
+
+class TestAnAnswerWaitsForTheRecordsOfOthers:
+    def test_duplicate_and_conflict_wait_for_the_batch_that_they_speak_of(self) -> None:
+        proxy = a_broker()
+        proxy.decide(a_put(1), put_body(1))
+
+        duplicate = proxy.decide(a_put(1), put_body(1))
+        conflict = proxy.decide(a_put(1, body=OTHER), OTHER)
+
+        assert isinstance(duplicate.reply, Duplicate)
+        assert isinstance(conflict.reply, Conflict)
+        assert duplicate.visible_at == conflict.visible_at == proxy.broker.lsn
+
+    def test_the_retry_of_hello_waits_for_the_grant(self) -> None:
+        proxy = MemoryProxy()
+        proxy.decide(a_hello("publisher", "p"))
+
+        assert waits(proxy, a_hello("publisher", "p"))
+
+    def test_the_retry_of_sub_waits_for_the_subscription(self) -> None:
+        proxy = a_broker()
+        proxy.decide(a_sub(1))
+
+        assert waits(proxy, a_sub(1))
+
+    def test_fenced_waits_for_the_epoch_that_fences(self) -> None:
+        proxy = a_broker()
+        proxy.decide(a_hello("publisher", "p", epoch=2))
+
+        decision = proxy.decide(a_put(1), put_body(1))
+
+        assert isinstance(decision.reply, Fenced)
+        assert decision.visible_at == proxy.broker.lsn
+
+    def test_a_get_waits_for_its_subscription(self) -> None:
+        proxy = a_broker()
+        proxy.put(1)
+        proxy.decide(a_sub(1, cursor=0))
+
+        decision = proxy.decide(a_get(0))
+
+        assert isinstance(decision.reply, MessageBatches)
+        assert decision.visible_at > proxy.broker.durable_lsn
+
+    def test_not_sub_and_a_second_unsub_wait_for_the_first_unsub(self) -> None:
+        proxy = a_broker()
+        proxy.ask(a_sub(1))
+        proxy.decide(an_unsub(2))
+
+        get, unsub = proxy.decide(a_get(0)), proxy.decide(an_unsub(2))
+
+        assert isinstance(get.reply, NotSub)
+        assert isinstance(unsub.reply, UnsubAck)
+        assert get.visible_at == unsub.visible_at > proxy.broker.durable_lsn
+
+    def test_stale_waits_for_the_control_request_that_came_before(self) -> None:
+        """H10: that a late copy has no effect rests on the newer one being durable."""
+        proxy = a_broker()
+        proxy.decide(a_sub(2))
+
+        late = proxy.decide(a_sub(1))
+
+        assert isinstance(late.reply, Stale)
+        assert late.visible_at > proxy.broker.durable_lsn
+
+    def test_lost_and_truncated_wait_for_the_trim_that_they_report(self) -> None:
+        """H17: what is reported as gone is gone, also behind a crash."""
+        retention = Retention(topic_bytes_max=3 * MIB, lose_oldest=True)
+        proxy = a_broker(settings=BrokerSettings(retention=retention))
+        proxy.ask(a_sub(1))
+        body = a_body(b"x" * 700 * KIB)
+        for sequence in range(1, 5):
+            proxy.ask(a_put(sequence, body=body), body)
+        proxy.decide(a_put(5, body=body), body)
+
+        lost, truncated = proxy.decide(a_get(0)), proxy.decide(a_history(0))
+
+        assert isinstance(lost.reply, Lost)
+        assert isinstance(truncated.reply, Truncated)
+        assert lost.visible_at == truncated.visible_at > proxy.broker.durable_lsn
+
+    def test_stale_waits_for_the_subscription_that_replaced_the_old_one(self) -> None:
+        proxy = a_broker()
+        proxy.ask(a_sub(1))
+        proxy.decide(a_sub(2, cursor=0))
+
+        decision = proxy.decide(a_get(0, generation=1))
+
+        assert isinstance(decision.reply, Stale)
+        assert decision.visible_at > proxy.broker.durable_lsn
+
+    def test_gap_waits_for_the_number_that_it_names_as_stored(self) -> None:
+        """GAP(expected) says that expected - 1 is stored; a crash could still take that away."""
+        proxy = a_broker()
+        proxy.decide(a_put(1), put_body(1))
+
+        decision = proxy.decide(a_put(3), put_body(3))
+
+        assert isinstance(decision.reply, Gap)
+        assert decision.visible_at > proxy.broker.durable_lsn
+
+    def test_the_numbering_in_a_repeated_hello_waits_for_the_put_that_it_counts(self) -> None:
+        proxy = a_broker()
+        proxy.decide(a_put(1), put_body(1))
+
+        decision = proxy.decide(a_hello("publisher", "p", topics=("t",)))
+
+        assert isinstance(decision.reply, HelloAck)
+        assert decision.reply.positions[0].last_sequence == 1
+        assert decision.visible_at > proxy.broker.durable_lsn
+
+    def test_an_ack_names_no_cursor_that_is_not_durable(self) -> None:
+        proxy = a_broker()
+        proxy.ask(a_sub(1))
+        proxy.put(1, count=3)
+        proxy.ask(an_ack(1))
+        proxy.decide(a_get(3))
+
+        decision = proxy.decide(an_ack(1))
+
+        assert isinstance(decision.reply, PutAck)
+        named = decision.reply.offset
+        assert named == 1 or decision.visible_at > proxy.broker.durable_lsn
+
+
+class TestAnAnswerLeavesAtOnce:
+    def test_when_it_rests_on_nothing_pending(self) -> None:
+        """A busy disk does not slow down those who only read."""
+        proxy = a_broker()
+        proxy.ask(a_sub(1))
+        proxy.put(1)
+        proxy.decide(a_put(2), put_body(2))
+
+        assert not waits(proxy, a_get(0))
+        assert not waits(proxy, a_get(1))
+        assert not waits(proxy, a_history(0))
+        assert not waits(proxy, a_put(1), put_body(1))
+        assert not waits(proxy, an_ack(0))
+
+    def test_when_the_records_were_committed(self) -> None:
+        proxy = a_broker()
+        decision = proxy.decide(a_put(1), put_body(1))
+
+        proxy.commit()
+
+        assert decision.visible_at <= proxy.broker.durable_lsn
+
+
+def test_to_decide_changes_nothing() -> None:
+    """The same question gets the same answer until records are applied."""
+    proxy = a_broker()
+    proxy.ask(a_sub(1))
+    proxy.put(1, count=2)
+    requests: list[tuple[Hello | Sub | Unsub | Get | Ack, bytes]] = [
+        (a_hello("subscriber", "s", epoch=4), b""),
+        (a_sub(3, cursor=1), b""),
+        (an_unsub(4), b""),
+        (a_get(1), b""),
+        (an_ack(2), b""),
+    ]
+
+    first = [proxy.broker.decide(r, b, now_ns=proxy.now_ns) for r, b in requests]
+    second = [proxy.broker.decide(r, b, now_ns=proxy.now_ns) for r, b in reversed(requests)]
+
+    assert first == second[::-1]
+    assert isinstance(first[1].reply, SubAck)

@@ -1,0 +1,214 @@
+"""The outbox: numbered and kept before the first send, given up only on a definite word (R3)."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliable_pubsub.common.batch import crc32
+from reliable_pubsub.common.errors import LogChangedError
+from reliable_pubsub.common.messages import TopicPosition
+from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.publisher.outbox import Changes, Numbering, Outbox, Receipt
+from tests.fakes import LOG, put_body
+
+
+class Written:
+    """What a publisher has written: it survives the process."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+
+    def write(self, changes: Changes) -> None:
+        for name, value in changes.items():
+            if value is None:
+                self.values.pop(name, None)
+            else:
+                self.values[name] = value
+
+    def reopened(self) -> Outbox:
+        """The outbox of the next process."""
+        return Outbox(self.values)
+
+
+def position(last_sequence: int, *, offset: int | None = None, log: str = LOG) -> TopicPosition:
+    """What the proxy says of our numbering."""
+    if offset is None and last_sequence:
+        offset = last_sequence - 1
+    return TopicPosition(topic="t", log=log, last_sequence=last_sequence, offset=offset)
+
+
+def an_outbox(last_sequence: int = 0) -> tuple[Outbox, Written]:
+    """An outbox that has met the topic."""
+    outbox, written = Outbox({}), Written()
+    written.write(outbox.meet(position(last_sequence), adopt=False))
+    return outbox, written
+
+
+def number(
+    outbox: Outbox, written: Written, *, count: int = 1, plan: PlanMark | None = None
+) -> int:
+    """Number a batch and write it; give its first sequence."""
+    body = put_body(outbox.next_sequence("t"), count)
+    pending, changes = outbox.number("t", count, crc32(body), body, plan)
+    written.write(changes)
+    return pending.first_sequence
+
+
+class TestNumbering:
+    def test_begins_with_one_and_counts_messages(self) -> None:
+        outbox, written = an_outbox()
+
+        first = number(outbox, written, count=3)
+        written.write(outbox.stored(0))
+        second = number(outbox, written)
+
+        assert (first, second) == (1, 4)
+
+    def test_goes_on_where_the_proxy_knows_a_publisher_that_has_no_memory(self) -> None:
+        outbox, _ = an_outbox(last_sequence=7)
+
+        assert outbox.next_sequence("t") == 8
+
+    def test_moves_only_when_the_batch_is_stored(self) -> None:
+        """H6: a put that was refused or unanswered keeps its number; none is skipped."""
+        outbox, written = an_outbox()
+        number(outbox, written)
+
+        in_doubt = outbox.topics["t"].last_sequence
+        written.write(outbox.stored(0))
+
+        assert in_doubt == 0
+        assert outbox.topics["t"] == Numbering(LOG, 1, 0)
+        assert outbox.pending is None
+
+    def test_is_free_again_when_the_batch_is_definitely_not_stored(self) -> None:
+        """H6: a refusal by a limit costs no number either."""
+        outbox, written = an_outbox()
+        number(outbox, written)
+
+        written.write(outbox.dropped())
+
+        assert outbox.next_sequence("t") == written.reopened().next_sequence("t") == 1
+
+
+class TestACrash:
+    def test_leaves_the_same_bytes_under_the_same_number(self) -> None:
+        """R3: whatever dies between the first send and the answer, the same put is sent again."""
+        outbox, written = an_outbox()
+        number(outbox, written, count=2)
+
+        again = written.reopened()
+
+        assert again.pending == outbox.pending
+        assert again.pending is not None
+        assert again.pending.body == put_body(1, 2)
+
+    def test_leaves_the_place_in_the_plan_with_the_number(self) -> None:
+        """H6, R16: plan and number are one record, so no step counts twice or not at all."""
+        outbox, written = an_outbox()
+        plan = PlanMark("digest", step=2, message=5)
+
+        number(outbox, written, plan=plan)
+
+        again = written.reopened()
+        assert again.plan == plan
+        assert again.pending is not None
+
+    def test_leaves_epoch_and_numbering(self) -> None:
+        outbox, written = an_outbox()
+        written.write(outbox.granted(4))
+        number(outbox, written)
+        written.write(outbox.stored(0))
+
+        again = written.reopened()
+
+        assert (again.epoch, again.topics, again.pending) == (4, {"t": Numbering(LOG, 1, 0)}, None)
+
+
+class TestMeetingTheProxyAgain:
+    def test_with_equal_numberings_changes_nothing(self) -> None:
+        outbox, _ = an_outbox(last_sequence=3)
+
+        outbox.meet(position(3), adopt=False)
+
+        assert outbox.topics["t"] == Numbering(LOG, 3, 2)
+
+    @pytest.mark.parametrize("proxy_has", [3, 5], ids=["not yet stored", "stored, answer lost"])
+    def test_a_batch_in_doubt_keeps_its_number(self, proxy_has: int) -> None:
+        """Whether it is stored, the answer to its own put tells: ACK or DUPLICATE."""
+        outbox, written = an_outbox(last_sequence=3)
+        number(outbox, written, count=2)
+        outbox = written.reopened()
+
+        outbox.meet(position(proxy_has), adopt=False)
+
+        assert outbox.pending is not None
+        assert outbox.pending.first_sequence == 4
+
+    @pytest.mark.parametrize(
+        ("theirs", "why"),
+        [
+            (position(3, log="another.1"), "another data directory"),
+            (position(2), "set back to an older copy"),
+            (position(3, offset=9), "at offset 2, now 9"),
+        ],
+        ids=["another log", "proxy is older", "another place"],
+    )
+    def test_a_difference_stops_it_and_is_named(self, theirs: TopicPosition, why: str) -> None:
+        """H13: a side that was restored from an older copy is found out before anything is sent."""
+        outbox, _ = an_outbox(last_sequence=3)
+
+        with pytest.raises(LogChangedError, match=why):
+            outbox.meet(theirs, adopt=False)
+
+        assert outbox.topics["t"] == Numbering(LOG, 3, 2)
+
+    def test_a_state_older_than_what_was_sent_repeats_its_numbers(self) -> None:
+        """H13: after power loss; the proxy answers DUPLICATE to the same, CONFLICT to others."""
+        outbox, _ = an_outbox(last_sequence=3)
+
+        outbox.meet(position(5), adopt=False)
+
+        assert outbox.next_sequence("t") == 4
+
+    def test_a_duplicate_without_an_offset_proves_nothing_to_such_a_state(self) -> None:
+        """H8: the proxy has removed the message and cannot compare; only a new number is sure."""
+        outbox, written = an_outbox(last_sequence=3)
+        outbox.meet(position(5), adopt=False)
+        numbers, unproven = [], []
+
+        for _ in range(3):
+            numbers.append(number(outbox, written))
+            assert outbox.pending is not None
+            unproven.append(outbox.is_unproven(outbox.pending, None))
+            proven = outbox.is_unproven(outbox.pending, 7)
+            written.write(outbox.stored(None))
+
+        assert numbers == [4, 5, 6]
+        assert unproven == [True, True, False]
+        assert not proven
+
+    def test_a_state_older_than_what_was_sent_goes_on_behind_it_if_a_person_says_so(self) -> None:
+        """The error of `Publisher` advises `--on-log-changed adopt`, so that must help."""
+        outbox, _ = an_outbox(last_sequence=3)
+
+        outbox.meet(position(5), adopt=True)
+
+        assert outbox.next_sequence("t") == 6
+
+    def test_a_difference_is_adopted_if_a_person_says_so(self) -> None:
+        outbox, written = an_outbox(last_sequence=3)
+        number(outbox, written)
+
+        written.write(outbox.meet(position(1, log="another.1"), adopt=True))
+
+        assert outbox.pending is not None
+        assert outbox.pending.first_sequence == 2
+        assert written.reopened().pending == outbox.pending
+        assert outbox.topics["t"].log == "another.1"
+
+
+def test_a_receipt_names_its_first_message() -> None:
+    receipt = Receipt("t", "sensor-1", 42, 3, 100, "sync", False)
+
+    assert receipt.message_id == "sensor-1_42"

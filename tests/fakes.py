@@ -1,0 +1,486 @@
+"""Plain builders and fakes: a proxy without disk, a link that obeys, a clock that jumps."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from reliable_pubsub.common.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.messages import (
+    Ack,
+    AnyReply,
+    AnyRequest,
+    Get,
+    Hello,
+    History,
+    MessageBatches,
+    Put,
+    Role,
+    Sub,
+    SubAck,
+    Unsub,
+)
+from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.wire import decode_reply, decode_request, encode_reply
+from reliable_pubsub.proxy.broker import Broker
+from reliable_pubsub.proxy.records import (
+    Appended,
+    Decision,
+    Granted,
+    Record,
+    StoredPublisher,
+    StoredSession,
+    StoredState,
+    StoredSubscription,
+    StoredTopic,
+    TopicCreated,
+    Trimmed,
+)
+from reliable_pubsub.proxy.state import BrokerSettings, State
+
+EMPTY = StoredState("0123456789abcdef")
+LOG = "0123456789abcdef.1"  # log id of the first topic of that store
+NONCE = b"nonce-01"
+SECOND_NS = 1_000_000_000
+NOW_NS = 1_700_000_000 * SECOND_NS  # any wall clock will do
+
+
+# Requests, each with sensible facts; a test names only those it speaks of.
+
+
+def a_body(*payloads: bytes) -> bytes:
+    """An encoded batch."""
+    return encode_batch(Batch(payloads))
+
+
+def put_body(sequence: int, count: int = 1) -> bytes:
+    """The body that `a_put(sequence, count=count)` announces: payloads m1, m2, ..."""
+    return a_body(*(b"m%d" % number for number in range(sequence, sequence + count)))
+
+
+def a_put(
+    sequence: int,
+    *,
+    count: int = 1,
+    topic: str = "t",
+    client: str = "p",
+    epoch: int = 1,
+    body: bytes | None = None,
+    request: int = 1,
+) -> Put:
+    """A put whose body is `put_body(sequence, count)`, or another one."""
+    return Put(
+        client=client,
+        epoch=epoch,
+        request=request,
+        topic=topic,
+        first_sequence=sequence,
+        count=count,
+        crc=crc32(put_body(sequence, count) if body is None else body),
+    )
+
+
+def a_hello(
+    role: Role,
+    client: str,
+    *,
+    epoch: int = 1,
+    nonce: bytes = NONCE,
+    topics: tuple[str, ...] = (),
+) -> Hello:
+    """A client asks for an epoch."""
+    return Hello(client=client, epoch=epoch, request=1, role=role, nonce=nonce, topics=topics)
+
+
+def a_sub(
+    control: int = 1,
+    *,
+    topic: str = "t",
+    client: str = "s",
+    epoch: int = 1,
+    log: str | None = None,
+    cursor: int | None = None,
+    witness_ns: int | None = None,
+) -> Sub:
+    """A subscriber subscribes."""
+    return Sub(
+        client=client,
+        epoch=epoch,
+        request=control,
+        topic=topic,
+        control=control,
+        log=log,
+        cursor=cursor,
+        witness_ns=witness_ns,
+    )
+
+
+def an_unsub(control: int, *, topic: str = "t", client: str = "s", epoch: int = 1) -> Unsub:
+    """A subscriber ends its subscription."""
+    return Unsub(client=client, epoch=epoch, request=control, topic=topic, control=control)
+
+
+def a_get(
+    cursor: int,
+    *,
+    generation: int = 1,
+    boot: str = "boot-1",
+    messages_max: int = 1,
+    bytes_max: int = 1 << 20,
+    client: str = "s",
+    epoch: int = 1,
+    topic: str = "t",
+) -> Get:
+    """A subscriber looks at what follows its cursor."""
+    return Get(
+        client=client,
+        epoch=epoch,
+        request=1,
+        topic=topic,
+        generation=generation,
+        boot=boot,
+        cursor=cursor,
+        messages_max=messages_max,
+        bytes_max=bytes_max,
+    )
+
+
+def an_ack(cursor: int, *, generation: int = 1, boot: str = "boot-1", client: str = "s") -> Ack:
+    """A subscriber acknowledges durably."""
+    return Ack(
+        client=client,
+        epoch=1,
+        request=1,
+        topic="t",
+        generation=generation,
+        boot=boot,
+        cursor=cursor,
+    )
+
+
+def a_history(offset: int, *, topic: str = "t", messages_max: int = 1) -> History:
+    """Anybody reads the log."""
+    return History(
+        client="reader", epoch=0, request=1, topic=topic, offset=offset, messages_max=messages_max
+    )
+
+
+def an_append(
+    base: int,
+    *,
+    count: int = 1,
+    topic_id: int = 1,
+    publisher: str = "p",
+    sequence: int | None = None,
+    timestamp_ns: int | None = None,
+    body: bytes | None = None,
+) -> Appended:
+    """A batch as the log holds it; by default the publisher is alone in its topic."""
+    body = put_body(base + 1, count) if body is None else body
+    return Appended(
+        topic_id,
+        base,
+        count,
+        publisher,
+        1,
+        base + 1 if sequence is None else sequence,
+        NOW_NS + base if timestamp_ns is None else timestamp_ns,
+        crc32(body),
+        body,
+    )
+
+
+# The proxy of the tests.
+
+
+class MemoryLog:
+    """A `LogReader` over a list; it holds what was committed."""
+
+    def __init__(self) -> None:
+        self.batches: dict[int, list[Appended]] = {}
+
+    def add(self, batches: Iterable[Appended]) -> None:
+        """Show batches."""
+        for batch in batches:
+            self.batches.setdefault(batch.topic_id, []).append(batch)
+
+    def trim(self, trimmed: Trimmed) -> None:
+        """Remove what lies below the new start."""
+        kept = self.batches.get(trimmed.topic_id, [])
+        self.batches[trimmed.topic_id] = [batch for batch in kept if batch.base >= trimmed.start]
+
+    def read(
+        self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
+    ) -> list[Appended]:
+        """See `rules.LogReader.read`."""
+        found: list[Appended] = []
+        messages = size = 0
+        for batch in self.batches.get(topic_id, []):
+            if batch.end <= offset:
+                continue
+            size += len(batch.body)
+            if found and (messages >= messages_max or size > bytes_max):
+                break
+            found.append(batch)
+            messages += batch.end - max(batch.base, offset)
+        return found
+
+    def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
+        """See `rules.LogReader.find`."""
+        for batch in self.batches.get(topic_id, []):
+            inside = batch.first_sequence <= sequence <= batch.last_sequence
+            if batch.publisher == publisher and inside:
+                return batch
+        return None
+
+
+class MemoryProxy:
+    """The law of `server.py` without socket, disk, thread and clock.
+
+    `decide` asks and applies; `commit` is the disk; `ask` is both. `restarted` is what stands up
+    after `kill -9`: it knows what was committed and nothing else.
+    """
+
+    def __init__(
+        self,
+        stored: StoredState = EMPTY,
+        *,
+        settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
+        boot: str = "boot-1",
+        log: MemoryLog | None = None,
+    ) -> None:
+        self.settings = settings
+        self.log = log or MemoryLog()
+        self.broker = Broker(stored, boot=boot, reader=self.log, settings=settings)
+        self.now_ns = NOW_NS
+        self.uncommitted: list[Record] = []
+        self.durable = State(stored, settings)
+        self.boots = 1
+
+    def decide(self, request: AnyRequest, body: bytes = b"") -> Decision:
+        """Decide and apply; nothing is durable yet."""
+        decision = self.broker.decide(request, body, now_ns=self.now_ns)
+        self._take(decision.records)
+        return decision
+
+    def commit(self) -> None:
+        """Everything applied becomes durable."""
+        self.durable.apply(self.uncommitted)
+        self.durable.committed(self.durable.lsn)
+        self.log.add(self.broker.committed(self.broker.lsn))
+        for record in self.uncommitted:
+            if isinstance(record, Trimmed):
+                self.log.trim(record)
+        self.uncommitted = []
+
+    def ask(self, request: AnyRequest, body: bytes = b"") -> AnyReply:
+        """Decide, apply, durable, then visible."""
+        decision = self.decide(request, body)
+        self.commit()
+        assert decision.visible_at <= self.broker.durable_lsn
+        return decision.reply
+
+    def put(
+        self, sequence: int, *, count: int = 1, topic: str = "t", client: str = "p"
+    ) -> AnyReply:
+        """Put the batch that begins with this sequence."""
+        request = a_put(sequence, count=count, topic=topic, client=client)
+        return self.ask(request, put_body(sequence, count))
+
+    def tick(self, *, now_s: float = 1.0) -> None:
+        """Let due work be done, and make it durable."""
+        self._take(self.broker.tick(now_s=now_s, now_ns=self.now_ns))
+        self.commit()
+
+    def restarted(self) -> MemoryProxy:
+        """Kill this proxy; start it again from what is durable."""
+        boot = f"boot-{self.boots + 1}"
+        stored = as_stored(self.durable)
+        next_one = MemoryProxy(stored, settings=self.settings, boot=boot, log=self.log)
+        next_one.boots = self.boots + 1
+        return next_one
+
+    def frames(self, frames: Sequence[bytes]) -> list[bytes]:
+        """Answer a request as it comes from the wire."""
+        request, body = decode_request(frames)
+        decision = self.decide(request, body)
+        self.commit()
+        return encode_reply(decision.reply, decision.body)
+
+    def _take(self, records: Sequence[Record]) -> None:
+        self.broker.apply(records)
+        self.uncommitted += records
+
+
+def a_broker(
+    stored: StoredState = EMPTY,
+    *,
+    publishers: Sequence[str] = ("p",),
+    subscribers: Sequence[str] = ("s",),
+    settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
+) -> MemoryProxy:
+    """A proxy that has said hello to its clients, epoch 1 each."""
+    proxy = MemoryProxy(stored, settings=settings)
+    for client in publishers:
+        proxy.ask(a_hello("publisher", client))
+    for client in subscribers:
+        proxy.ask(a_hello("subscriber", client))
+    return proxy
+
+
+def greeted(role: Role, client: str) -> Granted:
+    """The record of a client's first epoch."""
+    return Granted(role, client, 1, NONCE)
+
+
+def a_beginning() -> list[Record]:
+    """The records behind which topic 1, a publisher and a subscriber exist."""
+    return [greeted("publisher", "p"), greeted("subscriber", "s"), TopicCreated(1, "t", LOG)]
+
+
+def as_stored(state: State) -> StoredState:
+    """The durable state as one value, in a fixed order, to build from or to compare."""
+    return StoredState(
+        state.store_id,
+        [
+            StoredTopic(
+                log.topic_id,
+                log.topic,
+                log.log,
+                log.start,
+                log.end,
+                log.timestamp_ns,
+                log.segment_values(),
+                [
+                    StoredPublisher(name, mark.first_sequence, mark.count, mark.base, mark.crc)
+                    for name, mark in sorted(log.publishers.items())
+                ],
+                [
+                    StoredSubscription(name, one.generation, one.cursor, one.active)
+                    for name, one in sorted(log.subscriptions.items())
+                ],
+            )
+            for log in sorted(state.topics.values(), key=lambda log: log.topic_id)
+        ],
+        [
+            StoredSession(role, client, session.epoch, session.nonce, session.control)
+            for (role, client), session in sorted(state.sessions.items())
+        ],
+    )
+
+
+def in_order(stored: StoredState) -> StoredState:
+    """The same state in the order of `as_stored`, so that two can be compared."""
+    return StoredState(
+        stored.store_id,
+        [
+            replace(
+                topic,
+                segments=list(topic.segments),
+                publishers=sorted(topic.publishers, key=lambda one: one.publisher),
+                subscriptions=sorted(topic.subscriptions, key=lambda one: one.subscriber),
+            )
+            for topic in sorted(stored.topics, key=lambda one: one.topic_id)
+        ],
+        sorted(stored.sessions, key=lambda one: (one.role, one.client)),
+    )
+
+
+def shown(reply: AnyReply) -> list[tuple[int, int]]:
+    """Which batches a MESSAGE shows, as (base, count)."""
+    assert isinstance(reply, MessageBatches), reply
+    return [(header.base, header.count) for header in reply.batches]
+
+
+def sub_ack(reply: AnyReply) -> SubAck:
+    """The answer, which has to be a SUB_ACK."""
+    assert isinstance(reply, SubAck), reply
+    return reply
+
+
+# The clients' surroundings.
+
+PATIENT = RetryPolicy(timeout_s=2.0, retries_max=10)
+
+
+class FakeClock:
+    """Time that passes only when somebody waits."""
+
+    def __init__(self) -> None:
+        self.time_s = 0.0
+        self.sleeps: list[float] = []
+
+    def now_s(self) -> float:
+        """See `retry.Clock`."""
+        return self.time_s
+
+    def sleep(self, seconds: float) -> None:
+        """See `retry.Clock`."""
+        self.sleeps.append(seconds)
+        self.time_s += seconds
+
+
+Answer = Callable[[Sequence[bytes]], Sequence[bytes] | None]
+
+
+class FakeTransport:
+    """A REQ socket whose other end is a function; it keeps the rules of REQ.
+
+    A function that gives None is silence: the answer, or the request, was lost.
+    """
+
+    endpoint = "fake://proxy"
+
+    def __init__(self, answer: Answer, clock: FakeClock | None = None) -> None:
+        self._answer = answer
+        self._clock = clock or FakeClock()
+        self._waiting: deque[Sequence[bytes] | None] = deque()
+        self.sent: list[tuple[bytes, ...]] = []
+        self.reopened = 0
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """See `retry.Transport`."""
+        assert not self._waiting, "a REQ socket may not send twice"
+        self.sent.append(tuple(frames))
+        self._waiting.append(self._answer(frames))
+
+    def receive(self, timeout_s: float) -> Sequence[bytes] | None:
+        """See `retry.Transport`."""
+        answer = self._waiting[0]
+        if answer is None:
+            self._clock.time_s += timeout_s
+            return None
+        self._waiting.clear()
+        return answer
+
+    def reopen(self) -> None:
+        """See `retry.Transport`."""
+        self._waiting.clear()
+        self.reopened += 1
+
+
+class Link:
+    """The way to a proxy of the tests. Loses, by a script, requests (`>`) and answers (`<`).
+
+    `Link(proxy, "..<")` lets two exchanges pass and loses the third answer; behind the script
+    nothing is lost. What the proxy answers is kept in `answers`.
+    """
+
+    def __init__(self, proxy: MemoryProxy, script: str = "") -> None:
+        self.proxy = proxy
+        self._script: Iterator[str] = iter(script)
+        self.answers: list[AnyReply] = []
+
+    def script(self, script: str) -> None:
+        """Begin another script."""
+        self._script = iter(script)
+
+    def __call__(self, frames: Sequence[bytes]) -> Sequence[bytes] | None:
+        step = next(self._script, ".")
+        if step == ">":
+            return None
+        answer = self.proxy.frames(frames)
+        self.answers.append(decode_reply(answer)[0])
+        return None if step == "<" else answer

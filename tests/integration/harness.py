@@ -1,0 +1,326 @@
+"""Real processes under test: started, watched through what they write, killed, always reaped.
+
+Waiting is by observation (`eventually`): a line, a file, a status, each with a bound. Every child
+writes to files below the test's own directory and is ended by the `Service` that started it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import zmq
+
+from reliable_pubsub import Publisher, RetryPolicy, Subscriber
+from reliable_pubsub.common.messages import StatusReport, TopicStatus
+from reliable_pubsub.proxy.status import StatusClient
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PATIENCE_S = 40.0  # a wait that is longer has failed
+LOOK_AGAIN_S = 0.005
+ANY_PORT = "tcp://127.0.0.1:*"
+NOWHERE = "tcp://127.0.0.1:1"  # nobody listens there
+
+# A client that outlives every restart of the proxy, and asks again soon.
+STUBBORN = RetryPolicy(timeout_s=0.5, retries_max=60, pause_s=0.05, pause_s_max=0.3)
+STUBBORN_OPTIONS = ("--ack-timeout", "0.4", "--send-retries", "100", "--quiet")
+IMPATIENT = RetryPolicy(timeout_s=0.1, retries_max=1, pause_s=0.01)
+IMPATIENT_OPTIONS = ("--ack-timeout", "0.1", "--send-retries", "1", "--quiet")
+
+T = TypeVar("T")
+
+
+def eventually(look: Callable[[], T], what: str, *, timeout_s: float = PATIENCE_S) -> T:
+    """Look again and again until there is something to see; give it."""
+    deadline_s = time.monotonic() + timeout_s
+    while not (found := look()):
+        if time.monotonic() > deadline_s:
+            raise AssertionError(f"after {timeout_s:g} s there was still no {what}")
+        time.sleep(LOOK_AGAIN_S)
+    return found
+
+
+class Process:
+    """A child process; what it writes stands in two files."""
+
+    def __init__(self, name: str, command: Sequence[str], directory: Path, number: int) -> None:
+        """Start it, in a working directory of the test's own."""
+        self.name = name
+        self.command = command
+        self._stdout = directory / f"{number:03}-{name}.stdout"
+        self._stderr = directory / f"{number:03}-{name}.stderr"
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("RELIABLE_PUBSUB_")}
+        with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
+            self._child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                cwd=directory,
+                env=environment | {"PYTHONPATH": str(REPOSITORY), "COLUMNS": "100"},
+            )
+        self.pid = self._child.pid
+
+    @property
+    def stdout(self) -> str:
+        """What it has written so far."""
+        return self._stdout.read_text()
+
+    @property
+    def stderr(self) -> str:
+        """What it has complained of so far."""
+        return self._stderr.read_text()
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs."""
+        return self._child.poll()
+
+    def ready(self) -> str:
+        """Wait for the line that says it is ready; give it."""
+
+        def look() -> str | None:
+            ended = self.exit_code is not None
+            for line in self.stdout.splitlines(keepends=True):
+                if line.startswith("ready: ") and line.endswith("\n"):
+                    return line.rstrip()
+            assert not ended, f"{self} ended before it was ready\n{self.stderr}"
+            return None
+
+        line = eventually(look, f"ready line of {self}")
+        assert line is not None
+        return line
+
+    def wait(self) -> int:
+        """Wait for its end; give the exit code."""
+        try:
+            return self._child.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self} still runs\n{self.stdout}\n{self.stderr}") from None
+
+    def done(self) -> None:
+        """Wait for its end, which must be a good one."""
+        assert self.wait() == 0, f"{self} ended with {self.exit_code}\n{self.stderr}"
+
+    def kill(self) -> None:
+        """kill -9, and reap."""
+        self._child.kill()
+        self._child.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send a signal."""
+        self._child.send_signal(number)
+
+    def terminate(self) -> int:
+        """SIGTERM; give the exit code."""
+        self.signal(signal.SIGTERM)
+        return self.wait()
+
+    def __str__(self) -> str:
+        return f"{self.name} (pid {self.pid})"
+
+
+class Service:
+    """One proxy with its clients, in a directory of their own."""
+
+    def __init__(self, directory: Path) -> None:
+        """Start nothing yet."""
+        self.directory = directory
+        self.data_dir = directory / "data"
+        self.state_dir = directory / "state"
+        self.publisher_endpoint = ANY_PORT  # known once a proxy is ready
+        self.subscriber_endpoint = ANY_PORT
+        self._processes: list[Process] = []
+        self._proxy: Process | None = None
+        self._proxy_options: tuple[str | Path, ...] = ()
+
+    @property
+    def proxy(self) -> Process:
+        """The proxy that was started last."""
+        assert self._proxy is not None, "no proxy was started"
+        return self._proxy
+
+    # Processes.
+
+    def run(self, room: str, *arguments: str | Path, prefix: Sequence[str] = ()) -> Process:
+        """Start `python -m reliable_pubsub.<room>`; with room "" the one command of all."""
+        module = f"reliable_pubsub.{room}" if room else "reliable_pubsub"
+        command = [*prefix, sys.executable, "-m", module, *map(str, arguments)]
+        return self.run_command(room or "command", command)
+
+    def run_command(self, name: str, command: Sequence[str]) -> Process:
+        """Start any other command."""
+        number = len(self._processes)
+        self._processes.append(Process(name, command, self.directory, number))
+        return self._processes[-1]
+
+    def launch_proxy(self, *options: str | Path, prefix: Sequence[str] = ()) -> Process:
+        """Start a proxy where the last one was, without waiting for it."""
+        self._proxy_options = options
+        self._proxy = self.run(
+            "proxy",
+            "--data-dir",
+            self.data_dir,
+            "--publisher-endpoint",
+            self.publisher_endpoint,
+            "--subscriber-endpoint",
+            self.subscriber_endpoint,
+            *options,
+            prefix=prefix,
+        )
+        return self._proxy
+
+    def start_proxy(self, *options: str | Path, prefix: Sequence[str] = ()) -> Process:
+        """Start a proxy, wait until it is ready, remember its ports for the next start."""
+        proxy = self.launch_proxy(*options, prefix=prefix)
+        found = re.search(r" publishers=(\S+) subscribers=(\S+) ", proxy.ready())
+        assert found is not None, proxy.stdout
+        self.publisher_endpoint, self.subscriber_endpoint = found.groups()
+        return proxy
+
+    def restart_proxy(self) -> Process:
+        """kill -9 the proxy, start it again as it was."""
+        self.proxy.kill()
+        return self.start_proxy(*self._proxy_options)
+
+    def file(self, name: str, content: str) -> Path:
+        """Write a file; indented text is moved to the left."""
+        path = self.directory / name
+        path.write_text(textwrap.dedent(content))
+        return path
+
+    def publisher(
+        self, client: str, steps: str, *more: str | Path, options: Sequence[str] = STUBBORN_OPTIONS
+    ) -> Process:
+        """Start a publisher of a step file."""
+        common = ("-i", client, "--endpoint", self.publisher_endpoint, "--state-dir")
+        file = self.file(f"{client}.yaml", steps)
+        return self.run("publisher", "-f", file, *common, self.state_dir, *options, *more)
+
+    def subscriber(
+        self, client: str, steps: str, *more: str | Path, options: Sequence[str] = STUBBORN_OPTIONS
+    ) -> Process:
+        """Start a subscriber of a step file; its messages come into `output(client)`."""
+        common = ("-i", client, "--endpoint", self.subscriber_endpoint, "--state-dir")
+        file = self.file(f"{client}.yaml", steps)
+        output = ("--output", self.output(client))
+        return self.run("subscriber", "-f", file, *common, self.state_dir, *output, *options, *more)
+
+    def output(self, client: str) -> Path:
+        """Where a subscriber's messages stand."""
+        return self.directory / f"{client}.jsonl"
+
+    def line_count(self, client: str) -> int:
+        """Whole lines in the output file of a subscriber."""
+        path = self.output(client)
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
+    # The library, in this process.
+
+    def open_publisher(self, client: str, **more: Any) -> Publisher:
+        """A publisher of the library."""
+        options: dict[str, Any] = {"endpoint": self.publisher_endpoint, "retry": STUBBORN} | more
+        return Publisher(client, **options)
+
+    def open_subscriber(self, client: str, **more: Any) -> Subscriber:
+        """A subscriber of the library."""
+        options: dict[str, Any] = {"endpoint": self.subscriber_endpoint, "retry": STUBBORN} | more
+        return Subscriber(client, **options)
+
+    def status(self) -> StatusReport:
+        """What the proxy says of itself."""
+        client = StatusClient(self.subscriber_endpoint, STUBBORN)
+        try:
+            return client.ask()
+        finally:
+            client.close()
+
+    def topic(self, name: str) -> TopicStatus:
+        """What the proxy says of one topic."""
+        return next(topic for topic in self.status().topics if topic.topic == name)
+
+    def subscribed(self, topic: str, *clients: str) -> None:
+        """Wait until the proxy has these subscriptions."""
+
+        def look() -> bool:
+            topics = [one for one in self.status().topics if one.topic == topic]
+            names = {s.subscriber for one in topics for s in one.subscriptions}
+            return names >= set(clients)
+
+        eventually(look, f"subscription of {clients} to {topic}")
+
+    def removed(self, topic: str) -> int:
+        """Wait until retention has removed something; give the new start."""
+        return eventually(lambda: self.topic(topic).start, f"removal from {topic}")
+
+    def payloads(self, topic: str) -> list[bytes]:
+        """Everything the proxy has of a topic."""
+        with self.open_subscriber("auditor") as auditor:
+            payloads: list[bytes] = []
+            while messages := auditor.history(topic, len(payloads), max_messages=1000):
+                assert messages[0].offset == len(payloads)
+                payloads += [message.payload for message in messages]
+            return payloads
+
+    def close(self) -> None:
+        """End and reap every process, also after a failure."""
+        for process in self._processes:
+            process.kill()
+
+    def check_no_traceback(self) -> None:
+        """A command may end with an error, but never with a traceback."""
+        for process in self._processes:
+            assert "Traceback" not in process.stderr, f"{process}\n{process.stderr}"
+
+
+class Relay:
+    """A link to one endpoint of the proxy that loses answers."""
+
+    def __init__(self, endpoint: str, *, answers: int) -> None:
+        """Pass on every request, and so many answers; lose the others until it is mended."""
+        self._answers = answers
+        self._mended = threading.Event()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._clients = self._context.socket(zmq.ROUTER)
+        port = self._clients.bind_to_random_port("tcp://127.0.0.1")
+        self.endpoint = f"tcp://127.0.0.1:{port}"
+        self._proxy = self._context.socket(zmq.DEALER)
+        self._proxy.connect(endpoint)
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
+
+    def mend(self) -> None:
+        """Pass on every answer from now on."""
+        self._mended.set()
+
+    def __enter__(self) -> Relay:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._thread.join()
+        self._context.destroy(linger=0)
+
+    def _run(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._clients, zmq.POLLIN)
+        poller.register(self._proxy, zmq.POLLIN)
+        while not self._ending.is_set():
+            ready = dict(poller.poll(20))
+            if self._clients in ready:
+                self._proxy.send_multipart(self._clients.recv_multipart())
+            if self._proxy in ready:
+                answer = self._proxy.recv_multipart()
+                if self._answers > 0 or self._mended.is_set():
+                    self._clients.send_multipart(answer)
+                self._answers -= 1

@@ -1,0 +1,159 @@
+"""Stored data that is not as it was written: refused with topic and offsets, exit code 5."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+
+from reliable_pubsub import LostError
+from scripts.delivery import read_lines
+
+from .harness import Process, Service, eventually
+
+PUT_TEN = "steps: [{topic: t, message: m, number_of_times: 10, batch: 2}]"
+GET_NINE = """
+    steps:
+      - {action: subscribe, topic: t}
+      - {action: get, topic: t, number_of_times: 9, batch: 10, timeout: 20}
+"""
+SUBSCRIBE = "steps: [{action: subscribe, topic: t}]"
+
+
+def damaged(process: Process, *parts: str) -> None:
+    """It ended with exit code 5 and one paragraph that has all of `parts`."""
+    assert process.wait() == 5, process.stdout + process.stderr
+    text = " ".join(process.stderr.split())
+    for part in ("DAMAGED", *parts):
+        assert part in text, text
+
+
+@pytest.fixture
+def ten(service: Service) -> Service:
+    """A proxy that ended with ten messages in five batches, and a subscriber that has none."""
+    service.start_proxy()
+    service.subscriber("s", SUBSCRIBE).done()
+    service.publisher("p", PUT_TEN).done()
+    assert service.proxy.terminate() == 0
+    return service
+
+
+def change(service: Service, statement: str) -> None:
+    """What a failing disk, or a person, would do to the store."""
+    with closing(sqlite3.connect(service.data_dir / "proxy.sqlite3")) as store:
+        assert store.execute(statement).rowcount == 1
+        store.commit()
+
+
+DAMAGES = {
+    "body": (
+        "UPDATE batch SET body = zeroblob(length(body)) WHERE base = 4",
+        "topic 't' offsets 4 to 5",
+        (4, 6),
+    ),
+    "row": ("UPDATE batch SET publisher = 'q' WHERE base = 2", "topic 't' offsets 2 to 3", (2, 4)),
+    "hole": ("DELETE FROM batch WHERE base = 6", "topic 't' offsets 6 to 7", (6, 8)),
+    "end": ("DELETE FROM batch WHERE base = 8", "topic 't' offsets 8 to 9", (8, 10)),
+}
+
+
+@pytest.mark.parametrize(("statement", "where", "gone"), DAMAGES.values(), ids=DAMAGES)
+def test_damage_refuses_to_start_and_giving_it_up_is_told_to_everybody(
+    statement: str, where: str, gone: tuple[int, int], ten: Service
+) -> None:
+    change(ten, statement)
+    before = (ten.data_dir / "proxy.sqlite3").read_bytes()
+
+    damaged(ten.launch_proxy(), where, "Nothing was changed", "--accept-loss")
+    assert (ten.data_dir / "proxy.sqlite3").read_bytes() == before
+    proxy = ten.start_proxy("--accept-loss")
+
+    assert f"given up: {where}" in " ".join(proxy.stderr.split())
+    first, end = gone
+    ten.publisher("q", "steps: [{topic: t, message: n}]").done()  # never on a lost offset
+    subscriber = ten.subscriber("s", GET_NINE, "--again")
+    subscriber.done()
+    kept = [offset for offset in range(11) if not first <= offset < end]
+    assert [line and line.offset for line in read_lines(ten.output("s"))] == kept
+    assert f"offsets {first} to {end - 1} (2 messages)" in " ".join(subscriber.stderr.split())
+    with ten.open_subscriber("reader") as reader, pytest.raises(LostError) as lost:
+        reader.history("t", first)
+    assert (lost.value.first, lost.value.end) == gone
+
+    assert proxy.terminate() == 0
+    ten.start_proxy()  # the loss is accepted once and for all
+    ten.publisher("p", PUT_TEN, "--again").done()
+    with ten.open_subscriber("reader") as reader:
+        newest = reader.history("t", ten.topic("t").end - 1)
+        assert [message.payload for message in newest] == [b"m_20"]
+
+
+def _no_store(service: Service) -> None:
+    (service.data_dir / "proxy.sqlite3").unlink()
+
+
+def _other_file(service: Service) -> None:
+    (service.data_dir / "proxy.sqlite3").write_bytes(b"this is no database\n" * 500)
+
+
+def _empty_file(service: Service) -> None:
+    (service.data_dir / "proxy.sqlite3").write_bytes(b"")
+
+
+def _cut_file(service: Service) -> None:
+    path = service.data_dir / "proxy.sqlite3"
+    path.write_bytes(path.read_bytes()[:-8192])
+
+
+def _other_cursor(service: Service) -> None:
+    change(service, "UPDATE subscription SET cursor = 7")
+
+
+def _newer_schema(service: Service) -> None:
+    with closing(sqlite3.connect(service.data_dir / "proxy.sqlite3")) as store:
+        store.execute("PRAGMA user_version = 99")
+
+
+@pytest.mark.parametrize(
+    "spoil", [_no_store, _other_file, _empty_file, _cut_file, _other_cursor, _newer_schema]
+)
+def test_a_store_that_is_none_refuses_to_start(
+    spoil: Callable[[Service], None], ten: Service
+) -> None:
+    spoil(ten)
+
+    damaged(ten.launch_proxy())
+
+
+def test_an_output_file_that_was_cut_is_refused(service: Service) -> None:
+    service.start_proxy()
+    plan = GET_NINE.replace("timeout: 20", "sleep_between: 60")
+    subscriber = service.subscriber("s", plan)
+    service.subscribed("t", "s")
+    service.publisher("p", "steps: [{topic: t, message: m, number_of_times: 2, batch: 2}]").done()
+    eventually(lambda: service.line_count("s") == 2, "two lines")
+    assert subscriber.terminate() == 0
+    content = service.output("s").read_bytes()
+    service.output("s").write_bytes(content[:-1])
+
+    damaged(
+        service.subscriber("s", plan), str(len(content) - 1), str(len(content)), "cut or replaced"
+    )
+
+
+@pytest.mark.parametrize("role", ["publisher", "subscriber"])
+def test_a_damaged_client_state_is_refused(role: str, service: Service) -> None:
+    service.start_proxy()
+    plan = PUT_TEN if role == "publisher" else SUBSCRIBE
+    start = service.publisher if role == "publisher" else service.subscriber
+    start("c", plan).done()
+    path = service.state_dir / f"{role}-c.sqlite3"
+    with closing(sqlite3.connect(path)) as state:
+        state.execute("UPDATE state SET value = x'00' WHERE name = 'topic:t'")
+        state.commit()
+
+    damaged(start("c", plan), path.name, "topic:t")
+    path.write_bytes(b"x" * 5000)
+    damaged(start("c", plan), path.name)

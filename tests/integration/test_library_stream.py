@@ -1,0 +1,151 @@
+"""`publisher.stream()` against a real proxy: order, one outcome for each ticket, errors."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from reliable_pubsub import InDoubtError, InvalidNameError, TooLargeError, UsageError
+from reliable_pubsub.common.limits import MIB
+
+from .harness import IMPATIENT, Service
+
+
+@pytest.fixture
+def running(service: Service) -> Service:
+    """A service whose proxy runs."""
+    service.start_proxy()
+    return service
+
+
+def test_a_stream_keeps_the_order_and_tells_the_place_of_each_message(running: Service) -> None:
+    with running.open_publisher("p") as publisher:
+        publisher.put("t", b"before")
+        with publisher.stream(linger_s=0.002) as stream:
+            tickets = [stream.put("t", b"%d" % number) for number in range(5000)]
+            receipts = [ticket.result(timeout_s=20) for ticket in tickets]
+        after = publisher.put("t", b"after")
+
+    assert [receipt.offset for receipt in receipts] == list(range(1, 5001))
+    assert [receipt.first_sequence for receipt in receipts] == list(range(2, 5002))
+    assert {receipt.count for receipt in receipts} == {1}
+    assert after.first_sequence == 5002
+    expected = [b"before", *(b"%d" % number for number in range(5000)), b"after"]
+    assert running.payloads("t") == expected
+
+
+def test_topics_and_sizes_may_alternate(running: Service, chance: random.Random) -> None:
+    sizes = [chance.choice([0, 1, 100, 70_000, 400_000]) for _ in range(60)]
+    with running.open_publisher("p") as publisher, publisher.stream() as stream:
+        tickets = [
+            stream.put(f"t{number % 3}", bytes([number]) * size)
+            for number, size in enumerate(sizes)
+        ]
+        stream.flush()
+        assert all(ticket.result(timeout_s=0).topic for ticket in tickets)
+    for topic in range(3):
+        expected = [bytes([n]) * size for n, size in enumerate(sizes) if n % 3 == topic]
+        assert running.payloads(f"t{topic}") == expected
+
+
+def test_flush_returns_when_everything_is_stored(running: Service) -> None:
+    with running.open_publisher("p") as publisher, publisher.stream(linger_s=3600) as stream:
+        ticket = stream.put("t", b"waits for company")
+        with pytest.raises(TimeoutError):
+            ticket.result(timeout_s=0.05)
+        stream.flush()
+        assert ticket.result(timeout_s=0).offset == 0
+        stream.flush()  # of nothing
+
+
+def test_a_stream_has_its_publisher_alone_until_it_is_closed(running: Service) -> None:
+    with running.open_publisher("p") as publisher:
+        with publisher.stream() as stream:
+            with pytest.raises(UsageError):
+                publisher.put("t", b"between")
+            with pytest.raises(UsageError):
+                publisher.stream()
+            with pytest.raises(TooLargeError):
+                stream.put("t", b"x" * MIB)
+            with pytest.raises(InvalidNameError):
+                stream.put("", b"x")
+            stream.put("t", b"good")
+        assert publisher.put("t", b"behind").offset == 1
+        with pytest.raises(UsageError):
+            stream.put("t", b"closed")
+
+
+@pytest.mark.parametrize("with_state", [False, True])
+def test_behind_an_error_every_ticket_has_it_and_nothing_is_lost_or_doubled(
+    with_state: bool, running: Service
+) -> None:
+    state_dir = running.state_dir if with_state else None
+    with running.open_publisher("p", retry=IMPATIENT, state_dir=state_dir) as publisher:
+        stream = publisher.stream(linger_s=0.001)
+        stored = [stream.put("t", b"%d" % number) for number in range(100)]
+        stream.flush()
+        running.proxy.kill()
+        failed = [stream.put("t", b"failed")]
+        with pytest.raises(InDoubtError) as error:
+            failed[0].result(timeout_s=20)
+        with pytest.raises(InDoubtError) as again:
+            stream.put("t", b"refused at once")
+        with pytest.raises(InDoubtError) as at_flush:
+            stream.flush()
+        with pytest.raises(InDoubtError) as at_close:
+            stream.close()
+        assert again.value is at_flush.value is at_close.value is error.value
+        assert [ticket.result(timeout_s=0).offset for ticket in stored] == list(range(100))
+
+        assert publisher.in_doubt is not None
+        assert publisher.in_doubt.count == 1
+        running.start_proxy()
+        receipt = publisher.resume()
+        assert receipt is not None
+        assert (receipt.offset, receipt.count) == (100, 1)
+        with publisher.stream() as stream:
+            assert stream.put("t", b"next").result(timeout_s=20).offset == 101
+
+    expected = [*(b"%d" % number for number in range(100)), b"failed", b"next"]
+    assert running.payloads("t") == expected
+
+
+def test_messages_behind_the_one_in_doubt_were_never_sent(running: Service) -> None:
+    with running.open_publisher("p", retry=IMPATIENT) as publisher:
+        stream = publisher.stream(linger_s=3600)
+        stream.put("t", b"first").result  # noqa: B018  (only collected)
+        stream.flush()
+        running.proxy.kill()
+        tickets = [stream.put("t", bytes([n]) * 700_000) for n in range(4)]  # one batch each
+        with pytest.raises(InDoubtError):
+            stream.flush()
+        errors = {id(_error_of(ticket)) for ticket in tickets}
+        assert len(errors) == 1
+        with pytest.raises(InDoubtError):
+            stream.close()
+        running.start_proxy()
+        publisher.resume()
+        publisher.put("t", b"last")
+
+    assert running.payloads("t") == [b"first", bytes([0]) * 700_000, b"last"]
+
+
+def _error_of(ticket: object) -> BaseException:
+    with pytest.raises(InDoubtError) as error:
+        ticket.result(timeout_s=20)  # type: ignore[attr-defined]
+    return error.value
+
+
+def test_a_stream_lives_through_restarts_of_the_proxy(running: Service) -> None:
+    with running.open_publisher("p") as publisher, publisher.stream(linger_s=0.001) as stream:
+        tickets = []
+        for number in range(3000):
+            tickets.append(stream.put("t", b"%d" % number))
+            if number % 1000 == 500:
+                tickets[-50].result(timeout_s=20)
+                running.restart_proxy()
+        offsets = [ticket.result(timeout_s=20).offset for ticket in tickets]
+
+    assert offsets == list(range(3000))
+    assert running.payloads("t") == [b"%d" % number for number in range(3000)]

@@ -1,0 +1,1 @@
+"""Tests that touch a file in a temporary directory, and no socket."""

@@ -1,0 +1,215 @@
+"""A client's state: all values of a write or none, locked, and refused when it is damaged."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import stat
+from pathlib import Path
+
+import pytest
+
+from reliable_pubsub.common.errors import (
+    ConfigurationError,
+    DamagedError,
+    InUseError,
+    InvalidNameError,
+    StorageFailedError,
+)
+from reliable_pubsub.common.state_file import MemoryState, StateFile, open_state
+
+
+def reopened(state: StateFile) -> dict[str, bytes]:
+    """What the next process with this id finds."""
+    directory = state.path.parent
+    state.close()
+    with_next = StateFile(directory, "publisher", "p")
+    values = with_next.load()
+    with_next.close()
+    return values
+
+
+def a_state(directory: Path) -> StateFile:
+    return StateFile(directory, "publisher", "p")
+
+
+class TestAWrite:
+    @pytest.mark.parametrize("durable", [False, True], ids=["lazy", "durable"])
+    def test_is_there_for_the_next_process(self, tmp_path: Path, durable: bool) -> None:
+        state = a_state(tmp_path)
+
+        state.write({"epoch": b"\x01", "pending": b"\x02"}, durable=durable)
+
+        assert reopened(state) == {"epoch": b"\x01", "pending": b"\x02"}
+
+    def test_that_is_lazy_survives_the_death_of_its_process(self, tmp_path: Path) -> None:
+        """R3: `kill -9` right behind a write: the operating system has it."""
+        state = a_state(tmp_path / "running")
+        state.write({"pending": b"message"}, durable=False)
+        shutil.copytree(tmp_path / "running", tmp_path / "killed")
+        state.close()
+
+        killed = a_state(tmp_path / "killed")
+        values = killed.load()
+        killed.close()
+
+        assert values == {"pending": b"message"}
+
+    @pytest.mark.parametrize(("durable", "synchronous"), [(False, 1), (True, 2)])
+    def test_asks_for_as_much_of_the_disk_as_it_needs(
+        self, tmp_path: Path, durable: bool, synchronous: int
+    ) -> None:
+        """SQLite's 1 is NORMAL (no sync of a commit), 2 is FULL (each commit is synced)."""
+        state = a_state(tmp_path)
+        state.write({"a": b"1"}, durable=not durable)
+
+        state.write({"a": b"2"}, durable=durable)
+
+        assert state._connection.execute("PRAGMA synchronous").fetchone() == (synchronous,)
+        state.close()
+
+    def test_replaces_and_removes(self, tmp_path: Path) -> None:
+        state = a_state(tmp_path)
+        state.write({"a": b"1", "b": b"2", "c": b"3"}, durable=False)
+
+        state.write({"a": b"4", "b": None}, durable=False)
+
+        assert reopened(state) == {"a": b"4", "c": b"3"}
+
+    def test_that_fails_changes_nothing(self, tmp_path: Path) -> None:
+        """H6, R16: number, message and place in the plan are there together or not at all."""
+        state = a_state(tmp_path)
+        state.write({"pending": b"old"}, durable=False)
+        (pages,) = state._connection.execute("PRAGMA page_count").fetchone()
+        state._connection.execute(f"PRAGMA max_page_count = {pages}")
+
+        with pytest.raises(StorageFailedError, match="nothing is lost"):
+            state.write({"epoch": b"new", "pending": b"x" * 100_000}, durable=False)
+
+        assert reopened(state) == {"pending": b"old"}
+
+
+class TestTheLock:
+    def test_lets_one_process_use_an_id(self, tmp_path: Path) -> None:
+        """H11: two processes with one id on one machine do not even begin."""
+        state = a_state(tmp_path)
+
+        with pytest.raises(InUseError):
+            a_state(tmp_path)
+
+        state.close()
+
+    def test_is_free_behind_its_process(self, tmp_path: Path) -> None:
+        a_state(tmp_path).close()
+
+        a_state(tmp_path).close()
+
+    def test_is_of_one_id_and_one_role(self, tmp_path: Path) -> None:
+        states = [
+            StateFile(tmp_path, "publisher", "p"),
+            StateFile(tmp_path, "subscriber", "p"),
+            StateFile(tmp_path, "publisher", "q"),
+        ]
+
+        assert len({state.path for state in states}) == 3
+        for state in states:
+            state.close()
+
+    def test_is_free_when_the_state_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "publisher-p.sqlite3").write_bytes(b"something else" * 500)
+        with pytest.raises(DamagedError):
+            a_state(tmp_path)
+        (tmp_path / "publisher-p.sqlite3").unlink()
+
+        a_state(tmp_path).close()
+
+
+class TestDamage:
+    def test_of_a_value_is_found_and_named(self, tmp_path: Path) -> None:
+        state = a_state(tmp_path)
+        state.write({"epoch": b"\x01", "pending": b"message"}, durable=False)
+        state.close()
+        with sqlite3.connect(state.path) as other:
+            other.execute("UPDATE state SET value = x'ff' WHERE name = 'pending'")
+        other.close()
+
+        damaged = a_state(tmp_path)
+        with pytest.raises(DamagedError, match="'pending'"):
+            damaged.load()
+        damaged.close()
+
+    def test_of_a_name_is_found(self, tmp_path: Path) -> None:
+        """A value under the name of another one is as wrong as a wrong value."""
+        state = a_state(tmp_path)
+        state.write({"topic:t": b"place"}, durable=False)
+        state.close()
+        with sqlite3.connect(state.path) as other:
+            other.execute("UPDATE state SET name = 'topic:u'")
+        other.close()
+
+        damaged = a_state(tmp_path)
+        with pytest.raises(DamagedError):
+            damaged.load()
+        damaged.close()
+
+    def test_of_the_file_is_told_as_damage(self, tmp_path: Path) -> None:
+        state = a_state(tmp_path)
+        state.write({f"topic:{n}": b"x" * 1000 for n in range(100)}, durable=False)
+        state.close()
+        content = bytearray(state.path.read_bytes())
+        content[4096:] = b"\xff" * len(content[4096:])
+        state.path.write_bytes(content)
+
+        damaged = a_state(tmp_path)
+        try:
+            with pytest.raises(DamagedError):
+                damaged.load()
+        finally:
+            damaged.close()
+
+    def test_is_told_for_a_file_that_is_no_state(self, tmp_path: Path) -> None:
+        """H15: what lies there is not executed, and not written over."""
+        file = tmp_path / "publisher-p.sqlite3"
+        file.write_bytes(b"cos\nsystem\n" * 500)
+
+        with pytest.raises(DamagedError, match="not a readable client state"):
+            a_state(tmp_path)
+
+        assert file.read_bytes() == b"cos\nsystem\n" * 500
+
+    def test_is_told_for_another_version(self, tmp_path: Path) -> None:
+        state = a_state(tmp_path)
+        state._connection.execute("PRAGMA user_version = 9")
+        state.close()
+
+        with pytest.raises(DamagedError, match="state version 9"):
+            a_state(tmp_path)
+
+
+def test_a_state_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
+    state = a_state(tmp_path / "new")
+
+    assert stat.S_IMODE(state.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(state.path.parent.stat().st_mode) == 0o700
+    state.close()
+
+
+def test_an_id_cannot_leave_the_directory(tmp_path: Path) -> None:
+    with pytest.raises(InvalidNameError):
+        StateFile(tmp_path, "publisher", "../p")
+
+
+def test_a_directory_that_cannot_be_made_is_a_matter_of_configuration(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+
+    with pytest.raises(ConfigurationError, match="cannot make"):
+        a_state(tmp_path / "file")
+
+
+def test_without_a_directory_nothing_is_kept() -> None:
+    state = open_state(None, "publisher", "p")
+
+    state.write({"epoch": b"\x01"}, durable=True)
+
+    assert isinstance(state, MemoryState)
+    assert state.load() == {}

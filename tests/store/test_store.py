@@ -1,0 +1,365 @@
+"""The store: a commit is all or nothing, and what was committed is there again (P1, R15)."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reliable_pubsub.common.errors import DamagedError, InUseError, StorageFailedError
+from reliable_pubsub.common.limits import KIB
+from reliable_pubsub.proxy.check import check_store
+from reliable_pubsub.proxy.records import (
+    CursorMoved,
+    Record,
+    StoredPublisher,
+    StoredState,
+    StoredSubscription,
+    Subscribed,
+    Trimmed,
+    Unsubscribed,
+)
+from reliable_pubsub.proxy.state import BrokerSettings
+from reliable_pubsub.proxy.store import (
+    FILE_NAME,
+    MARK_NAME,
+    StorageFullError,
+    Store,
+    open_reader,
+    read_state,
+)
+from reliable_pubsub.proxy.topic_log import Retention
+from tests.fakes import (
+    LOG,
+    NONCE,
+    NOW_NS,
+    MemoryProxy,
+    a_beginning,
+    a_broker,
+    a_get,
+    a_hello,
+    a_put,
+    a_sub,
+    an_ack,
+    an_append,
+    an_unsub,
+    as_stored,
+    in_order,
+    put_body,
+)
+
+
+@contextmanager
+def a_store(directory: Path) -> Iterator[Store]:
+    """The store of a directory, open."""
+    store = Store(directory, "os")  # without fsync, which no test can tell
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def stored_in(directory: Path) -> StoredState:
+    """What the next proxy in this directory begins with, checked."""
+    with a_store(directory) as store:
+        return read_state(store.connection, check_store(store.connection).segments)
+
+
+def committed(directory: Path, *commits: list[Record]) -> None:
+    """Make a store with these commits in it."""
+    with a_store(directory) as store:
+        for records in commits:
+            store.commit(records)
+
+
+class TestACommit:
+    def test_is_there_when_the_store_is_opened_again(self, tmp_path: Path) -> None:
+        committed(tmp_path, a_beginning(), [an_append(0, count=3), an_append(3)])
+
+        (topic,) = stored_in(tmp_path).topics
+
+        assert (topic.topic, topic.log, topic.start, topic.end) == ("t", LOG, 0, 4)
+        assert topic.timestamp_ns == NOW_NS + 3
+        assert list(topic.publishers) == [StoredPublisher("p", 4, 1, 3, an_append(3).crc)]
+
+    def test_is_there_in_the_log_before_it_is_in_the_file(self, tmp_path: Path) -> None:
+        """P1: a proxy that is killed leaves its commits behind, though it closes nothing."""
+        with a_store(tmp_path / "running") as store:
+            store.commit(a_beginning())
+            store.commit([an_append(0)])
+            shutil.copytree(tmp_path / "running", tmp_path / "killed")
+
+        (topic,) = stored_in(tmp_path / "killed").topics
+
+        assert topic.end == 1
+
+    def test_is_all_or_nothing_wherever_it_is_killed(self, tmp_path: Path) -> None:
+        """H14: queues, cursors and numbers are one cut; a kill between two statements shows it."""
+        records: list[Record] = [
+            *(an_append(base, body=b"x" * 50 * KIB) for base in range(100)),
+            Subscribed(1, "s", 1, 7, 1, NONCE, 1),
+        ]
+        copies: list[Path] = []
+
+        def kill_here(_statement: str) -> None:
+            copies.append(tmp_path / f"killed-{len(copies)}")
+            shutil.copytree(tmp_path / "running", copies[-1])
+
+        with a_store(tmp_path / "running") as store:
+            store.commit(a_beginning())
+            store.connection.set_trace_callback(kill_here)
+            store.commit(records)
+            store.connection.set_trace_callback(None)
+            kill_here("behind the commit")
+
+        states = [stored_in(copy) for copy in copies]
+        assert len(states) > 5
+        assert all(state == states[0] for state in states[:-1])
+        assert states[0].topics[0].end == 0
+        assert states[-1].topics[0].end == 100
+        assert states[-1].topics[0].subscriptions == [StoredSubscription("s", 1, 7, True)]
+
+    def test_that_fails_leaves_no_trace(self, tmp_path: Path) -> None:
+        """The last of fifty batches is one that stands there already."""
+        committed(tmp_path, a_beginning(), [an_append(0)])
+        before = stored_in(tmp_path)
+
+        with a_store(tmp_path) as store, pytest.raises(StorageFailedError, match="commit failed"):
+            store.commit([*(an_append(base) for base in range(1, 50)), an_append(0)])
+
+        assert stored_in(tmp_path) == before
+
+    def test_takes_no_sequence_of_a_publisher_twice(self, tmp_path: Path) -> None:
+        """P2: the store itself refuses a second copy, at whatever offset."""
+        committed(tmp_path, a_beginning(), [an_append(0)])
+
+        with a_store(tmp_path) as store, pytest.raises(StorageFailedError):
+            store.commit([an_append(1, sequence=1)])
+
+    def test_keeps_the_last_word_on_each_cursor_and_session(self, tmp_path: Path) -> None:
+        committed(
+            tmp_path,
+            a_beginning(),
+            [
+                Subscribed(1, "s", 1, 0, 1, NONCE, 1),
+                CursorMoved(1, "s", 1, 3, False),
+                CursorMoved(1, "s", 1, 5, True),
+            ],
+            [Unsubscribed(1, "s", 1, 5, 1, NONCE, 2)],
+        )
+
+        state = stored_in(tmp_path)
+
+        assert state.topics[0].subscriptions == [StoredSubscription("s", 1, 5, False)]
+        assert [(s.client, s.control) for s in state.sessions] == [("p", 0), ("s", 2)]
+
+    def test_that_trims_keeps_the_end_of_an_emptied_topic(self, tmp_path: Path) -> None:
+        """H16: offsets and timestamps go on where they were, though no batch is left."""
+        committed(
+            tmp_path,
+            a_beginning(),
+            [an_append(0), an_append(1)],
+            [Trimmed(1, 2, 2, NOW_NS + 1)],
+        )
+
+        (topic,) = stored_in(tmp_path).topics
+
+        assert (topic.start, topic.end, topic.timestamp_ns) == (2, 2, NOW_NS + 1)
+        assert list(topic.segments) == []
+
+
+class TestAFullDisk:
+    def test_is_told_and_leaves_no_trace(self, tmp_path: Path) -> None:
+        """P6: a commit that finds no space is no commit."""
+        committed(tmp_path, a_beginning(), [an_append(0)])
+        before = stored_in(tmp_path)
+
+        with a_store(tmp_path) as store:
+            (pages,) = store.connection.execute("PRAGMA page_count").fetchone()
+            store.connection.execute(f"PRAGMA max_page_count = {pages + 2}")
+            with pytest.raises(StorageFullError):
+                store.commit([an_append(1), an_append(2, body=b"x" * 100 * KIB)])
+            after = read_state(store.connection, check_store(store.connection).segments)
+
+        assert after == before == stored_in(tmp_path)
+
+    def test_is_over_when_there_is_space_again(self, tmp_path: Path) -> None:
+        committed(tmp_path, a_beginning())
+        big = an_append(0, body=b"x" * 100 * KIB)
+
+        with a_store(tmp_path) as store:
+            (pages,) = store.connection.execute("PRAGMA page_count").fetchone()
+            store.connection.execute(f"PRAGMA max_page_count = {pages + 2}")
+            with pytest.raises(StorageFullError):
+                store.commit([big])
+            store.connection.execute("PRAGMA max_page_count = 1000000")
+            store.commit([big])
+
+        assert stored_in(tmp_path).topics[0].end == 1
+
+
+class TestADirectory:
+    def test_belongs_to_one_proxy_at_a_time(self, tmp_path: Path) -> None:
+        with a_store(tmp_path), pytest.raises(InUseError) as caught:
+            Store(tmp_path, "os")
+
+        assert caught.value.path == str(tmp_path)
+
+    def test_is_free_again_behind_its_proxy(self, tmp_path: Path) -> None:
+        committed(tmp_path, a_beginning())
+
+        assert len(stored_in(tmp_path).topics) == 1
+
+    def test_is_free_again_behind_a_proxy_that_refused_it(self, tmp_path: Path) -> None:
+        (tmp_path / MARK_NAME).touch()
+        with pytest.raises(DamagedError):
+            Store(tmp_path, "os")
+        (tmp_path / MARK_NAME).unlink()
+
+        assert stored_in(tmp_path).topics == []
+
+    def test_can_be_read_by_its_owner_only(self, tmp_path: Path) -> None:
+        with a_store(tmp_path / "new"):
+            directory = stat.S_IMODE((tmp_path / "new").stat().st_mode)
+            file = stat.S_IMODE((tmp_path / "new" / FILE_NAME).stat().st_mode)
+
+        assert (directory, file) == (0o700, 0o600)
+
+    def test_gives_every_store_an_identity_of_its_own(self, tmp_path: Path) -> None:
+        """R14: a log id begins with it, so another data directory shows."""
+        first, second = stored_in(tmp_path / "a"), stored_in(tmp_path / "b")
+
+        assert first.store_id != second.store_id
+        assert stored_in(tmp_path / "a").store_id == first.store_id
+
+
+class TestAStoreThatIsNotWhole:
+    def test_is_refused_if_the_file_is_gone(self, tmp_path: Path) -> None:
+        """H13: a proxy does not begin anew where it had a store before."""
+        committed(tmp_path, a_beginning())
+        (tmp_path / FILE_NAME).unlink()
+
+        with pytest.raises(DamagedError, match="is missing"):
+            Store(tmp_path, "os")
+
+    def test_is_refused_if_the_file_is_empty(self, tmp_path: Path) -> None:
+        """H15: an empty file behind a power loss is damage, not a new store."""
+        committed(tmp_path, a_beginning())
+        (tmp_path / FILE_NAME).write_bytes(b"")
+
+        with pytest.raises(DamagedError):
+            Store(tmp_path, "os").close()
+
+    @pytest.mark.parametrize("content", [b"x" * 5000, b"SQLite format 3\x00" + b"\xff" * 5000])
+    def test_is_refused_if_the_file_is_something_else(self, tmp_path: Path, content: bytes) -> None:
+        """H15: whatever stands there is never executed and never written over."""
+        (tmp_path / FILE_NAME).write_bytes(content)
+
+        with pytest.raises(DamagedError):
+            Store(tmp_path, "os")
+
+        assert (tmp_path / FILE_NAME).read_bytes() == content
+
+    def test_is_refused_if_it_was_cut_short(self, tmp_path: Path) -> None:
+        """H15: a file that lost its tail."""
+        committed(tmp_path, a_beginning(), [an_append(0, body=b"x" * 100 * KIB)])
+        file = tmp_path / FILE_NAME
+        file.write_bytes(file.read_bytes()[: 40 * KIB])
+
+        with pytest.raises(DamagedError):
+            stored_in(tmp_path)
+
+    def test_is_refused_if_it_is_of_another_version(self, tmp_path: Path) -> None:
+        with a_store(tmp_path) as store:
+            store.connection.execute("PRAGMA user_version = 99")
+
+        with pytest.raises(DamagedError, match="schema version 99"):
+            Store(tmp_path, "os")
+
+
+def test_a_reader_cannot_write(tmp_path: Path) -> None:
+    with a_store(tmp_path) as store:
+        reader = open_reader(store.path)
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            reader.execute("DELETE FROM meta")
+        reader.close()
+
+
+# The same state, on disk and in memory.
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "put", "sub", "seek", "unsub", "get", "ack", "hello", "trim"]),
+        st.sampled_from(["t", "u"]),
+        st.integers(0, 3),
+    ),
+    max_size=40,
+)
+
+
+def take_step(proxy: MemoryProxy, number: int, verb: str, topic: str, value: int) -> None:
+    """Do one thing to a proxy; whether it is refused does not matter here."""
+    log = proxy.broker.topics.get(topic)
+    known = log.subscriptions.get("s") if log else None
+    generation = known.generation if known else 1
+    session = proxy.broker.sessions.get(("subscriber", "s"))
+    epoch = session.epoch if session else 1
+    end = log.durable_end if log else 0
+    match verb:
+        case "put":
+            publisher = "pq"[value % 2]
+            mark = log.publishers.get(publisher) if log else None
+            sequence = mark.last_sequence + 1 if mark else 1
+            request = a_put(sequence, count=value + 1, topic=topic, client=publisher)
+            proxy.decide(request, put_body(sequence, value + 1))
+        case "sub":
+            proxy.decide(a_sub(number + 1, topic=topic, epoch=epoch))
+        case "seek":
+            proxy.decide(a_sub(number + 1, topic=topic, epoch=epoch, cursor=min(value, end)))
+        case "unsub":
+            proxy.decide(an_unsub(number + 1, topic=topic, epoch=epoch))
+        case "get":
+            cursor = min(end, value * 2)
+            proxy.decide(a_get(cursor, generation=generation, topic=topic, epoch=epoch))
+        case "ack":
+            proxy.decide(an_ack(min(end, value * 2), generation=generation))
+        case "hello":
+            proxy.decide(a_hello("subscriber", "s", epoch=epoch + value))
+        case "trim":
+            proxy.broker.apply(due := proxy.broker.tick(now_s=float(number), now_ns=NOW_NS))
+            proxy.uncommitted += due
+
+
+@given(steps=STEPS, commit_every=st.integers(1, 7))
+@settings(max_examples=60)
+def test_what_is_read_back_is_the_state_of_a_broker_that_applied_the_same_records(
+    steps: list[tuple[str, str, int]], commit_every: int
+) -> None:
+    """H14, R15: whatever the order of things, disk and memory say the same."""
+    retention = Retention(history_bytes=60)
+    proxy = a_broker(publishers=(), subscribers=(), settings=BrokerSettings(retention=retention))
+    with tempfile.TemporaryDirectory() as directory, a_store(Path(directory)) as store:
+        for client in ("p", "q"):
+            proxy.decide(a_hello("publisher", client))
+        proxy.decide(a_hello("subscriber", "s"))
+        for number, (verb, topic, value) in enumerate(steps):
+            take_step(proxy, number, verb, topic, value)
+            if number % commit_every == 0:
+                store.commit(proxy.uncommitted)
+                proxy.commit()
+        store.commit(proxy.uncommitted)
+        proxy.commit()
+
+        stored = read_state(store.connection, check_store(store.connection).segments)
+
+    expected = as_stored(proxy.broker)
+    assert in_order(stored).topics == expected.topics
+    assert in_order(stored).sessions == expected.sessions

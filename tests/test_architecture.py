@@ -1,0 +1,284 @@
+"""The house rules, as tests: rooms, core files, imports, sizes.
+
+A rule is a function from a file's syntax tree to what is wrong in it. The last tests break each
+rule once, so that a rule which finds nothing is known to be able to find something.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = "reliable_pubsub"
+FUNCTION_LINES_MAX = 70  # without its docstring; the rule of TigerStyle
+
+# What each room may import besides itself. Dependencies go down only.
+ROOMS: dict[str, frozenset[str]] = {
+    "common": frozenset(),
+    "proxy": frozenset({"common"}),
+    "publisher": frozenset({"common"}),
+    "subscriber": frozenset({"common"}),
+}
+
+# Values in, values out: no socket, clock, file, thread or chance.
+CORE_FILES = [
+    *(f"common/{name}.py" for name in ("names", "limits", "errors", "messages", "batch", "wire")),
+    *(f"common/{name}.py" for name in ("retry", "steps", "settings", "plan_mark")),
+    *(f"proxy/{name}.py" for name in ("records", "subscriptions", "topic_log", "state", "rules")),
+    *(f"proxy/{name}.py" for name in ("publishing", "subscribing", "broker", "report", "schema")),
+    "publisher/outbox.py",
+    "subscriber/inbox.py",
+]
+WORLD = frozenset(
+    {"zmq", "socket", "select", "signal", "sys", "os", "io", "fcntl", "sqlite3", "yaml"}
+    | {"pathlib", "shutil", "tempfile", "click", "rich"}
+    | {"time", "datetime", "random", "secrets", "uuid"}
+    | {"threading", "queue", "asyncio", "concurrent", "multiprocessing", "subprocess"}
+)
+UNSAFE = frozenset({"pickle", "marshal", "shelve", "dill", "cloudpickle"})
+WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
+
+ROOM_FILES = [f for room in ROOMS for f in sorted((ROOT / room).rglob("*.py"))]
+SCRIPT_FILES = sorted((ROOT / "scripts").glob("*.py"))
+DOOR_FILES = sorted((ROOT / PACKAGE).glob("*.py"))
+TEST_FILES = sorted((ROOT / "tests").rglob("*.py"))
+ALL_FILES = [*ROOM_FILES, *SCRIPT_FILES, *DOOR_FILES, *TEST_FILES]
+
+Rule = Callable[[ast.Module, str], Iterator[str]]
+
+
+def name_of(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def modules(tree: ast.AST, *, at_run_time: bool = False) -> Iterator[tuple[int, int, str]]:
+    """Every import, as (line, leading dots, module); without those only for types, if asked."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield node.lineno, 0, alias.name
+        elif isinstance(node, ast.ImportFrom):
+            yield node.lineno, node.level, node.module or ""
+            if not node.module or node.module == PACKAGE:
+                for alias in node.names:
+                    yield node.lineno, node.level, f"{node.module or ''}.{alias.name}".strip(".")
+        elif not (at_run_time and is_for_types(node)):
+            yield from modules(node, at_run_time=at_run_time)
+
+
+def is_for_types(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+
+
+# The rules.
+
+
+def rooms_import_only_downwards(tree: ast.Module, file: str) -> Iterator[str]:
+    room = file.split("/")[0]
+    for line, dots, module in modules(tree):
+        parts = module.split(".")
+        if not dots and parts[0] == PACKAGE and len(parts) > 1:
+            other = parts[1]
+            if other in ROOMS and other != room and other not in ROOMS[room]:
+                yield f"{file}:{line}: {room} may not import {other}"
+
+
+def inside_a_room_imports_are_relative_and_across_rooms_absolute(
+    tree: ast.Module, file: str
+) -> Iterator[str]:
+    room = file.split("/")[0]
+    for line, dots, module in modules(tree):
+        if not dots and f"{module}.".startswith(f"{PACKAGE}.{room}."):
+            yield f"{file}:{line}: inside {room} write `from .{module.split('.')[-1]} import ...`"
+        if dots > file.count("/"):
+            yield f"{file}:{line}: across rooms write `from {PACKAGE}. ...`"
+
+
+def no_room_is_imported_under_a_second_name(tree: ast.Module, file: str) -> Iterator[str]:
+    for line, dots, module in modules(tree):
+        if not dots and module.split(".")[0] in ROOMS:
+            yield f"{file}:{line}: `{module}` would be a second copy of {PACKAGE}.{module}"
+
+
+def core_files_touch_nothing(tree: ast.Module, file: str) -> Iterator[str]:
+    for line, dots, module in modules(tree, at_run_time=True):
+        if not dots and module.split(".")[0] in WORLD:
+            yield f"{file}:{line}: a core file imports {module}"
+    for node in ast.walk(tree):
+        called = node.func if isinstance(node, ast.Call) else None
+        if isinstance(called, ast.Name) and called.id in ("open", "input", "print"):
+            yield f"{file}:{called.lineno}: a core file calls {called.id}"
+
+
+def core_files_import_only_core_files(tree: ast.Module, file: str) -> Iterator[str]:
+    room = file.split("/")[0]
+    for line, dots, module in modules(tree, at_run_time=True):
+        if dots and module:
+            target = f"{room}/{module.split('.')[0]}.py"
+        elif module.startswith(f"{PACKAGE}.") and module.count(".") > 1:
+            target = "/".join(module.split(".")[1:3]) + ".py"
+        else:
+            continue
+        if target not in CORE_FILES:
+            yield f"{file}:{line}: a core file imports {target}, which is shell"
+
+
+def functions_are_short(tree: ast.Module, file: str) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            assert node.end_lineno is not None
+            lines = node.end_lineno - node.lineno + 1
+            if ast.get_docstring(node):
+                text = node.body[0]
+                assert text.end_lineno is not None
+                lines -= text.end_lineno - text.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                yield f"{file}:{node.lineno}: {node.name} has {lines} lines"
+
+
+def files_say_what_they_are(tree: ast.Module, file: str) -> Iterator[str]:
+    if not ast.get_docstring(tree):
+        yield f"{file}:1: no docstring"
+
+
+def nothing_is_printed_but_through_click_or_rich(tree: ast.Module, file: str) -> Iterator[str]:
+    from_rich = any(
+        isinstance(node, ast.ImportFrom)
+        and node.module == "rich"
+        and any(alias.name == "print" for alias in node.names)
+        for node in ast.walk(tree)
+    )
+    for node in ast.walk(tree):
+        called = node.func if isinstance(node, ast.Call) and not from_rich else None
+        if isinstance(called, ast.Name) and called.id == "print":
+            yield f"{file}:{called.lineno}: print; use click.echo"
+
+
+def nothing_is_unpickled(tree: ast.Module, file: str) -> Iterator[str]:
+    for line, dots, module in modules(tree):
+        if not dots and module.split(".")[0] in UNSAFE:
+            yield f"{file}:{line}: {module} makes code of bytes"
+
+
+def no_test_waits(tree: ast.Module, file: str) -> Iterator[str]:
+    for line, dots, module in modules(tree):
+        if not dots and module.split(".")[0] in WAITING:
+            yield f"{file}:{line}: imports {module}; time and chance are arguments"
+
+
+RULES: list[tuple[Rule, list[Path]]] = [
+    (rooms_import_only_downwards, ROOM_FILES),
+    (inside_a_room_imports_are_relative_and_across_rooms_absolute, ROOM_FILES),
+    (no_room_is_imported_under_a_second_name, ALL_FILES),
+    (core_files_touch_nothing, [ROOT / file for file in CORE_FILES]),
+    (core_files_import_only_core_files, [ROOT / file for file in CORE_FILES]),
+    (functions_are_short, [*ROOM_FILES, *SCRIPT_FILES, *DOOR_FILES]),
+    (files_say_what_they_are, [*ROOM_FILES, *SCRIPT_FILES, *DOOR_FILES]),
+    (nothing_is_printed_but_through_click_or_rich, [*ROOM_FILES, *DOOR_FILES]),
+    (nothing_is_unpickled, [*ROOM_FILES, *SCRIPT_FILES, *DOOR_FILES]),
+    (
+        no_test_waits,
+        [f for f in TEST_FILES if f.parent.name in ("core", "wire", "store")],
+    ),
+]
+
+
+@pytest.mark.parametrize(("rule", "files"), RULES, ids=[rule.__name__ for rule, _ in RULES])
+def test_the_house_rule(rule: Rule, files: list[Path]) -> None:
+    """H15 (nothing is unpickled) and the rest of docs/architecture.md."""
+    problems = {
+        name_of(file): list(rule(ast.parse(file.read_text()), name_of(file))) for file in files
+    }
+    broken = {name for name, found in problems.items() if found}
+
+    assert problems
+    assert not broken, [found for name in broken for found in problems[name]]
+
+
+def test_every_room_has_its_rule() -> None:
+    """A new room is linked into the package, and says here what it may import."""
+    linked = {path.name for path in (ROOT / PACKAGE).iterdir() if path.is_symlink()}
+
+    assert linked == set(ROOMS)
+
+
+def test_a_room_is_a_link_to_the_folder_beside_the_package() -> None:
+    assert all((ROOT / PACKAGE / room).resolve() == ROOT / room for room in ROOMS)
+
+
+# Each rule can fail.
+
+BREAKS: list[tuple[Rule, str, str]] = [
+    (rooms_import_only_downwards, "proxy/x.py", f"from {PACKAGE}.publisher.outbox import Outbox"),
+    (rooms_import_only_downwards, "common/x.py", f"import {PACKAGE}.proxy.broker"),
+    (rooms_import_only_downwards, "publisher/x.py", f"from {PACKAGE} import subscriber"),
+    (
+        inside_a_room_imports_are_relative_and_across_rooms_absolute,
+        "proxy/x.py",
+        f"from {PACKAGE}.proxy.broker import Broker",
+    ),
+    (
+        inside_a_room_imports_are_relative_and_across_rooms_absolute,
+        "proxy/x.py",
+        "from ..common.names import Topic",
+    ),
+    (no_room_is_imported_under_a_second_name, "tests/x.py", "import proxy"),
+    (no_room_is_imported_under_a_second_name, "tests/x.py", "from common.names import Topic"),
+    (core_files_touch_nothing, "proxy/broker.py", "import time"),
+    (core_files_touch_nothing, "proxy/broker.py", "def f():\n    from os import path"),
+    (core_files_touch_nothing, "proxy/broker.py", "open('x')"),
+    (core_files_import_only_core_files, "proxy/broker.py", "from .store import Store"),
+    (
+        core_files_import_only_core_files,
+        "proxy/broker.py",
+        f"from {PACKAGE}.common.transport import SystemClock",
+    ),
+    (functions_are_short, "proxy/x.py", "def f():\n" + "    x = 1\n" * FUNCTION_LINES_MAX),
+    (files_say_what_they_are, "proxy/x.py", "x = 1"),
+    (nothing_is_printed_but_through_click_or_rich, "proxy/x.py", "print('x')"),
+    (nothing_is_unpickled, "proxy/x.py", "from pickle import loads"),
+    (no_test_waits, "tests/core/x.py", "from time import sleep"),
+]
+
+
+@pytest.mark.parametrize(
+    ("rule", "file", "source"),
+    BREAKS,
+    ids=[f"{rule.__name__}: {source.splitlines()[0]}" for rule, _, source in BREAKS],
+)
+def test_a_house_rule_that_is_broken_is_told_with_file_and_line(
+    rule: Rule, file: str, source: str
+) -> None:
+    (problem, *_) = rule(ast.parse(source), file)
+
+    assert problem.startswith(f"{file}:")
+
+
+@pytest.mark.parametrize(
+    ("rule", "file", "source"),
+    [
+        (rooms_import_only_downwards, "proxy/x.py", f"from {PACKAGE}.common.names import Topic"),
+        (
+            inside_a_room_imports_are_relative_and_across_rooms_absolute,
+            "proxy/x.py",
+            f"from .broker import Broker\nfrom {PACKAGE}.common import names",
+        ),
+        (
+            core_files_touch_nothing,
+            "common/steps.py",
+            "if TYPE_CHECKING:\n    from pathlib import Path",
+        ),
+        (functions_are_short, "x.py", "def f():\n    '''a\n" + "b\n" * 99 + "    '''"),
+        (nothing_is_printed_but_through_click_or_rich, "x.py", "from rich import print\nprint(1)"),
+    ],
+)
+def test_what_keeps_a_house_rule_is_not_told(rule: Rule, file: str, source: str) -> None:
+    assert list(rule(ast.parse(source), file)) == []
+
+
+def test_every_rule_was_broken_once() -> None:
+    assert {rule for rule, _, _ in BREAKS} == {rule for rule, _ in RULES}

@@ -1,0 +1,1 @@
+"""The frames, byte for byte."""
