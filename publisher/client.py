@@ -244,7 +244,7 @@ class Publisher:
             )
         )
 
-    def _meet(self, topic: str) -> None:
+    def _meet(self, topic: str, *, conflict: bool = False) -> None:
         """Compare the numbering of a topic, in a session of our own."""
         if not self._connected:
             self.connect()
@@ -257,7 +257,8 @@ class Publisher:
         # That this id numbers the topic must outlive power loss: a state that had forgotten it
         # would take the proxy's numbers, and a repeat would be stored twice. The rest may be lazy.
         first_time = topic not in self.outbox.topics
-        changes = self.outbox.meet(reply.positions[0], adopt=self._adopt)
+        position = reply.positions[0]
+        changes = self.outbox.meet(position, adopt=self._adopt, conflict=conflict)
         self._state.write(changes, durable=first_time)
         self._met.add(topic)
 
@@ -267,6 +268,9 @@ class Publisher:
         if isinstance(reply, Gap) or self._is_forgotten(reply):
             # The proxy has lost something. What, the comparison of the numberings tells.
             self._connected = False
+            reply = self._send(pending)
+        if isinstance(reply, Conflict) and self._adopt:
+            self._meet(pending.topic, conflict=True)
             reply = self._send(pending)
         if isinstance(reply, PutAck | Duplicate):
             stored = self.outbox.pending
@@ -293,11 +297,10 @@ class Publisher:
         self._refused(reply)
 
     def _send(self, pending: Pending) -> AnyReply:
-        """Send the pending batch once the numberings agree."""
+        """Send the pending batch once the numberings agree; that may give it other numbers."""
         if not self._connected or pending.topic not in self._met:
             self._meet(pending.topic)
-            assert self.outbox.pending is not None
-            pending = self.outbox.pending
+        pending = self.outbox.pending or pending
         return self._ask(
             Put(
                 client=self.client,

@@ -134,13 +134,14 @@ class Outbox:
         self.pending = None
         return {_PENDING: None}
 
-    def meet(self, position: TopicPosition, *, adopt: bool) -> Changes:
+    def meet(self, position: TopicPosition, *, adopt: bool, conflict: bool = False) -> Changes:
         """Compare our numbering in a topic with the proxy's (rule R14, faults M8 and M9).
 
         A publisher without memory of the topic takes the proxy's numbering.
 
         Args:
             adopt: on a difference, go on with the proxy's numbers instead of stopping.
+            conflict: the numbers of the pending batch are used; when adopting it gets new ones.
 
         Raises:
             LogChangedError: the proxy has lost what it acknowledged, or our state is older than
@@ -161,7 +162,7 @@ class Outbox:
             theirs = ours
         pending = self.pending
         if pending is not None and pending.topic == position.topic:
-            if problem:
+            if problem or (conflict and adopt):
                 first = theirs.last_sequence + 1
                 pending = msgspec.structs.replace(pending, first_sequence=first)
                 self.pending = pending
