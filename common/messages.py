@@ -42,7 +42,9 @@ class Request(Struct, frozen=True, kw_only=True, tag_field="verb", forbid_unknow
 
 
 class Hello(Request, frozen=True, kw_only=True, tag="HELLO"):
-    """Ask for `epoch`; granted if it is above the current one. Answered by HELLO_ACK or FENCED.
+    """Ask for `epoch`; granted if it is above the current one.
+
+    Answered by HELLO_ACK, FENCED, LIMIT or STORAGE_FULL.
 
     A late copy asks for an epoch that is no longer above, so it changes nothing (rule R11).
     A publisher may ask for its numbering in some topics at the same time, and, with the nonce
@@ -57,7 +59,7 @@ class Hello(Request, frozen=True, kw_only=True, tag="HELLO"):
 class Put(Request, frozen=True, kw_only=True, tag="PUT"):
     """Append one batch (the body frame) to a topic, once however often it is sent.
 
-    Answered by ACK, DUPLICATE, GAP, CONFLICT, FULL, STORAGE_FULL or FENCED.
+    Answered by ACK, DUPLICATE, GAP, CONFLICT, FENCED, LIMIT, FULL, BUSY or STORAGE_FULL.
     """
 
     topic: TopicField
@@ -81,7 +83,10 @@ class Get(Request, frozen=True, kw_only=True, tag="GET"):
 
 
 class Ack(Request, frozen=True, kw_only=True, tag="ACK"):
-    """Acknowledge everything below `cursor`, durably. Answered by ACK or a refusal of GET."""
+    """Acknowledge everything below `cursor`, durably.
+
+    Answered by ACK, STORAGE_FULL, or a refusal of GET.
+    """
 
     topic: TopicField
     generation: Positive
@@ -90,7 +95,9 @@ class Ack(Request, frozen=True, kw_only=True, tag="ACK"):
 
 
 class Sub(Request, frozen=True, kw_only=True, tag="SUB"):
-    """Subscribe, or resume: idempotent. Answered by SUB_ACK, STALE, LOG_CHANGED or FENCED.
+    """Subscribe, or resume: idempotent.
+
+    Answered by SUB_ACK, STALE, LOG_CHANGED, FENCED, LIMIT or STORAGE_FULL.
 
     Without `cursor` a new subscription begins at the end of the topic and an existing one is
     resumed where the proxy knows it. With it, the client's own position counts (rule R13), and
@@ -105,7 +112,7 @@ class Sub(Request, frozen=True, kw_only=True, tag="SUB"):
 
 
 class Unsub(Request, frozen=True, kw_only=True, tag="UNSUB"):
-    """End a subscription: idempotent. Answered by UNSUB_ACK, STALE or FENCED."""
+    """End a subscription: idempotent. Answered by UNSUB_ACK, STALE, FENCED or STORAGE_FULL."""
 
     topic: TopicField
     control: Positive
@@ -114,7 +121,7 @@ class Unsub(Request, frozen=True, kw_only=True, tag="UNSUB"):
 class History(Request, frozen=True, kw_only=True, tag="HISTORY"):
     """Read stored batches without a subscription; needs no session (`epoch` is ignored).
 
-    Answered by MESSAGE, NO_MESSAGES_YET or TRUNCATED.
+    Answered by MESSAGE, NO_MESSAGES_YET, LOST or TRUNCATED.
     """
 
     topic: TopicField

@@ -20,7 +20,8 @@ class PlanMark(Struct, frozen=True):
     step: int = 0
     message: int = 0
     run: int = 1  # counts how often the plan was begun
-    output_bytes: int = 0  # of a subscriber's output file, behind the last message that counts
+    output: str = ""  # a subscriber's output file; "": none so far
+    output_bytes: int = 0  # of it, behind the last message that counts
 
     @property
     def position(self) -> PlanPosition:
@@ -47,7 +48,9 @@ def begin_plan(mark: PlanMark | None, digest: str, *, again: bool, file: str) ->
     if mark is None:
         return PlanMark(digest)
     if again:
-        return PlanMark(digest, run=mark.run + 1, output_bytes=mark.output_bytes)
+        return PlanMark(
+            digest, run=mark.run + 1, output=mark.output, output_bytes=mark.output_bytes
+        )
     if mark.digest != digest:
         raise ConfigurationError(
             f"{file}: this id was running another plan (the file, or a file it names, was changed "

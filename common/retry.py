@@ -93,7 +93,11 @@ def ask(
         if attempt:
             clock.sleep(retry.pause_before(attempt, chance()))
         transport.send(frames)
-        answer = _receive_matching(request, transport=transport, clock=clock, retry=retry)
+        try:
+            answer = _receive_matching(request, transport=transport, clock=clock, retry=retry)
+        except BaseException:  # an interrupt, too, leaves a socket that may not send again
+            transport.reopen()
+            raise
         if answer is None:
             transport.reopen()  # a REQ socket that misses its answer may not send again
             later = None

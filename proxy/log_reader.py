@@ -51,6 +51,22 @@ class StoreReader:
         self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
     ) -> list[Appended]:
         """See `rules.LogReader.read`."""
+        found = self._read_cached(topic_id, offset, messages_max, bytes_max)
+        if found:
+            return found
+        found = self._read_stored(topic_id, offset, messages_max, bytes_max)
+        if found and found[0].base <= offset:
+            return found
+        # Durability `snapshot` shows what is not written yet: the middle of such a batch.
+        for batch in self._cache.values():
+            if batch.topic_id == topic_id and batch.base <= offset < batch.end:
+                return [batch]
+        return found
+
+    def _read_cached(
+        self, topic_id: int, offset: int, messages_max: int, bytes_max: int
+    ) -> list[Appended]:
+        """What follows from the beginning of a batch, as far as it is in memory."""
         found: list[Appended] = []
         messages = size = 0
         cached = self._cache.get((topic_id, offset))
@@ -63,9 +79,7 @@ class StoreReader:
             if messages >= messages_max:
                 return found
             cached = self._cache.get((topic_id, cached.end))
-        if found:
-            return found
-        return self._read_stored(topic_id, offset, messages_max, bytes_max)
+        return found
 
     def _read_stored(
         self, topic_id: int, offset: int, messages_max: int, bytes_max: int

@@ -65,8 +65,16 @@ class Rules(State):
 
     def malformed(self, text: str, request: AnyRequest | None = None) -> Malformed:
         """The answer to what cannot be read (then without an echo), or is in the wrong place."""
-        echo = self._echo(request) if request else {"client": "", "epoch": 0, "request": 0}
-        return Malformed(**echo, text=text)
+        if request is not None:
+            return Malformed(**self._echo(request), text=text)
+        return Malformed(
+            client="",
+            epoch=0,
+            request=0,
+            boot=self.boot,
+            durability=self.durability,
+            text=text,
+        )
 
     def _echo(self, request: AnyRequest) -> dict[str, Any]:
         """What every answer repeats of its request (rule R1), and who answers."""

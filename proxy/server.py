@@ -120,6 +120,7 @@ class Server:
         )
         self._held: deque[_Held] = deque()
         self._malformed_count = 0
+        self._unwritten: deque[tuple[int, int]] = deque()  # record number, bytes
         self._unwritten_bytes = 0
         self._tick_at_s = 0.0
         self._lazy_at_s: float | None = None
@@ -202,9 +203,9 @@ class Server:
         """Give records to the committer."""
         self._committer.submit(decision.records, self.broker.lsn)
         if self._snapshot:
-            self._unwritten_bytes += sum(
-                ENTRY_BYTES + len(getattr(record, "body", b"")) for record in decision.records
-            )
+            size = sum(ENTRY_BYTES + len(getattr(r, "body", b"")) for r in decision.records)
+            self._unwritten.append((self.broker.lsn, size))
+            self._unwritten_bytes += size
             if self._unwritten_bytes <= UNWRITTEN_BYTES_MAX:
                 # The lossy mode, by choice: what is in memory counts as durable.
                 self._reader.add(self.broker.committed(self.broker.lsn))
@@ -218,7 +219,8 @@ class Server:
                 self._release()
                 self._commit_failed(outcome.error)
                 continue
-            self._unwritten_bytes = 0
+            while self._unwritten and self._unwritten[0][0] <= outcome.lsn:
+                self._unwritten_bytes -= self._unwritten.popleft()[1]
             if outcome.lsn > self.broker.durable_lsn:
                 newest += self.broker.committed(outcome.lsn)
         self._release()
@@ -244,6 +246,8 @@ class Server:
         stored = read_state(self._state_connection, segments)
         self.broker = self._new_broker(stored, until_s)
         self._committer.restart()
+        self._unwritten.clear()
+        self._unwritten_bytes = 0
         text = "the disk of the proxy is full; the request was not stored, ask again later"
         while self._held:
             held = self._held.popleft()

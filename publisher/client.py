@@ -269,13 +269,13 @@ class Publisher:
             # The proxy has lost something. What, the comparison of the numberings tells.
             self._connected = False
             reply = self._send(pending)
-        if isinstance(reply, Conflict) and self._adopt:
-            self._meet(pending.topic, conflict=True)
+        if self._adopt and self._is_used(reply):
+            self._meet(pending.topic, conflict=True)  # it gets the next number
             reply = self._send(pending)
         if isinstance(reply, PutAck | Duplicate):
             stored = self.outbox.pending
             assert stored is not None
-            if self.outbox.is_unproven(stored, reply.offset):
+            if self._is_used(reply):
                 raise ConflictError(
                     f"topic {stored.topic!r}: sequence {stored.first_sequence} was used before, "
                     "and what it stood for is no longer stored, so it cannot be compared: this "
@@ -313,6 +313,11 @@ class Publisher:
             ),
             pending.body,
         )
+
+    def _is_used(self, reply: AnyReply) -> bool:
+        """Whether the numbers of the pending batch stand for other content, or may."""
+        unproven = isinstance(reply, Duplicate) and self.outbox.is_unproven(reply.offset)
+        return unproven or isinstance(reply, Conflict)
 
     def _is_forgotten(self, reply: AnyReply) -> bool:
         """Whether the proxy knows less of our session than it granted."""

@@ -120,12 +120,14 @@ class Outbox:
         self.pending = None
         return {_TOPIC + pending.topic: _encode(numbering), _PENDING: None}
 
-    def is_unproven(self, pending: Pending, offset: int | None) -> bool:
-        """Whether a DUPLICATE may speak of another message.
+    def is_unproven(self, offset: int | None) -> bool:
+        """Whether a DUPLICATE for the pending batch may speak of another message.
 
         It may where our state is older than what was sent, and the proxy has removed the message
         under this number, so that it cannot compare.
         """
+        pending = self.pending
+        assert pending is not None
         repeated = self._repeated.get(pending.topic, 0)
         return offset is None and pending.last_sequence <= repeated
 
@@ -157,9 +159,9 @@ class Outbox:
             )
         changes: Changes = {}
         behind = ours is not None and theirs.last_sequence > ours.last_sequence
-        if ours is not None and behind and not adopt:
+        if ours is not None and behind:
             self._repeated[position.topic] = theirs.last_sequence
-            theirs = ours
+            theirs = theirs if adopt else ours
         pending = self.pending
         if pending is not None and pending.topic == position.topic:
             if problem or (conflict and adopt):

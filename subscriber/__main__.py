@@ -32,7 +32,7 @@ from reliable_pubsub.common.yaml_file import load_yaml
 
 from .client import Subscriber
 from .link import OnLogChanged
-from .output import Output, Shown
+from .output import Output, Shown, begin_output
 from .runner import SubscriberRun
 
 
@@ -113,6 +113,8 @@ def main(
             mark = begin_plan(
                 subscriber.inbox.plan, plan_digest(steps, {}), again=again, file=str(config_file)
             )
+            if output is not None:
+                mark = begin_output(mark, output, again=again)
             _run(subscriber, steps, mark, output, quiet=quiet, where=settings.subscriber_endpoint)
 
 

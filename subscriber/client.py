@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from reliable_pubsub.common import names
 from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.errors import (
+    InDoubtError,
     LostError,
-    ProxyUnreachableError,
     TruncatedError,
     UsageError,
 )
@@ -86,6 +86,7 @@ class Subscriber:
             on_log_changed=on_log_changed,
         )
         self._fetched: dict[str, deque[Message]] = {}  # not yet handed over, from the cursor on
+        self._lost: dict[str, int] = {}  # reported as gone up to here, and not yet passed
         self._in_hand: dict[str, Message] = {}  # the last message handed over, not acknowledged
 
     def __enter__(self) -> Subscriber:
@@ -109,7 +110,7 @@ class Subscriber:
         process tells it.
 
         Raises:
-            ProxyUnreachableError: without `state_dir`; the proxy may deliver messages again.
+            InDoubtError: without `state_dir`; the proxy may deliver messages again.
         """
         if not isinstance(self._state, MemoryState):
             self._link.retry = replace(self._link.retry, retries_max=0)  # telling it can wait
@@ -120,7 +121,7 @@ class Subscriber:
                 place = self.inbox.places.get(topic)
                 if place is not None and place.cursor > session.told:
                     self._acknowledge_to_proxy(topic)
-        except ProxyUnreachableError:
+        except InDoubtError:
             if isinstance(self._state, MemoryState):
                 raise
         finally:
@@ -147,6 +148,7 @@ class Subscriber:
         """
         self._fetched.pop(topic, None)
         self._in_hand.pop(topic, None)
+        self._lost.pop(topic, None)
         self._link.subscribe(names.topic(topic))
         return self.inbox.places[topic].cursor
 
@@ -159,6 +161,7 @@ class Subscriber:
         self._link.unsubscribe(names.topic(topic))
         self._fetched.pop(topic, None)
         self._in_hand.pop(topic, None)
+        self._lost.pop(topic, None)
         self._state.write(self.inbox.unsubscribed(topic), durable=True)
 
     def get(self, topic: str, *, max_messages: int = 1, timeout_s: float = 0.0) -> list[Message]:
@@ -285,7 +288,8 @@ class Subscriber:
             case NoMessagesYet():
                 return None
             case Lost():
-                self._state.write(self.inbox.lost(topic, reply.end), durable=True)
+                # The place moves when the program comes back: else a kill now would silence it.
+                self._lost[topic] = reply.end
                 raise LostError(topic=topic, first=reply.first, end=reply.end)
             case _:
                 self._link.refused(reply)
@@ -301,6 +305,8 @@ class Subscriber:
     def _take_processed(self, topic: str) -> Changes:
         """What is in hand is done; the changes are still to be written."""
         message = self._in_hand.pop(topic, None)
+        if topic in self._lost:
+            return self.inbox.lost(topic, self._lost.pop(topic))
         if message is None:
             return {}
         return self.inbox.processed(topic, message.offset + 1, message.timestamp_ns)

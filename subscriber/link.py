@@ -133,6 +133,7 @@ class SubscriberLink:
             changes = self._inbox.subscribed(reply, adopt=self._on_log_changed == "adopt")
         if changes:
             self._state.write(changes, durable=True)
+            self.durable[topic] = self._inbox.places[topic].cursor
         self.told[topic] = _Session(reply.generation, reply.boot, reply.cursor)
 
     def _ask_sub(self, topic: str, place: Place | None, seek: int | None = None) -> AnyReply:
@@ -168,6 +169,7 @@ class SubscriberLink:
         if not isinstance(reply, UnsubAck):
             self.refused(reply)
         self.told.pop(topic, None)
+        self.durable.pop(topic, None)
 
     def _ask_unsub(self, topic: str) -> AnyReply:
         self._control_request()

@@ -12,10 +12,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.errors import ConfigurationError, DamagedError, StorageFailedError
 from reliable_pubsub.common.lock import sync_directory
+from reliable_pubsub.common.plan_mark import PlanMark
 
 
 def message_line(message: Message) -> bytes:
@@ -37,6 +39,29 @@ def message_line(message: Message) -> bytes:
     if message.event_time_ns is not None:
         fields["event_time_ns"] = message.event_time_ns
     return msgspec.json.encode(fields) + b"\n"
+
+
+def begin_output(mark: PlanMark, path: Path, *, again: bool) -> PlanMark:
+    """Say which file a run writes to, and from which length on.
+
+    Raises:
+        ConfigurationError: the run has written to another file, or the file holds something that
+            is not ours: it would be cut off.
+    """
+    name = str(path.absolute())
+    if mark.output == name:
+        return mark
+    if mark.output and not again:
+        raise ConfigurationError(
+            f"output {path}: this run has written to {mark.output}; name that file again, or run "
+            "with --again to begin the plan anew with another one"
+        )
+    if path.exists() and path.stat().st_size:
+        raise ConfigurationError(
+            f"output {path}: is not empty, and this subscriber has no record of it; choose another "
+            "file, or remove it"
+        )
+    return replace(mark, output=name, output_bytes=0)
 
 
 class Output:

@@ -180,8 +180,8 @@ class TestMeetingTheProxyAgain:
         for _ in range(3):
             numbers.append(number(outbox, written))
             assert outbox.pending is not None
-            unproven.append(outbox.is_unproven(outbox.pending, None))
-            proven = outbox.is_unproven(outbox.pending, 7)
+            unproven.append(outbox.is_unproven(None))
+            proven = outbox.is_unproven(7)
             written.write(outbox.stored(None))
 
         assert numbers == [4, 5, 6]

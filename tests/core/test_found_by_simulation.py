@@ -1,0 +1,139 @@
+"""Faults that the simulator found, each as the shortest story that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from reliable_pubsub.common.errors import TryLaterError
+from reliable_pubsub.common.messages import Get, HelloAck, NoMessagesYet
+from reliable_pubsub.common.wire import decode_request
+from reliable_pubsub.proxy.records import Appended
+from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.subscriber.client import Subscriber
+from tests.fakes import (
+    FakeClock,
+    FakeTransport,
+    Link,
+    MemoryProxy,
+    a_broker,
+    a_get,
+    a_hello,
+    a_put,
+    a_sub,
+    put_body,
+    shown,
+)
+
+
+class Disk:
+    """A client's state; `after_power_loss` is what the durable writes have left."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.after_power_loss: dict[str, bytes] = {}
+
+    def load(self) -> dict[str, bytes]:
+        return dict(self.values)
+
+    def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
+        for name, value in changes.items():
+            if value is None:
+                self.values.pop(name, None)
+            else:
+                self.values[name] = value
+        if durable:
+            self.after_power_loss = dict(self.values)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def lose_power(self) -> None:
+        """Lazy writes since the last durable one are gone."""
+        self.values = dict(self.after_power_loss)
+
+
+class RestartingLink(Link):
+    """The proxy is killed and started again before each GET."""
+
+    def __call__(self, frames: Sequence[bytes]) -> Sequence[bytes] | None:
+        if isinstance(decode_request(frames)[0], Get):
+            self.proxy = self.proxy.restarted()
+        return super().__call__(frames)
+
+
+def a_publisher(link: Link, disk: Disk) -> Publisher:
+    clock = FakeClock()
+    return Publisher("p", transport=FakeTransport(link, clock), clock=clock, state=disk)
+
+
+def a_subscriber(link: Link, disk: Disk) -> Subscriber:
+    clock = FakeClock()
+    return Subscriber("s", transport=FakeTransport(link, clock), clock=clock, state=disk)
+
+
+def test_a_get_shows_nothing_that_the_loop_was_not_yet_told_to_be_durable() -> None:
+    """Seed 70: the store was ahead of the loop; the next cursor was then beyond the end."""
+    proxy = a_broker()
+    proxy.ask(a_sub(cursor=0))
+    proxy.put(1)
+    pending = proxy.decide(a_put(2), put_body(2))
+    proxy.log.add([record for record in pending.records if isinstance(record, Appended)])
+
+    first = proxy.decide(a_get(0, messages_max=10))
+    then = proxy.decide(a_get(1, messages_max=10))
+
+    assert shown(first.reply) == [(0, 1)]
+    assert isinstance(then.reply, NoMessagesYet)
+
+
+def test_a_publisher_that_lost_power_stores_nothing_twice() -> None:
+    """Seed 106: it had forgotten that the topic was its own, and took new numbers."""
+    link, disk = Link(MemoryProxy()), Disk()
+    a_publisher(link, disk).put("t", b"a")
+    disk.lose_power()
+
+    receipt = a_publisher(link, disk).put("t", b"a")
+
+    assert receipt.duplicate
+    assert len(link.proxy.log.batches[1]) == 1
+
+
+def test_hello_names_no_log_that_a_crash_could_still_take_back() -> None:
+    """Seed 354: a publisher stopped, because the topic came back under another log id."""
+    proxy = a_broker()
+    proxy.decide(a_put(1, topic="new"), put_body(1))
+
+    decision = proxy.decide(a_hello("publisher", "p", topics=("new",)))
+
+    assert isinstance(decision.reply, HelloAck)
+    assert decision.reply.positions[0].log
+    assert decision.visible_at > proxy.broker.durable_lsn
+
+
+def test_a_cursor_is_durable_before_a_sub_tells_it() -> None:
+    """Seed 2140: a lazily written cursor was told, then power failed."""
+    link, disk = Link(a_broker()), Disk()
+    first = a_subscriber(link, disk)
+    first.subscribe("t")
+    for sequence in range(1, 3):
+        link.proxy.put(sequence)
+    assert first.get("t")
+    assert first.get("t")  # acknowledges the first message here, lazily; then the process is killed
+
+    a_subscriber(link, disk).subscribe("t")
+    disk.lose_power()
+
+    assert a_subscriber(link, disk).subscribe("t") == 1
+
+
+def test_a_proxy_that_restarts_again_and_again_leaves_a_get_in_doubt() -> None:
+    """Seed 110: it was a refusal, exit code 4, although asking again would have helped."""
+    link = RestartingLink(MemoryProxy())
+    subscriber = a_subscriber(link, Disk())
+    subscriber.subscribe("t")
+
+    with pytest.raises(TryLaterError) as error:
+        subscriber.get("t")
+    assert error.value.exit_code == 3
