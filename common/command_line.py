@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import click
 
 from .errors import ConfigurationError, PubSubError
+from .names import client_id
 from .retry import RetryPolicy
 from .settings import (
     Resolved,
@@ -102,6 +103,35 @@ def resolve_all(
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigurationError(f"{path}: cannot be read: {error}") from error
     return resolve(command_line, {**found, **(file or {})}, os.environ)
+
+
+def client_settings(
+    role: str,
+    client: str,
+    *,
+    endpoint: str | None,
+    state_dir: str | None,
+    ack_timeout: str | None,
+    send_retries: str | None,
+    allow_plaintext: bool,
+) -> tuple[Settings, str]:
+    """The settings of a publisher or subscriber, and its endpoint, checked.
+
+    Raises:
+        InvalidNameError, ConfigurationError: before anything is sent.
+    """
+    name = f"{role}_endpoint"
+    settings = settings_from(
+        client_id(client),
+        {
+            name: endpoint,
+            "state_dir": state_dir,
+            "ack_timeout": ack_timeout,
+            "send_retries": send_retries,
+        },
+    )
+    where: str = getattr(settings, name)
+    return settings, accept_endpoint(where, allow_plaintext=allow_plaintext)
 
 
 def retry_policy(settings: Settings) -> RetryPolicy:

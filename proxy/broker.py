@@ -18,6 +18,7 @@ from typing import Any
 from reliable_pubsub.common.limits import SESSIONS_MAX
 from reliable_pubsub.common.messages import (
     Ack,
+    AnyReply,
     AnyRequest,
     Durability,
     Get,
@@ -90,6 +91,17 @@ class Broker(Publishing, Subscribing):
         if self._storage_full_until_s is not None and decision.records:
             return self._without_storage(request, decision)
         return decision
+
+    def not_stored(self, reply: AnyReply) -> StorageFull:
+        """What becomes of an answer whose records met a full disk."""
+        return StorageFull(
+            client=reply.client,
+            epoch=reply.epoch,
+            request=reply.request,
+            boot=self.boot,
+            durability=self.durability,
+            text="the disk of the proxy is full; the request was not stored, ask again later",
+        )
 
     def tick(self, *, now_s: float, now_ns: int) -> Sequence[Record]:
         """Give the records that are due by time: what retention removes.

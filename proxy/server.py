@@ -25,7 +25,6 @@ from reliable_pubsub.common.messages import (
     Role,
     Status,
     StatusReport,
-    StorageFull,
 )
 from reliable_pubsub.common.wire import decode_request, encode_reply
 
@@ -248,18 +247,9 @@ class Server:
         self._committer.restart()
         self._unwritten.clear()
         self._unwritten_bytes = 0
-        text = "the disk of the proxy is full; the request was not stored, ask again later"
         while self._held:
             held = self._held.popleft()
-            refusal = StorageFull(
-                client=held.reply.client,
-                epoch=held.reply.epoch,
-                request=held.reply.request,
-                boot=self._boot,
-                durability=self._settings.durability,
-                text=text,
-            )
-            self._send(held.socket, encode_reply(refusal))
+            self._send(held.socket, encode_reply(self.broker.not_stored(held.reply)))
 
     def _tick(self) -> None:
         """Do what is due by time."""

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import click
 
-from reliable_pubsub.common import names
 from reliable_pubsub.common.command_line import (
     EXIT_CODES,
-    accept_endpoint,
     client_options,
+    client_settings,
     readable_errors,
     retry_policy,
-    settings_from,
     stop_on_signals,
 )
 from reliable_pubsub.common.plan_mark import FINISHED, begin_plan
@@ -71,18 +69,18 @@ def main(
         if dry_run:
             print_plan(describe(plan.steps, plan.line_count))
             return
-        settings = settings_from(
-            names.client_id(client),
-            {
-                "publisher_endpoint": endpoint,
-                "state_dir": state_dir,
-                "ack_timeout": ack_timeout,
-                "send_retries": send_retries,
-            },
+        settings, where = client_settings(
+            "publisher",
+            client,
+            endpoint=endpoint,
+            state_dir=state_dir,
+            ack_timeout=ack_timeout,
+            send_retries=send_retries,
+            allow_plaintext=allow_plaintext,
         )
         with Publisher(
             client,
-            endpoint=accept_endpoint(settings.publisher_endpoint, allow_plaintext=allow_plaintext),
+            endpoint=where,
             state_dir=settings.state_dir,
             retry=retry_policy(settings),
             on_log_changed="adopt" if on_log_changed == "adopt" else "stop",
@@ -94,10 +92,7 @@ def main(
             total = plan.messages_from(PlanPosition())
             left = plan.messages_from(mark.position)
             publisher.connect()
-            click.echo(
-                f"ready: publisher {client} endpoint={settings.publisher_endpoint} "
-                f"messages={total} left={left}"
-            )
+            click.echo(f"ready: publisher {client} endpoint={where} messages={total} left={left}")
             with progress_bar(total, total - left, quiet=quiet) as advance:
                 put = run_publisher(publisher, plan, mark, sleep=time.sleep, advance=advance)
         done = ", ".join(f"{topic}: {count}" for topic, count in put.items()) or FINISHED

@@ -9,15 +9,13 @@ from typing import cast
 
 import click
 
-from reliable_pubsub.common import names
 from reliable_pubsub.common.command_line import (
     EXIT_CODES,
-    accept_endpoint,
     client_options,
+    client_settings,
     complain,
     readable_errors,
     retry_policy,
-    settings_from,
     stop_on_signals,
 )
 from reliable_pubsub.common.plan_mark import FINISHED, PlanMark, begin_plan
@@ -94,18 +92,18 @@ def main(
         if dry_run:
             print_plan(describe(steps))
             return
-        settings = settings_from(
-            names.client_id(client),
-            {
-                "subscriber_endpoint": endpoint,
-                "state_dir": state_dir,
-                "ack_timeout": ack_timeout,
-                "send_retries": send_retries,
-            },
+        settings, where = client_settings(
+            "subscriber",
+            client,
+            endpoint=endpoint,
+            state_dir=state_dir,
+            ack_timeout=ack_timeout,
+            send_retries=send_retries,
+            allow_plaintext=allow_plaintext,
         )
         with Subscriber(
             client,
-            endpoint=accept_endpoint(settings.subscriber_endpoint, allow_plaintext=allow_plaintext),
+            endpoint=where,
             state_dir=settings.state_dir,
             retry=retry_policy(settings),
             on_log_changed=cast(OnLogChanged, on_log_changed),
@@ -115,7 +113,7 @@ def main(
             )
             if output is not None:
                 mark = begin_output(mark, output, again=again)
-            _run(subscriber, steps, mark, output, quiet=quiet, where=settings.subscriber_endpoint)
+            _run(subscriber, steps, mark, output, quiet=quiet, where=where)
 
 
 def _run(

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 
 from reliable_pubsub.common.errors import MalformedError
-from reliable_pubsub.common.messages import AnyReply, StorageFull
+from reliable_pubsub.common.messages import AnyReply
 from reliable_pubsub.common.wire import decode_request, encode_reply
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import Decision, Record, StoredState
@@ -298,15 +298,7 @@ class SimulatedProxy:
         self._committer.restart()
         while self._held:
             held = self._held.popleft()
-            reply = held.reply
-            refusal = StorageFull(
-                client=reply.client,
-                epoch=reply.epoch,
-                request=reply.request,
-                boot=self.broker.boot,
-                text="the disk is full",
-            )
-            held.answer(encode_reply(refusal))
+            held.answer(encode_reply(self.broker.not_stored(held.reply)))
 
     def _tick(self) -> None:
         assert self.broker is not None
