@@ -8,6 +8,7 @@ import pytest
 
 from reliable_pubsub import InDoubtError, InvalidNameError, TooLargeError, UsageError
 from reliable_pubsub.common.limits import MIB
+from reliable_pubsub.publisher.stream import Ticket
 
 from .harness import IMPATIENT, Service
 
@@ -114,7 +115,7 @@ def test_behind_an_error_every_ticket_has_it_and_nothing_is_lost_or_doubled(
 def test_messages_behind_the_one_in_doubt_were_never_sent(running: Service) -> None:
     with running.open_publisher("p", retry=IMPATIENT) as publisher:
         stream = publisher.stream(linger_s=3600)
-        stream.put("t", b"first").result  # noqa: B018  (only collected)
+        stream.put("t", b"first")
         stream.flush()
         running.proxy.kill()
         tickets = [stream.put("t", bytes([n]) * 700_000) for n in range(4)]  # one batch each
@@ -131,9 +132,9 @@ def test_messages_behind_the_one_in_doubt_were_never_sent(running: Service) -> N
     assert running.payloads("t") == [b"first", bytes([0]) * 700_000, b"last"]
 
 
-def _error_of(ticket: object) -> BaseException:
+def _error_of(ticket: Ticket) -> BaseException:
     with pytest.raises(InDoubtError) as error:
-        ticket.result(timeout_s=20)  # type: ignore[attr-defined]
+        ticket.result(timeout_s=20)
     return error.value
 
 
