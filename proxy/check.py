@@ -16,7 +16,7 @@ from reliable_pubsub.common.batch import crc32
 from reliable_pubsub.common.errors import DamagedError
 
 from .records import StoredSegment
-from .schema import KNOWN_ENDS, row_crc
+from .schema import KNOWN_ENDS, place_of, row_crc
 from .topic_log import Segment, add_to_segments
 
 _SMALL_TABLES = {
@@ -94,7 +94,7 @@ class _CheckedTopic(Struct, frozen=True):
     segments: Sequence[StoredSegment]
     messages: int
     bad: Sequence[BadRange]
-    bad_rows: Sequence[int]  # batch ids
+    bad_rows: Sequence[int]  # their places
 
 
 def _check_topic(
@@ -120,16 +120,21 @@ def _check_topic(
         if first < end:
             bad.append(BadRange(topic, first, end, why or missing))
 
-    for batch_id, *columns, stored_crc, body in connection.execute(
-        "SELECT batch_id, topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns,"
-        " crc, row_crc, body FROM batch WHERE topic_id = ? ORDER BY base",
-        (topic_id,),
+    for place, *columns, stored_crc, body in connection.execute(
+        "SELECT place, topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns,"
+        " crc, row_crc, body FROM batch WHERE place >= ? AND place < ? ORDER BY place",
+        (place_of(topic_id, 0), place_of(topic_id + 1, 0)),
     ):
         _, base, count, _, _, _, timestamp_ns, crc = columns
         sound = row_crc(*columns) == stored_crc and crc32(body) == crc
-        if not sound or base < expected or timestamp_ns <= last_ns:
+        if (
+            not sound
+            or place != place_of(topic_id, base)
+            or base < expected
+            or timestamp_ns <= last_ns
+        ):
             why = "a batch does not have its CRC-32" if not sound else "a batch is out of place"
-            bad_rows.append(batch_id)
+            bad_rows.append(place)
             continue
         hole(base, "these batches are missing")
         why, expected, last_ns = "", base + count, timestamp_ns
@@ -197,8 +202,8 @@ def _give_up(connection: sqlite3.Connection, checked: Sequence[_CheckedTopic]) -
     """Remove damaged rows and remember the holes as accepted, in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     for topic in checked:
-        for batch_id in topic.bad_rows:
-            connection.execute("DELETE FROM batch WHERE batch_id = ?", (batch_id,))
+        for place in topic.bad_rows:
+            connection.execute("DELETE FROM batch WHERE place = ?", (place,))
         for one in topic.bad:
             if one.first == one.end:
                 continue

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 
 from msgspec import Struct
 
@@ -141,11 +141,8 @@ class Committer:
     def _take(self) -> list[_Work | _Restart | _Stop]:
         """Wait for work; take all of it."""
         work = [self._queue.get()]
-        try:
-            while not isinstance(work[-1], _Stop):
-                work.append(self._queue.get_nowait())
-        except Empty:
-            pass
+        while not isinstance(work[-1], _Stop) and not self._queue.empty():
+            work.append(self._queue.get())  # nobody else takes, so this does not wait
         return work
 
     def _commit(self, records: Sequence[Record], lsn: int) -> bool:

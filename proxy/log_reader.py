@@ -11,7 +11,7 @@ from reliable_pubsub.common.errors import DamagedError
 from reliable_pubsub.common.limits import CACHE_BYTES_MAX, REPLY_BATCHES_MAX
 
 from .records import Appended
-from .schema import row_crc
+from .schema import place_of, row_crc
 
 _COLUMNS = "topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns, crc, body"
 ENTRY_BYTES = 400  # what an entry costs beside its body
@@ -84,13 +84,15 @@ class StoreReader:
     def _read_stored(
         self, topic_id: int, offset: int, messages_max: int, bytes_max: int
     ) -> list[Appended]:
+        place = place_of(topic_id, offset)
         (holder,) = self._connection.execute(
-            "SELECT max(base) FROM batch WHERE topic_id = ? AND base <= ?", (topic_id, offset)
+            "SELECT max(place) FROM batch WHERE place >= ? AND place <= ?",
+            (place_of(topic_id, 0), place),
         ).fetchone()
         cursor = self._connection.execute(
-            f"SELECT {_COLUMNS}, row_crc FROM batch WHERE topic_id = ? AND base >= ?"
-            " ORDER BY base LIMIT ?",
-            (topic_id, offset if holder is None else holder, REPLY_BATCHES_MAX),
+            f"SELECT {_COLUMNS}, row_crc FROM batch WHERE place >= ? AND place < ?"
+            " ORDER BY place LIMIT ?",
+            (place if holder is None else holder, place_of(topic_id + 1, 0), REPLY_BATCHES_MAX),
         )
         found: list[Appended] = []
         messages = size = 0

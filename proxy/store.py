@@ -12,6 +12,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +37,7 @@ from .records import (
     Trimmed,
     Unsubscribed,
 )
-from .schema import KNOWN_ENDS, SCHEMA_VERSION, TABLES, row_crc
+from .schema import KNOWN_ENDS, SCHEMA_VERSION, TABLES, place_of, row_crc
 
 FILE_NAME: Final = "proxy.sqlite3"
 MARK_NAME: Final = "initialised"  # present: the store was made here, so it must be here
@@ -199,7 +200,8 @@ class Store:
         )
         for topic_id, trim in trimmed.items():
             self.connection.execute(
-                "DELETE FROM batch WHERE topic_id = ? AND base < ?", (topic_id, trim.start)
+                "DELETE FROM batch WHERE place >= ? AND place < ?",
+                (place_of(topic_id, 0), place_of(topic_id, trim.start)),
             )
             self._write_topic(topic_id, trim.start, trim.end, trim.timestamp_ns)
 
@@ -211,9 +213,8 @@ class Store:
         """
         for first in range(0, len(rows), ROWS_PER_STATEMENT):
             some = rows[first : first + ROWS_PER_STATEMENT]
-            one = f"({','.join('?' * len(some[0]))})"
             self.connection.execute(
-                f"{statement} {','.join([one] * len(some))}",
+                _with_values(statement, len(some[0]), len(some)),
                 [column for row in some for column in row],
             )
 
@@ -286,9 +287,9 @@ def read_state(
         "SELECT topic_id, topic, log, start_offset, trimmed_ns FROM topic"
     ).fetchall():
         newest = connection.execute(
-            "SELECT base + count, timestamp_ns FROM batch WHERE topic_id = ?"
-            " ORDER BY base DESC LIMIT 1",
-            (topic_id,),
+            "SELECT base + count, timestamp_ns FROM batch WHERE place >= ? AND place < ?"
+            " ORDER BY place DESC LIMIT 1",
+            (place_of(topic_id, 0), place_of(topic_id + 1, 0)),
         ).fetchone()
         end, timestamp_ns = newest or (0, 0)
         topics.append(
@@ -313,6 +314,13 @@ def read_state(
     return StoredState(store_id, topics, sessions)
 
 
+@cache
+def _with_values(statement: str, columns: int, rows: int) -> str:
+    """The statement with a place for each value."""
+    row = f"({','.join('?' * columns)})"
+    return f"{statement} {','.join([row] * rows)}"
+
+
 def _batch_row(batch: Appended) -> tuple[object, ...]:
     columns = (
         batch.topic_id,
@@ -324,7 +332,7 @@ def _batch_row(batch: Appended) -> tuple[object, ...]:
         batch.timestamp_ns,
         batch.crc,
     )
-    return (None, *columns, row_crc(*columns), batch.body)
+    return (place_of(batch.topic_id, batch.base), *columns, row_crc(*columns), batch.body)
 
 
 def _publisher_row(batch: Appended) -> tuple[object, ...]:
