@@ -115,8 +115,9 @@ class Subscribing(Rules):
                 start=log.start,
                 end=log.durable_end,
                 text=f"topic {request.topic!r}: {why}; the proxy was replaced or set back to an "
-                f"older copy. It holds offsets {log.start} to {log.durable_end}. Choose `rewind` "
-                "(read from its start, may repeat) or `adopt` (go on at its end, may miss)",
+                f"older copy. It holds offsets {log.start} to {log.durable_end}. Choose with "
+                "--on-log-changed (on_log_changed): `rewind` reads from its start and may repeat, "
+                "`adopt` goes on at its end and may miss",
             )
         )
 

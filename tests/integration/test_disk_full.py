@@ -181,7 +181,7 @@ def test_the_publisher_command_ends_with_exit_code_3_and_finishes_later(
     service: Service, disk: SmallDisk
 ) -> None:
     plan = f"""
-        steps: [{{topic: t, message: {"x" * 50_000}, number_of_times: 120}}]
+        steps: [{{topic: t, message: {"x" * 50_000}, number_of_times: 300}}]
     """
     publisher = service.publisher("p", plan, options=IMPATIENT_OPTIONS)
 
@@ -192,7 +192,7 @@ def test_the_publisher_command_ends_with_exit_code_3_and_finishes_later(
     disk.give_space()
     service.publisher("p", plan).done()
 
-    assert service.payloads("t") == [b"x" * 50_000 + b"_%d" % n for n in range(1, 121)]
+    assert service.payloads("t") == [b"x" * 50_000 + b"_%d" % n for n in range(1, 301)]
 
 
 def test_many_publishers_on_a_full_disk_lose_nothing_acknowledged(
