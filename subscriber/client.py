@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 
@@ -189,14 +190,11 @@ class Subscriber:
             fetched = self._wait(topic, max_messages, timeout_s)
             if not fetched:
                 return []
-        if max_messages == 1:
-            messages = [fetched.popleft()]
-        elif max_messages >= len(fetched):
-            messages = list(fetched)
-            fetched.clear()
-        else:
-            messages = [fetched.popleft() for _ in range(max_messages)]
-        return self._hand_over(topic, messages, done)
+        messages = list(islice(fetched, max_messages))
+        handed = self._hand_over(topic, messages, done)
+        for _ in messages:  # only now: had the write failed, they would still be the next ones
+            fetched.popleft()
+        return handed
 
     def messages(self, topic: str, *, timeout_s: float | None = None) -> Iterator[Message]:
         """Give messages one by one; each is acknowledged when the loop comes back for the next.

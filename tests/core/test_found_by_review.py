@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from reliable_pubsub.common.errors import ConfigurationError, LostError
+from reliable_pubsub.common.errors import ConfigurationError, LostError, StorageFailedError
 from reliable_pubsub.common.limits import KIB, MIB
 from reliable_pubsub.common.messages import TopicPosition
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.retry import RetryPolicy, ask
+from reliable_pubsub.common.state_file import MemoryState
 from reliable_pubsub.proxy.log_reader import StoreReader
 from reliable_pubsub.proxy.schema import TABLES
 from reliable_pubsub.proxy.state import BrokerSettings
@@ -123,3 +125,30 @@ def test_a_loss_is_reported_until_the_program_comes_back() -> None:
 
     assert place_at_the_report == lost.value.first == 0
     assert messages[0].offset == lost.value.end
+
+
+def test_a_full_disk_of_the_subscriber_makes_no_message_be_skipped() -> None:
+    """The message had left the queue when its hand-over could not be written."""
+
+    class FullOnce(MemoryState):
+        def __init__(self) -> None:
+            self.full = False
+
+        def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
+            if self.full:
+                self.full = False
+                raise StorageFailedError("no space")
+
+    link, clock, state = Link(a_broker()), FakeClock(), FullOnce()
+    subscriber = Subscriber("s", transport=FakeTransport(link, clock), clock=clock, state=state)
+    subscriber.subscribe("t")
+    for sequence in range(1, 4):
+        link.proxy.put(sequence)
+    first = subscriber.get("t")
+
+    state.full = True
+    with pytest.raises(StorageFailedError):
+        subscriber.get("t")
+    rest = subscriber.get("t") + subscriber.get("t")
+
+    assert [message.offset for message in first + rest] == [0, 1, 2]
