@@ -6,6 +6,7 @@ A command line error is a sentence and an exit code, never a traceback; a bug is
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import textwrap
@@ -19,7 +20,7 @@ import click
 
 from .errors import ConfigurationError, PubSubError
 from .names import client_id
-from .retry import RetryPolicy
+from .retry import RetryPolicy, Silence
 from .settings import (
     Resolved,
     Settings,
@@ -34,6 +35,8 @@ EXIT_CODES = (
     "Exit codes: 0 done · 2 usage or configuration · 3 proxy unreachable, in doubt, run again to "
     "resume · 4 refused (fenced, conflict, log changed, in use) · 5 damaged or failed storage."
 )
+
+RESUME = "stopped: what is left is kept; run the same command again to go on"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,15 +57,37 @@ def readable_errors() -> Iterator[None]:
 
 def complain(text: str) -> None:
     """Write a paragraph to stderr, wrapped for reading; lines that stand alone stay alone."""
+    width = min(shutil.get_terminal_size().columns, 100) if sys.stderr.isatty() else 100
     for line in text.splitlines():
-        click.echo(
-            textwrap.fill(line, 100, break_long_words=False, break_on_hyphens=False), err=True
-        )
+        wrapped = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
+        click.echo(wrapped, err=True)
+
+
+def tell_silence() -> Silence:
+    """Tell a person, once for each outage, that the proxy does not answer, and when it does."""
+    told = False
+
+    def tell(endpoint: str, attempt: int, attempts: int) -> None:
+        nonlocal told
+        if attempt and not told:
+            complain(
+                f"waiting: no answer from {endpoint} (attempt {attempt} of {attempts}); is the "
+                "proxy running? `reliable-pubsub proxy` starts it"
+            )
+        elif not attempt and told:
+            complain(f"going on: {endpoint} answers again")
+        told = bool(attempt)
+
+    return tell
 
 
 @contextmanager
-def stop_on_signals() -> Iterator[None]:
-    """SIGTERM and SIGINT end the work at once and cleanly; the state is durable at every moment."""
+def stop_on_signals(word: str = "") -> Iterator[None]:
+    """SIGTERM and SIGINT end the work at once and cleanly; the state is durable at every moment.
+
+    Args:
+        word: said when that happens.
+    """
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise Stopped
@@ -71,7 +96,8 @@ def stop_on_signals() -> Iterator[None]:
     try:
         yield
     except Stopped:
-        pass
+        if word:
+            complain(word)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .command_line import EXIT_CODES, readable_errors, resolve_all
-from .settings import BY_NAME
+from .settings import BY_NAME, ENVIRONMENT_PREFIX, Setting
 from .topic_settings import split_document
 from .yaml_file import load_yaml
 
@@ -43,16 +43,26 @@ def show(component: str, config_file: Path | None, as_json: bool) -> None:
             rows |= {f"topics.{topic}.{name}": one for name, one in own.items()}
         if as_json:
             document = {
-                name: {"value": one.value, "origin": one.origin} for name, one in rows.items()
+                name: {
+                    "value": one.value,
+                    "origin": one.origin,
+                    "unit": _setting(name).unit,
+                    "variable": _setting(name).variable,
+                }
+                for name, one in rows.items()
             }
             click.echo(msgspec.json.encode(document).decode())
             return
         table = Table(title=f"settings of {component}", title_justify="left")
-        for column in ("setting", "value", "unit", "origin", "environment variable", "meaning"):
-            table.add_column(column)
+        for column in ("setting", "value", "origin", "meaning"):
+            table.add_column(column, overflow="fold")
         for name, one in rows.items():
-            setting = BY_NAME[name.rpartition(".")[2]]
-            table.add_row(
-                name, str(one.value), setting.unit, one.origin, setting.variable, setting.help
-            )
+            setting = _setting(name)
+            table.add_row(name, f"{one.value} {setting.unit}".strip(), one.origin, setting.help)
         Console().print(table)
+        click.echo(f"environment variable: {ENVIRONMENT_PREFIX} and the name in capitals")
+
+
+def _setting(name: str) -> Setting:
+    """The setting behind a row; that of a topic is called `topics.<topic>.<name>`."""
+    return BY_NAME[name.rpartition(".")[2]]

@@ -86,10 +86,16 @@ class ProxyUnreachableError(InDoubtError):
     code = "PROXY_UNREACHABLE"
 
     def __init__(self, *, endpoint: str, attempts: int, waited_s: float, verb: str) -> None:
+        if verb in ("HELLO", "STATUS", "HISTORY"):
+            fate = "nothing was changed: start it (reliable-pubsub proxy) and run the command again"
+        else:
+            fate = (
+                "the outcome is in doubt, nothing is lost: start the proxy and run the same "
+                "command again, it resumes"
+            )
         super().__init__(
             f"no answer to {verb} from {endpoint} in {attempts} attempts over {waited_s:.1f} s; "
-            "the outcome is in doubt, nothing is lost: start the proxy and run the same command "
-            "again, it resumes"
+            f"{fate}"
         )
         self.endpoint = endpoint
         self.attempts = attempts

@@ -185,6 +185,7 @@ class SubAck(Reply, frozen=True, kw_only=True, tag="SUB_ACK"):
     log: str
     cursor: int
     already: bool  # the subscription existed
+    witness_ns: int | None = None  # timestamp of the batch that holds offset cursor - 1
 
 
 class UnsubAck(Reply, frozen=True, kw_only=True, tag="UNSUB_ACK"):

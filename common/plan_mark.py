@@ -17,11 +17,17 @@ class PlanMark(Struct, frozen=True):
     """Everything before `step` and `message` is done; one record with what it did (rule R16)."""
 
     digest: str  # of the plan; another one means the file was changed
+    steps: int = 0  # how many the plan has
     step: int = 0
     message: int = 0
     run: int = 1  # counts how often the plan was begun
     output: str = ""  # a subscriber's output file; "": none so far
     output_bytes: int = 0  # of it, behind the last message that counts
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing of the plan is left."""
+        return self.step >= self.steps
 
     @property
     def position(self) -> PlanPosition:
@@ -35,26 +41,36 @@ class PlanMark(Struct, frozen=True):
         )
 
 
-def begin_plan(mark: PlanMark | None, digest: str, *, again: bool, file: str) -> PlanMark:
+def begin_plan(
+    mark: PlanMark | None, digest: str, *, steps: int, again: bool, file: str
+) -> PlanMark:
     """Where to go on.
 
     Args:
         mark: what the client's state says; None if it never ran a plan.
+        steps: how many the plan has.
         again: begin anew, also with another plan.
 
     Raises:
         ConfigurationError: the state belongs to another plan (hole H8).
     """
     if mark is None:
-        return PlanMark(digest)
+        return PlanMark(digest, steps)
     if again:
         return PlanMark(
-            digest, run=mark.run + 1, output=mark.output, output_bytes=mark.output_bytes
+            digest, steps, run=mark.run + 1, output=mark.output, output_bytes=mark.output_bytes
         )
     if mark.digest != digest:
+        if mark.finished:
+            state = "has finished another plan, and this is a new one; run with --again to begin it"
+        else:
+            state = (
+                f"is in the middle of another plan, at step {mark.step + 1} of {mark.steps}. Put "
+                "the old file back to finish it, or run with --again to begin this one from its "
+                "first step"
+            )
         raise ConfigurationError(
-            f"{file}: this id was running another plan (the file, or a file it names, was changed "
-            "since); nothing was done. Put the old file back to finish it, or run with --again to "
-            "begin the new one from its first step"
+            f"{file}: nothing was done: the file, or a file it names, is not the one this id ran "
+            f"before. It {state}"
         )
     return mark

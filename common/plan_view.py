@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -16,6 +17,7 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from .steps import PlanRow
 
@@ -30,12 +32,12 @@ def print_plan(rows: Sequence[PlanRow]) -> None:
         table.add_row(
             str(row.step),
             row.action,
-            row.topic,
+            Text(row.topic),
             "" if row.messages is None else f"{row.messages:,}",
             str(row.batch),
             f"{row.sleep_between_s:g} s",
             f"{row.sleep_after_s:g} s",
-            row.detail,
+            Text(row.detail),
         )
     Console().print(table)
 
@@ -70,6 +72,6 @@ def progress_bar(total: int, done: int, *, quiet: bool) -> Iterator[Advance]:
         task = progress.add_task("starting", total=total, completed=done)
 
         def advance(messages: int, what: str) -> None:
-            progress.update(task, advance=messages, description=what)
+            progress.update(task, advance=messages, description=escape(what))
 
         yield advance

@@ -40,6 +40,17 @@ class Clock(Protocol):
         """Let time pass."""
 
 
+class Silence(Protocol):
+    """Hears of attempts that went unanswered, so that a person can be told."""
+
+    def __call__(self, endpoint: str, attempt: int, attempts: int) -> None:
+        """Attempt 1, 2, ... of `attempts` went unanswered; 0: an answer came after all."""
+
+
+def unheard(endpoint: str, attempt: int, attempts: int) -> None:
+    """Tell nobody. Implements `Silence`."""
+
+
 class RetryPolicy(Struct, frozen=True, kw_only=True):
     """How long to wait for an answer, how often to ask, how long to pause between."""
 
@@ -72,6 +83,7 @@ def ask(
     clock: Clock,
     retry: RetryPolicy,
     chance: Callable[[], float],
+    on_silence: Silence = unheard,
 ) -> tuple[AnyReply, bytes]:
     """Send a request until its answer comes; every attempt carries the same bytes.
 
@@ -89,11 +101,12 @@ def ask(
     verb = type(request).__struct_config__.tag
     begin_s = clock.now_s()
     later: TryLater | None = None
+    silent = False
     for attempt in range(retry.retries_max + 1):
         if attempt:
             clock.sleep(retry.pause_before(attempt, chance()))
-        transport.send(frames)
         try:
+            transport.send(frames)
             answer = _receive_matching(request, transport=transport, clock=clock, retry=retry)
         except BaseException:  # an interrupt, too, leaves a socket that may not send again
             transport.reopen()
@@ -101,7 +114,13 @@ def ask(
         if answer is None:
             transport.reopen()  # a REQ socket that misses its answer may not send again
             later = None
-        elif isinstance(answer[0], TryLater):
+            on_silence(transport.endpoint, attempt + 1, retry.retries_max + 1)
+            silent = True
+            continue
+        if silent:
+            on_silence(transport.endpoint, 0, retry.retries_max + 1)
+            silent = False
+        if isinstance(answer[0], TryLater):
             later = answer[0]
         else:
             return answer

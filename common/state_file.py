@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
+from .damage import error_of
 from .errors import DamagedError, StorageFailedError
 from .lock import FileLock, make_directory, sync_directory
 from .messages import Role
@@ -72,15 +73,16 @@ class StateFile:
                 sync_directory(directory)
         except sqlite3.Error as error:
             self._lock.close()
-            raise self._damaged(error) from error
+            raise self._unreadable(error) from error
         except BaseException:
             self._lock.close()
             raise
 
-    def _damaged(self, error: sqlite3.Error) -> DamagedError:
-        return DamagedError(
-            f"{self.path} is not a readable client state: {error}; restore it, or remove it and "
-            "let the client begin anew"
+    def _unreadable(self, error: sqlite3.Error) -> DamagedError:
+        return error_of(
+            error,
+            f"{self.path}, the client's state, cannot be read: {error} (without it the client "
+            "would begin anew: its step file from the first step, what was already put once more)",
         )
 
     def _prepare(self) -> None:
@@ -108,7 +110,7 @@ class StateFile:
         try:
             rows = self._connection.execute("SELECT name, value, crc FROM state").fetchall()
         except sqlite3.Error as error:
-            raise self._damaged(error) from error
+            raise self._unreadable(error) from error
         for name, value, crc in rows:
             if _crc(name, value) != crc:
                 raise DamagedError(f"{self.path}: the value {name!r} does not have its CRC-32")

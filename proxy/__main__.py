@@ -77,6 +77,9 @@ def server_settings(
 @click.option("--subscriber-endpoint", help="Where subscribers come in.")
 @click.option(
     "--durability",
+    shell_complete=lambda _context, _option, begun: [
+        word for word in ("sync", "os", "snapshot") if word.startswith(begun)
+    ],
     help="What an acknowledgement means. sync: on disk (fsync). os: survives kill -9, not power "
     "loss. snapshot: acknowledged first, written every 10 ms; loses, for labs.",
 )
@@ -104,6 +107,15 @@ def main(
 
     Kill it at any moment and start it again with the same --data-dir: whatever was acknowledged
     is there, and clients go on by themselves. SIGTERM and SIGINT end it cleanly.
+
+    \b
+    A settings file has the names of `reliable-pubsub config show`, and may differ by topic:
+      durability: sync
+      history_s: 86400               # how long acknowledged messages stay
+      topics:
+        telemetry:
+          topic_bytes_max: 67108864
+          on_bound: lose_oldest      # or reject (puts are refused, the default)
     """
     with readable_errors():
         file, topics = split_document(load_yaml(config_file)) if config_file else ({}, {})
@@ -148,7 +160,11 @@ def main(
                 "warning: durability snapshot acknowledges before it writes; a crash loses "
                 "acknowledged messages (docs/guarantees.md)"
             )
-        server.run()
+        try:
+            server.run()
+        finally:  # a second signal has nothing to add
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

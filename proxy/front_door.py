@@ -18,6 +18,7 @@ from reliable_pubsub.common.messages import Role
 HANDSHAKE_MS = 2_000  # a connection that says nothing is closed
 HEARTBEAT_MS = 5_000
 HEARTBEAT_TIMEOUT_MS = 15_000
+PEER_MESSAGES_MAX = 32  # answers kept for one connection; so half as many may be under way
 WAITING_MAX = 16  # requests behind a busy socket; with 1, each one costs a signal back
 
 
@@ -42,6 +43,10 @@ class FrontDoor:
         outside.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         outside.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
         outside.setsockopt(zmq.LINGER, 0)
+        # A REQ peer has one request under way; a peer that does not read loses its answers, and
+        # must not make us keep them.
+        outside.setsockopt(zmq.SNDHWM, PEER_MESSAGES_MAX)
+        outside.setsockopt(zmq.RCVHWM, PEER_MESSAGES_MAX)
         inside = context.socket(zmq.DEALER)
         inside.setsockopt(zmq.SNDHWM, WAITING_MAX)  # more requests wait outside
         inside.setsockopt(zmq.LINGER, 0)

@@ -12,6 +12,7 @@ from reliable_pubsub.common.limits import CACHE_BYTES_MAX, REPLY_BATCHES_MAX
 
 from .records import Appended
 from .schema import place_of, row_crc
+from .store import reading
 
 _COLUMNS = "topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns, crc, body"
 ENTRY_BYTES = 400  # what an entry costs beside its body
@@ -54,7 +55,8 @@ class StoreReader:
         found = self._read_cached(topic_id, offset, messages_max, bytes_max)
         if found:
             return found
-        found = self._read_stored(topic_id, offset, messages_max, bytes_max)
+        with reading():
+            found = self._read_stored(topic_id, offset, messages_max, bytes_max)
         if found and found[0].base <= offset:
             return found
         # Durability `snapshot` shows what is not written yet: the middle of such a batch.
@@ -110,13 +112,27 @@ class StoreReader:
         cursor.close()  # an open cursor would keep the log of the writer from being reused
         return found
 
+    def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
+        """See `rules.LogReader.timestamp_ns`."""
+        cached = self._cache.get((topic_id, offset))
+        if cached is not None:
+            return cached.timestamp_ns
+        with reading():
+            row = self._connection.execute(
+                "SELECT base + count, timestamp_ns FROM batch WHERE place >= ? AND place <= ?"
+                " ORDER BY place DESC LIMIT 1",
+                (place_of(topic_id, 0), place_of(topic_id, offset)),
+            ).fetchone()
+        return int(row[1]) if row is not None and offset < row[0] else None
+
     def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
         """See `rules.LogReader.find`."""
-        row = self._connection.execute(
-            f"SELECT {_COLUMNS}, row_crc FROM batch WHERE topic_id = ? AND publisher = ?"
-            " AND first_sequence <= ? ORDER BY first_sequence DESC LIMIT 1",
-            (topic_id, publisher, sequence),
-        ).fetchone()
+        with reading():
+            row = self._connection.execute(
+                f"SELECT {_COLUMNS}, row_crc FROM batch WHERE topic_id = ? AND publisher = ?"
+                " AND first_sequence <= ? ORDER BY first_sequence DESC LIMIT 1",
+                (topic_id, publisher, sequence),
+            ).fetchone()
         if row is None:
             return None
         batch = _checked(row)

@@ -43,7 +43,7 @@ class Publishing(Rules):
             publisher=request.client,
             epoch=request.epoch,
             first_sequence=request.first_sequence,
-            timestamp_ns=log.next_timestamp_ns(now_ns),
+            timestamp_ns=log.next_timestamp_ns(now_ns, self.step_ns),
             crc=request.crc,
             body=body,
         )
@@ -86,7 +86,8 @@ class Publishing(Rules):
                 count=request.count,
                 text=f"topic {request.topic!r}: sequences {request.first_sequence} to {last} of "
                 f"{request.client!r} are stored with another content; nothing was changed. Either "
-                "two programs use this id, or its state is older than what it sent",
+                "two programs use this id (give each its own), or its state is older than what it "
+                "sent: --on-log-changed adopt (on_log_changed) puts it under the next number",
             ),
             visible_at=lsn,
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import islice
 from typing import Any, Protocol
 
@@ -18,17 +18,14 @@ from reliable_pubsub.common.messages import (
     TopicStatus,
 )
 
-from .records import Appended
 from .topic_log import TopicLog
 
 
-class BatchReader(Protocol):
+class TimestampReader(Protocol):
     """The part of the log reader that a report needs."""
 
-    def read(
-        self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
-    ) -> Sequence[Appended]:
-        """See `broker.LogReader.read`."""
+    def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
+        """See `rules.LogReader.timestamp_ns`."""
 
 
 def status_report(
@@ -37,7 +34,7 @@ def status_report(
     *,
     topics: Mapping[str, TopicLog],
     sessions_count: int,
-    reader: BatchReader,
+    reader: TimestampReader,
     now_ns: int,
 ) -> StatusReport:
     """One page, topics in the order of their names, behind `after_topic`."""
@@ -60,7 +57,7 @@ def status_report(
     )
 
 
-def _topic(log: TopicLog, reader: BatchReader, now_ns: int) -> TopicStatus:
+def _topic(log: TopicLog, reader: TimestampReader, now_ns: int) -> TopicStatus:
     active = {name: s for name, s in log.subscriptions.items() if s.active}
     # The slowest first: if a page cannot show all, these are the ones to see.
     slowest = sorted(active.items(), key=lambda item: (item[1].cursor, item[0]))
@@ -93,9 +90,9 @@ def _topic(log: TopicLog, reader: BatchReader, now_ns: int) -> TopicStatus:
     )
 
 
-def _lag_s(log: TopicLog, cursor: int, reader: BatchReader, now_ns: int) -> float:
+def _lag_s(log: TopicLog, cursor: int, reader: TimestampReader, now_ns: int) -> float:
     """Seconds since the oldest message that is not acknowledged was taken."""
     if cursor >= log.durable_end:
         return 0.0
-    batches = reader.read(log.topic_id, max(cursor, log.start), messages_max=1, bytes_max=0)
-    return max(now_ns - batches[0].timestamp_ns, 0) / 1e9 if batches else 0.0
+    taken_ns = reader.timestamp_ns(log.topic_id, max(cursor, log.start))
+    return max(now_ns - taken_ns, 0) / 1e9 if taken_ns is not None else 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from reliable_pubsub.common.batch import crc32
 from reliable_pubsub.common.messages import (
     AnyRequest,
     BatchHeader,
@@ -36,6 +37,9 @@ class LogReader(Protocol):
         At least one if there is one; then further ones while both bounds hold.
         """
 
+    def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
+        """When the batch that holds an offset was taken; None if nothing holds it. No body read."""
+
     def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
         """The batch in which a publisher's sequence stands."""
 
@@ -60,6 +64,7 @@ class Rules(State):
         """
         super().__init__(stored, settings)
         self.boot = boot
+        self.step_ns = 1 + (crc32(boot.encode()) & 0xFFFF)
         self.durability: Durability = durability
         self._reader = reader
 

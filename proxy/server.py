@@ -36,7 +36,7 @@ from .log_reader import ENTRY_BYTES, StoreReader
 from .records import Appended, Decision, StoredState
 from .socket_poll import SocketPoll
 from .state import BrokerSettings
-from .store import StorageFullError, Store, open_reader, read_state
+from .store import StorageFullError, Store, open_reader, read_state, reading
 
 TICK_S = 0.1  # lazy cursors are at most so much older on disk than in memory
 SUBSCRIBER_SOCKETS = 4  # gets are answered at once, so few are enough
@@ -242,7 +242,8 @@ class Server:
             else self.broker.durable_segments()
         )
         self._reader.clear()
-        stored = read_state(self._state_connection, segments)
+        with reading():
+            stored = read_state(self._state_connection, segments)
         self.broker = self._new_broker(stored, until_s)
         self._committer.restart()
         self._unwritten.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
+from collections.abc import Sequence
 
 import click
 import msgspec
@@ -22,7 +23,7 @@ from reliable_pubsub.common.command_line import (
     settings_from,
     stop_on_signals,
 )
-from reliable_pubsub.common.errors import RefusedError
+from reliable_pubsub.common.errors import InDoubtError, RefusedError
 from reliable_pubsub.common.messages import CommitterStatus, Status, StatusReport, TopicStatus
 from reliable_pubsub.common.retry import RetryPolicy, ask
 from reliable_pubsub.common.transport import ReqTransport, SystemClock
@@ -68,50 +69,69 @@ class StatusClient:
         self._transport.close()
 
 
-def view(report: StatusReport) -> Group:
-    """A report as tables."""
-    topics = Table(title="topics", title_justify="left")
-    subscriptions = Table(title="subscriptions, the slowest first", title_justify="left")
-    publishers = Table(title="publishers", title_justify="left")
-    for name in ("topic", "start", "end", "stored", "log"):
-        topics.add_column(name, justify="left" if name in ("topic", "log") else "right")
-    for name in ("topic", "subscriber", "cursor", "lag", "lag s", "generation"):
-        left = name in ("topic", "subscriber")
-        subscriptions.add_column(name, justify="left" if left else "right")
-    for name in ("topic", "publisher", "last sequence", "last offset"):
-        left = name in ("topic", "publisher")
-        publishers.add_column(name, justify="left" if left else "right")
-    for topic in report.topics:
-        topics.add_row(
-            topic.topic, str(topic.start), str(topic.end), _bytes(topic.stored_bytes), topic.log
+def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:
+    """A report as text and tables: the slowest subscriptions first.
+
+    Args:
+        rows_max: of each table; the rest is counted.
+    """
+    if not report.topics:
+        return Group(_head(report), Text("no topics yet"))
+    subscriptions = [
+        (
+            topic.topic,
+            one.subscriber,
+            str(one.cursor),
+            f"{one.lag_messages:,}",
+            f"{one.lag_s:.1f}",
+            str(one.generation),
         )
-        for one in topic.subscriptions:
-            subscriptions.add_row(
-                topic.topic,
-                one.subscriber,
-                str(one.cursor),
-                f"{one.lag_messages:,}",
-                f"{one.lag_s:.1f}",
-                str(one.generation),
-            )
-        if topic.subscriptions_left_out:
-            subscriptions.add_row(topic.topic, f"and {topic.subscriptions_left_out} more")
-        for publisher in topic.publishers:
-            publishers.add_row(
-                topic.topic,
-                publisher.publisher,
-                str(publisher.last_sequence),
-                str(publisher.last_offset),
-            )
-        if topic.publishers_left_out:
-            publishers.add_row(topic.topic, f"and {topic.publishers_left_out} more")
-    return Group(_head(report), topics, subscriptions, publishers)
+        for topic in report.topics
+        for one in topic.subscriptions
+    ]
+    subscriptions.sort(key=lambda row: float(row[4]), reverse=True)
+    topics = [
+        (one.topic, str(one.start), str(one.end), _bytes(one.stored_bytes)) for one in report.topics
+    ]
+    publishers = [
+        (topic.topic, one.publisher, str(one.last_sequence), str(one.last_offset))
+        for topic in report.topics
+        for one in topic.publishers
+    ]
+    names = ("topic", "subscriber", "cursor", "lag", "lag s", "generation")
+    return Group(
+        _head(report),
+        _table("subscriptions, the slowest first", names, subscriptions, rows_max),
+        _table("topics", ("topic", "start", "end", "stored"), topics, rows_max),
+        _table(
+            "publishers",
+            ("topic", "publisher", "last sequence", "last offset"),
+            publishers,
+            rows_max,
+        ),
+    )
+
+
+def _table(
+    title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], rows_max: int
+) -> Table | Text:
+    if not rows:
+        return Text(f"{title.split(',')[0]}: none")
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        text = name in ("topic", "subscriber", "publisher")
+        table.add_column(name, justify="left" if text else "right", overflow="fold")
+    for row in rows[:rows_max]:
+        table.add_row(*map(Text, row))  # a name is no markup
+    if len(rows) > rows_max:
+        table.add_row(f"and {len(rows) - rows_max} more", *[""] * (len(columns) - 1))
+    return table
 
 
 def _head(report: StatusReport) -> Text:
     text = Text(
-        f"proxy {report.store_path}  boot {report.boot}  durability {report.durability}  "
-        f"{report.topics_count} topics  {report.sessions_count} clients  "
+        f"proxy {report.store_path}\ndurability {report.durability}, boot {report.boot}\n"
+        f"{report.topics_count} topics, {report.sessions_count} clients, "
         f"{report.dropped_requests} malformed requests"
     )
     if isinstance(report.committer, CommitterStatus):
@@ -122,6 +142,9 @@ def _head(report: StatusReport) -> Text:
         )
         if committer.storage_full:
             text.append("\nTHE DISK IS FULL: puts are refused until there is space", "bold red")
+    left_out = sum(t.subscriptions_left_out + t.publishers_left_out for t in report.topics)
+    if left_out:
+        text.append(f"\n{left_out} more subscriptions and publishers are not listed")
     return text
 
 
@@ -177,10 +200,7 @@ def main(
                     _show(client.ask(), as_json)
                     time.sleep(1)
             else:
-                with Live(view(client.ask()), refresh_per_second=4) as live:
-                    while True:
-                        time.sleep(1)
-                        live.update(view(client.ask()))
+                _watch(client)
         finally:
             client.close()
 
@@ -190,3 +210,22 @@ def _show(report: StatusReport, as_json: bool) -> None:
         click.echo(msgspec.json.encode(report).decode())
     else:
         Console().print(view(report))
+
+
+def _watch(client: StatusClient) -> None:
+    """Show the state again and again; a proxy that is away is waited for."""
+    console = Console()
+    rows_max = max((console.height - 18) // 3, 3)
+    shown = view(client.ask(), rows_max)
+    with Live(shown, console=console, refresh_per_second=4) as live:
+        since_s: float | None = None
+        while True:
+            time.sleep(1)
+            try:
+                shown = view(client.ask(), rows_max)
+                since_s = None
+                live.update(shown)
+            except InDoubtError:
+                since_s = since_s or time.monotonic()
+                away = Text(f"no answer for {time.monotonic() - since_s:.0f} s", "bold red")
+                live.update(Group(away, shown))

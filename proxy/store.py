@@ -11,11 +11,13 @@ import errno
 import os
 import secrets
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from reliable_pubsub.common.damage import error_of
 from reliable_pubsub.common.errors import DamagedError, PubSubError, StorageFailedError
 from reliable_pubsub.common.lock import FileLock, make_directory, sync_directory
 from reliable_pubsub.common.messages import Durability
@@ -71,7 +73,7 @@ class Store:
             self._open(directory, durability)
         except sqlite3.Error as error:
             self._lock.close()
-            raise DamagedError(f"{self.path} is not a readable store: {error}") from error
+            raise error_of(error, f"{self.path} cannot be opened: {error}") from error
         except BaseException:
             self._lock.close()
             raise
@@ -93,11 +95,12 @@ class Store:
         for pragma in (
             "journal_mode = WAL",
             f"synchronous = {synchronous}",
-            f"wal_autocheckpoint = {CHECKPOINT_PAGES}",
+            "wal_autocheckpoint = 0",  # SQLite would keep an error of its own checkpoint to itself
             "foreign_keys = OFF",
             "trusted_schema = OFF",
         ):
             self.connection.execute(f"PRAGMA {pragma}")
+        self._log_pages = 0  # about so many were written since the last checkpoint
         version = self.connection.execute("PRAGMA user_version").fetchone()[0]
         if version == 0 and not self._has_tables():
             self._initialise()
@@ -141,6 +144,9 @@ class Store:
             self.connection.execute("BEGIN IMMEDIATE")
             self._write(records)
             self.connection.execute("COMMIT")
+            self._log_pages += _pages(records)
+            if self._log_pages >= CHECKPOINT_PAGES:
+                self._checkpoint()
         except sqlite3.Error as error:
             full = getattr(error, "sqlite_errorcode", 0) in _FULL
             try:
@@ -156,6 +162,19 @@ class Store:
                 f"{self.path}: a commit failed ({error}); the proxy stops, because a write that "
                 "failed must not be tried again on the same file. Look at the disk, then start it"
             ) from error
+
+    def _checkpoint(self) -> None:
+        """Move the log into the file, so that it begins anew; for lack of space it only grows on.
+
+        Raises:
+            sqlite3.Error: a write or sync failed; what was committed is in the log.
+        """
+        try:
+            self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) not in _FULL:
+                raise
+        self._log_pages = 0
 
     def _write(self, records: Sequence[Record]) -> None:
         """Fold the records into rows; where several speak of one row, the last counts."""
@@ -253,6 +272,15 @@ def _reserve_log(path: Path) -> None:
         os.close(descriptor)
 
 
+@contextmanager
+def reading() -> Iterator[None]:
+    """Give an error of SQLite its meaning: the file is damaged, or the system cannot read it."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise error_of(error, f"the store cannot be read: {error}") from error
+
+
 def open_reader(path: Path) -> sqlite3.Connection:
     """A second connection that can only read."""
     connection = sqlite3.connect(
@@ -312,6 +340,12 @@ def read_state(
         )
     ]
     return StoredState(store_id, topics, sessions)
+
+
+def _pages(records: Sequence[Record]) -> int:
+    """About how many pages of the log a commit has taken."""
+    bodies = sum(len(getattr(record, "body", b"")) for record in records)
+    return 4 + len(records) // 8 + bodies // 4000
 
 
 @cache

@@ -83,7 +83,16 @@ class Subscribing(Rules):
             log=log.log,
             cursor=subscription.cursor,
             already=already,
+            witness_ns=self._witness_ns(log, subscription.cursor),
         )
+
+    def _witness_ns(self, log: TopicLog, cursor: int) -> int | None:
+        """The timestamp of the batch before a cursor: by it this log is known again (R14)."""
+        if cursor == log.end:
+            return log.timestamp_ns if log.end else None
+        if cursor <= log.start:
+            return None
+        return self._reader.timestamp_ns(log.topic_id, cursor - 1)
 
     def _log_changed(self, request: Sub, log: TopicLog | None) -> Decision | None:
         """Check the position a subscriber brings against the log (rule R14)."""
@@ -99,8 +108,8 @@ class Subscribing(Rules):
             )
         if request.witness_ns is None or request.cursor <= log.start:
             return None
-        found = self._reader.read(log.topic_id, request.cursor - 1, messages_max=1, bytes_max=0)
-        if found and found[0].base < request.cursor and found[0].timestamp_ns != request.witness_ns:
+        held_ns = self._reader.timestamp_ns(log.topic_id, request.cursor - 1)
+        if held_ns is not None and held_ns != request.witness_ns:
             return self._not_this_log(
                 request, log, f"offset {request.cursor - 1} holds another message than before"
             )
@@ -115,7 +124,7 @@ class Subscribing(Rules):
                 start=log.start,
                 end=log.durable_end,
                 text=f"topic {request.topic!r}: {why}; the proxy was replaced or set back to an "
-                f"older copy. It holds offsets {log.start} to {log.durable_end}. Choose with "
+                f"older copy. It holds {_range(log)}. Choose with "
                 "--on-log-changed (on_log_changed): `rewind` reads from its start and may repeat, "
                 "`adopt` goes on at its end and may miss",
             )
@@ -226,3 +235,10 @@ class Subscribing(Rules):
             return ()
         cursor = max(request.cursor, subscription.cursor)
         return (CursorMoved(log.topic_id, request.client, subscription.generation, cursor, urgent),)
+
+
+def _range(log: TopicLog) -> str:
+    """What a topic holds, in words."""
+    if log.durable_end == log.start:
+        return "nothing"
+    return f"offsets {log.start} to {log.durable_end - 1}"

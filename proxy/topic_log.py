@@ -109,9 +109,14 @@ class TopicLog:
             },
         )
 
-    def next_timestamp_ns(self, now_ns: int) -> int:
-        """Strictly increasing, whatever the clock does; time is only an index (rule R18)."""
-        return max(now_ns, self.timestamp_ns + 1)
+    def next_timestamp_ns(self, now_ns: int, step_ns: int) -> int:
+        """Strictly increasing, whatever the clock does; time is only an index (rule R18).
+
+        Args:
+            step_ns: above the last one while the clock is behind; another one for each start of
+                the proxy, so that two histories of one log do not get the same timestamps.
+        """
+        return max(now_ns, self.timestamp_ns + step_ns)
 
     def append(self, batch: Appended, lsn: int) -> None:
         """Take a batch at the end."""

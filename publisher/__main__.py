@@ -9,12 +9,15 @@ import click
 
 from reliable_pubsub.common.command_line import (
     EXIT_CODES,
+    RESUME,
     client_options,
     client_settings,
     readable_errors,
     retry_policy,
     stop_on_signals,
+    tell_silence,
 )
+from reliable_pubsub.common.names import client_id
 from reliable_pubsub.common.plan_mark import FINISHED, begin_plan
 from reliable_pubsub.common.plan_view import print_plan, progress_bar
 from reliable_pubsub.common.steps import PlanPosition, describe, parse_publisher_steps
@@ -64,8 +67,9 @@ def main(
     Kill it at any moment and run the same command again: it goes on where it was, and no
     message is put twice. A finished plan stays finished; --again runs it once more.
     """
-    with readable_errors(), stop_on_signals():
-        plan = PublisherPlan(parse_publisher_steps(load_yaml(config_file)), config_file.parent)
+    with readable_errors(), stop_on_signals(RESUME):
+        client_id(client)
+        plan = PublisherPlan(parse_publisher_steps(load_yaml(config_file)), config_file)
         if dry_run:
             print_plan(describe(plan.steps, plan.line_count))
             return
@@ -83,10 +87,15 @@ def main(
             endpoint=where,
             state_dir=settings.state_dir,
             retry=retry_policy(settings),
+            on_silence=tell_silence(),
             on_log_changed="adopt" if on_log_changed == "adopt" else "stop",
         ) as publisher:
             mark = begin_plan(
-                publisher.outbox.plan, plan.digest, again=again, file=str(config_file)
+                publisher.outbox.plan,
+                plan.digest,
+                steps=len(plan.steps),
+                again=again,
+                file=str(config_file),
             )
             publisher.mark_plan(mark)
             total = plan.messages_from(PlanPosition())

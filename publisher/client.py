@@ -32,7 +32,7 @@ from reliable_pubsub.common.messages import (
     PutAck,
 )
 from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.retry import Clock, RetryPolicy, Transport, ask
+from reliable_pubsub.common.retry import Clock, RetryPolicy, Silence, Transport, ask, unheard
 from reliable_pubsub.common.settings import PUBLISHER_ENDPOINT
 from reliable_pubsub.common.state_file import ClientState, open_state
 from reliable_pubsub.common.transport import ReqTransport, SystemClock
@@ -62,6 +62,7 @@ class Publisher:
         transport: Transport | None = None,
         clock: Clock | None = None,
         state: ClientState | None = None,
+        on_silence: Silence = unheard,
     ) -> None:
         """Lock and read the state; the proxy is asked at the first put.
 
@@ -70,6 +71,7 @@ class Publisher:
             on_log_changed: when the proxy no longer has what it acknowledged: stop with an
                 error, or adopt its numbering.
             transport, clock, state: the world outside, where a test brings its own.
+            on_silence: told of attempts that went unanswered, as they happen.
 
         Raises:
             InvalidNameError, InUseError, DamagedError.
@@ -80,6 +82,7 @@ class Publisher:
         self._transport = transport or ReqTransport(endpoint)
         self._clock = clock or SystemClock()
         self._retry = retry
+        self._on_silence = on_silence
         self._adopt = on_log_changed == "adopt"
         self._nonce = secrets.token_bytes(16)
         self._request = 0
@@ -127,6 +130,7 @@ class Publisher:
                 or the next put, or the next process with this state sends it again, still once.
                 Otherwise the proxy was never reached for this topic: put it again.
             FencedError, ConflictError, LogChangedError, LimitError: refused.
+            StorageFailedError: the own state cannot be written; nothing was sent or kept.
         """
         batch = Batch(
             [payload],
@@ -168,7 +172,11 @@ class Publisher:
         if topic not in self.outbox.topics:
             self._meet(names.topic(topic))
         pending, changes = self.outbox.number(topic, len(batch.payloads), crc32(body), body, plan)
-        self._state.write(changes, durable=False)
+        try:
+            self._state.write(changes, durable=False)
+        except BaseException:
+            self.outbox.dropped()  # it was never sent, and is not kept: the caller may put it again
+            raise
         return self._settle(pending)
 
     @property
@@ -331,6 +339,7 @@ class Publisher:
             clock=self._clock,
             retry=self._retry,
             chance=random.random,
+            on_silence=self._on_silence,
         )
         return reply
 

@@ -41,6 +41,7 @@ class Pending(Struct, frozen=True):
     count: int
     crc: int
     body: bytes
+    plan_before: PlanMark | None = None  # where the plan stands if the batch is given up
 
     @property
     def last_sequence(self) -> int:
@@ -98,7 +99,8 @@ class Outbox:
         self, topic: str, count: int, crc: int, body: bytes, plan: PlanMark | None = None
     ) -> tuple[Pending, Changes]:
         """Give a batch its numbers; write the changes before the first send."""
-        self.pending = Pending(topic, self.next_sequence(topic), count, crc, body)
+        before = None if plan is None else self.plan
+        self.pending = Pending(topic, self.next_sequence(topic), count, crc, body, before)
         changes: Changes = {_PENDING: _encode(self.pending)}
         if plan is not None:
             changes |= self.mark_plan(plan)
@@ -132,9 +134,17 @@ class Outbox:
         return offset is None and pending.last_sequence <= repeated
 
     def dropped(self) -> Changes:
-        """The pending batch is definitely not stored and will not be sent: its numbers are free."""
+        """The pending batch is not stored and will not be sent: its numbers are free again.
+
+        The plan goes back too: what it says is done must be done.
+        """
+        pending = self.pending
+        assert pending is not None
         self.pending = None
-        return {_PENDING: None}
+        changes: Changes = {_PENDING: None}
+        if pending.plan_before is not None:
+            changes |= self.mark_plan(pending.plan_before)
+        return changes
 
     def meet(self, position: TopicPosition, *, adopt: bool, conflict: bool = False) -> Changes:
         """Compare our numbering in a topic with the proxy's (rule R14, faults M8 and M9).
@@ -182,7 +192,8 @@ class Outbox:
         what we sent. The same messages under their old numbers are DUPLICATE, others CONFLICT.
         """
         if ours.log and theirs.log != ours.log:
-            return f"its log was {ours.log!r} and is now {theirs.log!r}: another data directory"
+            now = f"is now {theirs.log!r}" if theirs.log else "does not exist there any more"
+            return f"its log was {ours.log!r} and {now}: another data directory"
         if theirs.last_sequence < ours.last_sequence:
             return (
                 f"the proxy acknowledged sequence {ours.last_sequence} and now knows only "

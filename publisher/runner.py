@@ -26,27 +26,27 @@ from .client import Publisher
 class PublisherPlan:
     """The steps of a file, with the message files they name."""
 
-    def __init__(self, steps: Sequence[PublisherStep], directory: Path) -> None:
-        """Read the message files.
-
-        Args:
-            directory: where a relative `message_file` begins: that of the step file.
+    def __init__(self, steps: Sequence[PublisherStep], step_file: Path) -> None:
+        """Read the message files; a relative one begins where the step file is.
 
         Raises:
-            ConfigurationError: a message file cannot be read, or is empty.
+            ConfigurationError: a message file cannot be read.
         """
         self.steps = steps
         self._lines: dict[str, tuple[bytes, ...]] = {}
         digests: dict[str, str] = {}
-        for step in steps:
+        for index, step in enumerate(steps):
             name = step.message_file
             if name is None or name in self._lines:
                 continue
-            path = directory / name
+            path = step_file.parent / name
             try:
                 content = path.read_bytes()
             except OSError as error:
-                raise ConfigurationError(f"message_file {path}: {error.strerror}") from error
+                raise ConfigurationError(
+                    f"{step_file}, steps[{index}].message_file: {path} cannot be read: "
+                    f"{error.strerror} (a relative name begins in the folder of the step file)"
+                ) from error
             self._lines[name] = message_lines(content)
             digests[name] = hashlib.sha256(content).hexdigest()
         self.digest = plan_digest(steps, digests)
@@ -74,7 +74,11 @@ class PublisherPlan:
 
     def messages_from(self, position: PlanPosition) -> int:
         """How many messages are left from a position."""
-        return sum(chunk.count for chunk in self.chunks(position))
+        left = 0
+        for index, step in enumerate(self.steps[position.step :], start=position.step):
+            lines = self.line_count(index) if step.message_file is not None else 1
+            left += step.number_of_times * lines
+        return left - position.message
 
 
 def run_publisher(

@@ -59,7 +59,7 @@ def all_puts() -> dict[str, dict[str, list[bytes]]]:
     puts: dict[str, dict[str, list[bytes]]] = {}
     for publisher in PUBLISHERS:
         path = CONFIGS / f"{publisher}.yaml"
-        plan = PublisherPlan(parse_publisher_steps(load_yaml(path)), path.parent)
+        plan = PublisherPlan(parse_publisher_steps(load_yaml(path)), path)
         for chunk in plan.chunks(PlanPosition()):
             topic = plan.steps[chunk.step].topic
             mine = puts.setdefault(topic, {}).setdefault(publisher, [])
@@ -251,9 +251,10 @@ def verdict_table(verdicts: Sequence[Verdict]) -> Table:
         "altered",
         "misplaced",
     )
+    short = {"duplicated": "twice", "out_of_order": "disorder", "misplaced": "moved"}
     for column in columns:
-        table.add_column(column.replace("_", " "), justify="right")
-    table.add_column("exactly once", no_wrap=True)
+        table.add_column(short.get(column, column), justify="right", no_wrap=True)
+    table.add_column("once?", no_wrap=True)
     for verdict in verdicts:
         numbers = [f"{getattr(verdict, column):,}" for column in columns]
         word = Text("yes", "green") if verdict.perfect else Text("NO", "bold red")
@@ -298,7 +299,8 @@ def main(keep: bool) -> None:
     killed_all = {"proxy", "publisher-1", "subscriber-2"} <= set(cast.kills)
     ok = killed_all and not director.failed and all(verdict.perfect for verdict in verdicts)
     console.print(
-        f"kill -9: {kills or 'none'}. {'Exactly once held.' if ok else 'It did NOT hold.'}"
+        f"kill -9: {kills or 'none'}. {'Exactly once held.' if ok else 'It did NOT hold.'}",
+        highlight=False,
     )
     if ok and not keep:
         shutil.rmtree(RUN, ignore_errors=True)

@@ -11,13 +11,16 @@ import click
 
 from reliable_pubsub.common.command_line import (
     EXIT_CODES,
+    RESUME,
     client_options,
     client_settings,
     complain,
     readable_errors,
     retry_policy,
     stop_on_signals,
+    tell_silence,
 )
+from reliable_pubsub.common.names import client_id
 from reliable_pubsub.common.plan_mark import FINISHED, PlanMark, begin_plan
 from reliable_pubsub.common.plan_view import print_plan, progress_bar
 from reliable_pubsub.common.steps import (
@@ -87,7 +90,8 @@ def main(
     Kill it at any moment and run the same command again: it goes on where it was. A finished
     plan stays finished; --again runs it once more.
     """
-    with readable_errors(), stop_on_signals():
+    with readable_errors(), stop_on_signals(RESUME):
+        client_id(client)
         steps = parse_subscriber_steps(load_yaml(config_file))
         if dry_run:
             print_plan(describe(steps))
@@ -106,13 +110,17 @@ def main(
             endpoint=where,
             state_dir=settings.state_dir,
             retry=retry_policy(settings),
+            on_silence=tell_silence(),
             on_log_changed=cast(OnLogChanged, on_log_changed),
         ) as subscriber:
             mark = begin_plan(
-                subscriber.inbox.plan, plan_digest(steps, {}), again=again, file=str(config_file)
+                subscriber.inbox.plan,
+                plan_digest(steps, {}),
+                steps=len(steps),
+                again=again,
+                file=str(config_file),
             )
-            if output is not None:
-                mark = begin_output(mark, output, again=again)
+            mark = begin_output(mark, output, again=again)
             _run(subscriber, steps, mark, output, quiet=quiet, where=where)
 
 
@@ -134,7 +142,8 @@ def _run(
     )
     subscriber.mark_plan(mark)
     subscriber.connect()
-    click.echo(f"ready: subscriber {name} endpoint={where} step={mark.step + 1} of {len(steps)}")
+    at = "finished" if mark.finished else f"step={mark.step + 1} of {len(steps)}"
+    click.echo(f"ready: subscriber {name} endpoint={where} {at}")
     total = sum(step.number_of_times for step in steps)
     done = sum(step.number_of_times for step in steps[: mark.step]) + mark.message
     try:
@@ -150,7 +159,7 @@ def _run(
     finally:
         file.close()
     by_topic = ", ".join(f"{topic}: {count}" for topic, count in received.items()) or "none"
-    if mark.step == len(steps):
+    if mark.finished:
         by_topic = FINISHED
     click.echo(f"done: subscriber {name} received {sum(received.values())} messages ({by_topic})")
 

@@ -30,7 +30,14 @@ from reliable_pubsub.common.messages import (
     Truncated,
 )
 from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.retry import Clock, RetryPolicy, Transport, poll_pause_s
+from reliable_pubsub.common.retry import (
+    Clock,
+    RetryPolicy,
+    Silence,
+    Transport,
+    poll_pause_s,
+    unheard,
+)
 from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.transport import ReqTransport, SystemClock
@@ -60,6 +67,7 @@ class Subscriber:
         transport: Transport | None = None,
         clock: Clock | None = None,
         state: ClientState | None = None,
+        on_silence: Silence = unheard,
     ) -> None:
         """Lock and read the state; the proxy is asked at the first call.
 
@@ -68,6 +76,7 @@ class Subscriber:
             on_log_changed: when the log of the proxy is not the one our place speaks of: stop
                 with an error, rewind to its start (may repeat), or adopt its end (may miss).
             transport, clock, state: the world outside, where a test brings its own.
+            on_silence: told of attempts that went unanswered, as they happen.
 
         Raises:
             InvalidNameError, InUseError, DamagedError.
@@ -85,6 +94,7 @@ class Subscriber:
             clock=self._clock,
             retry=retry,
             on_log_changed=on_log_changed,
+            on_silence=on_silence,
         )
         self._fetched: dict[str, deque[Message]] = {}  # not yet handed over, from the cursor on
         self._lost: dict[str, int] = {}  # reported as gone up to here, and not yet passed

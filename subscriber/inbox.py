@@ -77,7 +77,7 @@ class Inbox:
         """
         ours = self.places.get(reply.topic)
         if ours is None or (adopt and reply.cursor > ours.cursor):
-            return self._set(reply.topic, Place(reply.log, reply.cursor))
+            return self.repositioned(reply)
         if reply.cursor > ours.cursor:
             raise LogChangedError(
                 f"topic {reply.topic!r}: the proxy knows that offsets up to {reply.cursor - 1} "
@@ -88,7 +88,7 @@ class Inbox:
 
     def repositioned(self, reply: SubAck) -> Changes:
         """The place was chosen anew; the proxy's position counts, whatever we had."""
-        return self._set(reply.topic, Place(reply.log, reply.cursor))
+        return self._set(reply.topic, Place(reply.log, reply.cursor, reply.witness_ns))
 
     def restated(self, topic: str) -> Changes:
         """The place as it is: written durably, it takes earlier lazy writes with it."""

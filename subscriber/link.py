@@ -37,7 +37,7 @@ from reliable_pubsub.common.messages import (
     Unsub,
     UnsubAck,
 )
-from reliable_pubsub.common.retry import Clock, RetryPolicy, Transport, ask
+from reliable_pubsub.common.retry import Clock, RetryPolicy, Silence, Transport, ask, unheard
 from reliable_pubsub.common.state_file import ClientState
 
 from .inbox import Inbox, Place
@@ -71,6 +71,7 @@ class SubscriberLink:
         clock: Clock,
         retry: RetryPolicy,
         on_log_changed: OnLogChanged,
+        on_silence: Silence = unheard,
     ) -> None:
         """Prepare; the proxy is asked at the first call."""
         self.retry = retry
@@ -82,6 +83,7 @@ class SubscriberLink:
         self._transport = transport
         self._clock = clock
         self._on_log_changed = on_log_changed
+        self._on_silence = on_silence
         self._nonce = secrets.token_bytes(16)
         self._request = 0
         self._control = 0
@@ -226,6 +228,7 @@ class SubscriberLink:
             clock=self._clock,
             retry=self.retry,
             chance=random.random,
+            on_silence=self._on_silence,
         )
 
     def _is_forgotten(self, reply: AnyReply) -> bool:

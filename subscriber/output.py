@@ -7,6 +7,7 @@ length at a restart belongs to messages that will come again, and is cut off.
 from __future__ import annotations
 
 import base64
+import fcntl
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,9 +16,15 @@ import msgspec
 from msgspec.structs import replace
 
 from reliable_pubsub.common.batch import Message
-from reliable_pubsub.common.errors import ConfigurationError, DamagedError, StorageFailedError
+from reliable_pubsub.common.errors import (
+    ConfigurationError,
+    DamagedError,
+    InUseError,
+    StorageFailedError,
+)
 from reliable_pubsub.common.lock import sync_directory
 from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.common.steps import PlanPosition
 
 
 def message_line(message: Message) -> bytes:
@@ -41,22 +48,28 @@ def message_line(message: Message) -> bytes:
     return msgspec.json.encode(fields) + b"\n"
 
 
-def begin_output(mark: PlanMark, path: Path, *, again: bool) -> PlanMark:
+def begin_output(mark: PlanMark, path: Path | None, *, again: bool) -> PlanMark:
     """Say which file a run writes to, and from which length on.
 
+    A run has one output from its first step to its last: with another one in between, or with
+    none, its file would have a hole.
+
     Raises:
-        ConfigurationError: the run has written to another file, or the file holds something that
-            is not ours: it would be cut off.
+        ConfigurationError: the run has another output, or the file holds something that is not
+            ours: it would be cut off.
     """
-    name = str(path.absolute())
-    if mark.output == name:
+    name = str(path.absolute()) if path is not None else ""
+    begun = mark.position != PlanPosition()
+    if name == mark.output:
         return mark
-    if mark.output and not again:
+    if begun and not again:
+        before = f"with --output {mark.output}" if mark.output else "without --output"
         raise ConfigurationError(
-            f"output {path}: this run has written to {mark.output}; name that file again, or run "
-            "with --again to begin the plan anew with another one"
+            f"this run was begun {before}, and now it is {name or 'without --output'}: messages "
+            "would be missing there. Go on as it was begun, or run with --again to begin the plan "
+            "anew"
         )
-    if path.exists() and path.stat().st_size:
+    if path is not None and path.exists() and path.stat().st_size:
         raise ConfigurationError(
             f"output {path}: is not empty, and this subscriber has no record of it; choose another "
             "file, or remove it"
@@ -65,13 +78,18 @@ def begin_output(mark: PlanMark, path: Path, *, again: bool) -> PlanMark:
 
 
 class Output:
-    """An output file that is as long as its record says."""
+    """An output file that is as long as its record says.
+
+    It is cut back to the recorded length before the first message is appended, not earlier: only
+    then has the proxy confirmed that this state is not an old copy.
+    """
 
     def __init__(self, path: Path, recorded_bytes: int) -> None:
-        """Open, and cut back to the recorded length.
+        """Open and lock.
 
         Raises:
             ConfigurationError: the file cannot be opened.
+            InUseError: another process writes to it.
             DamagedError: it is shorter than recorded, so messages are missing from it.
         """
         self.path = path
@@ -81,6 +99,11 @@ class Output:
             sync_directory(path.parent)
         except OSError as error:
             raise ConfigurationError(f"output {path}: {error.strerror}") from error
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            os.close(self._descriptor)
+            raise InUseError(path=str(path), what="output file") from error
         length = os.fstat(self._descriptor).st_size
         if length < recorded_bytes:
             os.close(self._descriptor)
@@ -89,8 +112,7 @@ class Output:
                 "recorded: it was cut or replaced. Put it back, or choose another --state-dir "
                 "and id to begin anew"
             )
-        os.ftruncate(self._descriptor, recorded_bytes)
-        os.lseek(self._descriptor, recorded_bytes, os.SEEK_SET)
+        self._cut_back = False
         self.length = recorded_bytes
 
     def append(self, messages: Sequence[Message]) -> int:
@@ -102,6 +124,10 @@ class Output:
         """
         data = b"".join(message_line(message) for message in messages)
         try:
+            if not self._cut_back:
+                os.ftruncate(self._descriptor, self.length)
+                os.lseek(self._descriptor, self.length, os.SEEK_SET)
+                self._cut_back = True
             view = memoryview(data)
             while view:
                 view = view[os.write(self._descriptor, view) :]
@@ -131,7 +157,9 @@ class Shown:
         """Show messages, one a line."""
         for message in messages:
             text = message.payload.decode("utf-8", errors="backslashreplace")
-            self._show(f"{message.topic} {message.offset} {message.message_id}: {text}")
+            # A payload may hold anything; a terminal must not obey it.
+            plain = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+            self._show(f"{message.topic} {message.offset} {message.message_id}: {plain}")
         return self.length
 
     def close(self) -> None:

@@ -227,6 +227,13 @@ class MemoryLog:
             messages += batch.end - max(batch.base, offset)
         return found
 
+    def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
+        """See `rules.LogReader.timestamp_ns`."""
+        for batch in self.batches.get(topic_id, []):
+            if batch.base <= offset < batch.end:
+                return batch.timestamp_ns
+        return None
+
     def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
         """See `rules.LogReader.find`."""
         for batch in self.batches.get(topic_id, []):

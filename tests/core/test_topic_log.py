@@ -98,7 +98,7 @@ class TestTimestamps:
         stamps = []
 
         for now_ns in clock:
-            stamps.append(log.next_timestamp_ns(now_ns))
+            stamps.append(log.next_timestamp_ns(now_ns, 1))
             log.append(an_append(log.end, timestamp_ns=stamps[-1]), 1)
 
         assert all(a < b for a, b in pairwise(stamps))
@@ -107,7 +107,7 @@ class TestTimestamps:
         log = a_log()
         fill(log, 1)
 
-        assert log.next_timestamp_ns(NOW_NS + SECOND_NS) == NOW_NS + SECOND_NS
+        assert log.next_timestamp_ns(NOW_NS + SECOND_NS, 1) == NOW_NS + SECOND_NS
 
     def test_go_on_behind_the_newest_when_all_batches_were_removed_and_the_proxy_restarts(
         self,
@@ -121,7 +121,7 @@ class TestTimestamps:
 
         proxy.put(2)
 
-        assert proxy.broker.topics["t"].timestamp_ns == newest_ns + 1
+        assert proxy.broker.topics["t"].timestamp_ns == newest_ns + proxy.broker.step_ns
 
 
 class TestSegments:

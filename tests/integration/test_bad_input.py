@@ -204,7 +204,9 @@ def test_config_show_tells_each_value_with_its_origin(service: Service) -> None:
     )  # fmt: skip
 
     process.done()
-    shown = {name: tuple(one.values()) for name, one in json.loads(process.stdout).items()}
+    shown = {
+        name: (one["value"], one["origin"]) for name, one in json.loads(process.stdout).items()
+    }
     assert shown["ack_timeout"] == (7.0, "RELIABLE_PUBSUB_ACK_TIMEOUT")
     assert shown["send_retries"] == (4, "proxy/settings.json")
     assert shown["history_s"] == (90, f"{file}, line 1")

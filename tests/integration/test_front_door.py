@@ -168,13 +168,14 @@ def test_a_frame_above_the_maximum_ends_the_connection_and_nothing_else(
 def test_every_request_of_a_queue_gets_exactly_one_answer_with_its_echo(
     service: Service, chance: random.Random
 ) -> None:
-    """A DEALER does not wait for answers, so 400 requests are there at once."""
+    """A DEALER does not wait for answers, so ten requests are there at once, 400 in all."""
     malformed = list(MALFORMED.values())
     readable: list[Request] = []
     with peer(service.publisher_endpoint, zmq.DEALER) as dealer:
         hello = Hello(client="stranger", epoch=1, request=1, role="publisher", nonce=b"12345678")
         dealer.send_multipart([b"", *encode_request(hello)])
         decode_reply(dealer.recv_multipart()[1:])
+        answers = []
         for number in range(2, 402):
             if chance.random() < 0.3:
                 dealer.send_multipart([b"", *chance.choice(malformed)])
@@ -184,7 +185,8 @@ def test_every_request_of_a_queue_gets_exactly_one_answer_with_its_echo(
             else:
                 readable.append(a_put(request=number, first_sequence=1 + chance.randrange(3)))
                 dealer.send_multipart([b"", *encode_request(readable[-1], BODY)])
-        answers = [decode_reply(dealer.recv_multipart()[1:])[0] for _ in range(400)]
+            if number % 10 == 1:
+                answers += [decode_reply(dealer.recv_multipart()[1:])[0] for _ in range(10)]
 
         assert not dealer.poll(SILENCE_MS), "a request got two answers"
     echoed = sorted(answer.request for answer in answers if not isinstance(answer, Malformed))

@@ -147,7 +147,7 @@ class _AppendsAgain(Broker):
             publisher=request.client,
             epoch=request.epoch,
             first_sequence=request.first_sequence,
-            timestamp_ns=log.next_timestamp_ns(self.now_ns),
+            timestamp_ns=log.next_timestamp_ns(self.now_ns, 1),
             crc=request.crc,
             body=self.body,
         )

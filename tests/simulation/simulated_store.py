@@ -154,6 +154,14 @@ class SimulatedStore:
                 break
         return found
 
+    def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
+        """See `rules.LogReader.timestamp_ns`."""
+        rows = self._topics.get(topic_id)
+        for batch in reversed(rows.batches if rows else ()):
+            if batch.base <= offset:
+                return batch.timestamp_ns if offset < batch.end else None
+        return None
+
     def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
         """See `rules.LogReader.find`."""
         rows = self._topics.get(topic_id)

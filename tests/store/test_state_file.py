@@ -172,7 +172,7 @@ class TestDamage:
         file = tmp_path / "publisher-p.sqlite3"
         file.write_bytes(b"cos\nsystem\n" * 500)
 
-        with pytest.raises(DamagedError, match="not a readable client state"):
+        with pytest.raises(DamagedError, match="the client's state, cannot be read"):
             a_state(tmp_path)
 
         assert file.read_bytes() == b"cos\nsystem\n" * 500

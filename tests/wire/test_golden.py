@@ -173,10 +173,12 @@ REPLIES: dict[str, tuple[AnyReply, str]] = {
             log="x.1",
             cursor=5,
             already=False,
+            witness_ns=1_700_000_000_000_000_000,
         ),
-        "8ba6616e73776572a75355425f41434ba6636c69656e74a173a565706f636801a772657175657374"
+        "8ca6616e73776572a75355425f41434ba6636c69656e74a173a565706f636801a772657175657374"
         "02a4626f6f74a162aa6475726162696c697479a473796e63a5746f706963a174aa67656e65726174"
-        "696f6e01a36c6f67a3782e31a6637572736f7205a7616c7265616479c2",
+        "696f6e01a36c6f67a3782e31a6637572736f7205a7616c7265616479c2"
+        "aa7769746e6573735f6e73cf17979cfe362a0000",
     ),
     "UNSUB_ACK": (
         UnsubAck(client="s", epoch=1, request=9, boot="b", topic="t", already=True),

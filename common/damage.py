@@ -1,0 +1,23 @@
+"""Is a file damaged, or can the system not read or write it? SQLite's error code tells."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from .errors import DamagedError, StorageFailedError
+
+_DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+
+
+def error_of(error: sqlite3.Error, text: str) -> DamagedError:
+    """The error of ours that an error of SQLite means.
+
+    Returns:
+        StorageFailedError where the disk is full, read-only or failing: nothing is to be restored
+        or removed then; else DamagedError.
+    """
+    code = getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF
+    if code in _DAMAGE:
+        return DamagedError(f"{text}; restore a copy")
+    return StorageFailedError(f"{text}; nothing is lost: look at the disk, then start again")
