@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import click
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -239,26 +240,23 @@ class Director:
 
 
 def verdict_table(verdicts: Sequence[Verdict]) -> Table:
-    """What the output files say."""
-    table = Table(title="counted from the output files", title_justify="left")
+    """What the output files say; `wrong` is altered, or not where others have it."""
+    table = Table(title="counted from the output files", title_justify="left", box=box.SIMPLE)
     table.add_column("subscriber", no_wrap=True)
-    columns = (
-        "expected",
-        "received",
-        "lost",
-        "duplicated",
-        "out_of_order",
-        "altered",
-        "misplaced",
-    )
-    short = {"duplicated": "twice", "out_of_order": "disorder", "misplaced": "moved"}
-    for column in columns:
-        table.add_column(short.get(column, column), justify="right", no_wrap=True)
+    for column in ("expected", "received", "lost", "duplicated", "out of order", "wrong"):
+        table.add_column(column, justify="right", no_wrap=column != "out of order")
     table.add_column("once?", no_wrap=True)
     for verdict in verdicts:
-        numbers = [f"{getattr(verdict, column):,}" for column in columns]
+        numbers = (
+            verdict.expected,
+            verdict.received,
+            verdict.lost,
+            verdict.duplicated,
+            verdict.out_of_order,
+            verdict.altered + verdict.misplaced,
+        )
         word = Text("yes", "green") if verdict.perfect else Text("NO", "bold red")
-        table.add_row(verdict.subscriber, *numbers, word)
+        table.add_row(verdict.subscriber, *(f"{number:,}" for number in numbers), word)
     return table
 
 
