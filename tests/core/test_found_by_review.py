@@ -26,6 +26,7 @@ from reliable_pubsub.proxy.log_reader import StoreReader
 from reliable_pubsub.proxy.schema import TABLES
 from reliable_pubsub.proxy.state import BrokerSettings
 from reliable_pubsub.proxy.topic_log import Retention
+from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.outbox import Outbox
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.output import Output, Shown, begin_output
@@ -264,3 +265,26 @@ def test_a_payload_cannot_command_a_terminal() -> None:
     Shown(shown.append, 0).append([Message("t", 0, "p", 1, 0, b"\x1b[2Jgone\nline")])
 
     assert shown == ["t 0 p_1: \\x1b[2Jgone\\x0aline"]
+
+
+def test_a_put_that_could_not_be_written_down_is_not_sent_later() -> None:
+    """R3: the caller had heard of a failure and put again, and both were stored."""
+
+    class FullOnce(MemoryState):
+        full = False
+
+        def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
+            if self.full and "pending" in changes:
+                self.full = False
+                raise StorageFailedError("no space")
+
+    link, clock, state = Link(a_broker()), FakeClock(), FullOnce()
+    publisher = Publisher("p", transport=FakeTransport(link, clock), clock=clock, state=state)
+    publisher.put("t", b"a")
+
+    state.full = True
+    with pytest.raises(StorageFailedError):
+        publisher.put("t", b"b")
+    publisher.put("t", b"b")
+
+    assert [batch.body for batch in link.proxy.log.batches[1]] == [a_body(b"a"), a_body(b"b")]

@@ -30,6 +30,7 @@ from reliable_pubsub.proxy.records import (
 from reliable_pubsub.proxy.state import BrokerSettings
 from reliable_pubsub.proxy.store import (
     FILE_NAME,
+    LOG_BYTES,
     MARK_NAME,
     StorageFullError,
     Store,
@@ -363,3 +364,18 @@ def test_what_is_read_back_is_the_state_of_a_broker_that_applied_the_same_record
     expected = as_stored(proxy.broker)
     assert in_order(stored).topics == expected.topics
     assert in_order(stored).sessions == expected.sessions
+
+
+def test_the_log_is_moved_into_the_file_again_and_again(tmp_path: Path) -> None:
+    """The store does it itself, because SQLite keeps an error of its own checkpoint to itself."""
+    body = b"x" * 900 * KIB
+    with a_store(tmp_path) as store:
+        store.commit(a_beginning())
+        before = store.path.stat().st_size
+        for offset in range(24):
+            store.commit([an_append(offset, body=body)])
+        moved = store.path.stat().st_size - before
+        log = Path(f"{store.path}-wal").stat().st_size
+
+    assert moved > 10 * len(body)
+    assert log < 2 * LOG_BYTES
