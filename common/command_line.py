@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 
 import click
 
+from .endpoint import check_endpoint
 from .errors import ConfigurationError, PubSubError
 from .names import client_id
 from .retry import RetryPolicy, Silence
 from .settings import (
     Resolved,
     Settings,
-    check_endpoint,
     parse_settings_json,
     resolve,
     typed,

@@ -20,7 +20,8 @@ from reliable_pubsub.common.command_line import (
 from reliable_pubsub.common.names import client_id
 from reliable_pubsub.common.plan_mark import FINISHED, begin_plan
 from reliable_pubsub.common.plan_view import print_plan, progress_bar
-from reliable_pubsub.common.steps import PlanPosition, describe, parse_publisher_steps
+from reliable_pubsub.common.step_file import parse_publisher_steps
+from reliable_pubsub.common.steps import PlanPosition, describe
 from reliable_pubsub.common.yaml_file import load_yaml
 
 from .client import Publisher

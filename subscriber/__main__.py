@@ -23,10 +23,10 @@ from reliable_pubsub.common.command_line import (
 from reliable_pubsub.common.names import client_id
 from reliable_pubsub.common.plan_mark import FINISHED, PlanMark, begin_plan
 from reliable_pubsub.common.plan_view import print_plan, progress_bar
+from reliable_pubsub.common.step_file import parse_subscriber_steps
 from reliable_pubsub.common.steps import (
     SubscriberStep,
     describe,
-    parse_subscriber_steps,
     plan_digest,
 )
 from reliable_pubsub.common.yaml_file import load_yaml

@@ -27,7 +27,10 @@ ROOMS: dict[str, frozenset[str]] = {
 # Values in, values out: no socket, clock, file, thread or chance.
 CORE_FILES = [
     *(f"common/{name}.py" for name in ("names", "limits", "errors", "messages", "batch", "wire")),
-    *(f"common/{name}.py" for name in ("retry", "steps", "settings", "plan_mark")),
+    *(
+        f"common/{name}.py"
+        for name in ("retry", "steps", "step_file", "settings", "endpoint", "plan_mark")
+    ),
     *(f"proxy/{name}.py" for name in ("records", "subscriptions", "topic_log", "state", "rules")),
     *(f"proxy/{name}.py" for name in ("publishing", "subscribing", "broker", "report", "schema")),
     "publisher/outbox.py",

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reliable_pubsub.common.endpoint import check_endpoint
 from reliable_pubsub.common.errors import ConfigurationError
 from reliable_pubsub.common.settings import (
     BY_NAME,
@@ -20,7 +21,6 @@ from reliable_pubsub.common.settings import (
     Resolved,
     Setting,
     Settings,
-    check_endpoint,
     did_you_mean,
     parse_settings_json,
     resolve,

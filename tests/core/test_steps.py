@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from reliable_pubsub.common.batch import Batch, encode_batch
 from reliable_pubsub.common.errors import ConfigurationError
 from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, STEP_MESSAGES_MAX
+from reliable_pubsub.common.step_file import parse_publisher_steps, parse_subscriber_steps
 from reliable_pubsub.common.steps import (
     PlanPosition,
     PublisherStep,
@@ -22,8 +23,6 @@ from reliable_pubsub.common.steps import (
     SubscriberStep,
     describe,
     message_lines,
-    parse_publisher_steps,
-    parse_subscriber_steps,
     payload_of,
     plan_digest,
     publisher_chunks,

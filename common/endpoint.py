@@ -1,0 +1,82 @@
+"""Endpoints: what one looks like, and whether it leaves this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from typing import Final
+
+from .errors import ConfigurationError
+
+ENDPOINT_EXAMPLE: Final = "tcp://127.0.0.1:5555 or ipc:///run/pubsub.sock"
+IPC_PATH_BYTES_MAX: Final = 107  # of a Unix socket's address on Linux
+
+
+def check_endpoint(endpoint: str, allow_plaintext: bool, *, bind: bool = False) -> str | None:
+    """Accept `tcp://host:port` or `ipc://path`; say what there is to warn of, else None.
+
+    Args:
+        allow_plaintext: accept an address outside this machine. Traffic is not encrypted.
+        bind: accept what only a proxy can use: every interface (`*`), a port of the system's
+            choice (`*`).
+
+    Raises:
+        ConfigurationError: another form, or an address outside this machine without
+            `allow_plaintext`. Loopback is 127.0.0.0/8, ::1 and localhost; ipc is local.
+    """
+    host = host_of(endpoint, bind=bind)
+    if host is None:
+        expected = f"expected an endpoint such as {ENDPOINT_EXAMPLE}"
+        raise ConfigurationError(f"endpoint {endpoint!r:.120}: {expected}")
+    if _is_local(host):
+        return None
+    facts = f"endpoint {endpoint} is not a loopback address, and traffic is not encrypted: who "
+    facts += "can see the network can read and forge messages"
+    if not allow_plaintext:
+        raise ConfigurationError(f"{facts}; pass --allow-plaintext if that network is trusted")
+    return facts
+
+
+_TCP = re.compile(r"tcp://(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:\[\]/]+)):(?P<port>\*|[0-9]{1,5})\Z")
+_HOST_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?\Z")
+_DIGITS_AND_DOTS = re.compile(r"[0-9.]+\Z")
+
+
+def host_of(endpoint: str, *, bind: bool) -> str | None:
+    """Give the host of a well-formed endpoint, "" for ipc, or None for another form."""
+    if endpoint.startswith("ipc://"):
+        path = endpoint.removeprefix("ipc://")
+        size = len(path.encode(errors="replace"))
+        return "" if 1 <= size <= IPC_PATH_BYTES_MAX and "\0" not in path else None
+    match = _TCP.match(endpoint)
+    if not match:
+        return None
+    port_fits = bind if match["port"] == "*" else 1 <= int(match["port"]) <= 65_535
+    if not port_fits:
+        return None
+    if match["v6"] is not None:
+        return match["v6"] if _address_of(match["v6"], ipaddress.IPv6Address) else None
+    host = match["host"]
+    if host == "*":
+        return host if bind else None
+    if _DIGITS_AND_DOTS.match(host):
+        return host if _address_of(host, ipaddress.IPv4Address) else None
+    return host if _HOST_NAME.match(host) else None
+
+
+def _address_of(
+    host: str, kind: type[ipaddress.IPv4Address] | type[ipaddress.IPv6Address]
+) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return kind(host)
+    except ValueError:
+        return None
+
+
+def _is_local(host: str) -> bool:
+    """Say whether a host of `_host_of` never leaves this machine."""
+    if host == "" or host.lower() == "localhost":
+        return True
+    kind = ipaddress.IPv6Address if ":" in host else ipaddress.IPv4Address
+    address = _address_of(host, kind)
+    return address is not None and address.is_loopback
