@@ -36,6 +36,7 @@ EXIT_CODES = (
     "resume · 4 refused (fenced, conflict, log changed, in use) · 5 damaged or failed storage."
 )
 
+CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 RESUME = "stopped: what is left is kept; run the same command again to go on"
 
 F = TypeVar("F", bound=Callable[..., Any])

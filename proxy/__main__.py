@@ -11,6 +11,7 @@ import click
 from rich.console import Console
 
 from reliable_pubsub.common.command_line import (
+    CONTEXT_SETTINGS,
     EXIT_CODES,
     accept_endpoint,
     complain,
@@ -64,7 +65,7 @@ def server_settings(
 
 @click.command(
     epilog=EXIT_CODES,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=CONTEXT_SETTINGS,
 )
 @click.option(
     "-f",
@@ -149,12 +150,7 @@ def main(
 
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
-        publishers, subscribers = (door.endpoint for door in server.doors)
-        click.echo(
-            f"ready: proxy publishers={publishers} subscribers={subscribers} "
-            f"durability={settings.durability} data-dir={settings.data_dir} "
-            f"topics={len(server.broker.topics)} messages={server.checked.messages}"
-        )
+        click.echo(_ready_line(server, settings))
         if settings.durability == "snapshot":
             complain(
                 "warning: durability snapshot acknowledges before it writes; a crash loses "
@@ -165,6 +161,16 @@ def main(
         finally:  # a second signal has nothing to add
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _ready_line(server: Server, settings: Settings) -> str:
+    """What scripts wait for; it names the ports that the system chose."""
+    publishers, subscribers = (door.endpoint for door in server.doors)
+    return (
+        f"ready: proxy publishers={publishers} subscribers={subscribers} "
+        f"durability={settings.durability} data-dir={settings.data_dir} "
+        f"topics={len(server.broker.topics)} messages={server.checked.messages}"
+    )
 
 
 if __name__ == "__main__":

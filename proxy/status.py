@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reliable_pubsub.common.command_line import (
+    CONTEXT_SETTINGS,
     EXIT_CODES,
     accept_endpoint,
     readable_errors,
@@ -158,7 +159,7 @@ def _bytes(size: float) -> str:
 
 @click.command(
     epilog=EXIT_CODES,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=CONTEXT_SETTINGS,
 )
 @click.option("--endpoint", help="The proxy's subscriber endpoint.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document, for programs.")

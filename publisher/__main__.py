@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from reliable_pubsub.common.command_line import (
+    CONTEXT_SETTINGS,
     EXIT_CODES,
     RESUME,
     client_options,
@@ -30,7 +31,7 @@ from .runner import PublisherPlan, run_publisher
 
 @click.command(
     epilog=EXIT_CODES,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=CONTEXT_SETTINGS,
 )
 @client_options("publisher")
 @click.option(

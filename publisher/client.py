@@ -13,17 +13,12 @@ from reliable_pubsub.common import names
 from reliable_pubsub.common.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.errors import (
     ConflictError,
-    FencedError,
-    LimitError,
-    LogChangedError,
-    RefusedError,
     UsageError,
 )
 from reliable_pubsub.common.messages import (
     AnyReply,
     Conflict,
     Duplicate,
-    Fenced,
     Gap,
     Hello,
     HelloAck,
@@ -33,6 +28,7 @@ from reliable_pubsub.common.messages import (
 )
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.retry import Clock, RetryPolicy, Silence, Transport, ask, unheard
+from reliable_pubsub.common.session import claim_epoch, is_forgotten, refusal
 from reliable_pubsub.common.settings import PUBLISHER_ENDPOINT
 from reliable_pubsub.common.state_file import ClientState, open_state
 from reliable_pubsub.common.transport import ReqTransport, SystemClock
@@ -228,14 +224,9 @@ class Publisher:
 
     def connect(self) -> None:
         """Get an epoch; whatever older process has this id is fenced from now on (rule R11)."""
-        epoch = self.outbox.epoch + 1
-        while True:
-            reply = self._hello(epoch, ())
-            if isinstance(reply, HelloAck):
-                break
-            if not isinstance(reply, Fenced):
-                self._refused(reply)
-            epoch = max(reply.current_epoch, epoch) + 1
+        epoch = claim_epoch(
+            self.outbox.epoch, lambda epoch: self._hello(epoch, ()), client=self.client
+        )
         self._state.write(self.outbox.granted(epoch), durable=False)
         self._connected = True
         self._met.clear()
@@ -329,7 +320,7 @@ class Publisher:
 
     def _is_forgotten(self, reply: AnyReply) -> bool:
         """Whether the proxy knows less of our session than it granted."""
-        return isinstance(reply, Fenced) and reply.current_epoch < self.outbox.epoch
+        return is_forgotten(reply, self.outbox.epoch)
 
     def _ask(self, request: Hello | Put, body: bytes | None = None) -> AnyReply:
         reply, _ = ask(
@@ -349,18 +340,4 @@ class Publisher:
 
     def _refused(self, reply: AnyReply) -> NoReturn:
         """Raise what an answer means."""
-        match reply:
-            case Fenced():
-                raise FencedError(
-                    client=self.client,
-                    epoch=self.outbox.epoch,
-                    current_epoch=reply.current_epoch,
-                )
-            case Conflict():
-                raise ConflictError(reply.text)
-            case Gap():
-                raise LogChangedError(reply.text)
-            case Limit():
-                raise LimitError(reply.text)
-            case _:
-                raise RefusedError(f"the proxy answered {type(reply).__name__} to a publisher")
+        raise refusal(reply, client=self.client, epoch=self.outbox.epoch)

@@ -6,6 +6,8 @@ import importlib
 
 import click
 
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS
+
 _COMMANDS = {
     "proxy": "reliable_pubsub.proxy.__main__",
     "publisher": "reliable_pubsub.publisher.__main__",
@@ -31,7 +33,7 @@ class _Rooms(click.Group):
 
 @click.group(
     cls=_Rooms,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=CONTEXT_SETTINGS,
 )
 @click.version_option(package_name="reliable-pubsub")
 def main() -> None:

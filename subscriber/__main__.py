@@ -10,6 +10,7 @@ from typing import cast
 import click
 
 from reliable_pubsub.common.command_line import (
+    CONTEXT_SETTINGS,
     EXIT_CODES,
     RESUME,
     client_options,
@@ -39,7 +40,7 @@ from .runner import SubscriberRun
 
 @click.command(
     epilog=EXIT_CODES,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    context_settings=CONTEXT_SETTINGS,
 )
 @client_options("subscriber")
 @click.option(

@@ -33,11 +33,6 @@ class Place(Struct, frozen=True):
     # Handed over and not processed: from the cursor on, messages below each end, so many times.
     in_hand: tuple[tuple[int, int], ...] = ()
 
-    @property
-    def in_hand_end(self) -> int:
-        """Messages from the cursor up to here were handed over; the cursor: none."""
-        return self.in_hand[-1][0] if self.in_hand else self.cursor
-
     def deliveries(self, offset: int) -> int:
         """How often a message at or above the cursor was handed over."""
         return next((count for end, count in self.in_hand if offset < end), 0)

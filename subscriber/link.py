@@ -12,22 +12,15 @@ from typing import Any, Literal, NoReturn
 
 from reliable_pubsub.common import names
 from reliable_pubsub.common.errors import (
-    FencedError,
-    LimitError,
     LogChangedError,
     NotSubscribedError,
-    RefusedError,
-    StaleError,
     TryLaterError,
 )
 from reliable_pubsub.common.messages import (
     Ack,
     AnyReply,
-    Fenced,
     Get,
     Hello,
-    HelloAck,
-    Limit,
     LogChanged,
     NotSub,
     Request,
@@ -38,6 +31,7 @@ from reliable_pubsub.common.messages import (
     UnsubAck,
 )
 from reliable_pubsub.common.retry import Clock, RetryPolicy, Silence, Transport, ask, unheard
+from reliable_pubsub.common.session import claim_epoch, is_forgotten, refusal
 from reliable_pubsub.common.state_file import ClientState
 
 from .inbox import Inbox, Place
@@ -91,27 +85,23 @@ class SubscriberLink:
 
     def connect(self) -> None:
         """Get an epoch; whatever older process has this id is fenced from now on (rule R11)."""
-        epoch = self._inbox.epoch + 1
-        while True:
-            self._request += 1
-            reply = self._ask(
-                Hello(
-                    client=self._client,
-                    epoch=epoch,
-                    request=self._request,
-                    role="subscriber",
-                    nonce=self._nonce,
-                )
-            )
-            if isinstance(reply, HelloAck):
-                break
-            if not isinstance(reply, Fenced):
-                self.refused(reply)
-            epoch = max(reply.current_epoch, epoch) + 1
+        epoch = claim_epoch(self._inbox.epoch, self._hello, client=self._client)
         self._state.write(self._inbox.granted(epoch), durable=False)
         self._connected = True
         self._control = 0
         self.told.clear()
+
+    def _hello(self, epoch: int) -> AnyReply:
+        self._request += 1
+        return self._ask(
+            Hello(
+                client=self._client,
+                epoch=epoch,
+                request=self._request,
+                role="subscriber",
+                nonce=self._nonce,
+            )
+        )
 
     def subscribe(self, topic: str) -> None:
         """Begin or resume a subscription, with our own place as evidence (rules R13, R14)."""
@@ -119,7 +109,6 @@ class SubscriberLink:
         seek = False
         reply = self._ask_sub(topic, place)
         if self._is_forgotten(reply):
-            self._connected = False
             reply = self._ask_sub(topic, place)
         if isinstance(reply, LogChanged):
             if self._on_log_changed == "stop":
@@ -160,6 +149,7 @@ class SubscriberLink:
         self._control += 1
 
     def head(self) -> dict[str, Any]:
+        """What every request says of its sender, under the next number."""
         self._request += 1
         return {"client": self._client, "epoch": self._inbox.epoch, "request": self._request}
 
@@ -233,25 +223,11 @@ class SubscriberLink:
 
     def _is_forgotten(self, reply: AnyReply) -> bool:
         """Whether the proxy knows less of our session than it granted; then begin a new one."""
-        forgotten = isinstance(reply, Fenced) and reply.current_epoch < self._inbox.epoch
+        forgotten = is_forgotten(reply, self._inbox.epoch)
         if forgotten:
             self._connected = False
         return forgotten
 
     def refused(self, reply: AnyReply) -> NoReturn:
         """Raise what an answer means."""
-        match reply:
-            case Fenced():
-                raise FencedError(
-                    client=self._client, epoch=self._inbox.epoch, current_epoch=reply.current_epoch
-                )
-            case LogChanged():
-                raise LogChangedError(reply.text)
-            case NotSub():
-                raise NotSubscribedError(reply.text)
-            case Stale():
-                raise StaleError(reply.text)
-            case Limit():
-                raise LimitError(reply.text)
-            case _:
-                raise RefusedError(f"the proxy answered {type(reply).__name__} to a subscriber")
+        raise refusal(reply, client=self._client, epoch=self._inbox.epoch)

@@ -27,10 +27,8 @@ ROOMS: dict[str, frozenset[str]] = {
 # Values in, values out: no socket, clock, file, thread or chance.
 CORE_FILES = [
     *(f"common/{name}.py" for name in ("names", "limits", "errors", "messages", "batch", "wire")),
-    *(
-        f"common/{name}.py"
-        for name in ("retry", "steps", "step_file", "settings", "endpoint", "plan_mark")
-    ),
+    *(f"common/{name}.py" for name in ("retry", "session", "steps", "step_file", "plan_mark")),
+    *(f"common/{name}.py" for name in ("settings", "endpoint")),
     *(f"proxy/{name}.py" for name in ("records", "subscriptions", "topic_log", "state", "rules")),
     *(f"proxy/{name}.py" for name in ("publishing", "subscribing", "broker", "report", "schema")),
     "publisher/outbox.py",

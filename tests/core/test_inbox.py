@@ -213,7 +213,7 @@ class TestDeliveries:
         count, _ = inbox.handed_over("t", 5)
 
         assert count == 2
-        assert inbox.places["t"].in_hand_end == 5
+        assert inbox.places["t"].in_hand[-1][0] == 5
 
 
 class TestAConfirmedSubscription:

@@ -1,0 +1,71 @@
+"""What publishers and subscribers share of a session: its epoch, its end, its refusals. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .errors import (
+    ConflictError,
+    FencedError,
+    LimitError,
+    LogChangedError,
+    NotSubscribedError,
+    RefusedError,
+    StaleError,
+)
+from .messages import (
+    AnyReply,
+    Conflict,
+    Fenced,
+    Gap,
+    HelloAck,
+    Limit,
+    LogChanged,
+    NotSub,
+    Stale,
+)
+
+
+def claim_epoch(known_epoch: int, hello: Callable[[int], AnyReply], *, client: str) -> int:
+    """Get an epoch above the known one; FENCED names the current one, so ask above that.
+
+    Args:
+        hello: says HELLO for an epoch, and gives the answer.
+
+    Raises:
+        RefusedError: anything but HELLO_ACK and FENCED.
+
+    Source: docs/decisions/0004.
+    """
+    epoch = known_epoch + 1
+    while True:
+        reply = hello(epoch)
+        if isinstance(reply, HelloAck):
+            return epoch
+        if not isinstance(reply, Fenced):
+            raise refusal(reply, client=client, epoch=epoch)
+        epoch = max(reply.current_epoch, epoch) + 1
+
+
+def is_forgotten(reply: AnyReply, epoch: int) -> bool:
+    """Whether the proxy knows less of our session than it granted: a new one is to be begun."""
+    return isinstance(reply, Fenced) and reply.current_epoch < epoch
+
+
+def refusal(reply: AnyReply, *, client: str, epoch: int) -> RefusedError:
+    """The error that a definite no of the proxy means."""
+    match reply:
+        case Fenced():
+            return FencedError(client=client, epoch=epoch, current_epoch=reply.current_epoch)
+        case Conflict():
+            return ConflictError(reply.text)
+        case Gap() | LogChanged():  # a gap: what the proxy acknowledged is gone
+            return LogChangedError(reply.text)
+        case NotSub():
+            return NotSubscribedError(reply.text)
+        case Stale():
+            return StaleError(reply.text)
+        case Limit():
+            return LimitError(reply.text)
+        case _:
+            return RefusedError(f"the proxy answered {type(reply).__name__}, which fits no request")

@@ -1,0 +1,68 @@
+"""What both clients make of the answers of a proxy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reliable_pubsub.common.errors import (
+    ConflictError,
+    FencedError,
+    LimitError,
+    LogChangedError,
+    NotSubscribedError,
+    RefusedError,
+    StaleError,
+)
+from reliable_pubsub.common.messages import (
+    AnyReply,
+    Conflict,
+    Fenced,
+    Gap,
+    HelloAck,
+    Limit,
+    LogChanged,
+    NotSub,
+    PutAck,
+    Stale,
+)
+from reliable_pubsub.common.session import claim_epoch, is_forgotten, refusal
+
+WHO: dict[str, Any] = {"client": "c", "epoch": 3, "request": 1}
+
+
+@pytest.mark.parametrize(
+    ("reply", "kind"),
+    [
+        (Fenced(**WHO, text="", current_epoch=4), FencedError),
+        (Conflict(**WHO, text="", first_sequence=1, count=1), ConflictError),
+        (Gap(**WHO, text="", expected=2), LogChangedError),
+        (LogChanged(**WHO, text="", topic="t", log="", start=0, end=0), LogChangedError),
+        (NotSub(**WHO, text=""), NotSubscribedError),
+        (Stale(**WHO, text=""), StaleError),
+        (Limit(**WHO, text="", limit=1), LimitError),
+        (PutAck(**WHO, offset=0), RefusedError),
+    ],
+)
+def test_each_definite_no_is_an_error_of_its_own(reply: AnyReply, kind: type[RefusedError]) -> None:
+    assert type(refusal(reply, client="c", epoch=3)) is kind
+
+
+def test_an_epoch_is_asked_for_above_the_one_that_fences() -> None:
+    asked: list[int] = []
+
+    def hello(epoch: int) -> AnyReply:
+        asked.append(epoch)
+        if epoch <= 7:
+            return Fenced(**WHO, text="", current_epoch=7)
+        return HelloAck(**WHO)
+
+    assert claim_epoch(2, hello, client="c") == 8
+    assert asked == [3, 8]
+
+
+def test_a_proxy_that_fences_with_an_older_epoch_has_forgotten_us() -> None:
+    assert is_forgotten(Fenced(**WHO, text="", current_epoch=2), 3)
+    assert not is_forgotten(Fenced(**WHO, text="", current_epoch=4), 3)
+    assert not is_forgotten(HelloAck(**WHO), 3)
