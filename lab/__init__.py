@@ -1,0 +1,1 @@
+"""The crash lab: scripted failures of real processes, their history, a verdict, a picture."""
