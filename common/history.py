@@ -144,6 +144,7 @@ class Position(Line, frozen=True, tag="position"):
     generation: int
     cursor: int
     active: bool
+    epoch: int = 0  # of the subscriber that moved it; 0: not told
 
 
 class Trimmed(Line, frozen=True, tag="trimmed"):

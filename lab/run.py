@@ -22,3 +22,4 @@ class Run(Struct, frozen=True, kw_only=True):
     lines: Sequence[AnyLine]  # by time; lines of one process in the order of its file
     outputs: Mapping[str, Sequence[OutputLine]]  # by subscriber, in the order of the file
     torn: Mapping[str, int] = {}  # by file: lines that cannot be read; the last of a killed life
+    warnings: Sequence[str] = ()  # what is missing or unreadable beyond that

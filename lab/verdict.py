@@ -50,6 +50,7 @@ class RuleVerdict(Struct, frozen=True):
     title: str  # one line, for people
     checked: int  # how many facts it was held against; 0: nothing in this run can break it
     violations: Sequence[Violation]
+    reason: str = ""  # why nothing was checked, if nothing was
 
     @property
     def holds(self) -> bool:

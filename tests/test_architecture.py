@@ -35,7 +35,9 @@ CORE_FILES = [
     *(f"proxy/{name}.py" for name in ("publishing", "subscribing", "broker", "report", "schema")),
     "publisher/outbox.py",
     "subscriber/inbox.py",
-    *(f"lab/{name}.py" for name in ("run", "verdict")),
+    *(f"lab/{name}.py" for name in ("run", "verdict", "facts", "final_log", "subscription")),
+    *(f"lab/{name}.py" for name in ("finding", "checker")),
+    *(f"lab/rules_of_{name}.py" for name in ("puts", "order", "delivery", "subscribers")),
 ]
 WORLD = frozenset(
     {"zmq", "socket", "select", "signal", "sys", "os", "io", "fcntl", "sqlite3", "yaml"}

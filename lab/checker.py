@@ -1,0 +1,102 @@
+"""The one judge of a run: simulation, torture runs, labs, any directory of histories. Pure.
+
+Offsets give the order of versions, so no search for an order is needed: each of the twelve rules
+is one pass, O(n log n). What a run has no evidence for is not judged, and says why. Source: the
+queue and Kafka workloads of Jepsen (jepsen-io/jepsen, "tests/kafka").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from .facts import Facts, gather
+from .rules_of_delivery import delivered_once, subscriber_losses
+from .rules_of_order import fenced_are_silent, nothing_goes_back, one_value
+from .rules_of_puts import (
+    durable_acknowledgement,
+    no_duplicate,
+    publisher_order,
+    real_time_order,
+    unknown_outcomes,
+)
+from .rules_of_subscribers import (
+    everything_ends,
+    nothing_while_away,
+    subscription_points,
+)
+from .run import Run
+from .verdict import Verdict
+
+
+def check(run: Run) -> Verdict:
+    """Hold a run against rules R1 to R12."""
+    facts = gather(run)
+    stored, losses = durable_acknowledgement(facts)
+    delivered, all_received = delivered_once(facts)
+    findings = (
+        stored,
+        no_duplicate(facts),
+        one_value(facts),
+        publisher_order(facts),
+        real_time_order(facts),
+        delivered,
+        nothing_goes_back(facts),
+        subscription_points(facts),
+        nothing_while_away(facts, all_received),
+        fenced_are_silent(facts),
+        unknown_outcomes(facts),
+        everything_ends(facts, all_received),
+    )
+    for received in all_received:
+        of_subscriber = subscriber_losses(facts, received)
+        if of_subscriber is not None:
+            losses.append(of_subscriber)
+    return Verdict(
+        rules=[finding.verdict() for finding in findings],
+        losses=losses,
+        warnings=[*run.warnings, *_warnings(facts)],
+    )
+
+
+def _warnings(facts: Facts) -> Iterator[str]:
+    """What could be judged in part only."""
+    partial = [topic for topic, log in facts.logs.items() if not log.audited]
+    if partial:
+        yield (
+            f"nobody read {', '.join(map(repr, partial))} at the end: the log is what the proxy "
+            "wrote of itself, and may be partial"
+        )
+    for topic, log in facts.logs.items():
+        if log.audited and topic not in facts.found_ends:
+            yield f"the auditor did not come to the end of {topic!r}: what follows is not judged"
+        if log.start and not facts.has_proxy:
+            yield (
+                f"{topic!r} begins at {log.start}, and no proxy wrote why: what was below counts "
+                "as removed rightly"
+            )
+    writers = {publisher for _, publisher in facts.puts}
+    for topic, log in facts.logs.items():
+        silent = sorted(log.by_publisher.keys() - writers)
+        if silent:
+            yield f"{topic!r} has messages of {', '.join(silent)}, of whom there is no put"
+    yield from _stream_warnings(facts)
+    missing = {
+        life.process: life.output
+        for life in facts.lives.values()
+        if life.output and life.process not in facts.outputs
+    }
+    for subscriber, output in missing.items():
+        yield f"{subscriber}: its output {output} is not here; judged by its history"
+    if facts.unmatched:
+        yield f"{facts.unmatched} answers to puts have no invoke with their number"
+
+
+def _stream_warnings(facts: Facts) -> Iterator[str]:
+    for stream in facts.streams.values():
+        who = f"{stream.subscriber} on {stream.topic!r}"
+        if stream.ignored:
+            yield f"{who}: {stream.ignored} gets of replaced processes prove nothing, left out"
+        if any(subscription.opened is None for subscription in stream.subscriptions):
+            yield f"{who}: the history begins behind its subscribe; its first offset is not judged"
+        if any(subscription.moved for subscription in stream.subscriptions):
+            yield f"{who}: chose another place itself (rewind or adopt), so it may repeat or miss"

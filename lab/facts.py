@@ -1,0 +1,355 @@
+"""What a run says, arranged for the rules: lives, puts, subscriptions, logs. Pure.
+
+A client that was killed, and one that was stopped and replaced, leave more than one life. Lives
+are told apart by pid; a life that another one has replaced is *superseded* from there on, and what
+it still shows to its own program proves nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+from reliable_pubsub.common.history import (
+    AnyLine,
+    Begin,
+    End,
+    Event,
+    Failed,
+    Finished,
+    Found,
+    FoundEnd,
+    Granted,
+    Invoke,
+    Ok,
+    Position,
+    Stored,
+    Trimmed,
+    Unknown,
+)
+
+from .final_log import FinalLog, final_logs
+from .run import OutputLine, Run
+from .subscription import Stream
+from .verdict import MessageKey
+
+NEVER: Final = 2**63 - 1
+
+PlanPlace = tuple[int, int, int]  # life (0 if it remembers), step, message
+
+
+@dataclass(slots=True)
+class Life:
+    """One process of an id, from its begin to its end or its death."""
+
+    process: str
+    pid: int
+    number: int  # 1, 2, 3, ... over all lives of the run
+    role: str = ""
+    began_ns: int = 0
+    output: str = ""
+    remembers: bool = True
+    epoch: int = 0  # the highest that it was granted
+    epoch_ns: int = NEVER  # when it heard of it
+    superseded_ns: int = NEVER
+    code: str | None = None  # it ended by itself, with this
+    open: dict[int, Invoke] = field(default_factory=dict)
+    open_attempts: dict[int, list[Attempt]] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A message under one number with one content, and what became of putting it."""
+
+    topic: str
+    publisher: str
+    sequence: int
+    crc: int
+    invoked_ns: int  # for the first time
+    place: PlanPlace | None
+    remembers: bool
+    undecided: int = 0  # calls of which nobody knows the outcome
+    acknowledged_ns: int = NEVER
+    offset: int | None = None  # by its receipt
+    durability: str = ""
+    code: str = ""  # of its last definite refusal
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether there is a receipt."""
+        return self.acknowledged_ns != NEVER
+
+    @property
+    def failed(self) -> bool:
+        """Whether it certainly had no effect."""
+        return not self.acknowledged and not self.undecided
+
+    @property
+    def key(self) -> MessageKey:
+        """What names it."""
+        return MessageKey(self.topic, self.publisher, self.sequence)
+
+
+Attempts = dict[tuple[int, int], Attempt]  # by sequence and CRC-32
+
+
+@dataclass(slots=True)
+class Facts:
+    """A run, arranged."""
+
+    run: Run
+    lives: dict[tuple[str, int], Life] = field(default_factory=dict)
+    puts: dict[tuple[str, str], Attempts] = field(default_factory=dict)  # topic, publisher
+    streams: dict[tuple[str, str], Stream] = field(default_factory=dict)  # subscriber, topic
+    logs: dict[str, FinalLog] = field(default_factory=dict)
+    hellos: list[tuple[Life, int, Ok]] = field(default_factory=list)  # with the time of `invoke`
+    effects: list[tuple[Life, Invoke, Ok]] = field(default_factory=list)  # with an epoch
+    stored: list[Stored] = field(default_factory=list)
+    found: list[Found] = field(default_factory=list)
+    found_ends: dict[str, FoundEnd] = field(default_factory=dict)
+    granted: list[Granted] = field(default_factory=list)
+    positions: list[Position] = field(default_factory=list)
+    proxy_lines: list[Stored | Granted | Position] = field(default_factory=list)
+    gets: list[Ok] = field(default_factory=list)  # of all lives
+    trimmed: list[Trimmed] = field(default_factory=list)
+    finished: dict[str, Finished] = field(default_factory=dict)
+    power_losses: dict[str, list[int]] = field(default_factory=dict)  # by target: when
+    told_lost: list[tuple[Life, Failed]] = field(default_factory=list)
+    told_changed: dict[str, None] = field(default_factory=dict)  # processes, in order
+    unmatched: int = 0  # answers whose `invoke` is not there
+
+    @property
+    def has_proxy(self) -> bool:
+        """Whether a proxy wrote its part of the history."""
+        return bool(self.stored or self.granted or self.positions or self.trimmed)
+
+    @property
+    def outputs(self) -> Mapping[str, Sequence[OutputLine]]:
+        """Of the subscribers that have one."""
+        return self.run.outputs
+
+    def attempts(self) -> Iterator[Attempt]:
+        """All puts, message by message."""
+        for attempts in self.puts.values():
+            yield from attempts.values()
+
+    def offset_of(self, attempt: Attempt) -> int | None:
+        """Where a message is: by its receipt, or by the log."""
+        if attempt.offset is not None:
+            return attempt.offset
+        log = self.logs.get(attempt.topic)
+        return log.place_of(attempt.publisher, attempt.sequence, attempt.crc) if log else None
+
+    def told(self, topic: str, first: int | None = None, end: int | None = None) -> str:
+        """The half sentence that says who was told of a loss; "" if nobody was."""
+        who = [
+            f"{life.process} got LOST for offsets {line.first} to {line.end - 1}"
+            for life, line in self.told_lost
+            if line.topic == topic
+            and (first is None or end is None or (line.first < end and first < line.end))
+        ]
+        if self.told_changed:
+            who.append(f"{', '.join(self.told_changed)} got LOG_CHANGED")
+        return f"; and it was told: {', '.join(dict.fromkeys(who))}" if who else ""
+
+    def was_told_lost(self, topic: str, offset: int) -> bool:
+        """Whether somebody was told that this offset is gone."""
+        return any(
+            line.topic == topic and line.first <= offset < line.end for _, line in self.told_lost
+        )
+
+    def removed_below(self, topic: str) -> int:
+        """Where a topic begins, by what may count as a reason for that.
+
+        That is the word of the proxy; where its history is missing, that of the auditor.
+        """
+        log = self.logs.get(topic)
+        if log is None:
+            return 0
+        return log.trimmed if self.has_proxy else log.start
+
+
+def gather(run: Run) -> Facts:
+    """Arrange a run, in one pass over its lines."""
+    reader = _Reader(Facts(run))
+    handlers: dict[type, Callable[[Any], None]] = {
+        Begin: reader.begin,
+        End: reader.end,
+        Invoke: reader.invoke,
+        Ok: reader.ok,
+        Failed: reader.failed,
+        Unknown: reader.unknown,
+        Stored: reader.facts.proxy_lines.append,
+        Granted: reader.facts.proxy_lines.append,
+        Position: reader.facts.proxy_lines.append,
+        Trimmed: reader.facts.trimmed.append,
+        Found: reader.facts.found.append,
+        FoundEnd: reader.found_end,
+        Event: reader.event,
+        Finished: reader.finished,
+    }
+    for line in run.lines:
+        handlers[type(line)](line)
+    facts = reader.facts
+    for line in facts.proxy_lines:
+        if isinstance(line, Stored):
+            facts.stored.append(line)
+        elif isinstance(line, Granted):
+            facts.granted.append(line)
+        else:
+            facts.positions.append(line)
+    _supersede(facts.lives.values())
+    for stream in facts.streams.values():
+        stream.arrange({life.number: life.superseded_ns for life in facts.lives.values()})
+    facts.logs = final_logs(facts.found, facts.found_ends, facts.stored, facts.trimmed)
+    return facts
+
+
+def _supersede(lives: Iterable[Life]) -> None:
+    """A life counts until the one with the next higher epoch began (or, if that is the older
+    process, until it heard of its epoch)."""
+    of_client: dict[tuple[str, str], list[Life]] = {}
+    for life in lives:
+        if life.epoch:
+            of_client.setdefault((life.process, life.role), []).append(life)
+    for same in of_client.values():
+        same.sort(key=lambda life: life.epoch)
+        for life, newer in pairwise(same):
+            if newer.epoch > life.epoch:
+                later = newer.began_ns > life.began_ns
+                life.superseded_ns = newer.began_ns if later else newer.epoch_ns
+
+
+class _Reader:
+    """Takes the lines one by one."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+
+    def life(self, line: AnyLine) -> Life:
+        lives = self.facts.lives
+        key = (line.process, line.pid)
+        life = lives.get(key)
+        if life is None:
+            life = lives[key] = Life(line.process, line.pid, len(lives) + 1, began_ns=line.at_ns)
+        return life
+
+    def begin(self, line: Begin) -> None:
+        life = self.life(line)
+        life.role = line.role
+        life.began_ns = line.at_ns
+        life.output = line.output
+        life.remembers = line.remembers
+
+    def end(self, line: End) -> None:
+        self.life(line).code = line.code
+        self._note_changed(line.process, line.code)
+
+    def event(self, line: Event) -> None:
+        if line.what == "power_loss":
+            self.facts.power_losses.setdefault(line.target, []).append(line.at_ns)
+
+    def finished(self, line: Finished) -> None:
+        self.facts.finished[line.target] = line
+
+    def found_end(self, line: FoundEnd) -> None:
+        self.facts.found_ends[line.topic] = line
+
+    def invoke(self, line: Invoke) -> None:
+        life = self.life(line)
+        op = line.op
+        before = life.open.get(line.call)
+        life.open[line.call] = line
+        if op == "put":
+            # What a call began under other numbers stays undecided: it may have been sent.
+            life.open_attempts[line.call] = self._attempts(life, line)
+        elif op in ("subscribe", "unsubscribe"):
+            moved = before is not None and before.cursor not in (None, line.cursor)
+            self._stream(line).invoked(line, moved=moved)
+
+    def _attempts(self, life: Life, line: Invoke) -> list[Attempt]:
+        known = self.facts.puts.setdefault((line.topic, line.process), {})
+        step = message = 0
+        if line.plan:
+            left, _, right = line.plan.partition(":")
+            step, message = int(left), int(right)
+        number = 0 if life.remembers else life.number
+        again = {id(attempt) for attempt in life.open_attempts.get(line.call, ())}
+        attempts = []
+        for index, crc in enumerate(line.crcs):
+            key = (line.sequence + index, crc)
+            attempt = known.get(key)
+            if attempt is None:
+                attempt = known[key] = Attempt(
+                    line.topic,
+                    line.process,
+                    line.sequence + index,
+                    crc,
+                    line.at_ns,
+                    (number, step, message + index) if line.plan else None,
+                    life.remembers,
+                )
+            if id(attempt) not in again:
+                attempt.undecided += 1
+            attempts.append(attempt)
+        return attempts
+
+    def ok(self, line: Ok) -> None:
+        life = self.life(line)
+        invoke = life.open.pop(line.call, None)
+        op = line.op
+        if op == "put":
+            self._put_ok(life.open_attempts.pop(line.call, []), line)
+        elif op == "hello":
+            if line.epoch > life.epoch:
+                life.epoch = line.epoch
+                life.epoch_ns = line.at_ns
+            self.facts.hellos.append((life, invoke.at_ns if invoke else line.at_ns, line))
+        else:
+            self._stream(line).add(life.number, life.remembers, line)
+            if line.messages:
+                self.facts.gets.append(line)
+        if invoke is not None and op not in ("hello", "get"):
+            self.facts.effects.append((life, invoke, line))
+
+    def _put_ok(self, attempts: list[Attempt], line: Ok) -> None:
+        if not attempts or attempts[0].sequence != line.sequence:
+            self.facts.unmatched += 1
+            return
+        for index, attempt in enumerate(attempts[: line.count]):
+            attempt.undecided -= 1
+            if not attempt.acknowledged:
+                attempt.acknowledged_ns = line.at_ns
+                attempt.durability = line.durability
+            if line.offset is not None and attempt.offset is None:
+                attempt.offset = line.offset + index
+
+    def failed(self, line: Failed) -> None:
+        life = self.life(line)
+        life.open.pop(line.call, None)
+        for attempt in life.open_attempts.pop(line.call, ()):
+            attempt.undecided -= 1
+            attempt.code = line.code
+        if line.code == "LOST":
+            self.facts.told_lost.append((life, line))
+            self._stream(line).add(life.number, life.remembers, line)
+        self._note_changed(line.process, line.code)
+
+    def unknown(self, line: Unknown) -> None:
+        life = self.life(line)
+        life.open.pop(line.call, None)
+        life.open_attempts.pop(line.call, None)
+        self._note_changed(line.process, line.code)
+
+    def _note_changed(self, process: str, code: str) -> None:
+        if code == "LOG_CHANGED":
+            self.facts.told_changed[process] = None
+
+    def _stream(self, line: Invoke | Ok | Failed) -> Stream:
+        key = (line.process, line.topic)
+        stream = self.facts.streams.get(key)
+        if stream is None:
+            stream = self.facts.streams[key] = Stream(line.process, line.topic)
+        return stream

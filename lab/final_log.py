@@ -1,0 +1,85 @@
+"""The log of a topic as it is at the end, by an auditor or else by the proxy. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from reliable_pubsub.common.history import Found, FoundEnd, Seen, Stored, Trimmed
+
+
+@dataclass(slots=True)
+class FinalLog:
+    """What stands at each offset.
+
+    An auditor sees what is left; what was removed before stands here too, as far as the proxy told
+    of storing it.
+    """
+
+    topic: str
+    audited: bool
+    entries: dict[int, Seen] = field(default_factory=dict)  # ascending
+    start: int = 0
+    end: int = 0
+    trimmed: int = 0  # the proxy said that it begins here
+    by_publisher: dict[str, list[Seen]] = field(default_factory=dict)  # ascending by offset
+    _places: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
+
+    @property
+    def first(self) -> int:
+        """The first offset of which anything is known."""
+        return min(next(iter(self.entries), self.start), self.start)
+
+    def place_of(self, publisher: str, sequence: int, crc: int) -> int | None:
+        """The first offset of a message."""
+        places = self._places.get(publisher)
+        return places.get((sequence, crc)) if places else None
+
+    def arrange(self) -> None:
+        """All entries are there."""
+        self.entries = dict(sorted(self.entries.items()))
+        for entry in self.entries.values():
+            self.by_publisher.setdefault(entry.publisher, []).append(entry)
+        for publisher, entries in self.by_publisher.items():
+            self._places[publisher] = {
+                (entry.sequence, entry.crc): entry.offset for entry in reversed(entries)
+            }
+
+
+def final_logs(
+    found: Iterable[Found],
+    found_ends: Mapping[str, FoundEnd],
+    stored: Iterable[Stored],
+    trimmed: Iterable[Trimmed],
+) -> dict[str, FinalLog]:
+    """The logs by topic. Of two lines for one offset the last counts; rule R3 compares them all."""
+    logs = _audited(found, found_ends)
+    for batch in stored:
+        log = logs.get(batch.topic)
+        if log is None:
+            log = logs[batch.topic] = FinalLog(batch.topic, audited=False)
+        for entry in batch.messages:
+            if not log.audited or entry.offset < log.start:
+                log.entries[entry.offset] = entry
+    for cut in trimmed:
+        if cut.topic in logs:
+            logs[cut.topic].trimmed = max(logs[cut.topic].trimmed, cut.start)
+    for log in logs.values():
+        log.arrange()
+        if log.topic not in found_ends:
+            log.start = min(log.entries, default=0)
+            log.end = max(log.entries, default=-1) + 1
+    return logs
+
+
+def _audited(found: Iterable[Found], found_ends: Mapping[str, FoundEnd]) -> dict[str, FinalLog]:
+    logs: dict[str, FinalLog] = {}
+    for topic in dict.fromkeys([line.topic for line in found] + list(found_ends)):
+        logs[topic] = FinalLog(topic, audited=True)
+    for line in found:
+        entries = logs[line.topic].entries
+        for entry in line.messages:
+            entries[entry.offset] = entry
+    for topic, end_line in found_ends.items():
+        logs[topic].start, logs[topic].end = end_line.start, end_line.end
+    return logs

@@ -1,0 +1,324 @@
+"""Rule R6: each subscriber has each offset once, in order, without gap. Pure.
+
+What counts is its output file, if it has one, else what `get` gave to its program.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from reliable_pubsub.common.history import Failed, Seen
+
+from .facts import Facts
+from .finding import Finding, in_words
+from .subscription import Stream, Subscription
+from .verdict import Losses, MessageKey
+
+
+@dataclass(slots=True)
+class Received:
+    """What a subscriber has of a topic, by its output or else by what was handed over."""
+
+    stream: Stream
+    position: int | None = None  # what is to come next; None: it received nothing
+    skipped: list[tuple[int, int]] = field(default_factory=list)  # untold: first, end
+    count: int = 0
+    late: list[Seen] = field(default_factory=list)  # in the output, never given: R9
+
+
+def delivered_once(facts: Facts) -> tuple[Finding, list[Received]]:
+    """R6. From the subscription point on each offset once, in order, without gap."""
+    finding = Finding(
+        "R6",
+        "each subscriber has every offset from where it subscribed, once, in order",
+        "no subscriber has an output or a history of what it was given",
+    )
+    all_received: list[Received] = []
+    for (subscriber, topic), stream in _all_streams(facts).items():
+        output = facts.outputs.get(subscriber)
+        if output is not None:
+            lines = [line.message for line in output if line.topic == topic]
+            received = _OutputReader(facts, stream, finding).read(lines)
+        else:
+            losses_ns = facts.power_losses.get(subscriber, [])
+            received = _HandOverReader(facts, stream, finding, losses_ns).read()
+        finding.checked += received.count
+        all_received.append(received)
+    _check_told_losses(facts, finding)
+    return finding, all_received
+
+
+def _all_streams(facts: Facts) -> dict[tuple[str, str], Stream]:
+    """Also those of which only an output is there."""
+    streams = dict(facts.streams)
+    for subscriber, lines in facts.outputs.items():
+        for topic in {line.topic: None for line in lines}:
+            streams.setdefault((subscriber, topic), Stream(subscriber, topic))
+    return streams
+
+
+class _OutputReader:
+    """Follows the lines of an output through the subscriptions that they belong to."""
+
+    def __init__(self, facts: Facts, stream: Stream, finding: Finding) -> None:
+        self._facts = facts
+        self._stream = stream
+        self._finding = finding
+        self._received = Received(stream)
+        self._subscriptions = stream.subscriptions
+        self._index = -1 if stream.subscriptions else 0
+        self._position = -1
+
+    def read(self, lines: Sequence[Seen]) -> Received:
+        received = self._received
+        received.count = len(lines)
+        if not self._subscriptions and lines:  # its history is not here
+            self._subscriptions = [Subscription(lines[0].offset)]
+            self._position = lines[0].offset
+        end = self._handed_end()
+        for line in lines:
+            offset = line.offset
+            if offset != self._position or offset >= end:
+                self._turn(line)
+                end = self._handed_end()
+            self._position = offset + 1
+        self._leave()
+        if self._index >= 0 and self._subscriptions:
+            received.position = self._position
+        for stranded in self._subscriptions[self._index + 1 :]:
+            self._check_recorded(stranded, stranded.start)
+            self._check_resumes(stranded)
+            received.position = stranded.past_losses(stranded.start)
+        return received
+
+    def _handed_end(self) -> float:
+        """From which offset on a line cannot belong to this subscription."""
+        if not 0 <= self._index < len(self._subscriptions):
+            return -1
+        subscription = self._subscriptions[self._index]
+        known = subscription.ended and subscription.has_gets
+        return subscription.handed_end if known else float("inf")
+
+    def _turn(self, line: Seen) -> None:
+        """A line that does not simply follow: a told loss, a new subscription, or a fault."""
+        offset = line.offset
+        if self._index >= 0:
+            current = self._subscriptions[self._index]
+            if offset < self._handed_end() and current.jump_is_told(self._position, offset):
+                return
+        for index in range(self._index + 1, len(self._subscriptions)):
+            later = self._subscriptions[index]
+            if later.past_losses(later.start) == offset or (
+                later.start <= offset and later.jump_is_told(later.start, offset)
+            ):
+                self._leave()
+                for skipped in self._subscriptions[self._index + 1 : index]:
+                    self._check_recorded(skipped, skipped.start)
+                    self._check_resumes(skipped)
+                self._index = index
+                return
+        self._fault(line)
+
+    def _fault(self, line: Seen) -> None:
+        offset, topic, who = line.offset, self._stream.topic, self._stream.subscriber
+        key = MessageKey(topic, line.publisher, line.sequence)
+        if self._index < 0:
+            self._index = 0
+            self._position = self._subscriptions[0].start
+        expected = self._position
+        text = (
+            f"{who}'s output has {line.publisher}_{line.sequence} at offset {offset} of {topic!r}"
+        )
+        if offset == expected:
+            self._received.late.append(line)
+            return
+        if offset > expected:
+            self._received.skipped.append((expected, offset))
+            self._finding.broken(
+                f"{text}, where {expected} was to come: {in_words(expected, offset - 1)} skipped"
+                + self._facts.told(topic, expected, offset),
+                key,
+            )
+        else:
+            self._finding.broken(f"{text} again or out of order: {expected} was to come", key)
+
+    def _leave(self) -> None:
+        """The current subscription has no more lines."""
+        if 0 <= self._index < len(self._subscriptions):
+            subscription = self._subscriptions[self._index]
+            self._position = subscription.past_losses(self._position)
+            self._check_recorded(subscription, self._position)
+            self._check_resumes(subscription)
+
+    def _check_recorded(self, subscription: Subscription, position: int) -> None:
+        position = subscription.past_losses(position)
+        if position < subscription.recorded_end:
+            self._received.skipped.append((position, subscription.recorded_end))
+            self._finding.broken(
+                f"{self._stream.subscriber} recorded {self._stream.topic!r} up to "
+                f"{subscription.recorded_end}, and its output ends before {position}"
+            )
+
+    def _check_resumes(self, subscription: Subscription) -> None:
+        """Where it goes on after a restart: not behind what was handed over to it."""
+        highest = subscription.start
+        for _, _, line in subscription.happenings:
+            if isinstance(line, Failed):
+                highest = max(highest, line.end)
+            elif line.op == "get":
+                highest = max(highest, line.messages[-1].offset + 1)
+            elif line.op == "subscribe" and (line.cursor or 0) > highest:
+                self._finding.broken(
+                    f"{self._stream.subscriber} resumed {self._stream.topic!r} at {line.cursor}, "
+                    f"and was given nothing from {highest} on"
+                )
+            elif line.op == "record":
+                highest = max(highest, line.cursor or 0)
+
+
+class _HandOverReader:
+    """Follows what `get` gave. What was in hand when a life ended may come again, marked."""
+
+    def __init__(
+        self, facts: Facts, stream: Stream, finding: Finding, power_losses_ns: Sequence[int]
+    ) -> None:
+        self._facts = facts
+        self._stream = stream
+        self._finding = finding
+        self._losses_ns = power_losses_ns
+        self._received = Received(stream)
+
+    def read(self) -> Received:
+        for subscription in self._stream.subscriptions:
+            self._read(subscription)
+        return self._received
+
+    def _read(self, subscription: Subscription) -> None:
+        self._position = self._floor = subscription.start  # what is to come; from where again
+        self._known = range(0)  # what it remembers to have handed over
+        self._between_lives = False
+        kept = proxys = subscription.start  # durable at the subscriber; confirmed by the proxy
+        last: tuple[int, int] | None = None
+        for life, remembers, line in subscription.happenings:
+            now = (life, bisect_right(self._losses_ns, line.at_ns))
+            if last is not None and life != last[0]:
+                self._between_lives = True
+                if not remembers or now[1] != last[1]:
+                    self._known = range(0)
+                    self._floor = kept if remembers else proxys
+            last = now
+            if isinstance(line, Failed):
+                if line.first <= self._position < line.end:
+                    self._position = line.end
+            elif line.op == "get":
+                self._given(line.messages)
+            elif line.op == "subscribe":
+                self._resumed(line.cursor or 0)
+            else:
+                self._floor = kept = max(self._floor, line.cursor or 0)
+            if not isinstance(line, Failed) and line.op in ("subscribe", "acknowledge"):
+                proxys = max(proxys, line.cursor or 0)
+                kept = max(kept, proxys)
+        self._received.position = subscription.past_losses(self._position)
+
+    def _resumed(self, cursor: int) -> None:
+        """The next message is the one at `cursor`: nothing skipped, nothing done comes again."""
+        topic, who = self._stream.topic, self._stream.subscriber
+        if cursor > self._position:
+            self._received.skipped.append((self._position, cursor))
+        if not self._floor <= cursor <= self._position:
+            self._finding.broken(
+                f"{who} resumed {topic!r} at {cursor}, where {self._position} was to come, or from "
+                f"{self._floor} on again" + self._facts.told(topic, self._position, cursor)
+            )
+        self._position = cursor
+        self._between_lives = False
+
+    def _given(self, messages: Sequence[Seen]) -> None:
+        """Judge one group."""
+        topic, who = self._stream.topic, self._stream.subscriber
+        self._received.count += len(messages)
+        first = messages[0].offset
+        if self._between_lives and self._floor <= first <= self._position:
+            self._position = first
+        self._between_lives = False
+        self._floor = first
+        for message in messages:
+            offset = message.offset
+            told = ""
+            if offset > self._position:
+                self._received.skipped.append((self._position, offset))
+                told = self._facts.told(topic, self._position, offset)
+            if offset != self._position:
+                self._finding.broken(
+                    f"{who} was given {message.publisher}_{message.sequence} at offset {offset} "
+                    f"of {topic!r}, where {self._position} was to come{told}",
+                    MessageKey(topic, message.publisher, message.sequence),
+                )
+            elif offset in self._known and message.delivery_count <= 1:
+                self._finding.broken(
+                    f"{who} was given {message.publisher}_{message.sequence} at offset {offset} "
+                    f"of {topic!r} again, not marked as redelivered",
+                    MessageKey(topic, message.publisher, message.sequence),
+                )
+            self._position = offset + 1
+        known = self._known or range(first, first)
+        self._known = range(min(known.start, first), max(known.stop, self._position))
+
+
+def _check_told_losses(facts: Facts, finding: Finding) -> None:
+    """LOST names what is gone, and the proxy says so when that is durable, not before."""
+    for life, line in facts.told_lost:
+        finding.checked += 1
+        what = f"{life.process} was told that {line.topic!r} lost {line.first} to {line.end - 1}"
+        log = facts.logs.get(line.topic)
+        if line.first >= line.end:
+            finding.broken(f"{what}: that is nothing")
+        elif log is not None and log.audited:
+            there = [n for n in range(max(line.first, log.start), line.end) if n in log.entries]
+            if there:
+                entry = log.entries[there[0]]
+                finding.broken(
+                    f"{what}, and offset {there[0]} is in the log",
+                    MessageKey(line.topic, entry.publisher, entry.sequence),
+                )
+        cuts = [cut for cut in facts.trimmed if cut.topic == line.topic and cut.start >= line.end]
+        if cuts and min(cut.at_ns for cut in cuts) > line.at_ns:
+            finding.broken(f"{what} before that was durable")
+
+
+def subscriber_losses(facts: Facts, received: Received) -> Losses | None:
+    """What a subscriber did not receive and was not told of."""
+    stream = received.stream
+    line = facts.finished.get(stream.subscriber)
+    end = end_for(facts, received) if line is not None and line.drained else None
+    suffix = max(end - received.position, 0) if end and received.position is not None else 0
+    sizes = [last - first for first, last in received.skipped]
+    lost = sum(sizes) + suffix
+    if not lost:
+        return None
+    begin = stream.subscriptions[0].start if stream.subscriptions else None
+    prefix = sizes[0] if received.skipped and received.skipped[0][0] == begin else 0
+    return Losses(
+        stream.topic,
+        stream.subscriber,
+        received.count + lost,
+        prefix,
+        sum(sizes) - prefix,
+        suffix,
+    )
+
+
+def end_for(facts: Facts, received: Received) -> int | None:
+    """Where a subscriber has to stand that has everything; None if it is not subscribed."""
+    current = received.stream.current
+    log = facts.logs.get(received.stream.topic)
+    if current is None or current.ended or log is None:
+        return None
+    if current.leaving:  # nobody knows whether it has left
+        end_line = facts.found_ends.get(received.stream.topic)
+        if end_line is None or received.stream.subscriber not in end_line.positions:
+            return None
+    return log.end

@@ -1,0 +1,203 @@
+"""Rules R8, R9 and R12: where subscriptions begin and end, and how a run ends. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+
+from .facts import Attempt, Facts
+from .finding import Finding
+from .rules_of_delivery import Received, end_for
+from .subscription import NEVER
+from .verdict import MessageKey
+
+
+def subscription_points(facts: Facts) -> Finding:
+    """R8. A put begun after `subscribe` returned is behind the cursor; one over before is not."""
+    finding = Finding(
+        "R8",
+        "what is put after a subscribe is delivered; what was over before is not",
+        "nobody subscribed, or no put has an offset",
+    )
+    over: dict[str, tuple[list[int], list[int], list[Attempt]]] = {}
+    begun: dict[str, tuple[list[int], list[int], list[Attempt]]] = {}
+    by_topic: dict[str, list[tuple[int, Attempt]]] = {}
+    for attempt in facts.attempts():
+        offset = facts.offset_of(attempt)
+        if offset is not None:
+            by_topic.setdefault(attempt.topic, []).append((offset, attempt))
+    for topic, puts in by_topic.items():
+        acknowledged = [(a.acknowledged_ns, offset, a) for offset, a in puts if a.acknowledged]
+        over[topic] = _extremes(sorted(acknowledged, key=_first), lowest=False)
+        invoked = [(a.invoked_ns, offset, a) for offset, a in puts]
+        # The lowest offset of all that begin later: from the end to the beginning.
+        begun[topic] = _extremes(sorted(invoked, key=_first, reverse=True), lowest=True)
+    earlier = _subscribed_before(facts)
+    for stream in facts.streams.values():
+        if stream.topic not in by_topic:
+            continue
+        who = f"{stream.subscriber} on {stream.topic!r}"
+        for subscription in stream.subscriptions:
+            if subscription.opened is None:
+                continue
+            finding.checked += 1
+            times, offsets, attempts = begun[stream.topic]
+            place = bisect_left(times, -subscription.opened.at_ns) - 1
+            if place >= 0 and offsets[place] < subscription.start:
+                finding.broken(
+                    f"{who} subscribed at {subscription.start}; {attempts[place].key.message_id} "
+                    f"was put after that and has offset {offsets[place]}: never delivered",
+                    attempts[place].key,
+                )
+            key = (stream.subscriber, stream.topic, subscription.generation)
+            known = earlier.get(key, NEVER) < subscription.called_ns
+            if subscription.moved or known:
+                continue
+            times, offsets, attempts = over[stream.topic]
+            place = bisect_left(times, subscription.called_ns) - 1
+            if place >= 0 and offsets[place] >= subscription.start:
+                finding.broken(
+                    f"{who} subscribed at {subscription.start}; {attempts[place].key.message_id} "
+                    f"was acknowledged before that at offset {offsets[place]}: not to be delivered",
+                    attempts[place].key,
+                )
+    return finding
+
+
+def _first(entry: tuple[int, int, Attempt]) -> int:
+    return entry[0]
+
+
+def _extremes(
+    puts: Sequence[tuple[int, int, Attempt]], *, lowest: bool
+) -> tuple[list[int], list[int], list[Attempt]]:
+    """Times ascending (negated if they came descending), and the extreme offset up to each."""
+    times: list[int] = []
+    offsets: list[int] = []
+    attempts: list[Attempt] = []
+    for at_ns, offset, attempt in puts:
+        times.append(-at_ns if lowest else at_ns)
+        if not offsets or (offset < offsets[-1] if lowest else offset > offsets[-1]):
+            offsets.append(offset)
+            attempts.append(attempt)
+        else:
+            offsets.append(offsets[-1])
+            attempts.append(attempts[-1])
+    return times, offsets, attempts
+
+
+def _subscribed_before(facts: Facts) -> dict[tuple[str, str, int], int]:
+    """When the proxy first told of a subscription: one older than the history is resumed."""
+    first: dict[tuple[str, str, int], int] = {}
+    for line in facts.positions:
+        first.setdefault((line.subscriber, line.topic, line.generation), line.at_ns)
+    return first
+
+
+def nothing_while_away(facts: Facts, all_received: Sequence[Received]) -> Finding:
+    """R9. Nothing is delivered between an acknowledged unsubscribe and the next subscribe."""
+    finding = Finding(
+        "R9", "nothing is delivered between unsubscribe and subscribe", "nobody unsubscribed"
+    )
+    for received in all_received:
+        stream = received.stream
+        finding.checked += sum(subscription.ended for subscription in stream.subscriptions)
+        for line in stream.late:
+            message = line.messages[0]
+            finding.broken(
+                f"{stream.subscriber} (pid {line.pid}) was given {message.publisher}_"
+                f"{message.sequence} at offset {message.offset} of {stream.topic!r} after it had "
+                "unsubscribed",
+                MessageKey(stream.topic, message.publisher, message.sequence),
+            )
+        for message in received.late:
+            finding.broken(
+                f"{stream.subscriber}'s output has {message.publisher}_{message.sequence} at "
+                f"offset {message.offset} of {stream.topic!r}, which was not given to it before "
+                "it unsubscribed",
+                MessageKey(stream.topic, message.publisher, message.sequence),
+            )
+    return finding
+
+
+def everything_ends(facts: Facts, all_received: Sequence[Received]) -> Finding:
+    """R12. What was expected to finish did; who had to receive everything has it; all agree."""
+    finding = Finding(
+        "R12",
+        "in the end everything is finished, delivered and agreed on",
+        "nobody wrote who was expected to finish",
+    )
+    for line in facts.finished.values():
+        finding.checked += line.expected
+        if line.expected and not line.done:
+            why = f": {line.detail}" if line.detail else ""
+            finding.broken(f"{line.target} is not done{why}" + _stopped(facts, line.target))
+    _check_plans(facts, finding)
+    for received in all_received:
+        stream = received.stream
+        drained = facts.finished.get(stream.subscriber)
+        end = end_for(facts, received)
+        if drained is None or not drained.drained or end is None:
+            continue
+        finding.checked += 1
+        if received.position != end:
+            log = facts.logs[stream.topic]
+            entry = log.entries.get(received.position) if received.position is not None else None
+            key = MessageKey(stream.topic, entry.publisher, entry.sequence) if entry else None
+            finding.broken(
+                f"{stream.subscriber} stands at {received.position} of {stream.topic!r}, which "
+                f"ends at {end}",
+                key,
+            )
+    _check_positions(facts, all_received, finding)
+    return finding
+
+
+def _stopped(facts: Facts, process: str) -> str:
+    codes = [life.code for life in facts.lives.values() if life.process == process and life.code]
+    return f" (it ended with {codes[-1]})" if codes else ""
+
+
+def _check_plans(facts: Facts, finding: Finding) -> None:
+    """A publisher that has finished has put every message of its plan that it began with."""
+    for (topic, publisher), attempts in facts.puts.items():
+        line = facts.finished.get(publisher)
+        if line is None or not line.done or not line.expected:
+            continue
+        stands = {a.place for a in attempts.values() if not a.failed}
+        for attempt in attempts.values():
+            if attempt.failed and attempt.place is not None and attempt.place not in stands:
+                finding.broken(
+                    f"{publisher} has finished, and its message {attempt.place[1]}:"
+                    f"{attempt.place[2]} was refused with {attempt.code} and never put",
+                    MessageKey(topic, publisher, attempt.sequence),
+                )
+
+
+def _check_positions(facts: Facts, all_received: Sequence[Received], finding: Finding) -> None:
+    """The proxy and the clients agree on who is subscribed, and where."""
+    for received in all_received:
+        stream = received.stream
+        line = facts.finished.get(stream.subscriber)
+        end_line = facts.found_ends.get(stream.topic)
+        current = stream.current
+        if line is None or not line.done or end_line is None or current is None:
+            continue
+        finding.checked += 1
+        who = f"{stream.subscriber} on {stream.topic!r}"
+        cursor = end_line.positions.get(stream.subscriber)
+        if cursor is None:
+            if not current.leaving and not current.ended:
+                finding.broken(f"{who} is subscribed by its own word, and not by the proxy's")
+            continue
+        if current.ended:
+            finding.broken(f"{who} has unsubscribed, and the proxy has it at cursor {cursor}")
+            continue
+        highest = max(current.handed_end, current.recorded_end, current.confirmed)
+        if received.position is not None:
+            highest = max(highest, received.position)
+        if not current.confirmed <= cursor <= highest:
+            finding.broken(
+                f"{who} confirmed {current.confirmed} and received up to {highest}; the proxy has "
+                f"it at cursor {cursor}"
+            )

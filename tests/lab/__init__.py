@@ -1,0 +1,1 @@
+"""Tests of the lab: recording, running, judging and showing a run."""

@@ -1,0 +1,449 @@
+"""A tiny model of the product that writes sound histories, one step at a time.
+
+Each step adds the lines that real processes would, in the order in which they would; time goes on
+by a millisecond with each line. Tests damage what it wrote.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from reliable_pubsub.common.history import (
+    AnyLine,
+    Begin,
+    End,
+    Event,
+    Failed,
+    Finished,
+    Found,
+    FoundEnd,
+    Granted,
+    Invoke,
+    Ok,
+    Position,
+    Seen,
+    Stored,
+    Trimmed,
+    Unknown,
+)
+from reliable_pubsub.lab.run import OutputLine, Run
+
+PROXY = ("proxy", 1)
+AUDITOR = ("auditor", 2)
+LAB = ("lab", 3)
+
+
+@dataclass
+class Client:
+    """A client id, and its present process."""
+
+    name: str
+    role: str
+    pid: int = 0
+    epoch: int = 0
+    calls: int = 0
+    remembers: bool = True
+    output: str = ""
+    planned: int = 0  # messages of its plan that were numbered
+    next_sequence: dict[str, int] = field(default_factory=dict)
+    under_way: tuple[str, int, int] | None = None  # topic, sequence, plan place: in doubt
+    generation: dict[str, int] = field(default_factory=dict)
+    place: dict[str, int] = field(default_factory=dict)  # subscribed: the next offset
+    in_hand: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # offset, count
+    handed: dict[tuple[str, int], int] = field(default_factory=dict)  # how often
+
+
+class SmallWorld:
+    """Processes, a log, and the lines they write."""
+
+    def __init__(self) -> None:
+        self.lines: list[AnyLine] = []
+        self.outputs: dict[str, list[OutputLine]] = {}
+        self.log: dict[str, list[Seen]] = {}
+        self.start: dict[str, int] = {}
+        self.clients: dict[str, Client] = {}
+        self.at_ns = 0
+        self._pids = 100
+        self.write(PROXY, Begin, role="proxy", wall_ns=0, boot="b1", durability="sync")
+
+    @property
+    def run(self) -> Run:
+        """All of it."""
+        return Run(lines=self.lines, outputs=self.outputs)
+
+    def write(self, who: tuple[str, int], kind: type[AnyLine], **facts: object) -> None:
+        """Add a line."""
+        self.at_ns += 1_000_000
+        name, pid = who
+        self.lines.append(kind(at_ns=self.at_ns, process=name, pid=pid, **facts))  # type: ignore[arg-type]
+
+    def call(self, client: Client) -> int:
+        """Number of the next call of a life."""
+        client.calls += 1
+        return client.calls
+
+    # Lives.
+
+    def start_client(
+        self, name: str, role: str, *, output: bool = False, remembers: bool = True
+    ) -> Client:
+        """A client comes for the first time."""
+        client = Client(name, role, remembers=remembers)
+        self.clients[name] = client
+        if output:
+            client.output = f"{name}.jsonl"
+            self.outputs[name] = []
+        self.restart(name)
+        return client
+
+    def restart(self, name: str) -> None:
+        """A new process of an id."""
+        client = self.clients[name]
+        self._pids += 1
+        client.pid, client.calls = self._pids, 0
+        who = (name, client.pid)
+        self.write(
+            who,
+            Begin,
+            role=client.role,
+            wall_ns=0,
+            output=client.output,
+            remembers=client.remembers,
+        )
+        client.epoch += 1
+        call = self.call(client)
+        self.write(who, Invoke, op="hello", call=call, epoch=client.epoch)
+        self.write(PROXY, Granted, role=client.role, client=name, epoch=client.epoch)
+        self.write(who, Ok, op="hello", call=call, epoch=client.epoch)
+
+    def kill(self, name: str) -> None:
+        """It dies; what it had in hand comes again."""
+        self.write(LAB, Event, what="kill", target=name)
+        client = self.clients[name]
+        if not client.remembers:
+            client.handed.clear()
+
+    def lose_power(self, name: str) -> None:
+        """Its machine forgets what was written lazily."""
+        self.kill(name)
+        self.write(LAB, Event, what="power_loss", target=name)
+
+    # Publishers.
+
+    def put(
+        self,
+        name: str,
+        topic: str,
+        count: int = 1,
+        *,
+        outcome: str = "ok",
+        stored: bool = True,
+        duplicate: bool = False,
+    ) -> None:
+        """Put a batch, or go on with the one that is in doubt.
+
+        Args:
+            outcome: "ok", "killed", "unknown", or the code of a refusal.
+            stored: whether the proxy has it in the end; a refusal never has.
+        """
+        client = self.clients[name]
+        if client.under_way is None:
+            sequence = client.next_sequence.get(topic, 1)
+            client.under_way = (topic, sequence, client.planned)
+            client.planned += count
+        topic, sequence, planned = client.under_way
+        who, call = (name, client.pid), self.call(client)
+        crcs = tuple(crc32(f"{name}/{planned + n}".encode()) for n in range(count))
+        self.write(
+            who,
+            Invoke,
+            op="put",
+            call=call,
+            topic=topic,
+            epoch=client.epoch,
+            sequence=sequence,
+            crcs=crcs,
+            plan=f"0:{planned}",
+        )
+        log = self.log.setdefault(topic, [])
+        offset = len(log)
+        if duplicate:
+            offset = next(s.offset for s in log if s.publisher == name and s.sequence == sequence)
+        elif stored and outcome in ("ok", "killed", "unknown"):
+            batch = tuple(
+                Seen(offset + n, name, sequence + n, crc, 1_000 + offset)
+                for n, crc in enumerate(crcs)
+            )
+            log.extend(batch)
+            self.write(PROXY, Stored, topic=topic, epoch=client.epoch, messages=batch)
+        if outcome == "ok":
+            self.write(
+                who,
+                Ok,
+                op="put",
+                call=call,
+                topic=topic,
+                epoch=client.epoch,
+                sequence=sequence,
+                count=count,
+                offset=offset,
+                duplicate=duplicate,
+                durability="sync",
+            )
+            client.under_way = None
+            client.next_sequence[topic] = sequence + count
+        elif outcome == "unknown":
+            self.write(
+                who,
+                Unknown,
+                op="put",
+                call=call,
+                topic=topic,
+                sequence=sequence,
+                code="PROXY_UNREACHABLE",
+            )
+        elif outcome != "killed":
+            self.write(
+                who, Failed, op="put", call=call, topic=topic, sequence=sequence, code=outcome
+            )
+
+    # Subscribers.
+
+    def subscribe(self, name: str, topic: str) -> None:
+        """Begin or resume a subscription."""
+        client = self.clients[name]
+        who, call = (name, client.pid), self.call(client)
+        self.write(who, Invoke, op="subscribe", call=call, topic=topic, epoch=client.epoch)
+        if topic not in client.place:
+            client.place[topic] = len(self.log.setdefault(topic, []))
+            client.generation[topic] = client.generation.get(topic, 0) + 1
+            self._position(client, topic)
+        client.in_hand.pop(topic, None)
+        self.write(
+            who,
+            Ok,
+            op="subscribe",
+            call=call,
+            topic=topic,
+            epoch=client.epoch,
+            log=f"log-of-{topic}",
+            generation=client.generation[topic],
+            cursor=client.place[topic],
+        )
+
+    def _position(self, client: Client, topic: str, *, active: bool = True) -> None:
+        self.write(
+            PROXY,
+            Position,
+            topic=topic,
+            subscriber=client.name,
+            generation=client.generation[topic],
+            cursor=client.place[topic],
+            active=active,
+            epoch=client.epoch,
+        )
+
+    def unsubscribe(self, name: str, topic: str) -> None:
+        """End a subscription."""
+        client = self.clients[name]
+        who, call = (name, client.pid), self.call(client)
+        self.write(who, Invoke, op="unsubscribe", call=call, topic=topic, epoch=client.epoch)
+        self._position(client, topic, active=False)
+        self.write(who, Ok, op="unsubscribe", call=call, topic=topic, epoch=client.epoch)
+        del client.place[topic]
+        client.in_hand.pop(topic, None)
+
+    def get(self, name: str, topic: str, count: int = 1, *, record: bool = True) -> None:
+        """Get messages, or a loss; a subscriber with an output writes and records them.
+
+        Args:
+            record: False: it dies before.
+        """
+        client = self.clients[name]
+        hand = client.in_hand.pop(topic, None)
+        if hand:
+            client.place[topic] = hand[-1][0] + 1
+        offset, start = client.place[topic], self.start.get(topic, 0)
+        who, call = (name, client.pid), self.call(client)
+        if offset < start:
+            self.write(
+                who,
+                Failed,
+                op="get",
+                call=call,
+                topic=topic,
+                code="LOST",
+                first=offset,
+                end=start,
+            )
+            client.place[topic] = start
+            return
+        messages = []
+        for seen in self.log.get(topic, [])[offset : offset + count]:
+            times = client.handed.get((topic, seen.offset), 0) + 1
+            client.handed[(topic, seen.offset)] = times
+            messages.append(
+                Seen(
+                    seen.offset,
+                    seen.publisher,
+                    seen.sequence,
+                    seen.crc,
+                    seen.timestamp_ns,
+                    times,
+                )
+            )
+        if not messages:
+            return
+        self.write(
+            who,
+            Ok,
+            op="get",
+            call=call,
+            topic=topic,
+            epoch=client.epoch,
+            messages=tuple(messages),
+        )
+        if not client.output:
+            client.in_hand[topic] = [(seen.offset, 1) for seen in messages]
+        elif record:
+            self.outputs[name] += [
+                OutputLine(topic, self.log[topic][seen.offset]) for seen in messages
+            ]
+            client.place[topic] = messages[-1].offset + 1
+            self.write(
+                who,
+                Ok,
+                op="record",
+                call=self.call(client),
+                topic=topic,
+                epoch=client.epoch,
+                cursor=client.place[topic],
+            )
+
+    def acknowledge(self, name: str, topic: str) -> None:
+        """What is in hand is done; the proxy has that durably."""
+        client = self.clients[name]
+        hand = client.in_hand.pop(topic, None)
+        if hand:
+            client.place[topic] = hand[-1][0] + 1
+        who, call, cursor = (name, client.pid), self.call(client), client.place[topic]
+        self.write(
+            who,
+            Invoke,
+            op="acknowledge",
+            call=call,
+            topic=topic,
+            epoch=client.epoch,
+            cursor=cursor,
+        )
+        self._position(client, topic)
+        self.write(
+            who,
+            Ok,
+            op="acknowledge",
+            call=call,
+            topic=topic,
+            epoch=client.epoch,
+            cursor=cursor,
+        )
+
+    # The proxy, and the end.
+
+    def trim(self, topic: str, start: int) -> None:
+        """The topic begins here now."""
+        self.start[topic] = start
+        self.write(PROXY, Trimmed, topic=topic, start=start)
+
+    def finish(self) -> None:
+        """Quiet; everybody receives everything and ends; an auditor reads the log."""
+        self.write(LAB, Event, what="quiet")
+        for client in self.clients.values():
+            if client.role == "publisher" and client.under_way is not None:
+                topic, sequence, _ = client.under_way
+                stored = any(
+                    (seen.publisher, seen.sequence) == (client.name, sequence)
+                    for seen in self.log[topic]
+                )
+                self.put(client.name, topic, duplicate=stored)
+        for client in self.clients.values():
+            for topic in list(client.place):
+                while self._left(client, topic):
+                    self.get(client.name, topic, 2)
+                self.acknowledge(client.name, topic)
+            self.write((client.name, client.pid), End)
+            self.write(
+                LAB,
+                Finished,
+                target=client.name,
+                done=True,
+                drained=client.role == "subscriber",
+            )
+        self.audit()
+
+    def _left(self, client: Client, topic: str) -> bool:
+        hand = client.in_hand.get(topic)
+        position = hand[-1][0] + 1 if hand else client.place[topic]
+        return position < len(self.log.get(topic, []))
+
+    def audit(self) -> None:
+        """The log, as it is."""
+        for topic, log in self.log.items():
+            start = self.start.get(topic, 0)
+            for first in range(start, len(log), 3):
+                messages = tuple(log[first : first + 3])
+                self.write(AUDITOR, Found, topic=topic, messages=messages)
+            self.write(
+                AUDITOR,
+                FoundEnd,
+                topic=topic,
+                start=start,
+                end=len(log),
+                positions={
+                    client.name: client.place[topic]
+                    for client in self.clients.values()
+                    if topic in client.place
+                },
+            )
+
+
+def sound_world() -> SmallWorld:
+    """A run with a bit of everything: kills, unknown outcomes, repeats, comings and goings."""
+    world = SmallWorld()
+    world.start_client("p1", "publisher")
+    world.start_client("p2", "publisher")
+    world.put("p1", "t", 2)
+    world.start_client("s1", "subscriber", output=True)
+    world.start_client("s2", "subscriber")
+    world.subscribe("s1", "t")  # at 2
+    world.put("p2", "t")
+    world.subscribe("s2", "t")  # at 3
+    world.put("p1", "t", 2, outcome="killed")
+    world.kill("p1")
+    world.restart("p1")
+    world.put("p1", "t", 2, duplicate=True)
+    world.get("s1", "t", 2)
+    world.get("s2", "t")
+    world.put("p2", "t", outcome="killed", stored=False)  # unknown, and never arrived
+    world.kill("p2")
+    world.restart("p2")
+    world.put("p2", "t")
+    world.get("s1", "t", record=False)
+    world.kill("s1")
+    world.restart("s1")
+    world.subscribe("s1", "t")
+    world.kill("s2")
+    world.restart("s2")
+    world.subscribe("s2", "t")
+    world.get("s2", "t", 2)
+    world.acknowledge("s2", "t")
+    world.get("s1", "t")
+    world.get("s1", "t")
+    world.unsubscribe("s1", "t")
+    world.put("p1", "t")
+    world.subscribe("s1", "t")
+    world.put("p2", "u")
+    world.put("p1", "t", 2)
+    world.put("p2", "t", outcome="unknown")
+    world.finish()
+    return world
