@@ -136,11 +136,13 @@ class Facts:
             yield from attempts.values()
 
     def offset_of(self, attempt: Attempt) -> int | None:
-        """Where a message is: by its receipt, or by the log."""
-        if attempt.offset is not None:
-            return attempt.offset
+        """Where a message is: by the log, or by its receipt."""
         log = self.logs.get(attempt.topic)
-        return log.place_of(attempt.publisher, attempt.sequence, attempt.crc) if log else None
+        if log is not None:
+            place = log.place_of(attempt.publisher, attempt.sequence, attempt.crc)
+            if place is not None:
+                return place
+        return attempt.offset
 
     def told(self, topic: str, first: int | None = None, end: int | None = None) -> str:
         """The half sentence that says who was told of a loss; "" if nobody was."""

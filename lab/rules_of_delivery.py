@@ -13,7 +13,7 @@ from reliable_pubsub.common.history import Failed, Seen
 
 from .facts import Facts
 from .finding import Finding, in_words
-from .subscription import Stream, Subscription
+from .subscription import NEVER, Stream, Subscription
 from .verdict import Losses, MessageKey
 
 
@@ -68,7 +68,7 @@ class _OutputReader:
         self._finding = finding
         self._received = Received(stream)
         self._subscriptions = stream.subscriptions
-        self._index = -1 if stream.subscriptions else 0
+        self._index = -1  # before the first subscription
         self._position = -1
 
     def read(self, lines: Sequence[Seen]) -> Received:
@@ -76,50 +76,45 @@ class _OutputReader:
         received.count = len(lines)
         if not self._subscriptions and lines:  # its history is not here
             self._subscriptions = [Subscription(lines[0].offset)]
-            self._position = lines[0].offset
-        end = self._handed_end()
+        # A subscription that was left has no lines from here on.
+        has_gets = any(subscription.has_gets for subscription in self._subscriptions)
+        ends = [
+            subscription.handed_end if subscription.ended and has_gets else NEVER
+            for subscription in self._subscriptions
+        ]
         for line in lines:
             offset = line.offset
-            if offset != self._position or offset >= end:
-                self._turn(line)
-                end = self._handed_end()
+            if offset != self._position or offset >= ends[self._index]:
+                self._turn(line, ends)
             self._position = offset + 1
-        self._leave()
-        if self._index >= 0 and self._subscriptions:
-            received.position = self._position
-        for stranded in self._subscriptions[self._index + 1 :]:
-            self._check_recorded(stranded, stranded.start)
-            self._check_resumes(stranded)
-            received.position = stranded.past_losses(stranded.start)
+        self._go_on_with(len(self._subscriptions))
+        received.position = self._position if self._subscriptions else None
         return received
 
-    def _handed_end(self) -> float:
-        """From which offset on a line cannot belong to this subscription."""
-        if not 0 <= self._index < len(self._subscriptions):
-            return -1
-        subscription = self._subscriptions[self._index]
-        known = subscription.ended and subscription.has_gets
-        return subscription.handed_end if known else float("inf")
-
-    def _turn(self, line: Seen) -> None:
+    def _turn(self, line: Seen, ends: Sequence[int]) -> None:
         """A line that does not simply follow: a told loss, a new subscription, or a fault."""
         offset = line.offset
-        if self._index >= 0:
+        if self._index >= 0 and offset < ends[self._index]:
             current = self._subscriptions[self._index]
-            if offset < self._handed_end() and current.jump_is_told(self._position, offset):
+            if offset != self._position and current.jump_is_told(self._position, offset):
                 return
         for index in range(self._index + 1, len(self._subscriptions)):
             later = self._subscriptions[index]
-            if later.past_losses(later.start) == offset or (
-                later.start <= offset and later.jump_is_told(later.start, offset)
-            ):
-                self._leave()
-                for skipped in self._subscriptions[self._index + 1 : index]:
-                    self._check_recorded(skipped, skipped.start)
-                    self._check_resumes(skipped)
-                self._index = index
+            if offset < ends[index] and later.jump_is_told(later.start, offset):
+                self._go_on_with(index)
                 return
         self._fault(line)
+
+    def _go_on_with(self, index: int) -> None:
+        """The lines of all subscriptions before this one are over."""
+        for number in range(max(self._index, 0), index):
+            subscription = self._subscriptions[number]
+            begun = number == self._index
+            position = subscription.past_losses(self._position if begun else subscription.start)
+            self._check_recorded(subscription, position)
+            self._check_resumes(subscription)
+            self._position = position
+        self._index = index
 
     def _fault(self, line: Seen) -> None:
         offset, topic, who = line.offset, self._stream.topic, self._stream.subscriber
@@ -144,16 +139,7 @@ class _OutputReader:
         else:
             self._finding.broken(f"{text} again or out of order: {expected} was to come", key)
 
-    def _leave(self) -> None:
-        """The current subscription has no more lines."""
-        if 0 <= self._index < len(self._subscriptions):
-            subscription = self._subscriptions[self._index]
-            self._position = subscription.past_losses(self._position)
-            self._check_recorded(subscription, self._position)
-            self._check_resumes(subscription)
-
     def _check_recorded(self, subscription: Subscription, position: int) -> None:
-        position = subscription.past_losses(position)
         if position < subscription.recorded_end:
             self._received.skipped.append((position, subscription.recorded_end))
             self._finding.broken(

@@ -136,7 +136,18 @@ def _hole(
 
 
 def _check_growth(facts: Facts, finding: Finding) -> None:
-    """The proxy stores each offset once, and later batches have later times."""
+    """Each offset is stored once and found once, and later batches have later times."""
+    found: dict[tuple[int, str], int] = {}
+    for page in facts.found:
+        behind = found.get((page.pid, page.topic), 0)
+        for seen in page.messages:
+            if seen.offset < behind:
+                finding.broken(
+                    f"the auditor found offset {seen.offset} of {page.topic!r} behind {behind - 1}",
+                    _key(page.topic, seen),
+                )
+            behind = seen.offset + 1
+        found[(page.pid, page.topic)] = behind
     ends: dict[str, tuple[int, int]] = {}
     for line in facts.stored:
         if not line.messages:

@@ -166,7 +166,9 @@ def _check_plans(facts: Facts, finding: Finding) -> None:
             continue
         stands = {a.place for a in attempts.values() if not a.failed}
         for attempt in attempts.values():
-            if attempt.failed and attempt.place is not None and attempt.place not in stands:
+            if attempt.place is None or attempt.place in stands:
+                continue
+            if facts.offset_of(attempt) is None:  # if it is stored all the same, that is R2
                 finding.broken(
                     f"{publisher} has finished, and its message {attempt.place[1]}:"
                     f"{attempt.place[2]} was refused with {attempt.code} and never put",

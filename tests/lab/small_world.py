@@ -50,7 +50,8 @@ class Client:
     under_way: tuple[str, int, int] | None = None  # topic, sequence, plan place: in doubt
     generation: dict[str, int] = field(default_factory=dict)
     place: dict[str, int] = field(default_factory=dict)  # subscribed: the next offset
-    in_hand: dict[str, list[tuple[int, int]]] = field(default_factory=dict)  # offset, count
+    durable: dict[str, int] = field(default_factory=dict)  # what power loss cannot take of it
+    in_hand: dict[str, int] = field(default_factory=dict)  # behind the last one handed over
     handed: dict[tuple[str, int], int] = field(default_factory=dict)  # how often
 
 
@@ -121,13 +122,19 @@ class SmallWorld:
         """It dies; what it had in hand comes again."""
         self.write(LAB, Event, what="kill", target=name)
         client = self.clients[name]
+        client.in_hand.clear()
         if not client.remembers:
-            client.handed.clear()
+            self._forget(client)
 
     def lose_power(self, name: str) -> None:
         """Its machine forgets what was written lazily."""
         self.kill(name)
         self.write(LAB, Event, what="power_loss", target=name)
+        self._forget(self.clients[name])
+
+    def _forget(self, client: Client) -> None:
+        client.handed.clear()
+        client.place.update(client.durable)
 
     # Publishers.
 
@@ -220,6 +227,7 @@ class SmallWorld:
             client.generation[topic] = client.generation.get(topic, 0) + 1
             self._position(client, topic)
         client.in_hand.pop(topic, None)
+        client.durable[topic] = client.place[topic]
         self.write(
             who,
             Ok,
@@ -251,7 +259,7 @@ class SmallWorld:
         self.write(who, Invoke, op="unsubscribe", call=call, topic=topic, epoch=client.epoch)
         self._position(client, topic, active=False)
         self.write(who, Ok, op="unsubscribe", call=call, topic=topic, epoch=client.epoch)
-        del client.place[topic]
+        del client.place[topic], client.durable[topic]
         client.in_hand.pop(topic, None)
 
     def get(self, name: str, topic: str, count: int = 1, *, record: bool = True) -> None:
@@ -261,9 +269,7 @@ class SmallWorld:
             record: False: it dies before.
         """
         client = self.clients[name]
-        hand = client.in_hand.pop(topic, None)
-        if hand:
-            client.place[topic] = hand[-1][0] + 1
+        client.place[topic] = client.in_hand.pop(topic, client.place[topic])
         offset, start = client.place[topic], self.start.get(topic, 0)
         who, call = (name, client.pid), self.call(client)
         if offset < start:
@@ -305,12 +311,12 @@ class SmallWorld:
             messages=tuple(messages),
         )
         if not client.output:
-            client.in_hand[topic] = [(seen.offset, 1) for seen in messages]
+            client.in_hand[topic] = messages[-1].offset + 1
         elif record:
             self.outputs[name] += [
                 OutputLine(topic, self.log[topic][seen.offset]) for seen in messages
             ]
-            client.place[topic] = messages[-1].offset + 1
+            client.place[topic] = client.durable[topic] = messages[-1].offset + 1
             self.write(
                 who,
                 Ok,
@@ -324,10 +330,9 @@ class SmallWorld:
     def acknowledge(self, name: str, topic: str) -> None:
         """What is in hand is done; the proxy has that durably."""
         client = self.clients[name]
-        hand = client.in_hand.pop(topic, None)
-        if hand:
-            client.place[topic] = hand[-1][0] + 1
-        who, call, cursor = (name, client.pid), self.call(client), client.place[topic]
+        cursor = client.in_hand.pop(topic, client.place[topic])
+        client.place[topic] = client.durable[topic] = cursor
+        who, call = (name, client.pid), self.call(client)
         self.write(
             who,
             Invoke,
@@ -382,8 +387,7 @@ class SmallWorld:
         self.audit()
 
     def _left(self, client: Client, topic: str) -> bool:
-        hand = client.in_hand.get(topic)
-        position = hand[-1][0] + 1 if hand else client.place[topic]
+        position = client.in_hand.get(topic, client.place[topic])
         return position < len(self.log.get(topic, []))
 
     def audit(self) -> None:

@@ -1,0 +1,920 @@
+"""What a sound history is, and that each damage to one is seen by its rule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from reliable_pubsub.common.history import (
+    AnyLine,
+    End,
+    Event,
+    Failed,
+    Finished,
+    Found,
+    FoundEnd,
+    Granted,
+    Invoke,
+    Ok,
+    Position,
+    Seen,
+    Stored,
+    Unknown,
+)
+from reliable_pubsub.lab.checker import check
+from reliable_pubsub.lab.run import OutputLine, Run
+from reliable_pubsub.lab.verdict import Losses, Verdict
+
+from .small_world import LAB, SmallWorld, sound_world
+
+Damage = Callable[[SmallWorld], None]
+
+
+def broken(verdict: Verdict) -> set[str]:
+    return {rule.rule for rule in verdict.rules if not rule.holds}
+
+
+def texts(verdict: Verdict) -> list[str]:
+    return [violation.text for rule in verdict.rules for violation in rule.violations]
+
+
+def assert_sound(world: SmallWorld) -> Verdict:
+    verdict = check(world.run)
+    assert texts(verdict) == []
+    assert not verdict.losses
+    return verdict
+
+
+# How a history is damaged.
+
+
+def places(world: SmallWorld, kind: type[AnyLine], **facts: object) -> list[int]:
+    """Indices of the lines that say this."""
+    return [
+        index
+        for index, line in enumerate(world.lines)
+        if isinstance(line, kind)
+        and all(getattr(line, name) == value for name, value in facts.items())
+    ]
+
+
+def change(world: SmallWorld, index: int, **facts: Any) -> None:
+    world.lines[index] = replace(world.lines[index], **facts)
+
+
+def line_at(world: SmallWorld, index: int) -> Any:
+    return world.lines[index]
+
+
+def edit_log(world: SmallWorld, topic: str, edit: Callable[[Seen], Seen | None]) -> None:
+    """Change what the auditor found; None removes a message."""
+    for index in places(world, Found, topic=topic):
+        edited = [edit(seen) for seen in line_at(world, index).messages]
+        change(world, index, messages=tuple(seen for seen in edited if seen is not None))
+
+
+def edit_everywhere(world: SmallWorld, topic: str, edit: Callable[[Seen], Seen]) -> None:
+    """Change what everybody saw of a topic, so that all agree on it."""
+    for index, line in enumerate(world.lines):
+        if isinstance(line, Found | Stored | Ok) and line.topic == topic and line.messages:
+            change(world, index, messages=tuple(map(edit, line.messages)))
+    for name, lines in world.outputs.items():
+        world.outputs[name] = [
+            OutputLine(line.topic, edit(line.message)) if line.topic == topic else line
+            for line in lines
+        ]
+
+
+def append_found(world: SmallWorld, topic: str, publisher: str, sequence: int, crc: int) -> None:
+    """One more message at the end of the log; nobody who reads is there to see it."""
+    index = places(world, FoundEnd, topic=topic)[-1]
+    end = line_at(world, index).end
+    seen = Seen(end, publisher, sequence, crc, 1_000 + end)
+    world.lines.insert(
+        index, Found(at_ns=1, process="auditor", pid=2, topic=topic, messages=(seen,))
+    )
+    change(world, index + 1, end=end + 1)
+
+
+def not_drained(world: SmallWorld) -> None:
+    for index in places(world, Finished):
+        change(world, index, drained=False)
+
+
+def batch(world: SmallWorld, index: int) -> tuple[Seen, ...]:
+    return tuple(line_at(world, index).messages)
+
+
+def move_subscription(world: SmallWorld, name: str, by: int) -> None:
+    index = places(world, Ok, op="subscribe", process=name)[0]
+    change(world, index, cursor=line_at(world, index).cursor + by)
+
+
+# The planted histories: what is wrong, which rules see it, the damage.
+
+PLANTED: list[tuple[str, set[str], Damage]] = []
+
+
+def planted(*rules: str) -> Callable[[Damage], Damage]:
+    def add(damage: Damage) -> Damage:
+        PLANTED.append((damage.__name__, set(rules), damage))
+        return damage
+
+    return add
+
+
+@planted("R1")
+def an_acknowledged_message_that_nobody_read_is_gone_from_the_end(world: SmallWorld) -> None:
+    edit_log(world, "u", lambda seen: None)
+    for index in places(world, FoundEnd, topic="u"):
+        change(world, index, end=0)
+    for index in places(world, Stored, topic="u"):
+        change(world, index, messages=())
+
+
+@planted("R1")
+def a_receipt_names_another_offset(world: SmallWorld) -> None:
+    index = places(world, Ok, op="put", process="p1")[0]
+    change(world, index, offset=line_at(world, index).offset + 2)
+
+
+@planted("R1")
+def a_receipt_says_removed_where_nothing_was_removed(world: SmallWorld) -> None:
+    for index in places(world, Ok, op="put", process="p2", topic="u"):
+        change(world, index, offset=None)
+    edit_log(world, "u", lambda seen: None)
+    for index in places(world, FoundEnd, topic="u"):
+        change(world, index, end=0)
+    for index in places(world, Stored, topic="u"):
+        change(world, index, messages=())
+
+
+@planted("R1")
+def the_log_begins_later_without_a_word_of_the_proxy(world: SmallWorld) -> None:
+    edit_log(world, "t", lambda seen: seen if seen.offset >= 2 else None)
+    change(world, places(world, FoundEnd, topic="t")[0], start=2)
+
+
+@planted("R2", "R4")
+def a_message_is_stored_a_second_time(world: SmallWorld) -> None:
+    not_drained(world)
+    first = line_at(world, places(world, Found, topic="t")[0]).messages[0]
+    append_found(world, "t", first.publisher, first.sequence, first.crc)
+
+
+@planted("R2")
+def a_ghost_nobody_ever_put_it(world: SmallWorld) -> None:
+    not_drained(world)
+    last = max(s.sequence for s in world.log["t"] if s.publisher == "p1")
+    append_found(world, "t", "p1", last + 1, 77)
+
+
+@planted("R2")
+def a_ghost_of_a_publisher_that_does_not_exist(world: SmallWorld) -> None:
+    not_drained(world)
+    append_found(world, "t", "nobody", 1, 77)
+
+
+@planted("R2")
+def a_put_that_failed_for_certain_is_stored(world: SmallWorld) -> None:
+    index = places(world, Ok, op="put", process="p2", topic="u")[0]
+    line = line_at(world, index)
+    world.lines[index] = Failed(
+        at_ns=line.at_ns, process="p2", pid=line.pid, op="put", call=line.call, code="CONFLICT"
+    )
+
+
+@planted("R2")
+def a_message_of_the_plan_is_stored_under_two_numbers(world: SmallWorld) -> None:
+    change(world, places(world, Invoke, op="put", process="p1", plan="0:4")[0], plan="0:0")
+
+
+@planted("R2")
+def the_plan_is_stored_in_another_order(world: SmallWorld) -> None:
+    for index in places(world, Invoke, op="put", process="p2", plan="0:0"):
+        change(world, index, plan="0:9")
+
+
+@planted("R3")
+def a_reader_saw_another_message_at_an_offset(world: SmallWorld) -> None:
+    index = places(world, Ok, op="get", process="s2")[0]
+    message = line_at(world, index).messages[0]
+    change(world, index, messages=(replace(message, crc=message.crc ^ 1),))
+
+
+@planted("R3")
+def an_output_holds_another_message_at_an_offset(world: SmallWorld) -> None:
+    line = world.outputs["s1"][2]
+    world.outputs["s1"][2] = OutputLine("t", replace(line.message, sequence=40))
+
+
+@planted("R3")
+def the_proxy_stored_another_message_at_an_offset(world: SmallWorld) -> None:
+    index = places(world, Stored, topic="u")[0]
+    change(world, index, messages=(replace(line_at(world, index).messages[0], crc=5),))
+
+
+@planted("R3")
+def the_log_has_a_hole_that_nobody_acknowledged(world: SmallWorld) -> None:
+    begin_with_puts(world, "p1", "p2", "p1")
+    del world.lines[places(world, Ok, op="put", process="p2")[0]]
+    del world.lines[places(world, Stored)[1]]
+    edit_log(world, "t", lambda seen: None if seen.offset == 1 else seen)
+
+
+@planted("R1", "R3", "R12")
+def a_reader_saw_what_the_log_does_not_have(world: SmallWorld) -> None:
+    end = len(world.log["t"])
+    edit_log(world, "t", lambda seen: seen if seen.offset < end - 1 else None)
+    change(world, places(world, FoundEnd, topic="t")[0], end=end - 1, positions={})
+
+
+@planted("R3")
+def two_readers_have_other_times_for_a_message(world: SmallWorld) -> None:
+    index = places(world, Ok, op="get", process="s2")[0]
+    message = line_at(world, index).messages[0]
+    change(world, index, messages=(replace(message, timestamp_ns=7),))
+
+
+@planted("R3")
+def the_time_of_a_batch_goes_back(world: SmallWorld) -> None:
+    edit_everywhere(world, "t", lambda s: replace(s, timestamp_ns=900) if s.offset == 5 else s)
+
+
+@planted("R3")
+def the_proxy_stores_an_offset_again(world: SmallWorld) -> None:
+    last = line_at(world, places(world, Stored, topic="t")[-1])
+    world.lines.append(replace(last, at_ns=world.at_ns))
+
+
+@planted("R4")
+def a_publisher_left_out_a_number(world: SmallWorld) -> None:
+    def later(sequence: int) -> int:
+        return sequence + 1 if sequence >= 5 else sequence
+
+    for index, line in enumerate(world.lines):
+        if isinstance(line, Invoke | Ok) and line.op == "put" and line.process == "p1":
+            change(world, index, sequence=later(line.sequence))
+    edit_everywhere(
+        world,
+        "t",
+        lambda s: replace(s, sequence=later(s.sequence)) if s.publisher == "p1" else s,
+    )
+
+
+@planted("R4")
+def a_later_number_stands_before_an_earlier_one(world: SmallWorld) -> None:
+    begin_with_puts(world, "p1", "p1", "p1")
+    swapped = {2: 3, 3: 2}
+    for index, line in enumerate(world.lines):
+        if isinstance(line, Invoke | Ok) and line.op == "put":
+            change(world, index, sequence=swapped.get(line.sequence, line.sequence))
+    edit_everywhere(world, "t", lambda s: replace(s, sequence=swapped.get(s.sequence, s.sequence)))
+
+
+@planted("R5")
+def a_put_stands_before_one_that_was_over_when_it_began(world: SmallWorld) -> None:
+    begin_with_puts(world, "p1", "p2", "p1", "p2")
+    swap_offsets(world, 0, 1)
+
+
+@planted("R5")
+def an_unknown_put_stands_before_one_that_was_over_when_it_began(world: SmallWorld) -> None:
+    begin_with_puts(world, "p1", "p2")
+    index = places(world, Ok, op="put", process="p2")[0]
+    del world.lines[index]
+    swap_offsets(world, 0, 1)
+
+
+def begin_with_puts(world: SmallWorld, *names: str) -> None:
+    """Begin anew: publishers put in turns, one message at a time."""
+    fresh = SmallWorld()
+    for name in dict.fromkeys(names):
+        fresh.start_client(name, "publisher")
+    for name in names:
+        fresh.put(name, "t")
+    fresh.audit()
+    vars(world).update(vars(fresh))
+
+
+def swap_offsets(world: SmallWorld, one: int, other: int) -> None:
+    """Two messages change places, for everybody."""
+    swapped = {one: world.log["t"][other], other: world.log["t"][one]}
+
+    def content(seen: Seen) -> Seen:
+        new = swapped.get(seen.offset, seen)
+        return replace(seen, publisher=new.publisher, sequence=new.sequence, crc=new.crc)
+
+    edit_everywhere(world, "t", content)
+    for index in places(world, Ok, op="put"):
+        offset = line_at(world, index).offset
+        change(world, index, offset={one: other, other: one}.get(offset, offset))
+
+
+@planted("R6")
+def a_duplicate_in_the_output_file(world: SmallWorld) -> None:
+    world.outputs["s1"].insert(1, world.outputs["s1"][1])
+
+
+@planted("R6")
+def an_output_line_is_missing(world: SmallWorld) -> None:
+    del world.outputs["s1"][1]
+
+
+@planted("R6", "R12")
+def the_last_output_line_is_missing(world: SmallWorld) -> None:
+    del world.outputs["s1"][-1]
+
+
+@planted("R6")
+def two_output_lines_are_swapped(world: SmallWorld) -> None:
+    lines = world.outputs["s1"]
+    lines[1], lines[2] = lines[2], lines[1]
+
+
+@planted("R6")
+def an_output_does_not_begin_where_it_subscribed(world: SmallWorld) -> None:
+    del world.outputs["s1"][0]
+
+
+@planted("R6")
+def a_message_is_given_again_and_not_marked(world: SmallWorld) -> None:
+    for index in places(world, Ok, op="get", process="s2"):
+        messages = line_at(world, index).messages
+        change(world, index, messages=tuple(replace(m, delivery_count=1) for m in messages))
+
+
+@planted("R6")
+def a_program_is_given_a_message_after_a_gap(world: SmallWorld) -> None:
+    index = next(n for n in places(world, Ok, op="get", process="s2") if batch(world, n)[1:])
+    change(world, index, messages=batch(world, index)[1:])
+
+
+@planted("R6")
+def what_was_done_is_given_again_by_the_same_process(world: SmallWorld) -> None:
+    first, *_ = places(world, Ok, op="get", process="s2")
+    last = places(world, Ok, op="get", process="s2")[-1]
+    line = line_at(world, first)
+    again = replace(line.messages[0], delivery_count=2)
+    world.lines.insert(last, replace(line, pid=line_at(world, last).pid, messages=(again,)))
+
+
+@planted("R6")
+def a_loss_is_told_of_what_is_in_the_log(world: SmallWorld) -> None:
+    index = places(world, Ok, op="get", process="s2")[1]
+    line = line_at(world, index)
+    first = line.messages[0].offset
+    told = Failed(
+        at_ns=line.at_ns,
+        process="s2",
+        pid=line.pid,
+        op="get",
+        call=70,
+        code="LOST",
+        topic="t",
+        first=first,
+        end=first + 1,
+    )
+    world.lines.insert(index, told)
+    messages = line.messages[1:]
+    change(world, index + 1, messages=messages)
+
+
+@planted("R6", "R7")
+def a_subscriber_resumes_behind_what_it_was_given(world: SmallWorld) -> None:
+    index = places(world, Ok, op="subscribe", process="s1")[1]
+    change(world, index, cursor=line_at(world, index).cursor + 2)
+
+
+@planted("R7")
+def a_cursor_of_the_proxy_goes_back(world: SmallWorld) -> None:
+    index = places(world, Position, subscriber="s2")[-1]
+    change(world, index, cursor=line_at(world, index).cursor - 7)
+
+
+@planted("R7")
+def a_recorded_cursor_goes_back(world: SmallWorld) -> None:
+    index = places(world, Ok, op="record", process="s1")[1]
+    change(world, index, cursor=line_at(world, index).cursor - 2)
+
+
+@planted("R7")
+def a_generation_goes_back(world: SmallWorld) -> None:
+    index = places(world, Ok, op="subscribe", process="s1")[-1]
+    change(world, index, generation=0)
+
+
+@planted("R7")
+def an_epoch_is_granted_again(world: SmallWorld) -> None:
+    index = places(world, Granted, client="s2")[-1]
+    world.lines.insert(index + 1, replace(line_at(world, index), at_ns=line_at(world, index).at_ns))
+
+
+@planted("R7")
+def two_processes_have_the_same_epoch(world: SmallWorld) -> None:
+    first, second = places(world, Ok, op="hello", process="s2")
+    change(world, second, epoch=line_at(world, first).epoch)
+
+
+@planted("R8")
+def a_put_begun_after_a_subscribe_is_not_delivered(world: SmallWorld) -> None:
+    index = places(world, Ok, op="subscribe", process="s2")[0]
+    change(world, index, at_ns=1)
+    # It is asked for before everything, too, so only the later side of the rule can see it.
+    change(world, places(world, Invoke, op="subscribe", process="s2")[0], at_ns=1)
+
+
+@planted("R8")
+def a_subscription_begins_too_late(world: SmallWorld) -> None:
+    move_subscription(world, "s1", 1)
+    del world.outputs["s1"][0]
+
+
+@planted("R6", "R8")
+def a_subscription_begins_with_what_was_over_before(world: SmallWorld) -> None:
+    move_subscription(world, "s1", -1)
+
+
+@planted("R9")
+def a_program_is_given_a_message_after_its_unsubscribe(world: SmallWorld) -> None:
+    index = places(world, Ok, op="unsubscribe", process="s1")[0]
+    line = line_at(world, index)
+    (last, *_) = [
+        line_at(world, place)
+        for place in reversed(places(world, Ok, op="get", process="s1"))
+        if place < index
+    ]
+    world.lines.insert(index + 1, replace(last, at_ns=line.at_ns + 1))
+
+
+@planted("R9")
+def an_output_goes_on_after_the_unsubscribe(world: SmallWorld) -> None:
+    ended = line_at(world, places(world, Position, subscriber="s1", active=False)[0]).cursor
+    place = next(n for n, line in enumerate(world.outputs["s1"]) if line.message.offset >= ended)
+    world.outputs["s1"].insert(place, OutputLine("t", world.log["t"][ended]))
+
+
+@planted("R10")
+def a_put_of_a_fenced_process_is_accepted(world: SmallWorld) -> None:
+    index = places(world, Ok, op="put", process="p1")[-1]
+    change(world, index, epoch=1)
+    change(world, places(world, Invoke, op="put", process="p1")[-1], epoch=1)
+
+
+@planted("R10")
+def a_subscribe_of_a_fenced_process_is_accepted(world: SmallWorld) -> None:
+    change(world, places(world, Ok, op="subscribe", process="s1")[-1], epoch=1)
+
+
+@planted("R10")
+def the_proxy_stores_under_an_old_epoch(world: SmallWorld) -> None:
+    index = places(world, Stored, topic="t")[-1]
+    change(world, index, epoch=1)
+
+
+@planted("R10")
+def the_proxy_stores_under_an_epoch_that_nobody_has(world: SmallWorld) -> None:
+    change(world, places(world, Stored, topic="t")[-1], epoch=9)
+
+
+@planted("R10")
+def a_fenced_subscriber_moves_the_proxy(world: SmallWorld) -> None:
+    change(world, places(world, Position, subscriber="s2")[-1], epoch=1)
+
+
+@planted("R2", "R11")
+def a_put_with_an_unknown_outcome_stands_twice(world: SmallWorld) -> None:
+    not_drained(world)
+    sequence = line_at(world, places(world, Unknown, op="put")[0]).sequence
+    stored = next(s for s in world.log["t"] if (s.publisher, s.sequence) == ("p2", sequence))
+    append_found(world, "t", "p2", sequence, stored.crc)
+
+
+@planted("R11")
+def a_finished_publisher_left_an_unknown_put_behind(world: SmallWorld) -> None:
+    index = places(world, Finished, target="p2")[0]
+    last = line_at(world, places(world, Invoke, op="put", process="p2")[-1])
+    more = replace(last, call=last.call + 1, sequence=last.sequence + 1, crcs=(1,), plan="0:50")
+    world.lines.insert(index - 1, replace(more, at_ns=line_at(world, index).at_ns))
+
+
+@planted("R12")
+def a_process_that_had_to_finish_did_not(world: SmallWorld) -> None:
+    change(world, places(world, Finished, target="p1")[0], done=False, detail="exit code 3")
+
+
+@planted("R12")
+def a_subscriber_does_not_stand_at_the_end(world: SmallWorld) -> None:
+    world.put("p1", "t")
+    del world.lines[places(world, Found)[0] : places(world, FoundEnd)[-1] + 1]
+    world.audit()
+
+
+@planted("R12")
+def the_proxy_does_not_know_a_subscription(world: SmallWorld) -> None:
+    index = places(world, FoundEnd, topic="t")[0]
+    positions = line_at(world, index).positions
+    change(world, index, positions={"s1": positions["s1"]})
+
+
+@planted("R12")
+def the_proxy_knows_of_more_than_was_received(world: SmallWorld) -> None:
+    index = places(world, FoundEnd, topic="t")[0]
+    positions = line_at(world, index).positions
+    change(world, index, positions={**positions, "s2": positions["s2"] + 1})
+
+
+@planted("R12")
+def a_message_of_a_finished_plan_was_refused_and_never_put(world: SmallWorld) -> None:
+    index = places(world, Finished, target="p2")[0]
+    last = line_at(world, places(world, Invoke, op="put", process="p2")[-1])
+    at_ns = line_at(world, index).at_ns
+    world.lines[index:index] = [
+        replace(last, at_ns=at_ns, call=90, sequence=last.sequence + 1, crcs=(1,), plan="0:50"),
+        Failed(at_ns=at_ns, process="p2", pid=last.pid, op="put", call=90, code="LIMIT"),
+    ]
+
+
+def test_a_sound_run_has_no_violation_and_every_rule_is_judged() -> None:
+    verdict = assert_sound(sound_world())
+
+    assert verdict.holds
+    assert [rule.rule for rule in verdict.rules] == [f"R{n}" for n in range(1, 13)]
+    assert all(rule.checked for rule in verdict.rules)
+    assert not verdict.warnings
+
+
+@pytest.mark.parametrize(
+    ("rules", "damage"), [(r, d) for _, r, d in PLANTED], ids=[name for name, _, _ in PLANTED]
+)
+def test_a_planted_damage_breaks_its_rule_and_no_other(rules: set[str], damage: Damage) -> None:
+    world = sound_world()
+
+    damage(world)
+
+    assert broken(check(world.run)) == rules, texts(check(world.run))
+
+
+def test_every_rule_has_at_least_two_planted_damages() -> None:
+    assert len(PLANTED) >= 25
+    for number in range(1, 13):
+        assert sum(f"R{number}" in rules for _, rules, _ in PLANTED) >= 2, number
+
+
+# Unusual, and sound.
+
+
+def test_a_put_whose_publisher_was_killed_may_stand_or_not() -> None:
+    for stored in (True, False):
+        world = SmallWorld()
+        world.start_client("p1", "publisher")
+        world.put("p1", "t")
+        world.put("p1", "t", outcome="killed", stored=stored)
+        world.kill("p1")
+        world.audit()
+
+        (rule,) = [rule for rule in assert_sound(world).rules if rule.rule == "R11"]
+
+        assert rule.checked == 1
+
+
+def test_a_message_may_get_another_number_before_it_is_sent() -> None:
+    world = SmallWorld()
+    world.start_client("p1", "publisher")
+    world.put("p1", "t", 2)
+    world.put("p1", "t")
+    index = places(world, Invoke, op="put")[-1]
+    world.lines.insert(index, replace(line_at(world, index), sequence=1))
+    world.finish()
+
+    assert_sound(world)
+
+
+def test_what_is_lost_and_told_is_no_gap() -> None:
+    world = SmallWorld()
+    world.start_client("p1", "publisher")
+    world.start_client("s1", "subscriber", output=True)
+    world.start_client("s2", "subscriber")
+    for name in ("s1", "s2"):
+        world.subscribe(name, "t")
+    world.put("p1", "t", 6)
+    world.get("s1", "t")
+    world.get("s2", "t")
+    world.trim("t", 4)
+    world.finish()
+
+    assert [line.message.offset for line in world.outputs["s1"]] == [0, 4, 5]
+    assert_sound(world)
+
+
+def test_what_everybody_had_may_be_removed() -> None:
+    world = SmallWorld()
+    world.start_client("p1", "publisher")
+    world.start_client("s1", "subscriber")
+    world.subscribe("s1", "t")
+    world.put("p1", "t", 2)
+    world.put("p1", "t", outcome="killed")
+    world.get("s1", "t", 3)
+    world.acknowledge("s1", "t")
+    world.trim("t", 3)
+    world.restart("p1")
+    world.put("p1", "t", duplicate=True)
+    change(world, places(world, Ok, op="put")[-1], offset=None)
+    world.put("p1", "t")
+    world.finish()
+
+    assert_sound(world)
+
+
+def test_a_fenced_publisher_hears_that_it_is_and_changes_nothing() -> None:
+    world = SmallWorld()
+    world.start_client("p1", "publisher")
+    world.put("p1", "t", outcome="killed", stored=False)
+    old = line_at(world, places(world, Invoke, op="put")[0])
+    world.restart("p1")
+    world.put("p1", "t")
+    answer = Unknown(
+        at_ns=world.at_ns, process="p1", pid=old.pid, op="put", call=old.call, code="FENCED"
+    )
+    world.lines.append(answer)
+    world.finish()
+
+    assert_sound(world)
+
+
+def test_what_a_replaced_subscriber_still_shows_proves_nothing_and_is_told() -> None:
+    world = sound_world()
+    old, new = places(world, Ok, op="get", process="s2")[:2]
+    late = replace(line_at(world, old), at_ns=line_at(world, new).at_ns)
+    world.lines.insert(new + 1, late)
+
+    assert "1 gets of replaced processes" in " ".join(assert_sound(world).warnings)
+
+
+def test_a_subscriber_without_memory_gets_what_was_not_acknowledged_again_unmarked() -> None:
+    world = SmallWorld()
+    world.start_client("p1", "publisher")
+    world.start_client("s1", "subscriber", remembers=False)
+    world.subscribe("s1", "t")
+    world.put("p1", "t", 4)
+    world.get("s1", "t", 2)
+    world.acknowledge("s1", "t")
+    world.get("s1", "t")
+    world.get("s1", "t")
+    world.kill("s1")
+    world.restart("s1")
+    world.subscribe("s1", "t")
+    world.finish()
+
+    assert_sound(world)
+
+
+def test_a_power_loss_may_take_what_was_written_lazily() -> None:
+    world = SmallWorld()
+    world.start_client("p1", "publisher")
+    world.start_client("s1", "subscriber")
+    world.subscribe("s1", "t")
+    world.put("p1", "t", 4)
+    for _ in range(3):
+        world.get("s1", "t")
+    world.lose_power("s1")
+    world.restart("s1")
+    world.subscribe("s1", "t")
+    world.finish()
+
+    assert_sound(world)
+
+
+def test_without_the_power_loss_the_same_repeat_is_a_fault() -> None:
+    world = SmallWorld()
+    world.start_client("p1", "publisher")
+    world.start_client("s1", "subscriber")
+    world.subscribe("s1", "t")
+    world.put("p1", "t", 4)
+    for _ in range(3):
+        world.get("s1", "t")
+    world.lose_power("s1")
+    world.restart("s1")
+    world.subscribe("s1", "t")
+    world.finish()
+    del world.lines[places(world, Event, what="power_loss")[0]]
+
+    assert broken(check(world.run)) == {"R6"}
+
+
+# What cannot be judged, and what was told.
+
+
+def test_where_nothing_can_be_judged_it_says_why() -> None:
+    verdict = check(Run(lines=[], outputs={}))
+
+    assert verdict.holds
+    assert all(rule.checked == 0 and rule.reason for rule in verdict.rules)
+
+
+def test_without_an_auditor_the_lines_of_the_proxy_are_the_log_with_a_warning() -> None:
+    world = sound_world()
+    world.lines = [line for line in world.lines if not isinstance(line, Found | FoundEnd)]
+
+    verdict = assert_sound(world)
+
+    assert "may be partial" in verdict.warnings[0]
+    del world.lines[places(world, Stored)[-1]]
+    assert "R1" in broken(check(world.run))
+
+
+def test_without_any_log_readers_are_held_against_each_other() -> None:
+    world = sound_world()
+    gets = [line_at(world, n) for n in places(world, Ok, op="get", process="s2")]
+    world.lines = [*gets, *(replace(line, process="s3") for line in gets)]
+    world.outputs.clear()
+    assert_sound(world)
+
+    change(world, 0, messages=(replace(batch(world, 0)[0], crc=1),))
+
+    assert broken(check(world.run)) == {"R3"}
+
+
+def test_an_output_without_a_history_is_still_held_to_its_order() -> None:
+    world = sound_world()
+    lines = [line for line in world.outputs["s1"] if line.topic == "t"]
+
+    assert broken(check(Run(lines=[], outputs={"s1": lines[:3]}))) == set()
+    assert broken(check(Run(lines=[], outputs={"s1": [lines[0], lines[2]]}))) == {"R6"}
+
+
+def test_a_rolled_back_log_is_a_loss_even_if_everybody_was_told() -> None:
+    world = SmallWorld()
+    world.start_client("p1", "publisher")
+    world.start_client("s1", "subscriber")
+    world.subscribe("s1", "t")
+    world.put("p1", "t", 5)
+    world.get("s1", "t", 5)
+    del world.log["t"][3:]
+    world.write(LAB, Event, what="rollback", target="proxy")
+    for name in ("p1", "s1"):
+        client = world.clients[name]
+        world.write((name, client.pid), End, code="LOG_CHANGED")
+    world.audit()
+
+    verdict = check(world.run)
+
+    assert {"R1", "R3"} <= broken(verdict)
+    (text,) = [violation.text for violation in verdict.rules[0].violations]
+    assert "sequence 4 to 5 acknowledged at offset 3 to 4" in text
+    assert "and it was told: p1, s1 got LOG_CHANGED" in text
+
+
+@pytest.mark.parametrize(
+    ("gone", "expected"),
+    [
+        ({0, 1}, Losses("t", "p1", 6, prefix=2, middle=0, suffix=0)),
+        ({2}, Losses("t", "p1", 6, prefix=0, middle=1, suffix=0)),
+        ({4, 5}, Losses("t", "p1", 6, prefix=0, middle=0, suffix=2)),
+        ({0, 3, 5}, Losses("t", "p1", 6, prefix=1, middle=1, suffix=1)),
+        (set(range(6)), Losses("t", "p1", 6, prefix=0, middle=0, suffix=6)),
+    ],
+)
+def test_losses_are_counted_by_where_they_stood(gone: set[int], expected: Losses) -> None:
+    world = SmallWorld()
+    begin_with_puts(world, *["p1"] * 6)
+    edit_log(world, "t", lambda seen: None if seen.offset in gone else seen)
+
+    verdict = check(world.run)
+
+    assert list(verdict.losses) == [expected]
+    assert verdict.first is not None
+    assert verdict.first.message is not None
+
+
+def test_losses_are_counted_by_subscriber_too() -> None:
+    world = sound_world()
+    lines = world.outputs["s1"]
+    count = sum(line.topic == "t" for line in lines)
+    del lines[1]
+
+    assert list(check(world.run).losses) == [Losses("t", "s1", count, 0, 1, 0)]
+
+
+# The same with whatever a small world can do.
+
+STEPS = st.one_of(
+    st.tuples(st.just("put"), st.sampled_from(["p1", "p2"]), st.integers(1, 3)),
+    st.tuples(st.just("put in doubt"), st.sampled_from(["p1", "p2"]), st.booleans()),
+    st.tuples(st.just("get"), st.sampled_from(["s1", "s2", "s3"]), st.integers(1, 3)),
+    st.tuples(st.just("move"), st.sampled_from(["s1", "s2", "s3"]), st.booleans()),
+    st.tuples(st.just("die"), st.sampled_from(["p1", "p2", "s1", "s2", "s3"]), st.booleans()),
+    st.tuples(st.just("acknowledge"), st.sampled_from(["s1", "s2", "s3"]), st.just(0)),
+    st.tuples(st.just("trim"), st.just(""), st.integers(1, 5)),
+)
+
+
+def world_of(steps: list[tuple[str, str, Any]]) -> SmallWorld:
+    """Two publishers, a subscriber with an output, one without, and one without memory."""
+    world = SmallWorld()
+    world.start_client("p1", "publisher")
+    world.start_client("p2", "publisher")
+    world.start_client("s1", "subscriber", output=True)
+    world.start_client("s2", "subscriber")
+    world.start_client("s3", "subscriber", remembers=False)
+    world.subscribe("s1", "t")
+    for step in steps:
+        take(world, *step)
+    world.finish()
+    return world
+
+
+def take(world: SmallWorld, what: str, name: str, how: Any) -> None:
+    client = world.clients.get(name)
+    if what == "trim":
+        world.trim("t", min(world.start.get("t", 0) + how, len(world.log["t"])))
+        return
+    assert client is not None
+    if what == "put":
+        settle(world, name)
+        world.put(name, "t", how)
+    elif what == "put in doubt":
+        settle(world, name)
+        world.put(name, "t", outcome="unknown", stored=how)
+    elif what == "die":
+        if how and client.role == "subscriber":
+            world.lose_power(name)
+        else:
+            world.kill(name)
+        world.restart(name)
+        if "t" in client.place:
+            world.subscribe(name, "t")
+    elif "t" not in client.place:
+        world.subscribe(name, "t")
+    elif what == "get":
+        world.get(name, "t", how, record=how < 3)
+    elif what == "move" and not client.in_hand:
+        world.unsubscribe(name, "t")
+    else:
+        world.acknowledge(name, "t")
+
+
+def settle(world: SmallWorld, name: str) -> None:
+    """A publisher first sends again what is in doubt."""
+    client = world.clients[name]
+    if client.under_way is not None:
+        sequence = client.under_way[1]
+        stored = any((seen.publisher, seen.sequence) == (name, sequence) for seen in world.log["t"])
+        world.put(name, "t", duplicate=stored)
+
+
+@given(st.lists(STEPS, max_size=40))
+def test_a_run_of_a_small_world_is_sound(steps: list[tuple[str, str, Any]]) -> None:
+    assert_sound(world_of(steps))
+
+
+@given(st.lists(STEPS, max_size=25), st.data())
+def test_any_damage_to_one_line_of_an_output_is_caught(
+    steps: list[tuple[str, str, Any]], data: st.DataObject
+) -> None:
+    steps = [*steps, ("put", "p1", 2), ("put", "p2", 1), ("move", "s1", True)]
+    world = world_of([*steps, ("put", "p1", 3), ("get", "s1", 1)])
+    lines = world.outputs["s1"]
+    if len(lines) < 2:
+        return
+    place = data.draw(st.integers(0, len(lines) - 2))
+    damage = data.draw(st.sampled_from(["remove", "remove last", "duplicate", "swap"]))
+    if damage == "remove":
+        del lines[place]
+    elif damage == "remove last":
+        del lines[-1]
+    elif damage == "duplicate":
+        lines.insert(place, lines[place])
+    else:
+        lines[place], lines[place + 1] = lines[place + 1], lines[place]
+
+    assert not check(world.run).holds
+
+
+@given(st.lists(STEPS, max_size=25), st.data())
+def test_any_damage_to_one_message_of_the_log_is_caught(
+    steps: list[tuple[str, str, Any]], data: st.DataObject
+) -> None:
+    world = world_of([*steps, ("put", "p1", 2), ("put", "p2", 1)])
+    index = data.draw(st.sampled_from(places(world, Found)))
+    messages = list(batch(world, index))
+    place = data.draw(st.integers(0, len(messages) - 1))
+    damage = data.draw(st.sampled_from(["remove", "duplicate", "change", "swap"]))
+    if damage == "remove":
+        del messages[place]
+    elif damage == "duplicate":
+        messages.insert(place, messages[place])
+    elif damage == "change":
+        messages[place] = replace(messages[place], crc=messages[place].crc ^ 1)
+    elif len(messages) > 1:
+        messages.append(messages.pop(0))
+    else:
+        return
+    change(world, index, messages=tuple(messages))
+
+    assert not check(world.run).holds
