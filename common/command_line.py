@@ -5,6 +5,7 @@ A command line error is a sentence and an exit code, never a traceback; a bug is
 
 from __future__ import annotations
 
+import importlib
 import os
 import shutil
 import signal
@@ -40,6 +41,31 @@ CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 
 RESUME = "stopped: what is left is kept; run the same command again to go on"
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class LazyGroup(click.Group):
+    """A group of commands whose modules are loaded when they are asked for."""
+
+    def __init__(self, *args: Any, modules: Mapping[str, str], **more: Any) -> None:
+        """Commands of the group itself come first.
+
+        Args:
+            modules: by name of a command, the module whose `main` it is.
+        """
+        super().__init__(*args, **more)
+        self._modules = modules
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """In the order in which they were named."""
+        return [*self.commands, *self._modules]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load it."""
+        if cmd_name not in self._modules:
+            return super().get_command(ctx, cmd_name)
+        command = importlib.import_module(self._modules[cmd_name]).main
+        assert isinstance(command, click.Command)
+        return command
 
 
 class Stopped(BaseException):

@@ -134,7 +134,7 @@ class _OutputReader:
             self._finding.broken(
                 f"{text}, where {expected} was to come: {in_words(expected, offset - 1)} skipped"
                 + self._facts.told(topic, expected, offset),
-                key,
+                message_at(self._facts, topic, expected) or key,
             )
         else:
             self._finding.broken(f"{text} again or out of order: {expected} was to come", key)
@@ -144,7 +144,8 @@ class _OutputReader:
             self._received.skipped.append((position, subscription.recorded_end))
             self._finding.broken(
                 f"{self._stream.subscriber} recorded {self._stream.topic!r} up to "
-                f"{subscription.recorded_end}, and its output ends before {position}"
+                f"{subscription.recorded_end}, and its output ends before {position}",
+                message_at(self._facts, self._stream.topic, position),
             )
 
     def _check_resumes(self, subscription: Subscription) -> None:
@@ -233,21 +234,23 @@ class _HandOverReader:
         self._floor = first
         for message in messages:
             offset = message.offset
-            told = ""
-            if offset > self._position:
-                self._received.skipped.append((self._position, offset))
-                told = self._facts.told(topic, self._position, offset)
+            key = MessageKey(topic, message.publisher, message.sequence)
             if offset != self._position:
+                told = ""
+                if offset > self._position:
+                    self._received.skipped.append((self._position, offset))
+                    told = self._facts.told(topic, self._position, offset)
+                    key = message_at(self._facts, topic, self._position) or key
                 self._finding.broken(
                     f"{who} was given {message.publisher}_{message.sequence} at offset {offset} "
                     f"of {topic!r}, where {self._position} was to come{told}",
-                    MessageKey(topic, message.publisher, message.sequence),
+                    key,
                 )
             elif offset in self._known and message.delivery_count <= 1:
                 self._finding.broken(
                     f"{who} was given {message.publisher}_{message.sequence} at offset {offset} "
                     f"of {topic!r} again, not marked as redelivered",
-                    MessageKey(topic, message.publisher, message.sequence),
+                    key,
                 )
             self._position = offset + 1
         known = self._known or range(first, first)
@@ -295,6 +298,13 @@ def subscriber_losses(facts: Facts, received: Received) -> Losses | None:
         sum(sizes) - prefix,
         suffix,
     )
+
+
+def message_at(facts: Facts, topic: str, offset: int | None) -> MessageKey | None:
+    """The message at an offset, if the log is known."""
+    log = facts.logs.get(topic)
+    entry = log.entries.get(offset) if log is not None and offset is not None else None
+    return MessageKey(topic, entry.publisher, entry.sequence) if entry else None
 
 
 def end_for(facts: Facts, received: Received) -> int | None:

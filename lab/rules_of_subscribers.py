@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from .facts import Attempt, Facts
 from .finding import Finding
-from .rules_of_delivery import Received, end_for
+from .rules_of_delivery import Received, end_for, message_at
 from .subscription import NEVER
 from .verdict import MessageKey
 
@@ -141,13 +141,10 @@ def everything_ends(facts: Facts, all_received: Sequence[Received]) -> Finding:
             continue
         finding.checked += 1
         if received.position != end:
-            log = facts.logs[stream.topic]
-            entry = log.entries.get(received.position) if received.position is not None else None
-            key = MessageKey(stream.topic, entry.publisher, entry.sequence) if entry else None
             finding.broken(
                 f"{stream.subscriber} stands at {received.position} of {stream.topic!r}, which "
                 f"ends at {end}",
-                key,
+                message_at(facts, stream.topic, received.position),
             )
     _check_positions(facts, all_received, finding)
     return finding

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
 
-from reliable_pubsub.common.command_line import CONTEXT_SETTINGS
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, LazyGroup
 
 _COMMANDS = {
     "proxy": "reliable_pubsub.proxy.__main__",
@@ -14,25 +12,13 @@ _COMMANDS = {
     "subscriber": "reliable_pubsub.subscriber.__main__",
     "status": "reliable_pubsub.proxy.status",
     "config": "reliable_pubsub.common.config_show",
+    "lab": "reliable_pubsub.lab.__main__",
 }
 
 
-class _Rooms(click.Group):
-    """A group whose commands are the rooms."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in _COMMANDS:
-            return None
-        command = importlib.import_module(_COMMANDS[cmd_name]).main
-        assert isinstance(command, click.Command)
-        return command
-
-
 @click.group(
-    cls=_Rooms,
+    cls=LazyGroup,
+    modules=_COMMANDS,
     context_settings=CONTEXT_SETTINGS,
 )
 @click.version_option(package_name="reliable-pubsub")

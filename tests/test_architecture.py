@@ -36,7 +36,7 @@ CORE_FILES = [
     "publisher/outbox.py",
     "subscriber/inbox.py",
     *(f"lab/{name}.py" for name in ("run", "verdict", "facts", "final_log", "subscription")),
-    *(f"lab/{name}.py" for name in ("finding", "checker")),
+    *(f"lab/{name}.py" for name in ("finding", "checker", "story")),
     *(f"lab/rules_of_{name}.py" for name in ("puts", "order", "delivery", "subscribers")),
 ]
 WORLD = frozenset(

@@ -7,8 +7,10 @@ by a millisecond with each line. Tests damage what it wrote.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from zlib import crc32
 
+from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.history import (
     AnyLine,
     Begin,
@@ -26,8 +28,10 @@ from reliable_pubsub.common.history import (
     Stored,
     Trimmed,
     Unknown,
+    encode_line,
 )
 from reliable_pubsub.lab.run import OutputLine, Run
+from reliable_pubsub.subscriber.output import message_line
 
 PROXY = ("proxy", 1)
 AUDITOR = ("auditor", 2)
@@ -63,6 +67,7 @@ class SmallWorld:
         self.outputs: dict[str, list[OutputLine]] = {}
         self.log: dict[str, list[Seen]] = {}
         self.start: dict[str, int] = {}
+        self.payloads: dict[int, bytes] = {}
         self.clients: dict[str, Client] = {}
         self.at_ns = 0
         self._pids = 100
@@ -161,7 +166,9 @@ class SmallWorld:
             client.planned += count
         topic, sequence, planned = client.under_way
         who, call = (name, client.pid), self.call(client)
-        crcs = tuple(crc32(f"{name}/{planned + n}".encode()) for n in range(count))
+        payloads = [f"{name}/{planned + n}".encode() for n in range(count)]
+        crcs = tuple(map(crc32, payloads))
+        self.payloads.update(zip(crcs, payloads, strict=True))
         self.write(
             who,
             Invoke,
@@ -451,3 +458,22 @@ def sound_world() -> SmallWorld:
     world.put("p2", "t", outcome="unknown")
     world.finish()
     return world
+
+
+def write_run(world: SmallWorld, folder: Path) -> None:
+    """As processes would: a history for each, and output files."""
+    (folder / "out").mkdir(parents=True)
+    for process in {line.process: None for line in world.lines}:
+        lines = [encode_line(line) for line in world.lines if line.process == process]
+        (folder / f"{process}.jsonl").write_bytes(b"".join(lines))
+    for name, output in world.outputs.items():
+        lines = [_output_text(world, line) for line in output]
+        (folder / "out" / f"{name}.jsonl").write_bytes(b"".join(lines))
+
+
+def _output_text(world: SmallWorld, line: OutputLine) -> bytes:
+    seen = line.message
+    payload = world.payloads[seen.crc]
+    return message_line(
+        Message(line.topic, seen.offset, seen.publisher, seen.sequence, seen.timestamp_ns, payload)
+    )

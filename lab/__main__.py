@@ -1,0 +1,120 @@
+"""`reliable-pubsub lab`: judge what processes wrote of themselves."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
+
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, LazyGroup, readable_errors
+from reliable_pubsub.common.errors import ConfigurationError
+
+from .checker import check
+from .reading import Advance, history_files, read_run
+from .run import Run
+from .story import messages_called, tell
+from .view import show_story, show_verdict
+
+VIOLATED = 1  # exit code
+
+EXIT_CODES = "Exit codes: 0 every judged rule holds · 1 a rule is violated · 2 usage, no history."
+
+
+@click.group(cls=LazyGroup, modules={}, context_settings=CONTEXT_SETTINGS)
+def main() -> None:
+    """Break processes on purpose, and judge from their histories what became of each message.
+
+    Every process writes its history with --history FILE.
+    """
+
+
+@main.command(name="check", context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="The whole verdict as JSON on stdout.")
+def check_command(folder: Path, as_json: bool) -> None:
+    """Hold the histories of DIR against the twelve rules of exactly-once.
+
+    Reads every *.jsonl in DIR and below: histories (--history) of publishers, subscribers, the
+    proxy, an auditor, and output files (--output) of subscribers, known by what is in them.
+    A rule without evidence is not judged, and says why.
+
+    \b
+      reliable-pubsub lab check results
+      reliable-pubsub lab check results --json | jq '.rules[] | select(.violations != [])'
+    """
+    with readable_errors(), _without_collection():
+        run = _read(folder)
+        verdict = check(run)
+        if as_json:
+            fields = msgspec.to_builtins(verdict)
+            click.echo(msgspec.json.encode({"holds": verdict.holds, "torn": run.torn, **fields}))
+        else:
+            show_verdict(Console(), run, verdict, folder)
+    if not verdict.holds:
+        sys.exit(VIOLATED)
+
+
+@main.command(context_settings=CONTEXT_SETTINGS)
+@click.argument("message_id", metavar="ID")
+@click.argument("folder", metavar="[DIR]", type=click.Path(path_type=Path), default=Path())
+def trace(message_id: str, folder: Path) -> None:
+    """Tell the story of a message: who put, stored, got and recorded it, and when.
+
+    ID is the message's id, `publisher_sequence`. A publisher numbers each topic from 1, so there
+    may be one in several topics: then each is told.
+
+    \b
+      reliable-pubsub lab trace publisher-1_17 results
+    """
+    with readable_errors(), _without_collection():
+        run = _read(folder)
+        messages = messages_called(run, message_id)
+        if not messages:
+            raise ConfigurationError(
+                f"no history in {folder} speaks of a message {message_id!r}; an id is "
+                "<publisher>_<sequence>, for example publisher-1_17"
+            )
+        for message in messages:
+            show_story(Console(), tell(run, message))
+
+
+def _read(folder: Path) -> Run:
+    total = sum(path.stat().st_size for path in history_files(folder))
+    with _reading_bar(total) as advance:
+        return read_run(folder, advance)
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """A run is millions of values without cycles: looking for cycles takes half of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextmanager
+def _reading_bar(total: int) -> Iterator[Advance]:
+    """A bar on stderr where a person watches."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda size: None
+        return
+    columns = (TextColumn("reading"), BarColumn(), DownloadColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("", total=total)
+        yield lambda size: progress.advance(task, size)
+
+
+if __name__ == "__main__":
+    main(prog_name="reliable-pubsub lab")

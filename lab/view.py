@@ -1,0 +1,87 @@
+"""A verdict, and the story of a message, for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from .run import Run
+from .story import Story, in_one_column, tell
+from .verdict import Losses, RuleVerdict, Verdict
+
+VIOLATIONS_SHOWN = 3  # of each rule; --json has all
+
+
+def show_verdict(console: Console, run: Run, verdict: Verdict, folder: Path) -> None:
+    """Rules, losses, the first violation with its story, and what could not be judged."""
+    console.print(_rules_table(verdict.rules))
+    if verdict.losses:
+        console.print(_losses_table(verdict.losses))
+    for rule in verdict.rules:
+        for violation in rule.violations[:VIOLATIONS_SHOWN]:
+            console.print(Text(f"{rule.rule}: {violation.text}", style="red"))
+        if len(rule.violations) > VIOLATIONS_SHOWN:
+            more = len(rule.violations) - VIOLATIONS_SHOWN
+            console.print(f"{rule.rule}: and {more:,} more; --json has all")
+    first = verdict.first
+    if first is not None and first.message is not None:
+        story = tell(run, first.message)
+        console.print()
+        show_story(console, story)
+        console.print(Text(f"another one: reliable-pubsub lab trace ID {folder}"), soft_wrap=True)
+    for name, count in run.torn.items():
+        console.print(Text(f"note: {name}: {count:,} torn"))
+    for warning in verdict.warnings:
+        console.print(Text(f"warning: {warning}", style="yellow"))
+    console.print(_last_line(verdict))
+
+
+def show_story(console: Console, story: Story) -> None:
+    """One line for each event."""
+    title = f"The story of {story.message.message_id} on {story.message.topic!r}"
+    console.print(Text(title, style="bold"))
+    for line in in_one_column(story):
+        console.print(Text(line), soft_wrap=True)
+
+
+def _rules_table(rules: Sequence[RuleVerdict]) -> Table:
+    table = Table(title="rules")
+    table.add_column("rule")
+    table.add_column("what has to hold", ratio=1)
+    table.add_column("checked", justify="right")
+    table.add_column("verdict")
+    for rule in rules:
+        table.add_row(rule.rule, Text(rule.title), f"{rule.checked:,}", _word(rule))
+    return table
+
+
+def _word(rule: RuleVerdict) -> Text:
+    if not rule.holds:
+        return Text(f"broken {len(rule.violations):,} x", style="bold red")
+    if not rule.checked:
+        return Text(f"not judged: {rule.reason}", style="yellow")
+    return Text("held", style="green")
+
+
+def _losses_table(losses: Sequence[Losses]) -> Table:
+    table = Table(title="lost messages, by where they stood")
+    table.add_column("topic")
+    table.add_column("publisher or subscriber")
+    for name in ("acknowledged", "beginning", "middle", "end"):
+        table.add_column(name, justify="right")
+    for loss in losses:
+        numbers = (loss.acknowledged, loss.prefix, loss.middle, loss.suffix)
+        table.add_row(Text(loss.topic), Text(loss.publisher), *(f"{n:,}" for n in numbers))
+    return table
+
+
+def _last_line(verdict: Verdict) -> Text:
+    broken = [rule.rule for rule in verdict.rules if not rule.holds]
+    if broken:
+        return Text(f"VIOLATED: {', '.join(broken)}", style="bold red")
+    judged = sum(rule.checked > 0 for rule in verdict.rules)
+    return Text(f"holds: {judged} of {len(verdict.rules)} rules judged", style="bold green")
