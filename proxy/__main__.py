@@ -22,6 +22,7 @@ from reliable_pubsub.common.settings import Resolved, Settings, typed
 from reliable_pubsub.common.topic_settings import split_document
 from reliable_pubsub.common.yaml_file import load_yaml
 
+from .front_door import allow_connections
 from .server import Server, ServerSettings
 from .state import BrokerSettings
 from .topic_log import Retention
@@ -133,6 +134,7 @@ def main(
         settings = typed(resolved)
         for endpoint in (settings.publisher_endpoint, settings.subscriber_endpoint):
             accept_endpoint(endpoint, allow_plaintext=allow_plaintext, bind=True)
+        allow_connections()
         console = Console(stderr=True)
         with console.status("checking the store") as status:
             server = Server(

@@ -7,6 +7,7 @@ has left makes it drop an honest answer (docs/decisions/0002).
 
 from __future__ import annotations
 
+import resource
 import threading
 
 import zmq
@@ -18,8 +19,20 @@ from reliable_pubsub.common.messages import Role
 HANDSHAKE_MS = 2_000  # a connection that says nothing is closed
 HEARTBEAT_MS = 5_000
 HEARTBEAT_TIMEOUT_MS = 15_000
+BACKLOG = 1024  # connections that wait for their turn; ZeroMQ's own 100 is less than one burst
 PEER_MESSAGES_MAX = 32  # answers kept for one connection; so half as many may be under way
 WAITING_MAX = 16  # requests behind a busy socket; with 1, each one costs a signal back
+
+
+def allow_connections() -> None:
+    """Take as many descriptors as this process may have; each connection needs one.
+
+    The usual 1024 are used up by silent peers that come at 50 a second: each may stay until the
+    heartbeat ends it, and nobody else comes in meanwhile.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class FrontDoor:
@@ -42,6 +55,10 @@ class FrontDoor:
         outside.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         outside.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         outside.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
+        outside.setsockopt(zmq.BACKLOG, BACKLOG)
+        # Without an authenticator the domain changes nothing for ZMTP 3. Peers of ZMTP 1 and 2 are
+        # refused because of it: they know no heartbeat, so a silent one would stay for ever.
+        outside.setsockopt(zmq.ZAP_DOMAIN, b"reliable-pubsub")
         outside.setsockopt(zmq.LINGER, 0)
         # A REQ peer has one request under way; a peer that does not read loses its answers, and
         # must not make us keep them.
