@@ -1,0 +1,45 @@
+"""The board: numbers that the processes of a trial share, each written by one of them."""
+
+from __future__ import annotations
+
+import multiprocessing
+from typing import Any
+
+spawn = multiprocessing.get_context("spawn")
+
+# Where the crowd goes, and what the accomplices do.
+NOWHERE, AT_THE_PROXY, ELSEWHERE = 0, 1, 2
+IDLE, OWN_TOPIC, HONEST_TOPIC = 0, 1, 2
+
+SLOTS = (
+    "puts",  # acknowledged to the honest publisher
+    "deliveries",  # handed over to the honest subscriber
+    "silences",  # attempts of the honest pair that went unanswered
+    "accomplice_puts",  # acknowledged on the honest topic
+    "accomplice_answers",
+    "attacks",  # connections begun
+    "refused",  # of them, those that could not even begin
+    "crowd_goes",
+    "accomplices_do",
+    "publishing_ends",
+    "delivering_ends",
+    "all_end",
+)
+
+
+class Board:
+    """Named numbers in shared memory."""
+
+    def __init__(self) -> None:
+        """All are 0."""
+        self._array: Any = spawn.RawArray("q", len(SLOTS))
+
+    def __getitem__(self, slot: str) -> int:
+        return int(self._array[SLOTS.index(slot)])
+
+    def __setitem__(self, slot: str, value: int) -> None:
+        self._array[SLOTS.index(slot)] = value
+
+    def add(self, slot: str) -> None:
+        """One more; from one process only."""
+        self[slot] += 1

@@ -1,0 +1,63 @@
+"""The honest pair: a publisher and a subscriber of the library, each in a process of its own."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from reliable_pubsub import Publisher, Subscriber
+
+from .attacks import Scene
+from .board import Board
+
+DRAIN_S = 10.0  # without a message for so long, nothing more will come
+
+
+def payload(number: int) -> bytes:
+    """Content of the honest publisher's message 1, 2, 3, ...: 100 bytes that tell their place."""
+    return b"%d." % number + b"x" * 90
+
+
+def publish(board: Board, scene: Scene, endpoint: str) -> None:
+    """Put until told to end; every put is acknowledged before the next."""
+
+    def heard_nothing(endpoint: str, attempt: int, attempts: int) -> None:
+        if attempt:
+            board.add("silences")
+
+    with Publisher(scene.publisher, endpoint=endpoint, on_silence=heard_nothing) as publisher:
+        number = 0
+        while not board["publishing_ends"]:
+            number += 1
+            publisher.put(scene.topic, payload(number))
+            board["puts"] = number
+
+
+def subscribe(board: Board, scene: Scene, endpoint: str, output: str) -> None:
+    """Write a line for each message until everything is there, and nothing follows."""
+    with (
+        Path(output).open("w") as file,
+        Subscriber(scene.subscriber, endpoint=endpoint) as subscriber,
+    ):
+        subscriber.subscribe(scene.topic)
+        ending = False
+        while True:
+            found = subscriber.get(
+                scene.topic, max_messages=100, timeout_s=DRAIN_S if ending else 0.1
+            )
+            for message in found:
+                line = {
+                    "topic": message.topic,
+                    "offset": message.offset,
+                    "message_id": message.message_id,
+                    "payload": message.payload.decode(errors="replace"),
+                }
+                file.write(json.dumps(line) + "\n")
+            board["deliveries"] += len(found)
+            if ending and not found:
+                return
+            all_there = board["deliveries"] >= board["puts"] + board["accomplice_puts"]
+            if board["delivering_ends"]:
+                ending = True
+                if all_there and not subscriber.get(scene.topic, timeout_s=0.2):
+                    return

@@ -1,0 +1,330 @@
+"""A trial: a real proxy, an honest pair, and the crowd beside them, in windows.
+
+The honest pair works all the time; the windows only differ in where the crowd goes: nowhere, to
+the proxy, or elsewhere, which is an acceptor that gives each of them the proxy's half of a
+handshake and throws away what it hears. The same attacks at the same pace cost the same CPU there,
+so "elsewhere" against "nowhere" is what the crowd itself takes from a small machine, and "at the
+proxy" against "elsewhere" is what the proxy loses to them. The windows stand in groups of three in
+shuffled order, and each ratio is taken within a group: a machine that is busy with something else
+is busy in all three.
+
+At the end the accomplices put on the honest topic too, and the honest subscriber's file is judged
+by content.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import select
+import socket
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from scripts.delivery import Verdict, compare
+from tests.integration.harness import Service, eventually
+
+from . import accomplices, honest, zmtp
+from .attacks import KINDS, Attack, Scene, attack
+from .board import AT_THE_PROXY, ELSEWHERE, HONEST_TOPIC, IDLE, NOWHERE, OWN_TOPIC, Board, spawn
+from .crowd import Address, Crowd, address_of, press
+
+SCENE = Scene(topic="honest", publisher="honest-pub", subscriber="honest-sub", old_epoch=1)
+SETTLE_S = 0.3  # from a change of the crowd's way to the window
+DESCRIPTORS_SPARE = 8  # beside those of before: a status request, a connection that is closing
+DESCRIPTORS_BACK_S = 30.0  # silent connections end by handshake and heartbeat limits
+PLACES = {NOWHERE: "honest alone", ELSEWHERE: "crowd elsewhere", AT_THE_PROXY: "crowd at the proxy"}
+
+
+class Window(Struct, frozen=True, kw_only=True):
+    """What happened in one window, per second."""
+
+    place: int
+    puts: float
+    deliveries: float
+    attacks: float
+    proxy_cpu: float  # seconds of CPU per second
+    crowd_cpu: float
+
+
+class Footprint(Struct, frozen=True, kw_only=True):
+    """What the proxy holds of the machine."""
+
+    resident_mib: float
+    descriptors: int
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """A whole trial."""
+
+    windows: list[Window]
+    verdict: Verdict
+    puts: int
+    accomplice_puts: int
+    accomplice_answers: int
+    attacks: int
+    silences: int
+    before: Footprint
+    after: Footprint
+    descriptors_most: int
+    problems: list[str]
+
+    def median(self, place: int, of: Callable[[Window], float]) -> float:
+        """Median over the windows of a place."""
+        return statistics.median(of(window) for window in self.windows if window.place == place)
+
+    def ratio(self, of: Callable[[Window], float], place: int, against: int) -> float:
+        """Median of the ratios within each group of three."""
+        groups = [self.windows[at : at + 3] for at in range(0, len(self.windows), 3)]
+        by_place = [{window.place: of(window) for window in group} for group in groups]
+        return statistics.median(one[place] / max(one[against], 1e-9) for one in by_place)
+
+
+def hostile_attacks(seed: int) -> Callable[[], tuple[Attack, int]]:
+    """Attacks without end, each kind as often as the others, and which endpoint (0, 1) each is for.
+
+    The same seed gives the same attacks in the same order.
+    """
+    chance = random.Random(seed)
+
+    def endless() -> Iterator[tuple[Attack, int]]:
+        names = list(KINDS)
+        while True:
+            chance.shuffle(names)
+            for name in names:
+                place = chance.randrange(2)
+                role = ("publisher", "subscriber")[place]
+                yield attack(name, chance, SCENE, role), place  # type: ignore[arg-type]
+
+    return endless().__next__
+
+
+def run_crowd(
+    board: Board, proxy: list[Address], elsewhere: Address, rate: float, seed: int
+) -> None:
+    """The crowd's process."""
+    os.nice(19)
+    crowd, following = Crowd(), hostile_attacks(seed)
+
+    def target() -> list[Address] | None:
+        board["attacks"], board["refused"] = crowd.counts["begun"], crowd.counts["refused"]
+        return {AT_THE_PROXY: proxy, ELSEWHERE: [elsewhere] * 2}.get(board["crowd_goes"])
+
+    press(crowd, following, target, per_s=rate, stopping=lambda: bool(board["all_end"]))
+
+
+def accept_all(board: Board, pipe: Any) -> None:
+    """Elsewhere: greet everybody, hear everybody out."""
+    os.nice(19)
+    listener = socket.create_server(("127.0.0.1", 0), backlog=512)
+    listener.setblocking(False)
+    pipe.send(listener.getsockname())
+    greeting = (zmtp.greeting() + zmtp.ready(b"ROUTER")).ljust(zmtp.HANDSHAKE_BYTES, b"\0")
+    epoll = select.epoll()
+    epoll.register(listener, select.EPOLLIN)
+    guests: dict[int, socket.socket] = {}
+    while not board["all_end"]:
+        for descriptor, _ in epoll.poll(0.1):
+            if descriptor == listener.fileno():
+                guest, _ = listener.accept()
+                guest.setblocking(False)
+                guests[guest.fileno()] = guest
+                epoll.register(guest, select.EPOLLIN)
+                with suppress(OSError):  # it has left already
+                    guest.send(greeting)
+                continue
+            try:
+                data = guests[descriptor].recv(65_536)
+            except OSError:
+                data = b""
+            if not data:
+                guests.pop(descriptor).close()
+
+
+def cpu_s(pid: int) -> float:
+    """CPU that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def footprint(pid: int) -> Footprint:
+    """Memory and descriptors of a process now."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return Footprint(
+        resident_mib=pages * os.sysconf("SC_PAGE_SIZE") / 2**20,
+        descriptors=len(os.listdir(f"/proc/{pid}/fd")),
+    )
+
+
+def make_known(service: Service) -> None:
+    """Give both honest clients an epoch that will be an old one, and the subscription."""
+    with service.open_publisher(SCENE.publisher) as publisher:
+        publisher.connect()
+    with service.open_subscriber(SCENE.subscriber) as subscriber:
+        subscriber.subscribe(SCENE.topic)
+
+
+class Trial:
+    """One proxy and everybody around it."""
+
+    def __init__(self, directory: Path, *, seed: int, attacks_per_s: float) -> None:
+        """Prepare; nothing runs yet."""
+        self._service = Service(directory)
+        self._output = directory / "honest.jsonl"
+        self._seed = seed
+        self._attacks_per_s = attacks_per_s
+        self._board = Board()
+        self._processes: dict[str, BaseProcess] = {}
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Everybody at work; the crowd goes nowhere yet."""
+        try:
+            self._service.start_proxy()
+            make_known(self._service)
+            service, board = self._service, self._board
+            endpoints = (service.publisher_endpoint, service.subscriber_endpoint)
+            mine, its = spawn.Pipe()
+            self._start("elsewhere", accept_all, its)
+            proxy = [address_of(endpoint) for endpoint in endpoints]
+            self._start("crowd", run_crowd, proxy, mine.recv(), self._attacks_per_s, self._seed)
+            self._start("accomplices", accomplices.conspire, SCENE, *endpoints, self._seed)
+            self._start("subscriber", honest.subscribe, SCENE, endpoints[1], str(self._output))
+            self._start("publisher", honest.publish, SCENE, endpoints[0])
+            eventually(lambda: board["deliveries"] > 50, "delivery to the honest pair")
+            yield
+        finally:
+            self._board["all_end"] = 1
+            for process in self._processes.values():
+                process.join(2)
+                process.kill()
+                process.join()
+            self._service.close()
+
+    def _start(self, name: str, target: Callable[..., None], *arguments: Any) -> None:
+        process = spawn.Process(target=target, args=(self._board, *arguments), daemon=True)
+        process.start()
+        self._processes[name] = process
+
+    def window(self, place: int, window_s: float) -> Window:
+        """Send the crowd somewhere, and look for so long."""
+        board, proxy, crowd = self._board, self._service.proxy.pid, self._processes["crowd"].pid
+        assert crowd is not None
+        board["accomplices_do"] = OWN_TOPIC if place == AT_THE_PROXY else IDLE
+        board["crowd_goes"] = place
+        time.sleep(SETTLE_S)
+
+        def look() -> list[float]:
+            counts = (board["puts"], board["deliveries"], board["attacks"])
+            return [time.perf_counter(), *counts, cpu_s(proxy), cpu_s(crowd)]
+
+        begin = look()
+        time.sleep(window_s)
+        seconds, *rest = (after - before for before, after in zip(begin, look(), strict=True))
+        puts, deliveries, attacks, proxy_cpu, crowd_cpu = (one / seconds for one in rest)
+        return Window(
+            place=place,
+            puts=puts,
+            deliveries=deliveries,
+            attacks=attacks,
+            proxy_cpu=proxy_cpu,
+            crowd_cpu=crowd_cpu,
+        )
+
+    def run(
+        self,
+        *,
+        groups: int,
+        window_s: float,
+        together_attacks: int,
+        tick: Callable[[], None] = lambda: None,
+    ) -> Result:
+        """Windows, then everybody on the honest topic for so many attacks, then the judgement."""
+        chance, board, pid = random.Random(self._seed), self._board, self._service.proxy.pid
+        windows: list[Window] = []
+        before = footprint(pid)
+        descriptors_most = before.descriptors
+        for _ in range(groups):
+            for place in chance.sample(list(PLACES), len(PLACES)):
+                windows.append(self.window(place, window_s))
+                descriptors_most = max(descriptors_most, footprint(pid).descriptors)
+                tick()
+        board["crowd_goes"], board["accomplices_do"] = AT_THE_PROXY, HONEST_TOPIC
+        enough = board["attacks"] + together_attacks
+        eventually(
+            lambda: board["attacks"] >= enough and board["accomplice_puts"] > 5,
+            "attack, or put of an accomplice on the honest topic",
+        )
+        descriptors_most = max(descriptors_most, footprint(pid).descriptors)
+        tick()
+        board["crowd_goes"], board["accomplices_do"] = NOWHERE, IDLE
+        problems = list(self._end(before))
+        verdict = self._judge()
+        if not verdict.perfect:
+            problems.append(f"the honest subscriber's file is not what was put: {verdict}")
+        return Result(
+            windows=windows,
+            verdict=verdict,
+            puts=board["puts"],
+            accomplice_puts=board["accomplice_puts"],
+            accomplice_answers=board["accomplice_answers"],
+            attacks=board["attacks"],
+            silences=board["silences"],
+            before=before,
+            after=footprint(pid) if self._service.proxy.exit_code is None else before,
+            descriptors_most=descriptors_most,
+            problems=problems,
+        )
+
+    def _end(self, before: Footprint) -> Iterator[str]:
+        """End the honest pair; say what went wrong with anybody."""
+        board, proxy = self._board, self._service.proxy
+        accomplices_work = self._processes["accomplices"].is_alive()
+        if not accomplices_work:
+            yield "the accomplices were answered wrongly or not at all, see above"
+        board["publishing_ends"] = 1
+        self._processes["publisher"].join(60)
+        board["accomplices_do"] = IDLE
+        board["delivering_ends"] = 1
+        self._processes["subscriber"].join(60)
+        for name in ("publisher", "subscriber"):
+            if self._processes[name].exitcode != 0:
+                yield f"the honest {name} failed: exit code {self._processes[name].exitcode}"
+        if board["silences"]:
+            yield f"{board['silences']} requests of the honest publisher went unanswered"
+        if board["refused"]:
+            yield f"{board['refused']} attacks could not begin"
+        if proxy.exit_code is not None:
+            yield f"the proxy ended with {proxy.exit_code}: {proxy.stderr}"
+            return
+        if proxy.stderr:
+            yield f"the proxy complained: {proxy.stderr}"
+        self._service.status()
+        most = before.descriptors + DESCRIPTORS_SPARE
+        try:
+            eventually(
+                lambda: footprint(proxy.pid).descriptors <= most,
+                f"end of the hostile connections: more than {most} descriptors",
+                timeout_s=DESCRIPTORS_BACK_S,
+            )
+        except AssertionError as error:
+            yield str(error)
+
+    def _judge(self) -> Verdict:
+        """Compare the honest subscriber's file with what was put."""
+        puts: dict[str, Sequence[bytes]] = {
+            SCENE.publisher: [honest.payload(n + 1) for n in range(self._board["puts"])],
+            accomplices.PUBLISHER: [
+                accomplices.payload(n + 1) for n in range(self._board["accomplice_puts"])
+            ],
+        }
+        outputs = {SCENE.subscriber: self._output}
+        (verdict,) = compare(outputs, {SCENE.subscriber: [SCENE.topic]}, {SCENE.topic: puts})
+        return verdict

@@ -1,0 +1,217 @@
+"""Hostile peers at the sockets of a real proxy: the honest lose nothing, and nothing is left over.
+
+The table of kinds is `tests/fuzz/attacks.py`; rates are measured by `scripts/fuzz`, never here.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+import zmq
+
+from reliable_pubsub import Publisher, Subscriber
+from reliable_pubsub.common.messages import Role, Status
+from reliable_pubsub.common.wire import encode_request
+from reliable_pubsub.proxy import front_door
+from reliable_pubsub.proxy.front_door import FrontDoor
+from tests.fuzz import zmtp
+from tests.fuzz.attacks import KINDS, attack
+from tests.fuzz.crowd import Crowd, address_of
+from tests.fuzz.trial import DESCRIPTORS_SPARE, SCENE, Trial, footprint, hostile_attacks, make_known
+
+from .harness import Process, Service, eventually
+
+SEED = 20
+ATTACKS = 10  # of one kind at each endpoint
+STAYS_S_MAX = 0.2
+ANSWER_S = 20.0
+
+
+class Pair:
+    """An honest publisher and an honest subscriber of one proxy."""
+
+    def __init__(self, publisher: Publisher, subscriber: Subscriber) -> None:
+        self._publisher = publisher
+        self._subscriber = subscriber
+        self._next = 0
+
+    def passes_a_message(self) -> None:
+        """The next message goes through once, at the next offset, as it was put."""
+        content = b"message %d" % self._next
+        assert not self._publisher.put(SCENE.topic, content).duplicate
+        (message,) = self._subscriber.get(SCENE.topic, timeout_s=ANSWER_S)
+        assert (message.offset, message.publisher) == (self._next, SCENE.publisher)
+        assert message.payload == content
+        self._next += 1
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, Process, Pair]]:
+    """One proxy for all kinds: what one of them spoils, the next one shows."""
+    service = Service(tmp_path_factory.mktemp("hostile"))
+    try:
+        proxy = service.start_proxy()
+        make_known(service)
+        with (
+            service.open_publisher(SCENE.publisher) as publisher,
+            service.open_subscriber(SCENE.subscriber) as subscriber,
+        ):
+            subscriber.subscribe(SCENE.topic)
+            yield service, proxy, Pair(publisher, subscriber)
+    finally:
+        service.close()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_proxy_survives(kind: str, shared: tuple[Service, Process, Pair]) -> None:
+    service, proxy, honest = shared
+    chance = random.Random(f"{SEED} {kind}")
+    places: dict[Role, str] = {
+        "publisher": service.publisher_endpoint,
+        "subscriber": service.subscriber_endpoint,
+    }
+    honest.passes_a_message()
+    before = footprint(proxy.pid).descriptors
+    crowd = Crowd(stays_s_max=STAYS_S_MAX)
+    for _ in range(ATTACKS):
+        for role, endpoint in places.items():
+            crowd.begin(attack(kind, chance, SCENE, role), address_of(endpoint))
+
+    while crowd.size:
+        crowd.turn(0.01)
+        honest.passes_a_message()
+
+    honest.passes_a_message()
+    assert proxy.exit_code is None, proxy.stderr
+    assert proxy.stderr == ""
+    eventually(
+        lambda: footprint(proxy.pid).descriptors <= before + DESCRIPTORS_SPARE,
+        f"end of the connections that {kind}",
+    )
+
+
+def test_honest_clients_lose_nothing_beside_a_hostile_flood(tmp_path: Path) -> None:
+    trial = Trial(tmp_path, seed=SEED, attacks_per_s=100)
+
+    with trial.running():
+        result = trial.run(groups=0, window_s=0, together_attacks=20 * len(KINDS))
+
+    assert result.problems == []
+    assert result.verdict.perfect
+    assert result.puts > 0 < result.accomplice_puts
+    assert result.after.descriptors <= result.before.descriptors + DESCRIPTORS_SPARE
+
+
+def test_a_seed_gives_the_same_attacks_again_and_every_kind_as_often() -> None:
+    first, again = hostile_attacks(SEED), hostile_attacks(SEED)
+    other = hostile_attacks(SEED + 1)
+    some = [first() for _ in range(5 * len(KINDS))]
+
+    assert some == [again() for _ in some]
+    assert some != [other() for _ in some]
+
+
+STATUS = encode_request(Status(client="stranger", epoch=0, request=1))
+SILENT = {
+    "before a greeting": (b"", b""),
+    "in half a greeting": (zmtp.greeting()[:30], b""),
+    "behind a greeting": (zmtp.greeting(), b""),
+    "behind the handshake": (zmtp.OPENED, b""),
+    "in ZMTP 3.0": (zmtp.greeting(3, 0) + zmtp.ready(), b""),
+    "in ZMTP 2": (zmtp.V2_OPENED, b""),
+    "in ZMTP 1": (zmtp.V1_OPENED, b""),
+    "in an unfinished message": (zmtp.OPENED, zmtp.unfinished([b"", b"part"])),
+    "in an unfinished frame": (zmtp.OPENED, zmtp.announced(1000)),
+    "behind a request": (zmtp.OPENED, zmtp.asked(STATUS)),
+}
+
+
+@pytest.fixture
+def quick_door(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontDoor]:
+    """A front door with little patience; whatever is asked is answered at length."""
+    monkeypatch.setattr(front_door, "HANDSHAKE_MS", 200)
+    monkeypatch.setattr(front_door, "HEARTBEAT_MS", 100)
+    monkeypatch.setattr(front_door, "HEARTBEAT_TIMEOUT_MS", 200)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    door = FrontDoor(context, "publisher", "tcp://127.0.0.1:*", 2)
+    ending = threading.Event()
+
+    def answer() -> None:
+        poller = zmq.Poller()
+        for one in door.sockets:
+            poller.register(one, zmq.POLLIN)
+        while not ending.is_set():
+            for one, _ in poller.poll(20):
+                with suppress(zmq.Again):
+                    one.recv_multipart(zmq.DONTWAIT)
+                    one.send(b"x" * 500_000)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    yield door
+    ending.set()
+    thread.join()
+    door.close()
+    context.term()
+    door.join()
+
+
+def opened(door: FrontDoor, opening: bytes, rest: bytes) -> socket.socket:
+    """A raw peer that has said all this."""
+    one = socket.socket()
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    one.settimeout(ANSWER_S)
+    one.connect(address_of(door.endpoint))
+    one.sendall(opening)
+    if rest:
+        assert one.recv(zmtp.HANDSHAKE_BYTES, socket.MSG_WAITALL)
+        one.sendall(rest)
+    return one
+
+
+@pytest.mark.parametrize(("opening", "rest"), SILENT.values(), ids=SILENT)
+def test_a_peer_that_falls_silent_loses_its_connection(
+    opening: bytes, rest: bytes, quick_door: FrontDoor
+) -> None:
+    """Also in versions 1 and 2, which know no heartbeat: they are not let in at all."""
+    with opened(quick_door, opening, rest) as silent, suppress(ConnectionError):
+        while silent.recv(65_536):
+            pass
+
+
+def test_a_peer_that_reads_nothing_loses_its_connection_and_its_answers(
+    quick_door: FrontDoor,
+) -> None:
+    with opened(quick_door, zmtp.OPENED, zmtp.asked(STATUS) * 50) as deaf:
+        assert is_held(quick_door, deaf)
+
+        eventually(lambda: not is_held(quick_door, deaf), "end of the connection")
+
+
+def is_held(door: FrontDoor, peer: socket.socket) -> bool:
+    """Whether a process still holds the door's side of the connection, by the kernel's table."""
+    ends = f":{address_of(door.endpoint)[1]:04X}", f":{peer.getsockname()[1]:04X}"
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        local, remote, *_ = fields = line.split()[1:]
+        if (local[-5:], remote[-5:]) == ends:
+            return fields[8] != "0"  # the inode; 0: only the kernel still knows it
+    return False
+
+
+def test_more_peers_than_the_usual_limit_of_descriptors_keep_nobody_out(service: Service) -> None:
+    proxy = service.start_proxy(prefix=("bash", "-c", 'ulimit -Sn 128; exec "$@"', "bash"))
+    address = address_of(service.publisher_endpoint)
+    with ExitStack() as silent:
+        for _ in range(200):
+            silent.enter_context(socket.create_connection(address)).sendall(zmtp.OPENED)
+        eventually(lambda: footprint(proxy.pid).descriptors > 200, "connection above the limit")
+
+        with service.open_publisher("newcomer") as publisher:
+            assert not publisher.put("t", b"m").duplicate
+    assert service.payloads("t") == [b"m"]
