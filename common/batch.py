@@ -73,8 +73,11 @@ def encode_batch(batch: Batch) -> bytes:
         )
     if not set(map(type, batch.payloads)) <= _BYTES:
         raise UsageError("a payload is bytes; encode text first, for example text.encode()")
-    body = _encoder.encode(batch)
-    if batch.keys or batch.headers or batch.event_times_ns:
+    try:
+        body = _encoder.encode(batch)
+    except (TypeError, OverflowError, UnicodeEncodeError) as error:
+        raise UsageError(f"keys, headers or event times: {error}") from error
+    if any(column is not None for column in (batch.keys, batch.headers, batch.event_times_ns)):
         try:
             decode_batch(body, count)  # other columns must be what they say, or nobody can read it
         except MalformedError as error:
@@ -97,7 +100,7 @@ def decode_batch(body: bytes | memoryview, count: int) -> Batch:
     """
     try:
         batch = _decoder.decode(body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"body is not a batch: {error}") from error
     for column in (batch.payloads, batch.keys, batch.headers, batch.event_times_ns):
         if column is not None and len(column) != count:

@@ -30,6 +30,7 @@ Value = int | float | str
 Kind = Literal["seconds", "whole number", "choice", "path", "endpoint"]
 OnBound = Literal["reject", "lose_oldest"]
 
+PROBLEMS_MAX: Final = 20  # of one file, told at once
 ENVIRONMENT_PREFIX: Final = "RELIABLE_PUBSUB_"
 
 
@@ -247,7 +248,8 @@ def parse_settings_json(text: str, path: str) -> dict[str, Resolved]:
     """Read a settings file: one JSON object, its keys the names of the table.
 
     Raises:
-        ConfigurationError: not JSON (with line and column), or what `_from_mapping` refuses.
+        ConfigurationError: not JSON (with line and column), not a mapping, or what
+            `_from_mapping` refuses.
     """
     try:
         data = json.loads(
@@ -259,6 +261,8 @@ def parse_settings_json(text: str, path: str) -> dict[str, Resolved]:
         ) from error
     except (ValueError, RecursionError) as error:
         raise ConfigurationError(f"{path}: is not JSON as we use it: {error}") from error
+    if not isinstance(data, dict):
+        raise _not_a_mapping(path, data)
     return _from_mapping(data, path, {})
 
 
@@ -266,9 +270,11 @@ def settings_from_document(document: Document) -> dict[str, Resolved]:
     """Read the settings of a YAML file: a mapping, its keys the names of the table.
 
     Raises:
-        ConfigurationError: unknown keys, values out of range; with lines.
+        ConfigurationError: not a mapping, unknown keys, values out of range; with lines.
     """
     lines = {str(at[0]): line for at, line in document.key_lines.items() if len(at) == 1}
+    if not isinstance(document.data, dict):
+        raise _not_a_mapping(f"{document.path}, line {document.line_of(())}", document.data)
     return _from_mapping(document.data, document.path, lines)
 
 
@@ -305,17 +311,28 @@ def in_words(value: object) -> str:
     return f"{value!s:.60}"
 
 
-def _from_mapping(data: object, path: str, lines: Mapping[str, int]) -> dict[str, Resolved]:
+def first_of(problems: Sequence[str]) -> str:
+    """The problems of a file, one on a line; of many the first, and how many more."""
+    told = list(problems[:PROBLEMS_MAX])
+    if len(problems) > PROBLEMS_MAX:
+        told.append(f"... and {len(problems) - PROBLEMS_MAX} more")
+    return "\n".join(told)
+
+
+def _not_a_mapping(where: str, data: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"{where}: found {in_words(data)}, expected a mapping of settings such as ack_timeout: 2.0"
+    )
+
+
+def _from_mapping(
+    data: Mapping[str, object], path: str, lines: Mapping[str, int]
+) -> dict[str, Resolved]:
     """Check the content of a settings file.
 
     Raises:
-        ConfigurationError: not a mapping, unknown keys, values of the wrong type or out of range.
+        ConfigurationError: unknown keys, values of the wrong type or out of range.
     """
-    if not isinstance(data, dict):
-        raise ConfigurationError(
-            f"{path}: found {in_words(data)}, expected a mapping of settings such as "
-            "ack_timeout: 2.0"
-        )
     problems: list[str] = []
     taken: dict[str, Resolved] = {}
     for name, value in data.items():
@@ -328,7 +345,7 @@ def _from_mapping(data: object, path: str, lines: Mapping[str, int]) -> dict[str
             advice = did_you_mean(name, BY_NAME) or f"; known are {', '.join(BY_NAME)}"
             problems.append(f"{where}: unknown setting{advice}")
     if problems:
-        raise ConfigurationError("\n".join(problems))
+        raise ConfigurationError(first_of(problems))
     return taken
 
 

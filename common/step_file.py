@@ -16,14 +16,13 @@ from .limits import (
     BODY_BYTES_MAX,
     STEP_MESSAGES_MAX,
 )
-from .settings import did_you_mean, in_words
+from .settings import did_you_mean, first_of, in_words
 from .steps import Action, OnEmpty, PublisherStep, SubscriberStep
 
 if TYPE_CHECKING:
     from .yaml_file import Document, KeyPath
 
 SLEEP_S_MAX: Final = 86_400  # a day; a longer pause in a step file is a slip of the pen
-PROBLEMS_MAX: Final = 20  # of one file, told at once
 SEQUENCE_DIGITS: Final = 10  # room that the check of `batch` leaves for the appended number
 PAYLOAD_OVERHEAD_BYTES: Final = 5  # what the encoding adds to each payload, at most
 
@@ -184,10 +183,7 @@ class _Problems:
         if not self._lines:
             return
         self._lines.sort(key=lambda problem: problem[0])
-        told = [text for _, text in self._lines[:PROBLEMS_MAX]]
-        if len(self._lines) > PROBLEMS_MAX:
-            told.append(f"... and {len(self._lines) - PROBLEMS_MAX} more")
-        raise ConfigurationError("\n".join(told))
+        raise ConfigurationError(first_of([text for _, text in self._lines]))
 
 
 _C = TypeVar("_C", bound=str)

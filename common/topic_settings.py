@@ -9,6 +9,7 @@ topics:
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from msgspec.structs import replace
 from . import names
 from .errors import ConfigurationError, InvalidNameError
 from .settings import Resolved, did_you_mean, settings_from_document
-from .yaml_file import Document
+from .yaml_file import Document, KeyPath
 
 TOPIC_SETTINGS: Final = ("history_bytes", "history_s", "topic_bytes_max", "on_bound")
 
@@ -38,13 +39,31 @@ def split_document(
             f"{document.path}, line {document.line_of(('topics',))}, topics: expected topic names, "
             "each with its settings"
         )
+    key_lines, value_lines = map(_by_topic, (document.key_lines, document.value_lines))
     return (
         settings_from_document(replace(document, data=rest)),
-        {str(topic): _of_topic(document, str(topic)) for topic in topics},
+        {
+            str(topic): _of_topic(document, str(topic), key_lines[topic], value_lines[topic])
+            for topic in topics
+        },
     )
 
 
-def _of_topic(document: Document, topic: str) -> dict[str, Resolved]:
+def _by_topic(lines: Mapping[KeyPath, int]) -> dict[str, dict[KeyPath, int]]:
+    """The lines of each topic, their paths as in a file of its own."""
+    found: dict[str, dict[KeyPath, int]] = {}
+    for path, line in lines.items():
+        if len(path) > 1 and path[0] == "topics":
+            found.setdefault(str(path[1]), {})[path[2:]] = line
+    return found
+
+
+def _of_topic(
+    document: Document,
+    topic: str,
+    key_lines: Mapping[KeyPath, int],
+    value_lines: Mapping[KeyPath, int],
+) -> dict[str, Resolved]:
     """The settings of one topic, checked as if they stood in a file of their own."""
     path = ("topics", topic)
     where = f"{document.path}, line {document.key_line_of(path)}, topics.{topic}"
@@ -61,8 +80,6 @@ def _of_topic(document: Document, topic: str) -> dict[str, Resolved]:
                 f"{document.path}, line {line}, topics.{topic}.{name}: not a setting of a topic"
                 f"{did_you_mean(str(name), TOPIC_SETTINGS)}; expected {', '.join(TOPIC_SETTINGS)}"
             )
-    inner = {key[2:]: line for key, line in document.key_lines.items() if key[:2] == path}
-    values = {key[2:]: line for key, line in document.value_lines.items() if key[:2] == path}
     return settings_from_document(
-        Document(path=document.path, data=data, key_lines=inner, value_lines=values)
+        Document(path=document.path, data=data, key_lines=key_lines, value_lines=value_lines)
     )

@@ -271,7 +271,7 @@ class TestAYamlFileOfTheProxy:
         ]
 
     def test_it_is_a_mapping(self) -> None:
-        assert "proxy.yaml: found nothing, expected a mapping" in yaml_refusal("")
+        assert "proxy.yaml, line 1: found nothing, expected a mapping" in yaml_refusal("")
 
 
 class TestAnEndpoint:
