@@ -39,6 +39,8 @@ from .crowd import Address, Crowd, address_of, press
 SCENE = Scene(topic="honest", publisher="honest-pub", subscriber="honest-sub", old_epoch=1)
 SETTLE_S = 0.3  # from a change of the crowd's way to the window
 DESCRIPTORS_SPARE = 8  # beside those of before: a status request, a connection that is closing
+ACCOMPLICE_PUTS_MIN = 5
+END_S = 60.0  # an honest client has ended by then
 DESCRIPTORS_BACK_S = 30.0  # silent connections end by handshake and heartbeat limits
 PLACES = {NOWHERE: "honest alone", ELSEWHERE: "crowd elsewhere", AT_THE_PROXY: "crowd at the proxy"}
 
@@ -82,7 +84,8 @@ class Result(Struct, frozen=True, kw_only=True):
 
     def ratio(self, of: Callable[[Window], float], place: int, against: int) -> float:
         """Median of the ratios within each group of three."""
-        groups = [self.windows[at : at + 3] for at in range(0, len(self.windows), 3)]
+        size = len(PLACES)
+        groups = [self.windows[at : at + size] for at in range(0, len(self.windows), size)]
         by_place = [{window.place: of(window) for window in group} for group in groups]
         return statistics.median(one[place] / max(one[against], 1e-9) for one in by_place)
 
@@ -251,23 +254,27 @@ class Trial:
         windows: list[Window] = []
         before = footprint(pid)
         descriptors_most = before.descriptors
-        for _ in range(groups):
-            for place in chance.sample(list(PLACES), len(PLACES)):
+        for place in [p for _ in range(groups) for p in chance.sample(list(PLACES), len(PLACES))]:
+            if not self._broken():
                 windows.append(self.window(place, window_s))
-                descriptors_most = max(descriptors_most, footprint(pid).descriptors)
-                tick()
+                descriptors_most = max(descriptors_most, self._footprint(before).descriptors)
+            tick()
         board["crowd_goes"], board["accomplices_do"] = AT_THE_PROXY, HONEST_TOPIC
         enough = board["attacks"] + together_attacks
         eventually(
-            lambda: board["attacks"] >= enough and board["accomplice_puts"] > 5,
+            lambda: (
+                self._broken()
+                or (board["attacks"] >= enough and board["accomplice_puts"] > ACCOMPLICE_PUTS_MIN)
+            ),
             "attack, or put of an accomplice on the honest topic",
         )
-        descriptors_most = max(descriptors_most, footprint(pid).descriptors)
+        descriptors_most = max(descriptors_most, self._footprint(before).descriptors)
         tick()
         board["crowd_goes"], board["accomplices_do"] = NOWHERE, IDLE
-        problems = list(self._end(before))
+        broken = self._broken()
+        problems = broken or list(self._end(before))
         verdict = self._judge()
-        if not verdict.perfect:
+        if not (broken or verdict.perfect):
             problems.append(f"the honest subscriber's file is not what was put: {verdict}")
         return Result(
             windows=windows,
@@ -278,7 +285,7 @@ class Trial:
             attacks=board["attacks"],
             silences=board["silences"],
             before=before,
-            after=footprint(pid) if self._service.proxy.exit_code is None else before,
+            after=self._footprint(before),
             descriptors_most=descriptors_most,
             problems=problems,
         )
@@ -286,23 +293,17 @@ class Trial:
     def _end(self, before: Footprint) -> Iterator[str]:
         """End the honest pair; say what went wrong with anybody."""
         board, proxy = self._board, self._service.proxy
-        accomplices_work = self._processes["accomplices"].is_alive()
-        if not accomplices_work:
-            yield "the accomplices were answered wrongly or not at all, see above"
-        board["publishing_ends"] = 1
-        self._processes["publisher"].join(60)
-        board["accomplices_do"] = IDLE
-        board["delivering_ends"] = 1
-        self._processes["subscriber"].join(60)
-        for name in ("publisher", "subscriber"):
+        for name, ends in (("publisher", "publishing_ends"), ("subscriber", "delivering_ends")):
+            board[ends] = 1
+            self._processes[name].join(END_S)
             if self._processes[name].exitcode != 0:
                 yield f"the honest {name} failed: exit code {self._processes[name].exitcode}"
         if board["silences"]:
             yield f"{board['silences']} requests of the honest publisher went unanswered"
         if board["refused"]:
             yield f"{board['refused']} attacks could not begin"
+        yield from self._broken()
         if proxy.exit_code is not None:
-            yield f"the proxy ended with {proxy.exit_code}: {proxy.stderr}"
             return
         if proxy.stderr:
             yield f"the proxy complained: {proxy.stderr}"
@@ -316,6 +317,20 @@ class Trial:
             )
         except AssertionError as error:
             yield str(error)
+
+    def _broken(self) -> list[str]:
+        """What leaves nothing to wait for."""
+        proxy, found = self._service.proxy, []
+        if proxy.exit_code is not None:
+            found.append(f"the proxy ended with exit code {proxy.exit_code}: {proxy.stderr}")
+        if not self._processes["accomplices"].is_alive():
+            found.append("the accomplices got a wrong answer, or none; see above")
+        return found
+
+    def _footprint(self, otherwise: Footprint) -> Footprint:
+        """What the proxy holds, if it is there."""
+        proxy = self._service.proxy
+        return otherwise if proxy.exit_code is not None else footprint(proxy.pid)
 
     def _judge(self) -> Verdict:
         """Compare the honest subscriber's file with what was put."""

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from reliable_pubsub import Publisher, Subscriber
+from reliable_pubsub import Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.messages import Role, Status
 from reliable_pubsub.common.wire import encode_request
 from reliable_pubsub.proxy import front_door
@@ -31,6 +31,7 @@ SEED = 20
 ATTACKS = 10  # of one kind at each endpoint
 STAYS_S_MAX = 0.2
 ANSWER_S = 20.0
+ONCE = RetryPolicy(timeout_s=ANSWER_S, retries_max=0)  # a request that goes unanswered is a fault
 
 
 class Pair:
@@ -59,8 +60,8 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Service, 
         proxy = service.start_proxy()
         make_known(service)
         with (
-            service.open_publisher(SCENE.publisher) as publisher,
-            service.open_subscriber(SCENE.subscriber) as subscriber,
+            service.open_publisher(SCENE.publisher, retry=ONCE) as publisher,
+            service.open_subscriber(SCENE.subscriber, retry=ONCE) as subscriber,
         ):
             subscriber.subscribe(SCENE.topic)
             yield service, proxy, Pair(publisher, subscriber)
