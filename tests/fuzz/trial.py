@@ -28,6 +28,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from reliable_pubsub.common.errors import PubSubError
 from scripts.delivery import Verdict, compare
 from tests.integration.harness import Service, eventually
 
@@ -307,7 +308,11 @@ class Trial:
             return
         if proxy.stderr:
             yield f"the proxy complained: {proxy.stderr}"
-        self._service.status()
+        try:
+            self._service.status()
+        except PubSubError as error:
+            yield f"the proxy answers nobody: {error}"
+            return
         most = before.descriptors + DESCRIPTORS_SPARE
         try:
             eventually(
