@@ -200,6 +200,16 @@ def accept_endpoint(endpoint: str, *, allow_plaintext: bool, bind: bool = False)
     return endpoint
 
 
+def history_option() -> Callable[[F], F]:
+    """The option of every process that writes a history."""
+    return click.option(
+        "--history",
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Append what this process does and sees to this file, as JSON lines, before and "
+        "after each step; `kill -9` loses none of them. Read it with docs/history.md.",
+    )
+
+
 def client_options(role: str) -> Callable[[F], F]:
     """The options that publisher and subscriber share."""
     options = (
@@ -233,6 +243,7 @@ def client_options(role: str) -> Callable[[F], F]:
         ),
         click.option("--dry-run", is_flag=True, help="Show the plan as a table; send nothing."),
         click.option("-q", "--quiet", is_flag=True, help="No progress bar."),
+        history_option(),
     )
 
     def decorate(command: F) -> F:

@@ -15,9 +15,11 @@ from reliable_pubsub.common.command_line import (
     EXIT_CODES,
     accept_endpoint,
     complain,
+    history_option,
     readable_errors,
     resolve_all,
 )
+from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.settings import Resolved, Settings, typed
 from reliable_pubsub.common.topic_settings import split_document
 from reliable_pubsub.common.yaml_file import load_yaml
@@ -96,6 +98,7 @@ def server_settings(
     is_flag=True,
     help="Accept endpoints that other machines reach; traffic is not encrypted.",
 )
+@history_option()
 def main(
     config_file: Path | None,
     data_dir: str | None,
@@ -104,6 +107,7 @@ def main(
     durability: str | None,
     accept_loss: bool,
     allow_plaintext: bool,
+    history: Path | None,
 ) -> None:
     """Run the proxy: it keeps every message until all subscribers have it.
 
@@ -145,6 +149,7 @@ def main(
                 progress=lambda messages: status.update(
                     f"checking the store: {messages:,} messages"
                 ),
+                recorder=open_history(history, "proxy"),
             )
 
         def stop(_number: int, _frame: FrameType | None) -> None:

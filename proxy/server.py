@@ -6,7 +6,7 @@ import os
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import zmq
@@ -26,14 +26,16 @@ from reliable_pubsub.common.messages import (
     Status,
     StatusReport,
 )
+from reliable_pubsub.common.recorder import Recorder
 from reliable_pubsub.common.wire import decode_request, encode_reply
 
 from .broker import Broker
 from .check import BadRange, Checked, check_store
 from .committer import Committer, Failed
 from .front_door import FrontDoor
+from .history import ProxyHistory
 from .log_reader import ENTRY_BYTES, StoreReader
-from .records import Appended, Decision, StoredState
+from .records import Appended, Decision, Record, StoredState
 from .socket_poll import SocketPoll
 from .state import BrokerSettings
 from .store import StorageFullError, Store, open_reader, read_state, reading
@@ -75,8 +77,12 @@ class Server:
         *,
         report_loss: Callable[[BadRange], None] = lambda _: None,
         progress: Callable[[int], None] = lambda _: None,
+        recorder: Recorder | None = None,
     ) -> None:
         """Lock, check and read the store; then bind, so that nobody is answered from a bad one.
+
+        Args:
+            recorder: writes the history of this life; None writes none.
 
         Raises:
             InUseError, DamagedError, ConfigurationError: as `Store`, `check_store`, `FrontDoor`.
@@ -117,6 +123,10 @@ class Server:
             wake=self._wake,
             interval_s=settings.snapshot_interval_s if self._snapshot else 0.0,
         )
+        self._recorder = recorder or Recorder()
+        self._history = ProxyHistory(
+            self._recorder, [(log.topic_id, log.topic) for log in self.broker.topics.values()]
+        )
         self._held: deque[_Held] = deque()
         self._malformed_count = 0
         self._unwritten: deque[tuple[int, int]] = deque()  # record number, bytes
@@ -150,6 +160,7 @@ class Server:
             StorageFailedError: the disk refused a write; nothing that depended on it was
                 answered.
         """
+        self._recorder.begin("proxy", boot=self._boot, durability=self._settings.durability)
         self._committer.start()
         roles = {socket: door.role for door in self.doors for socket in door.sockets}
         self._poll = SocketPoll(list(roles), self._wake_descriptor)
@@ -165,6 +176,11 @@ class Server:
                 self._tick()
             self._committer.close()
             self._settle()
+        except BaseException as error:
+            self._recorder.end(error)
+            raise
+        else:
+            self._recorder.end()
         finally:
             self._close()
 
@@ -191,18 +207,19 @@ class Server:
         decision = self.broker.decide(request, body, now_ns=time.time_ns())  # decide,
         if decision.records:
             self.broker.apply(decision.records)  # apply,
-            self._submit(decision)  # durable,
+            self._submit(decision.records)  # durable,
         if decision.visible_at <= self.broker.durable_lsn:  # then visible
             self._answer(socket, decision)
         else:
             frames = encode_reply(decision.reply, decision.body)
             self._held.append(_Held(decision.visible_at, socket, decision.reply, frames))
 
-    def _submit(self, decision: Decision) -> None:
+    def _submit(self, records: Sequence[Record]) -> None:
         """Give records to the committer."""
-        self._committer.submit(decision.records, self.broker.lsn)
+        self._committer.submit(records, self.broker.lsn)
+        self._history.submitted(records, self.broker.lsn)
         if self._snapshot:
-            size = sum(ENTRY_BYTES + len(getattr(r, "body", b"")) for r in decision.records)
+            size = sum(ENTRY_BYTES + len(getattr(r, "body", b"")) for r in records)
             self._unwritten.append((self.broker.lsn, size))
             self._unwritten_bytes += size
             if self._unwritten_bytes <= UNWRITTEN_BYTES_MAX:
@@ -220,6 +237,7 @@ class Server:
                 continue
             while self._unwritten and self._unwritten[0][0] <= outcome.lsn:
                 self._unwritten_bytes -= self._unwritten.popleft()[1]
+            self._history.durable(outcome.lsn)
             if outcome.lsn > self.broker.durable_lsn:
                 newest += self.broker.committed(outcome.lsn)
         self._release()
@@ -246,6 +264,7 @@ class Server:
             stored = read_state(self._state_connection, segments)
         self.broker = self._new_broker(stored, until_s)
         self._committer.restart()
+        self._history.forgotten()
         self._unwritten.clear()
         self._unwritten_bytes = 0
         while self._held:
@@ -261,7 +280,7 @@ class Server:
         due = self.broker.tick(now_s=now_s, now_ns=time.time_ns())
         if due:
             self.broker.apply(due)
-            self._committer.submit(due, self.broker.lsn)
+            self._submit(due)
         if not self._committer.waiting:
             self._lazy_at_s = None
         elif self._lazy_at_s is None:

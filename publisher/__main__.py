@@ -52,6 +52,7 @@ def main(
     again: bool,
     dry_run: bool,
     quiet: bool,
+    history: Path | None,
     on_log_changed: str,
 ) -> None:
     """Put the messages of a step file, each exactly once.
@@ -91,6 +92,7 @@ def main(
             retry=retry_policy(settings),
             on_silence=tell_silence(),
             on_log_changed="adopt" if on_log_changed == "adopt" else "stop",
+            history=history,
         ) as publisher:
             mark = begin_plan(
                 publisher.outbox.plan,

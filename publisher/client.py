@@ -10,11 +10,12 @@ from types import TracebackType
 from typing import Literal, NoReturn
 
 from reliable_pubsub.common import names
-from reliable_pubsub.common.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.batch import Batch, crc32, decode_batch, encode_batch
 from reliable_pubsub.common.errors import (
     ConflictError,
     UsageError,
 )
+from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.messages import (
     AnyReply,
     Conflict,
@@ -27,10 +28,11 @@ from reliable_pubsub.common.messages import (
     PutAck,
 )
 from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.common.recorder import Call, Recorder
 from reliable_pubsub.common.retry import Clock, RetryPolicy, Silence, Transport, ask, unheard
 from reliable_pubsub.common.session import claim_epoch, is_forgotten, refusal
 from reliable_pubsub.common.settings import PUBLISHER_ENDPOINT
-from reliable_pubsub.common.state_file import ClientState, open_state
+from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.transport import ReqTransport, SystemClock
 
 from .outbox import Outbox, Pending, Receipt
@@ -59,6 +61,7 @@ class Publisher:
         clock: Clock | None = None,
         state: ClientState | None = None,
         on_silence: Silence = unheard,
+        history: Path | str | Recorder | None = None,
     ) -> None:
         """Lock and read the state; the proxy is asked at the first put.
 
@@ -68,11 +71,15 @@ class Publisher:
                 error, or adopt its numbering.
             transport, clock, state: the world outside, where a test brings its own.
             on_silence: told of attempts that went unanswered, as they happen.
+            history: append to this file what is done and what is seen (docs/history.md); a
+                recorder is for a test that brings its own.
 
         Raises:
             InvalidNameError, InUseError, DamagedError.
+            ConfigurationError: the history cannot be opened.
         """
         self.client = names.client_id(client)
+        self._recorder = open_history(history, self.client)
         self._state = state or open_state(state_dir, "publisher", self.client)
         self.outbox = Outbox(self._state.load())
         self._transport = transport or ReqTransport(endpoint)
@@ -85,6 +92,7 @@ class Publisher:
         self._connected = False
         self._streaming = False
         self._met: set[str] = set()  # topics whose numbering was compared in this epoch
+        self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
 
     def __enter__(self) -> Publisher:
         return self
@@ -95,14 +103,18 @@ class Publisher:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        self._free(error)
 
     def close(self) -> None:
         """Free the socket and the state. A batch in doubt stays in the state."""
+        self._free(None)
+
+    def _free(self, error: BaseException | None) -> None:
         close = getattr(self._transport, "close", None)
         if close is not None:
             close()
         self._state.close()
+        self._recorder.end(error)
 
     # What a program calls.
 
@@ -126,7 +138,8 @@ class Publisher:
                 or the next put, or the next process with this state sends it again, still once.
                 Otherwise the proxy was never reached for this topic: put it again.
             FencedError, ConflictError, LogChangedError, LimitError: refused.
-            StorageFailedError: the own state cannot be written; nothing was sent or kept.
+            StorageFailedError: the own state cannot be written; nothing was sent or kept. Or the
+                history cannot: then `in_doubt` tells whether the message is kept.
         """
         batch = Batch(
             [payload],
@@ -224,10 +237,13 @@ class Publisher:
 
     def connect(self) -> None:
         """Get an epoch; whatever older process has this id is fenced from now on (rule R11)."""
-        epoch = claim_epoch(
-            self.outbox.epoch, lambda epoch: self._hello(epoch, ()), client=self.client
-        )
-        self._state.write(self.outbox.granted(epoch), durable=False)
+        with self._recorder.call("hello") as call:
+            call.invoke(epoch=self.outbox.epoch + 1)
+            epoch = claim_epoch(
+                self.outbox.epoch, lambda epoch: self._hello(epoch, ()), client=self.client
+            )
+            self._state.write(self.outbox.granted(epoch), durable=False)
+            call.ok(epoch=epoch)
         self._connected = True
         self._met.clear()
 
@@ -263,24 +279,39 @@ class Publisher:
 
     def _settle(self, pending: Pending) -> Receipt:
         """Send a batch until the proxy has it."""
-        reply = self._send(pending)
+        with self._recorder.call("put", pending.topic) as call:
+            return self._settle_call(pending, call)
+
+    def _settle_call(self, pending: Pending, call: Call) -> Receipt:
+        reply = self._send(pending, call)
         if isinstance(reply, Gap) or self._is_forgotten(reply):
             # The proxy has lost something. What, the comparison of the numberings tells.
             self._connected = False
-            reply = self._send(pending)
+            reply = self._send(pending, call)
         if self._adopt and self._is_used(reply):
             self._meet(pending.topic, conflict=True)  # it gets the next number
-            reply = self._send(pending)
+            reply = self._send(pending, call)
         if isinstance(reply, PutAck | Duplicate):
             stored = self.outbox.pending
             assert stored is not None
             if self._is_used(reply):
-                raise ConflictError(
+                error = ConflictError(
                     f"topic {stored.topic!r}: sequence {stored.first_sequence} was used before, "
                     "and what it stood for is no longer stored, so it cannot be compared: this "
                     "state is older than what was sent with this id. Use --on-log-changed adopt "
                     "to go on with the proxy's numbering"
                 )
+                call.unknown(error)  # what it stood for may have been this very batch
+                raise error
+            duplicate = isinstance(reply, Duplicate)
+            call.ok(  # before the batch is let go: if this fails it is kept, and asked for again
+                epoch=self.outbox.epoch,
+                sequence=stored.first_sequence,
+                count=stored.count,
+                offset=reply.offset,
+                duplicate=duplicate,
+                durability=reply.durability,
+            )
             self._state.write(self.outbox.stored(reply.offset), durable=False)
             return Receipt(
                 stored.topic,
@@ -289,17 +320,25 @@ class Publisher:
                 stored.count,
                 reply.offset,
                 reply.durability,
-                isinstance(reply, Duplicate),
+                duplicate,
             )
         if isinstance(reply, Limit):
             self._state.write(self.outbox.dropped(), durable=False)
         self._refused(reply)
 
-    def _send(self, pending: Pending) -> AnyReply:
+    def _send(self, pending: Pending, call: Call) -> AnyReply:
         """Send the pending batch once the numberings agree; that may give it other numbers."""
         if not self._connected or pending.topic not in self._met:
             self._meet(pending.topic)
         pending = self.outbox.pending or pending
+        if call.recorded:
+            before = pending.plan_before
+            call.invoke(
+                epoch=self.outbox.epoch,
+                sequence=pending.first_sequence,
+                crcs=tuple(map(crc32, decode_batch(pending.body, pending.count).payloads)),
+                plan=f"{before.step}:{before.message}" if before else "",
+            )
         return self._ask(
             Put(
                 client=self.client,

@@ -21,6 +21,7 @@ from reliable_pubsub.common.command_line import (
     stop_on_signals,
     tell_silence,
 )
+from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.names import client_id
 from reliable_pubsub.common.plan_mark import FINISHED, PlanMark, begin_plan
 from reliable_pubsub.common.plan_view import print_plan, progress_bar
@@ -68,6 +69,7 @@ def main(
     again: bool,
     dry_run: bool,
     quiet: bool,
+    history: Path | None,
     output: Path | None,
     on_log_changed: str,
 ) -> None:
@@ -113,6 +115,7 @@ def main(
             retry=retry_policy(settings),
             on_silence=tell_silence(),
             on_log_changed=cast(OnLogChanged, on_log_changed),
+            history=open_history(history, client, output=output.name if output else ""),
         ) as subscriber:
             mark = begin_plan(
                 subscriber.inbox.plan,

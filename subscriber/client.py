@@ -18,6 +18,7 @@ from reliable_pubsub.common.errors import (
     TruncatedError,
     UsageError,
 )
+from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.messages import (
     Ack,
@@ -30,6 +31,7 @@ from reliable_pubsub.common.messages import (
     Truncated,
 )
 from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.common.recorder import Call, Recorder, seen
 from reliable_pubsub.common.retry import (
     Clock,
     RetryPolicy,
@@ -68,6 +70,7 @@ class Subscriber:
         clock: Clock | None = None,
         state: ClientState | None = None,
         on_silence: Silence = unheard,
+        history: Path | str | Recorder | None = None,
     ) -> None:
         """Lock and read the state; the proxy is asked at the first call.
 
@@ -77,11 +80,15 @@ class Subscriber:
                 with an error, rewind to its start (may repeat), or adopt its end (may miss).
             transport, clock, state: the world outside, where a test brings its own.
             on_silence: told of attempts that went unanswered, as they happen.
+            history: append to this file what is done and what is seen (docs/history.md); a
+                recorder is for a test that brings its own.
 
         Raises:
             InvalidNameError, InUseError, DamagedError.
+            ConfigurationError: the history cannot be opened.
         """
         self.client = names.client_id(client)
+        self._recorder = open_history(history, self.client)
         self._state = state or open_state(state_dir, "subscriber", self.client)
         self.inbox = Inbox(self._state.load())
         self._transport = transport or ReqTransport(endpoint)
@@ -94,11 +101,13 @@ class Subscriber:
             clock=self._clock,
             retry=retry,
             on_log_changed=on_log_changed,
+            recorder=self._recorder,
             on_silence=on_silence,
         )
         self._fetched: dict[str, deque[Message]] = {}  # not yet handed over, from the cursor on
         self._lost: dict[str, int] = {}  # reported as gone up to here, and not yet passed
         self._in_hand: dict[str, Message] = {}  # the last message handed over, not acknowledged
+        self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
 
     def __enter__(self) -> Subscriber:
         return self
@@ -112,7 +121,7 @@ class Subscriber:
         if kind is None:
             self.close()
         else:
-            self.abandon()
+            self._free(error)
 
     def close(self) -> None:
         """Acknowledge what is in hand, tell the proxy, and free socket and state.
@@ -132,18 +141,25 @@ class Subscriber:
                 place = self.inbox.places.get(topic)
                 if place is not None and place.cursor > session.told:
                     self._acknowledge_to_proxy(topic)
-        except InDoubtError:
+        except InDoubtError as error:
             if isinstance(self._state, MemoryState):
+                self._free(error)
                 raise
-        finally:
-            self.abandon()
+        except BaseException as error:
+            self._free(error)
+            raise
+        self._free(None)
 
     def abandon(self) -> None:
         """Free socket and state without acknowledging what is in hand: it will come again."""
+        self._free(None)
+
+    def _free(self, error: BaseException | None) -> None:
         close = getattr(self._transport, "close", None)
         if close is not None:
             close()
         self._state.close()
+        self._recorder.end(error)
 
     # What a program calls.
 
@@ -169,11 +185,13 @@ class Subscriber:
         Raises:
             InDoubtError, FencedError.
         """
-        self._link.unsubscribe(names.topic(topic))
-        self._fetched.pop(topic, None)
-        self._in_hand.pop(topic, None)
-        self._lost.pop(topic, None)
-        self._state.write(self.inbox.unsubscribed(topic), durable=True)
+        with self._recorder.call("unsubscribe", names.topic(topic)) as call:
+            self._link.unsubscribe(topic, call)
+            self._fetched.pop(topic, None)
+            self._in_hand.pop(topic, None)
+            self._lost.pop(topic, None)
+            self._state.write(self.inbox.unsubscribed(topic), durable=True)
+            call.ok(epoch=self.inbox.epoch)
 
     def get(self, topic: str, *, max_messages: int = 1, timeout_s: float = 0.0) -> list[Message]:
         """Acknowledge what the last `get` gave, and give the next messages.
@@ -192,19 +210,23 @@ class Subscriber:
         """
         if not 1 <= max_messages <= BATCH_MESSAGES_MAX:
             raise UsageError(f"max_messages is {max_messages}, allowed is 1..{BATCH_MESSAGES_MAX}")
-        done = self._take_processed(topic)
-        fetched = self._fetched.get(topic)
-        if not fetched:
-            self._write(done)
-            done = {}
-            fetched = self._wait(topic, max_messages, timeout_s)
+        with self._recorder.call("get", topic) as call:
+            done = self._take_processed(topic)
+            fetched = self._fetched.get(topic)
             if not fetched:
-                return []
-        messages = list(islice(fetched, max_messages))
-        handed = self._hand_over(topic, messages, done)
-        for _ in messages:  # only now: had the write failed, they would still be the next ones
-            fetched.popleft()
-        return handed
+                self._write(done)
+                done = {}
+                fetched = self._wait(topic, call, max_messages, timeout_s)
+                if not fetched:
+                    return []
+            messages = list(islice(fetched, max_messages))
+            handed = self._hand_over(topic, messages, done)
+            if call.recorded:
+                call.ok(epoch=self.inbox.epoch, messages=tuple(map(seen, handed)))
+            for _ in messages:  # only now: had a write failed, they would still be the next ones
+                fetched.popleft()
+            self._in_hand[topic] = messages[-1]
+            return handed
 
     def messages(self, topic: str, *, timeout_s: float | None = None) -> Iterator[Message]:
         """Give messages one by one; each is acknowledged when the loop comes back for the next.
@@ -255,10 +277,13 @@ class Subscriber:
 
     def record(self, topic: str, plan: PlanMark) -> None:
         """Write that what is in hand is processed, and the place in the plan, in one step."""
-        changes = self._take_processed(topic) | self.inbox.mark_plan(plan)
-        self._state.write(changes, durable=True)
-        if topic in self.inbox.places:
-            self._link.durable[topic] = self.inbox.places[topic].cursor
+        with self._recorder.call("record", topic) as call:
+            changes = self._take_processed(topic) | self.inbox.mark_plan(plan)
+            self._state.write(changes, durable=True)
+            if topic in self.inbox.places:
+                cursor = self.inbox.places[topic].cursor
+                self._link.durable[topic] = cursor
+                call.ok(epoch=self.inbox.epoch, cursor=cursor)
 
     def mark_plan(self, plan: PlanMark) -> None:
         """Write the place in a plan where no message goes with it."""
@@ -270,12 +295,14 @@ class Subscriber:
 
     # How it is done.
 
-    def _wait(self, topic: str, messages_max: int, timeout_s: float) -> deque[Message] | None:
+    def _wait(
+        self, topic: str, call: Call, messages_max: int, timeout_s: float
+    ) -> deque[Message] | None:
         """Fetch, asking again with growing pauses, until something comes or time is over."""
         deadline_s = self._clock.now_s() + timeout_s
         empty = 0
         while True:
-            fetched = self._fetch(topic, messages_max)
+            fetched = self._fetch(topic, call, messages_max)
             if fetched:
                 self._fetched[topic] = fetched
                 return fetched
@@ -285,10 +312,10 @@ class Subscriber:
                 return None
             self._clock.sleep(min(poll_pause_s(empty), left_s))
 
-    def _fetch(self, topic: str, messages_max: int) -> deque[Message] | None:
+    def _fetch(self, topic: str, call: Call, messages_max: int) -> deque[Message] | None:
         """One GET; it acknowledges what our durable state has as processed."""
         wanted = min(messages_max * FETCH_AHEAD, BATCH_MESSAGES_MAX)
-        reply, body = self._link.ask_with_cursor(Get, topic, messages_max=wanted)
+        reply, body = self._link.ask_with_cursor(Get, topic, call, messages_max=wanted)
         match reply:
             case MessageBatches():
                 cursor = self.inbox.places[topic].cursor
@@ -304,11 +331,14 @@ class Subscriber:
 
     def _acknowledge_to_proxy(self, topic: str) -> None:
         before = self.inbox.places.get(topic)
-        reply, _ = self._link.ask_with_cursor(Ack, topic)
-        if self.inbox.places[topic] != before:
-            self._fetched.pop(topic, None)  # the log was another one, and the place was moved
-        if not isinstance(reply, PutAck):
-            self._link.refused(reply)
+        with self._recorder.call("acknowledge", topic) as call:
+            reply, _ = self._link.ask_with_cursor(Ack, topic, call)
+            place = self.inbox.places[topic]
+            if place != before:
+                self._fetched.pop(topic, None)  # the log was another one, and the place was moved
+            if not isinstance(reply, PutAck):
+                self._link.refused(reply)
+            call.ok(epoch=self.inbox.epoch, cursor=place.cursor)
 
     def _take_processed(self, topic: str) -> Changes:
         """What is in hand is done; the changes are still to be written."""
@@ -327,7 +357,6 @@ class Subscriber:
         """Write that these go out now; mark those that went out before."""
         _, changes = self.inbox.handed_over(topic, messages[-1].offset + 1)
         self._state.write(done | changes, durable=False)
-        self._in_hand[topic] = messages[-1]
         place = self.inbox.places[topic]
         if len(place.in_hand) == 1 and place.in_hand[0][1] == 1:
             return messages

@@ -30,6 +30,7 @@ from reliable_pubsub.common.messages import (
     Unsub,
     UnsubAck,
 )
+from reliable_pubsub.common.recorder import Call, Recorder
 from reliable_pubsub.common.retry import Clock, RetryPolicy, Silence, Transport, ask, unheard
 from reliable_pubsub.common.session import claim_epoch, is_forgotten, refusal
 from reliable_pubsub.common.state_file import ClientState
@@ -65,6 +66,7 @@ class SubscriberLink:
         clock: Clock,
         retry: RetryPolicy,
         on_log_changed: OnLogChanged,
+        recorder: Recorder,
         on_silence: Silence = unheard,
     ) -> None:
         """Prepare; the proxy is asked at the first call."""
@@ -77,6 +79,7 @@ class SubscriberLink:
         self._transport = transport
         self._clock = clock
         self._on_log_changed = on_log_changed
+        self._recorder = recorder
         self._on_silence = on_silence
         self._nonce = secrets.token_bytes(16)
         self._request = 0
@@ -85,8 +88,11 @@ class SubscriberLink:
 
     def connect(self) -> None:
         """Get an epoch; whatever older process has this id is fenced from now on (rule R11)."""
-        epoch = claim_epoch(self._inbox.epoch, self._hello, client=self._client)
-        self._state.write(self._inbox.granted(epoch), durable=False)
+        with self._recorder.call("hello") as call:
+            call.invoke(epoch=self._inbox.epoch + 1)
+            epoch = claim_epoch(self._inbox.epoch, self._hello, client=self._client)
+            self._state.write(self._inbox.granted(epoch), durable=False)
+            call.ok(epoch=epoch)
         self._connected = True
         self._control = 0
         self.told.clear()
@@ -105,17 +111,21 @@ class SubscriberLink:
 
     def subscribe(self, topic: str) -> None:
         """Begin or resume a subscription, with our own place as evidence (rules R13, R14)."""
+        with self._recorder.call("subscribe", topic) as call:
+            self._subscribe_call(topic, call)
+
+    def _subscribe_call(self, topic: str, call: Call) -> None:
         place = self._inbox.places.get(topic)
         seek = False
-        reply = self._ask_sub(topic, place)
+        reply = self._ask_sub(topic, place, call)
         if self._is_forgotten(reply):
-            reply = self._ask_sub(topic, place)
+            reply = self._ask_sub(topic, place, call)
         if isinstance(reply, LogChanged):
             if self._on_log_changed == "stop":
                 raise LogChangedError(reply.text)
             cursor = reply.start if self._on_log_changed == "rewind" else reply.end
             seek = True
-            reply = self._ask_sub(topic, None, seek=cursor)
+            reply = self._ask_sub(topic, None, call, seek=cursor)
         if not isinstance(reply, SubAck):
             self.refused(reply)
         if seek:
@@ -125,12 +135,21 @@ class SubscriberLink:
         if changes:
             self._state.write(changes, durable=True)
             self.durable[topic] = self._inbox.places[topic].cursor
+        call.ok(
+            epoch=self._inbox.epoch,
+            log=reply.log,
+            generation=reply.generation,
+            cursor=self._inbox.places[topic].cursor,
+        )
         self.told[topic] = _Session(reply.generation, reply.boot, reply.cursor)
 
-    def _ask_sub(self, topic: str, place: Place | None, seek: int | None = None) -> AnyReply:
+    def _ask_sub(
+        self, topic: str, place: Place | None, call: Call, seek: int | None = None
+    ) -> AnyReply:
         self._control_request()
         if place is not None:
             self._make_durable(topic, place.cursor)
+        call.invoke(epoch=self._inbox.epoch, cursor=place.cursor if place else seek)
         return self._ask(
             Sub(
                 **self.head(),
@@ -153,22 +172,23 @@ class SubscriberLink:
         self._request += 1
         return {"client": self._client, "epoch": self._inbox.epoch, "request": self._request}
 
-    def unsubscribe(self, topic: str) -> None:
+    def unsubscribe(self, topic: str, call: Call) -> None:
         """End a subscription at the proxy (rule R12)."""
-        reply = self._ask_unsub(topic)
+        reply = self._ask_unsub(topic, call)
         if self._is_forgotten(reply):
-            reply = self._ask_unsub(topic)
+            reply = self._ask_unsub(topic, call)
         if not isinstance(reply, UnsubAck):
             self.refused(reply)
         self.told.pop(topic, None)
         self.durable.pop(topic, None)
 
-    def _ask_unsub(self, topic: str) -> AnyReply:
+    def _ask_unsub(self, topic: str, call: Call) -> AnyReply:
         self._control_request()
+        call.invoke(epoch=self._inbox.epoch)
         return self._ask(Unsub(**self.head(), topic=topic, control=self._control))
 
     def ask_with_cursor(
-        self, kind: type[Get | Ack], topic: str, **more: Any
+        self, kind: type[Get | Ack], topic: str, call: Call, **more: Any
     ) -> tuple[AnyReply, bytes]:
         """Ask with our cursor; confirm the subscription first where the proxy needs it."""
         names.topic(topic)
@@ -181,6 +201,8 @@ class SubscriberLink:
             cursor = self._inbox.places[topic].cursor
             if cursor > session.told:
                 self._make_durable(topic, cursor)
+            if kind is Ack:  # a GET changes nothing but what an earlier line has told
+                call.invoke(epoch=self._inbox.epoch, cursor=cursor)
             reply, body = self.ask(
                 kind(
                     **self.head(),

@@ -30,9 +30,12 @@ ROOMS: dict[str, frozenset[str]] = {
 CORE_FILES = [
     *(f"common/{name}.py" for name in ("names", "limits", "errors", "messages", "batch", "wire")),
     *(f"common/{name}.py" for name in ("retry", "session", "steps", "step_file", "plan_mark")),
-    *(f"common/{name}.py" for name in ("settings", "endpoint", "history")),
+    *(f"common/{name}.py" for name in ("settings", "endpoint", "history", "recorder")),
     *(f"proxy/{name}.py" for name in ("records", "subscriptions", "topic_log", "state", "rules")),
-    *(f"proxy/{name}.py" for name in ("publishing", "subscribing", "broker", "report", "schema")),
+    *(
+        f"proxy/{name}.py"
+        for name in ("publishing", "subscribing", "broker", "report", "schema", "history")
+    ),
     "publisher/outbox.py",
     "subscriber/inbox.py",
     *(f"lab/{name}.py" for name in ("run", "verdict", "facts", "final_log", "subscription")),

@@ -1,0 +1,90 @@
+"""A history on disk: each line is one write to a file that only grows.
+
+What the operating system has taken survives `kill -9`; so a killed process leaves every line it
+wrote, and at most the last one torn. Several lives of a process write to one file.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from pathlib import Path
+
+from .errors import ConfigurationError, StorageFailedError
+from .history import AnyLine, encode_line
+from .recorder import Recorder
+
+
+class HistoryFile:
+    """A file of lines. Implements `recorder.HistorySink`."""
+
+    def __init__(self, path: Path, process: str) -> None:
+        """Open it, or make it (mode 0644).
+
+        Args:
+            process: whose lines these are: a client id, or the name of a proxy.
+
+        Raises:
+            ConfigurationError: it cannot be opened.
+        """
+        self.process = process
+        self.pid = os.getpid()
+        self._path = path
+        try:
+            # A raw file: each write of it is one write of the operating system.
+            self._file = open(path, "ab+", buffering=0, opener=partial(os.open, mode=0o644))  # noqa: SIM115
+            size = os.fstat(self._file.fileno()).st_size
+            self._torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
+        except OSError as error:
+            raise ConfigurationError(
+                f"history {path}: cannot be opened: {error.strerror}; its folder must exist and "
+                "be writable"
+            ) from error
+
+    def now_ns(self) -> int:
+        """The monotonic clock of this machine."""
+        return time.monotonic_ns()
+
+    def wall_ns(self) -> int:
+        """The wall clock."""
+        return time.time_ns()
+
+    def write(self, line: AnyLine) -> None:
+        """Append a line with one write; behind a torn one it begins a line of its own.
+
+        Raises:
+            StorageFailedError: it does not stand there, or only in part.
+        """
+        data = (b"\n" if self._torn else b"") + encode_line(line)
+        try:
+            written = self._file.write(data) or 0
+        except OSError as error:
+            raise self._failed(str(error.strerror)) from error
+        self._torn = (written == 0 and self._torn) or 0 < written < len(data)
+        if written < len(data):
+            raise self._failed("it took only a part of a line")
+
+    def _failed(self, why: str) -> StorageFailedError:
+        return StorageFailedError(
+            f"history {self._path}: {why}. A history with a hole would mislead, so nothing goes on "
+            "without it: make space and run the same command again, or leave out --history"
+        )
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def open_history(
+    history: Path | str | Recorder | None, process: str, *, output: str = ""
+) -> Recorder:
+    """A recorder to the file of this name; one that is there already; or one that does nothing.
+
+    Raises:
+        ConfigurationError: the file cannot be opened.
+    """
+    if isinstance(history, Recorder):
+        return history
+    sink = None if history is None else HistoryFile(Path(history), process)
+    return Recorder(sink, output=output)

@@ -1,0 +1,192 @@
+"""Writes the history of one life of a process; clock and file are an argument.
+
+A `Recorder()` without a sink records nothing and costs nothing, so that a client needs no second
+path. Every operation is a call:
+
+    with recorder.call("put", topic) as call:
+        call.invoke(sequence=7)  # before the first send
+        ...
+        call.ok(sequence=7, offset=3)
+
+An error that leaves the block becomes `failed` where it proves that there was no effect and never
+will be, and `unknown` everywhere else. An interrupt writes nothing, as `kill -9` would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Protocol
+
+from .batch import Message, crc32
+from .errors import (
+    ConflictError,
+    GapError,
+    LimitError,
+    LostError,
+    NotSubscribedError,
+    PubSubError,
+    UsageError,
+)
+from .history import AnyLine, Begin, End, Failed, Invoke, Ok, Operation, Seen, Unknown
+
+# A definite no. Not here, because an attempt whose answer was lost may have had its effect: FENCED,
+# LOG_CHANGED, STALE, MALFORMED (it may be the answer that cannot be read).
+WITHOUT_EFFECT: Final = (UsageError, ConflictError, GapError, LimitError, NotSubscribedError)
+
+
+class HistorySink(Protocol):
+    """Where the lines of one life go, and what they are stamped with."""
+
+    process: str
+    pid: int
+
+    def now_ns(self) -> int:
+        """The monotonic clock that all processes of a run share."""
+
+    def wall_ns(self) -> int:
+        """The wall clock, for people."""
+
+    def write(self, line: AnyLine) -> None:
+        """Keep a line, so that it survives the process; StorageFailedError if that cannot be."""
+
+    def close(self) -> None:
+        """No more lines."""
+
+
+class Recorder:
+    """Writes lines. Used by one thread at a time."""
+
+    def __init__(self, sink: HistorySink | None = None, *, output: str = "") -> None:
+        """Begin nothing yet.
+
+        Args:
+            sink: None records nothing.
+            output: name of a subscriber's output file, for `Begin`.
+        """
+        self._sink = sink
+        self._output = output
+        self._calls = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether anything is recorded; asked before facts are gathered that cost time."""
+        return self._sink is not None
+
+    def line(self, kind: Callable[..., AnyLine], **facts: Any) -> None:
+        """Write a line, stamped now.
+
+        Raises:
+            StorageFailedError: it could not be kept.
+        """
+        sink = self._sink
+        if sink is not None:
+            sink.write(kind(at_ns=sink.now_ns(), process=sink.process, pid=sink.pid, **facts))
+
+    def begin(self, role: str, **facts: Any) -> None:
+        """A life begins."""
+        if self._sink is not None:
+            self.line(Begin, role=role, wall_ns=self._sink.wall_ns(), output=self._output, **facts)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """A life ends by itself; what comes after is not recorded, a second `end` neither."""
+        sink = self._sink
+        if sink is None:
+            return
+        try:
+            self.line(End, code=code_of(error) if isinstance(error, Exception) else "")
+        finally:
+            self._sink = None
+            sink.close()
+
+    def call(self, op: Operation, topic: str = "") -> Call:
+        """An operation of a client; use it in a `with` block."""
+        return _UNRECORDED if self._sink is None else Call(self, op, topic)
+
+    def next_call(self) -> int:
+        """Number of a call, given with its first line."""
+        self._calls += 1
+        return self._calls
+
+
+class Call:
+    """One operation, from its `invoke` to its one answer."""
+
+    __slots__ = ("_answered", "_invoked", "_number", "_op", "_recorder", "_topic", "recorded")
+
+    def __init__(self, recorder: Recorder, op: Operation, topic: str) -> None:
+        """Nothing is written yet; use `Recorder.call`."""
+        self.recorded = recorder.active
+        self._recorder = recorder
+        self._op: Operation = op
+        self._topic = topic
+        self._number = 0
+        self._invoked: dict[str, Any] | None = None
+        self._answered = False
+
+    def invoke(self, **facts: Any) -> None:
+        """It is sent now, with these facts of `Invoke`; told again only if they have changed."""
+        if self.recorded and facts != self._invoked:
+            self._line(Invoke, **facts)
+            self._invoked = facts
+
+    def ok(self, **facts: Any) -> None:
+        """It had its effect, with these facts of `Ok`."""
+        if self.recorded:
+            self._line(Ok, **facts)
+            self._answered = True
+
+    def unknown(self, error: PubSubError) -> None:
+        """It may have had its effect, whatever the error says elsewhere."""
+        if self.recorded:
+            self._line(Unknown, code=error.code, **self._sequence())
+            self._answered = True
+
+    def __enter__(self) -> Call:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._answered or not self.recorded or not isinstance(error, Exception):
+            return
+        if self._op == "get":  # nothing was handed over, that is certain
+            if isinstance(error, UsageError):
+                return
+            lost = {"first": error.first, "end": error.end} if isinstance(error, LostError) else {}
+            self._line(Failed, code=code_of(error), **lost)
+        elif self._invoked is not None:
+            answer = Failed if isinstance(error, WITHOUT_EFFECT) else Unknown
+            self._line(answer, code=code_of(error), **self._sequence())
+
+    def _line(self, kind: Callable[..., AnyLine], **facts: Any) -> None:
+        self._number = self._number or self._recorder.next_call()
+        self._recorder.line(kind, op=self._op, call=self._number, topic=self._topic, **facts)
+
+    def _sequence(self) -> dict[str, int]:
+        return {"sequence": (self._invoked or {}).get("sequence", 0)}
+
+
+_UNRECORDED: Final = Call(Recorder(), "get", "")
+
+
+def code_of(error: BaseException | None) -> str:
+    """The code of an error; "" if there is none."""
+    if isinstance(error, PubSubError):
+        return error.code
+    return PubSubError.code if error is not None else ""
+
+
+def seen(message: Message) -> Seen:
+    """A message as a history tells it."""
+    return Seen(
+        message.offset,
+        message.publisher,
+        message.sequence,
+        crc32(message.payload),
+        message.timestamp_ns,
+        message.delivery_count,
+    )

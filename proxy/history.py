@@ -1,0 +1,102 @@
+"""The proxy's lines of a history: each record, as soon as it is known to be durable.
+
+They are written before the answers that rest on them leave, so that a history never has an
+acknowledgement whose record it does not know; after a `kill -9` in between the last commits may be
+missing, which is why an auditor reads the log at the end.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from reliable_pubsub.common import history
+from reliable_pubsub.common.batch import crc32, decode_batch
+from reliable_pubsub.common.errors import MalformedError
+from reliable_pubsub.common.history import Seen
+from reliable_pubsub.common.recorder import Recorder
+
+from .records import (
+    Appended,
+    CursorMoved,
+    Granted,
+    Record,
+    Subscribed,
+    TopicCreated,
+    Trimmed,
+    Unsubscribed,
+)
+
+
+class ProxyHistory:
+    """Keeps records until they are durable, then writes them. Used by the loop thread."""
+
+    def __init__(self, recorder: Recorder, topics: Iterable[tuple[int, str]]) -> None:
+        """Begin.
+
+        Args:
+            topics: number and name of those that the store holds already.
+        """
+        self._recorder = recorder
+        self._topics = dict(topics)
+        self._waiting: deque[tuple[int, Sequence[Record]]] = deque()
+
+    def submitted(self, records: Sequence[Record], lsn: int) -> None:
+        """Records are with the committer; the last has number `lsn`."""
+        if self._recorder.active:
+            self._waiting.append((lsn, records))
+
+    def durable(self, lsn: int) -> None:
+        """The store has everything up to number `lsn`.
+
+        Raises:
+            StorageFailedError: the history cannot be written.
+        """
+        while self._waiting and self._waiting[0][0] <= lsn:
+            for record in self._waiting.popleft()[1]:
+                self._write(record)
+
+    def forgotten(self) -> None:
+        """A commit failed: what waits will not become durable."""
+        self._waiting.clear()
+
+    def _write(self, record: Record) -> None:
+        line = self._recorder.line
+        match record:
+            case TopicCreated(topic_id, topic):
+                self._topics[topic_id] = topic
+            case Appended():
+                messages = _messages(record)
+                topic = self._topics[record.topic_id]
+                line(history.Stored, topic=topic, epoch=record.epoch, messages=messages)
+            case Granted(role, client, epoch):
+                line(history.Granted, role=role, client=client, epoch=epoch)
+            case Subscribed() | Unsubscribed() | CursorMoved():
+                line(
+                    history.Position,
+                    topic=self._topics[record.topic_id],
+                    subscriber=record.subscriber,
+                    generation=record.generation,
+                    cursor=record.cursor,
+                    active=not isinstance(record, Unsubscribed),
+                )
+            case Trimmed(topic_id, start):
+                line(history.Trimmed, topic=self._topics[topic_id], start=start)
+
+
+def _messages(batch: Appended) -> tuple[Seen, ...]:
+    """The messages of a batch; those of one that a foreign publisher encoded wrongly have CRC 0."""
+    try:
+        crcs = [crc32(payload) for payload in decode_batch(batch.body, batch.count).payloads]
+    except MalformedError:
+        crcs = [0] * batch.count
+    return tuple(
+        Seen(
+            batch.base + index,
+            batch.publisher,
+            batch.first_sequence + index,
+            crc,
+            batch.timestamp_ns,
+        )
+        for index, crc in enumerate(crcs)
+    )
