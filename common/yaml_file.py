@@ -47,6 +47,19 @@ class Document(Struct, frozen=True, kw_only=True):
         """Line of the key of an entry; of the value, where there is no key."""
         return self.key_lines.get(key_path) or self.line_of(key_path)
 
+    def part(self, *keys: str) -> Document:
+        """The value of an entry of mappings inside each other, as a document of its own."""
+        data = self.data
+        for key in keys:
+            data = data.get(key) if isinstance(data, dict) else None
+        depth = len(keys)
+        return Document(
+            path=self.path,
+            data=data,
+            key_lines={at[depth:]: n for at, n in self.key_lines.items() if at[:depth] == keys},
+            value_lines={at[depth:]: n for at, n in self.value_lines.items() if at[:depth] == keys},
+        )
+
 
 def load_yaml(path: Path) -> Document:
     """Read and parse a YAML file of at most 1 MiB.

@@ -30,7 +30,7 @@ ROOMS: dict[str, frozenset[str]] = {
 CORE_FILES = [
     *(f"common/{name}.py" for name in ("names", "limits", "errors", "messages", "batch", "wire")),
     *(f"common/{name}.py" for name in ("retry", "session", "steps", "step_file", "plan_mark")),
-    *(f"common/{name}.py" for name in ("settings", "endpoint", "history", "recorder")),
+    *(f"common/{name}.py" for name in ("settings", "endpoint", "history", "recorder", "fields")),
     *(f"proxy/{name}.py" for name in ("records", "subscriptions", "topic_log", "state", "rules")),
     *(
         f"proxy/{name}.py"
@@ -41,6 +41,7 @@ CORE_FILES = [
     *(f"lab/{name}.py" for name in ("run", "verdict", "facts", "final_log", "subscription")),
     *(f"lab/{name}.py" for name in ("finding", "checker", "story")),
     *(f"lab/rules_of_{name}.py" for name in ("puts", "order", "delivery", "subscribers")),
+    *(f"lab/{name}.py" for name in ("scenario", "scenario_file")),
 ]
 WORLD = frozenset(
     {"zmq", "socket", "select", "signal", "sys", "os", "io", "fcntl", "sqlite3", "yaml"}

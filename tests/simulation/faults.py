@@ -13,20 +13,17 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.messages import (
     AnyRequest,
-    Get,
     Hello,
-    MessageBatches,
     Put,
-    PutAck,
     Role,
     Sub,
     SubAck,
     Unsub,
 )
+from reliable_pubsub.lab.variants import AppendsAgain, CursorMovesOnSend, DeduplicatesLastOnly
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import (
     Appended,
-    CursorMoved,
     Decision,
     Granted,
     Record,
@@ -132,41 +129,10 @@ class ForgetsEpochs(SimulatedStore):
 # The broker: publishers.
 
 
-class _AppendsAgain(Broker):
-    """Shared by the faults that store what they should know."""
-
-    def _put(self, request: Put, body: bytes, now_ns: int) -> Decision:
-        self.body, self.now_ns = body, now_ns
-        return super()._put(request, body, now_ns)
-
-    def _append_again(self, request: Put, log: TopicLog) -> Decision:
-        batch = Appended(
-            topic_id=log.topic_id,
-            base=log.end,
-            count=request.count,
-            publisher=request.client,
-            epoch=request.epoch,
-            first_sequence=request.first_sequence,
-            timestamp_ns=log.next_timestamp_ns(self.now_ns, 1),
-            crc=request.crc,
-            body=self.body,
-        )
-        return self._decided(PutAck(**self._echo(request), offset=batch.base), batch)
-
-
-class NoDeduplication(_AppendsAgain):
+class NoDeduplication(AppendsAgain):
     """Every copy of a put is a message."""
 
     def _repeated_put(self, request: Put, log: TopicLog, mark: PublisherMark) -> Decision:
-        return self._append_again(request, log)
-
-
-class DeduplicatesLastOnly(_AppendsAgain):
-    """Only the newest number is known: a late copy of an older one is stored again."""
-
-    def _repeated_put(self, request: Put, log: TopicLog, mark: PublisherMark) -> Decision:
-        if request.first_sequence == mark.first_sequence:
-            return super()._repeated_put(request, log, mark)
         return self._append_again(request, log)
 
 
@@ -256,23 +222,6 @@ class _Memory(SimulatedStore):
         self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
     ) -> Sequence[Appended]:
         return self.memory[:1]
-
-
-class CursorMovesOnSend(Broker):
-    """The seed's way: sending a message moves the cursor."""
-
-    def _get(self, request: Get, body: bytes, now_ns: int) -> Decision:
-        log = self.topics.get(request.topic)
-        known = log.subscriptions.get(request.client) if log else None
-        if known and known.generation == request.generation:
-            request = replace(request, cursor=max(known.cursor, request.cursor))
-        decision = super()._get(request, body, now_ns)
-        if log and known and isinstance(decision.reply, MessageBatches):
-            last = decision.reply.batches[-1]
-            end = last.base + last.count
-            moved = CursorMoved(log.topic_id, request.client, known.generation, end, False)
-            return replace(decision, records=(*decision.records, moved))
-        return decision
 
 
 class LateSubResurrects(Broker):

@@ -1,0 +1,257 @@
+"""The link between a client and the proxy: a relay of TCP bytes that can be cut, slowed, halved.
+
+One relay for each client, on a port of its own that stays the same when the proxy comes back on
+another one. It knows nothing of ZeroMQ: a cut may fall into the middle of a frame, as in a real
+network. What is held back is delivered even after the client has closed its side; that is how a
+late copy of an old request reaches the proxy.
+
+    client ── tcp ──► Link ── tcp ──► proxy
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final, Literal, TypeVar
+
+Address = tuple[str, int]
+Way = Literal["requests", "answers"]  # to the proxy, and from it
+
+CHUNK_BYTES: Final = 65_536
+HELD_CHUNKS_MAX: Final = 256  # of one connection and way; then the sender waits, as TCP does
+LINGER_S: Final = 1.0  # a connection to the proxy outlives that of its client by so much
+
+T = TypeVar("T")
+
+
+class Links:
+    """The thread in which all links of a run live."""
+
+    def __init__(self) -> None:
+        """Start it."""
+        self._loop = asyncio.new_event_loop()
+        self._links: list[Link] = []
+        self._thread = threading.Thread(target=self._loop.run_forever, name="links", daemon=True)
+        self._thread.start()
+
+    def open(self, target: Callable[[], Address | None]) -> Link:
+        """A link to wherever the proxy is; None: nowhere, connections are refused."""
+        link = Link(target, self.call)
+        self.wait_for(link.listen())
+        self._links.append(link)
+        return link
+
+    def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do something in the thread, and wait for its end."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def call(self, work: Callable[[], object]) -> None:
+        """Do something in the thread, soon."""
+        self._loop.call_soon_threadsafe(work)
+
+    def close(self) -> None:
+        """Close every link, end the thread."""
+        for link in self._links:
+            self.wait_for(link.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+
+class Link:
+    """One link. The methods that change it may be called from any thread."""
+
+    def __init__(
+        self,
+        target: Callable[[], Address | None],
+        call: Callable[[Callable[[], object]], None],
+    ) -> None:
+        """Use `Links.open`."""
+        self.state = "ok"  # for people
+        self.address: Address = ("127.0.0.1", 0)
+        self.is_cut = False
+        self.lost: Way | None = None  # half-open: what is sent this way vanishes
+        self.bytes_per_s: int | None = None
+        self._target = target
+        self._call = call
+        self._connections: set[_Connection] = set()
+
+    # What can be done to it.
+
+    def heal(self) -> None:
+        """Everything passes again; what is held back is still late."""
+        self._call(self._heal)
+
+    def _heal(self) -> None:
+        self.state, self.is_cut, self.lost, self.bytes_per_s = "ok", False, None, None
+        for connection in self._connections:
+            connection.delay_s = 0.0
+            connection.bytes_left = None
+
+    def cut(self, *, after_bytes: int = 0) -> None:
+        """Close the connections, and refuse new ones until it is healed.
+
+        Args:
+            after_bytes: so many bytes of requests still pass on each, so that a frame may be torn.
+        """
+        self._call(lambda: self._cut(after_bytes))
+
+    def _cut(self, after_bytes: int) -> None:
+        self.state, self.is_cut = "cut", True
+        for connection in list(self._connections):
+            if after_bytes:
+                connection.bytes_left = after_bytes
+            else:
+                connection.abort()
+
+    def half_open(self, lost: Way = "answers") -> None:
+        """Connections stand, new ones too, but nothing comes through in one way."""
+
+        def change() -> None:
+            self.state, self.lost = f"half-open: {lost} lost", lost
+
+        self._call(change)
+
+    def delay(self, by_s: float) -> None:
+        """What is sent from now on over a connection that is open now arrives `by_s` later.
+
+        New connections are quick, as if the network had found another way: so a request that
+        was given up and asked again arrives twice, and the first copy last.
+        """
+
+        def change() -> None:
+            self.state = f"requests {by_s:g} s late"
+            for connection in self._connections:
+                connection.delay_s = by_s
+
+        self._call(change)
+
+    def slow(self, bytes_per_s: int) -> None:
+        """Pass no more than so many bytes in a second, in each way."""
+
+        def change() -> None:
+            self.state, self.bytes_per_s = f"{bytes_per_s:,} bytes/s", bytes_per_s
+
+        self._call(change)
+
+    # How it is done; all of it in the thread of the links.
+
+    async def listen(self) -> None:
+        """Take connections from now on, at `address`."""
+        self._server = await asyncio.start_server(self._serve, *self.address)
+        self.address = self._server.sockets[0].getsockname()
+
+    async def close(self) -> None:
+        """Close everything."""
+        self._server.close()
+        for connection in list(self._connections):
+            connection.abort()
+        for connection in list(self._connections):
+            await connection.ended.wait()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        target = None if self.is_cut else self._target()
+        if target is None:
+            writer.transport.abort()
+            return
+        try:
+            proxy_reader, proxy_writer = await asyncio.open_connection(*target)
+        except OSError:
+            writer.transport.abort()
+            return
+        if self.is_cut:  # in between
+            writer.transport.abort()
+            proxy_writer.transport.abort()
+            return
+        connection = _Connection(self, writer, proxy_writer)
+        self._connections.add(connection)
+        try:
+            await connection.run(reader, proxy_reader)
+        finally:
+            self._connections.discard(connection)
+            connection.ended.set()
+
+
+class _Connection:
+    """A connection of a client and the one behind it to the proxy."""
+
+    def __init__(
+        self, link: Link, client: asyncio.StreamWriter, proxy: asyncio.StreamWriter
+    ) -> None:
+        self._link = link
+        self._client = client
+        self._proxy = proxy
+        self.delay_s = 0.0  # of requests
+        self.bytes_left: int | None = None  # of requests; then it is cut
+        self.ended = asyncio.Event()
+
+    def abort(self) -> None:
+        """Reset both sides; what is held is lost."""
+        self._client.transport.abort()
+        self._proxy.transport.abort()
+        self._work.cancel()
+
+    async def run(self, client: asyncio.StreamReader, proxy: asyncio.StreamReader) -> None:
+        """Relay until both sides have closed, or it is cut."""
+        self._work = asyncio.ensure_future(
+            asyncio.gather(
+                self._relay(client, self._proxy, "requests"),
+                self._relay(proxy, self._client, "answers"),
+            )
+        )
+        try:
+            with suppress(OSError, asyncio.CancelledError):
+                await self._work
+        finally:
+            self._client.transport.abort()
+            self._proxy.transport.abort()
+
+    async def _relay(
+        self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, way: Way
+    ) -> None:
+        """Read as bytes come, deliver them when they are due."""
+        held: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(HELD_CHUNKS_MAX)
+        deliver = asyncio.ensure_future(self._deliver(held, sink, way))
+        try:
+            while True:
+                try:
+                    data = await source.read(CHUNK_BYTES)
+                except OSError:
+                    data = b""
+                delay_s = self.delay_s if way == "requests" else 0.0
+                await held.put((asyncio.get_running_loop().time() + delay_s, data))
+                if not data:
+                    break
+            await deliver
+        finally:
+            deliver.cancel()
+
+    async def _deliver(
+        self, held: asyncio.Queue[tuple[float, bytes]], sink: asyncio.StreamWriter, way: Way
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        gone = False  # the receiver has closed; what still comes for it is dropped
+        while True:
+            due_s, data = await held.get()
+            await asyncio.sleep(max(due_s - loop.time(), 0))
+            if not data:
+                break
+            if self._link.lost == way or gone:
+                continue
+            if way == "requests" and self.bytes_left is not None:
+                data = data[: self.bytes_left]
+                self.bytes_left -= len(data)
+            try:
+                sink.write(data)
+                await sink.drain()
+            except OSError:
+                gone = True
+            if way == "requests" and self.bytes_left == 0:
+                self.abort()
+            if self._link.bytes_per_s is not None:
+                await asyncio.sleep(len(data) / self._link.bytes_per_s)
+        if way == "requests":
+            await asyncio.sleep(LINGER_S)  # the proxy reads what came late before it sees the end
+        sink.close()
