@@ -78,6 +78,11 @@ class Link:
         self._call = call
         self._connections: set[_Connection] = set()
 
+    @property
+    def holds(self) -> bool:
+        """Whether something is still on its way."""
+        return any(connection.held for connection in list(self._connections))
+
     # What can be done to it.
 
     def heal(self) -> None:
@@ -185,6 +190,7 @@ class _Connection:
         self._proxy = proxy
         self.delay_s = 0.0  # of requests
         self.bytes_left: int | None = None  # of requests; then it is cut
+        self.held = 0  # pieces that are on their way
         self.ended = asyncio.Event()
 
     def abort(self) -> None:
@@ -221,6 +227,7 @@ class _Connection:
                 except OSError:
                     data = b""
                 delay_s = self.delay_s if way == "requests" else 0.0
+                self.held += 1
                 await held.put((asyncio.get_running_loop().time() + delay_s, data))
                 if not data:
                     break
@@ -232,22 +239,20 @@ class _Connection:
         self, held: asyncio.Queue[tuple[float, bytes]], sink: asyncio.StreamWriter, way: Way
     ) -> None:
         loop = asyncio.get_running_loop()
-        gone = False  # the receiver has closed; what still comes for it is dropped
         while True:
             due_s, data = await held.get()
             await asyncio.sleep(max(due_s - loop.time(), 0))
+            self.held -= 1
             if not data:
                 break
-            if self._link.lost == way or gone:
+            if self._link.lost == way or sink.is_closing():
                 continue
             if way == "requests" and self.bytes_left is not None:
                 data = data[: self.bytes_left]
                 self.bytes_left -= len(data)
-            try:
+            with suppress(OSError):  # the receiver has gone; what still comes for it is dropped
                 sink.write(data)
                 await sink.drain()
-            except OSError:
-                gone = True
             if way == "requests" and self.bytes_left == 0:
                 self.abort()
             if self._link.bytes_per_s is not None:

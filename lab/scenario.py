@@ -87,6 +87,16 @@ class Event(Struct, frozen=True, kw_only=True):
     bytes_per_s: int = 0  # slow
     to: Literal["backup", "start"] = "backup"  # rollback: to which copy
 
+    @property
+    def in_words(self) -> str:
+        """`kill proxy, after publisher-1 has put or got 40`."""
+        when = ""
+        if isinstance(self.when, After):
+            when = f", after {self.when.process} has put or got {self.when.count}"
+        elif isinstance(self.when, At):
+            when = f", at {self.when.at_s:g} s"
+        return f"{self.what} {', '.join(self.targets)}{when}"
+
 
 class RandomEvents(Struct, frozen=True, kw_only=True):
     """Again and again one of several things, to somebody; the seed decides."""

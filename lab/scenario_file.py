@@ -145,7 +145,7 @@ class _Reader:
         assert whole is not None
         whole.check_keys(SCENARIO_KEYS)
         title = whole.text("title")
-        if not title:
+        if title == "" or not whole.has("title"):
             whole.wrong("title", "a sentence that says what happens")
         self._note_roles("publisher")
         self._note_roles("subscriber")
@@ -229,9 +229,9 @@ class _Reader:
 
     def _client(self, role: Role, name: str, part: _Part) -> Client:
         part.check_keys(CLIENT_KEYS)
-        client_id = part.text("id") or name
+        client_id = part.text("id") if part.has("id") else None
         try:
-            names.client_id(client_id)
+            names.client_id(client_id if client_id is not None else "sound")
         except InvalidNameError as error:
             part.wrong("id", error.expected)
         steps, plan, gets_all = self._steps(role, part)
@@ -241,7 +241,7 @@ class _Reader:
         return Client(
             name=name,
             role=role,
-            id=client_id,
+            id=client_id or name,
             steps=steps,
             plan=plan,
             gets_all=gets_all,
@@ -367,7 +367,7 @@ class _Reader:
                 targets=self._targets(part, what, what),
                 lasts_s=part.duration("for", 1.0) if part.has("for") else None,
                 restart_s=restart_s,
-                by_s=part.duration("by", 0.1),
+                by_s=part.duration("by", 0.1) if part.has("by") else 0.0,
                 after_bytes=part.count("after_bytes", 0, high) if part.has("after_bytes") else 0,
                 bytes_per_s=part.count("bytes_per_s", 1, high) if part.has("bytes_per_s") else 0,
                 to=part.choice("to", ("backup", "start"), default="backup") or "backup",

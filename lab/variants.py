@@ -7,8 +7,8 @@ The product has no switch for this. A class is put in the place of another, here
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 
 import click
 from msgspec.structs import replace
@@ -16,9 +16,10 @@ from msgspec.structs import replace
 from reliable_pubsub import __main__ as command
 from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.messages import BatchHeader, Get, MessageBatches, Put, PutAck
-from reliable_pubsub.proxy import server
+from reliable_pubsub.proxy import server, store
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import Appended, CursorMoved, Decision
+from reliable_pubsub.proxy.schema import TABLES
 from reliable_pubsub.proxy.topic_log import PublisherMark, TopicLog
 from reliable_pubsub.subscriber import client
 from reliable_pubsub.subscriber.inbox import direct_followers
@@ -80,17 +81,25 @@ def whatever_follows(
     return direct_followers(topic, first, batches, body)
 
 
-# By name, as in a scenario: the broker, and whether subscribers believe what they get.
-FAULTS: Mapping[str, tuple[type[Broker], bool]] = {
-    "cursor_on_send": (CursorMovesOnSend, True),
-    "dedup_last_id": (DeduplicatesLastOnly, False),
+def cursor_on_send() -> None:
+    """The classic lost message: sent counts as received, and nobody looks for a gap."""
+    server.Broker = CursorMovesOnSend  # type: ignore[attr-defined]
+    client.direct_followers = whatever_follows  # type: ignore[attr-defined]
+
+
+def dedup_last_id() -> None:
+    """The classic doubled message. The store alone would refuse the copy, so it has to forget."""
+    server.Broker = DeduplicatesLastOnly  # type: ignore[attr-defined]
+    store.TABLES = TABLES.replace("UNIQUE INDEX batch_once", "INDEX batch_once")  # type: ignore[attr-defined]
+
+
+FAULTS: Final[Mapping[str, Callable[[], None]]] = {
+    function.__name__: function for function in (cursor_on_send, dedup_last_id)
 }
-
-
-def options_of(fault: str, role: str) -> Sequence[str]:
-    """Further options of a process that has a fault: a subscriber believes the proxy's position."""
-    believes = bool(fault) and FAULTS[fault][1] and role == "subscriber"
-    return ("--on-log-changed", "adopt") if believes else ()
+# A subscriber that believes what it gets takes the proxy's position for its own.
+OPTIONS: Final[Mapping[tuple[str, str], Sequence[str]]] = {
+    ("cursor_on_send", "subscriber"): ("--on-log-changed", "adopt"),
+}
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
@@ -98,12 +107,9 @@ def options_of(fault: str, role: str) -> Sequence[str]:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def main(fault: str, arguments: tuple[str, ...]) -> None:
     """Run a command of reliable-pubsub with a fault switched on."""
-    broker, believes = FAULTS[fault]
-    server.Broker = broker  # type: ignore[attr-defined]
-    if believes:
-        client.direct_followers = whatever_follows  # type: ignore[attr-defined]
+    FAULTS[fault]()
     command.main(args=list(arguments), prog_name="reliable-pubsub")
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -1,0 +1,97 @@
+"""The scenarios that are shipped, and finding one: by file, by name, by pressing Tab."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+from click.shell_completion import CompletionItem
+from rich.console import Console
+from rich.table import Table
+
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, readable_errors
+from reliable_pubsub.common.errors import ConfigurationError
+from reliable_pubsub.common.settings import did_you_mean
+from reliable_pubsub.common.topic_settings import split_document
+from reliable_pubsub.common.yaml_file import load_yaml
+
+from .scenario import Scenario
+from .scenario_file import parse_scenario
+
+SHIPPED: Final = Path(__file__).resolve().parent.parent / "configs" / "lab"  # in a checkout
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Read a scenario file; the step files it names stand beside it.
+
+    Raises:
+        ConfigurationError: with file, line, key path, what was found, what was expected.
+    """
+    return parse_scenario(
+        load_yaml(path),
+        load=lambda name: load_yaml(path.parent / name),
+        check_proxy=split_document,
+    )
+
+
+def shipped() -> dict[str, Path]:
+    """The scenarios that come with the project, by name; none, if it is installed without them."""
+    return {path.stem: path for path in sorted(SHIPPED.glob("*.yaml"))}
+
+
+def scenario_path(given: str) -> Path:
+    """A file, or the name of a shipped scenario.
+
+    Raises:
+        ConfigurationError: there is no such file.
+    """
+    path = Path(given)
+    known = shipped()
+    if path.is_file():
+        return path
+    if given in known:
+        return known[given]
+    advice = did_you_mean(given, known) or "; `reliable-pubsub lab list` shows what is there"
+    raise ConfigurationError(f"{given}: no such file, and no scenario of this name{advice}")
+
+
+def comment_of(path: Path) -> dict[str, str]:
+    """The teaching comment at the top of a scenario, by the words before the colon."""
+    parts: dict[str, str] = {}
+    part = ""
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if not line.startswith("#"):
+            break
+        word, colon, rest = line.removeprefix("#").strip().partition(": ")
+        if colon and not line.startswith("#  "):
+            part, parts[word] = word, rest
+        elif part:
+            parts[part] += " " + line.removeprefix("#").strip()
+    return parts
+
+
+def about(path: Path) -> str:
+    """The teaching comment, as one paragraph."""
+    return " ".join(f"{word}: {text}" for word, text in comment_of(path).items())
+
+
+def complete(_context: click.Context, _option: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Shipped scenarios by name, and files."""
+    names = [CompletionItem(name) for name in shipped() if name.startswith(begun)]
+    return names or [CompletionItem(begun, type="file")]
+
+
+@click.command("list", context_settings=CONTEXT_SETTINGS)
+def list_scenarios() -> None:
+    """Show the scenarios that are shipped: what happens, and what each teaches."""
+    with readable_errors():
+        table = Table(box=None, padding=(0, 2, 1, 0))
+        for column in ("scenario", "what happens", "question"):
+            table.add_column(column, no_wrap=column == "scenario")
+        for name, path in shipped().items():
+            table.add_row(name, load_scenario(path).title, comment_of(path).get("Question", ""))
+        if not table.rows:
+            raise ConfigurationError(f"no scenarios at {SHIPPED}: they are in the repository only")
+        Console(width=None if sys.stdout.isatty() else 120).print(table)

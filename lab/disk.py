@@ -1,0 +1,81 @@
+"""A small disk for the proxy, which can be filled: a tmpfs in a mount namespace of its own.
+
+Only processes that are started through `enter` see it, and it is gone with the process that holds
+it. No rights are needed where the system lets users make namespaces (unshare(1)).
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from reliable_pubsub.common.errors import ConfigurationError
+
+SIZE_MIB: Final = 32
+PATIENCE_S: Final = 20.0
+
+
+class SmallDisk:
+    """The disk under one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        """Mount it over an empty directory.
+
+        Raises:
+            ConfigurationError: this machine does not let us.
+        """
+        # `cat` holds the namespace, and ends with us, however we end.
+        script = f'mount -t tmpfs -o size={SIZE_MIB}m none "$1" && echo ready && exec cat'
+        command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
+        try:
+            self._holder = subprocess.Popen(
+                [*command, str(directory)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                process_group=0,
+            )
+        except OSError as error:
+            raise _not_here(f"unshare(1) cannot be run: {error.strerror}") from error
+        assert self._holder.stdout is not None
+        if self._holder.stdout.readline() != b"ready\n":
+            assert self._holder.stderr is not None
+            why = self._holder.stderr.read().decode(errors="replace").strip()
+            self.close()
+            raise _not_here(why.splitlines()[-1] if why else "unshare(1) failed")
+        self.enter = (
+            *("nsenter", f"--target={self._holder.pid}", "--user", "--mount"),
+            *("--preserve-credentials", f"--wd={Path.cwd()}", "--"),
+        )
+        self._ballast = directory / "ballast"
+
+    def fill(self) -> None:
+        """Take all the space that is left; that this fails in the end is the point."""
+        self._run("sh", "-c", f"cat /dev/zero > '{self._ballast}'")
+
+    def free(self) -> None:
+        """Give it back."""
+        self._run("rm", "-f", str(self._ballast))
+
+    def _run(self, *command: str) -> None:
+        subprocess.run(
+            [*self.enter, *command],
+            check=False,
+            timeout=PATIENCE_S,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def close(self) -> None:
+        """Unmount it."""
+        self._holder.kill()
+        self._holder.communicate()
+
+
+def _not_here(why: str) -> ConfigurationError:
+    return ConfigurationError(
+        f"this scenario fills a disk, and needs a small one of its own, which this machine does "
+        f"not let us make ({why}). Skipped: nothing was run. It needs user and mount namespaces: "
+        "unshare --map-root-user --mount true"
+    )

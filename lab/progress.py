@@ -1,0 +1,59 @@
+"""How far a process is, read from the files that it writes while it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from reliable_pubsub.common.history import Ok, decode_line
+
+
+class HistoryProgress:
+    """Reads a growing history, and counts."""
+
+    def __init__(self, path: Path) -> None:
+        """Begin at its first line; the file may not be there yet."""
+        self.put = 0  # messages that were acknowledged
+        self.subscribed = 0  # subscriptions that were confirmed, repeats included
+        self._path = path
+        self._position = 0
+
+    def look(self) -> None:
+        """Read what has come."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._position)
+                new = file.read()
+        except FileNotFoundError:
+            return
+        whole = new[: new.rfind(b"\n") + 1]  # the last line may still be on its way
+        self._position += len(whole)
+        for text in whole.splitlines():
+            try:
+                line = decode_line(text)
+            except msgspec.DecodeError:
+                continue  # torn by a kill; the judge counts these
+            if isinstance(line, Ok):
+                self.put += line.count if line.op == "put" else 0
+                self.subscribed += line.op == "subscribe"
+
+
+class OutputProgress:
+    """Counts the lines of an output file; after a crash it is cut back, and shrinks."""
+
+    def __init__(self, path: Path) -> None:
+        """The file may not be there yet."""
+        self.lines = 0
+        self._path = path
+        self._bytes = 0
+
+    def look(self) -> None:
+        """Count again, if its length has changed."""
+        try:
+            length = self._path.stat().st_size
+            if length != self._bytes:
+                self.lines = self._path.read_bytes().count(b"\n")
+                self._bytes = length
+        except FileNotFoundError:
+            return

@@ -1,0 +1,242 @@
+"""Scenario files: what is read, and what is told of everything that is wrong."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import Any
+
+import pytest
+
+from reliable_pubsub.common.errors import ConfigurationError
+from reliable_pubsub.common.limits import STEP_MESSAGES_MAX
+from reliable_pubsub.common.topic_settings import split_document
+from reliable_pubsub.common.yaml_file import Document, parse_yaml
+from reliable_pubsub.lab.scenario import (
+    AT_ONCE,
+    PROXY,
+    After,
+    At,
+    Event,
+    RandomEvents,
+    Scenario,
+    Subscribed,
+)
+from reliable_pubsub.lab.scenario_file import duration_of, parse_scenario
+
+WHOLE = """
+title: The proxy dies
+seed: 7
+fault: dedup_last_id
+patience: 4s
+proxy: {durability: os}
+publishers:
+  publisher-1:
+    steps: [{topic: news, message: hello, number_of_times: 100}]
+  publisher-2:
+    id: publisher-1
+    start: {process: publisher-1, put: 50}
+    ack_timeout: 200ms
+    send_retries: 3
+    steps: steps.yaml
+subscribers:
+  subscriber-1:
+    steps:
+      - {action: subscribe, topic: news}
+      - {action: get, topic: news, number_of_times: all}
+events:
+  - {after: {process: publisher-1, put: 40}, kill: proxy, restart: 0.3s}
+  - {at: 1s, cut: everything, for: 0.5s, after_bytes: 37}
+  - {at: 2, delay: [publisher-1, publisher-2], by: 300ms}
+  - {at: 2s, kill: subscriber-1, restart: never}
+  - {at: 3s, restart: subscriber-1}
+  - {every: 0.5s, random: [kill, stop], of: [proxy], until: 5s}
+expect: {exit_codes: {publisher-1: 4}, violated: [R2, R12]}
+"""
+STEPS = "steps: [{topic: news, message: bye, number_of_times: 20}]"
+
+
+def load(name: str) -> Document:
+    return parse_yaml(STEPS, name)
+
+
+def read(text: str) -> Scenario:
+    document = parse_yaml(textwrap.dedent(text).lstrip(), "s.yaml")
+    return parse_scenario(document, load=load, check_proxy=split_document)
+
+
+def problems(text: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as refused:
+        read(text)
+    return str(refused.value).splitlines()
+
+
+def with_events(*events: str) -> str:
+    lines = "".join(f"  - {event}\n" for event in events)
+    return f"""title: x
+publishers: {{p: {{steps: [{{topic: t, message: m}}]}}}}
+subscribers: {{s: {{steps: [{{action: subscribe, topic: t}}]}}}}
+events:
+{lines}"""
+
+
+def test_a_scenario_is_read_whole() -> None:
+    scenario = read(WHOLE)
+
+    assert scenario.title == "The proxy dies"
+    assert (scenario.seed, scenario.fault, scenario.patience_s) == (7, "dedup_last_id", 4.0)
+    assert scenario.proxy == {"durability": "os"}
+    assert scenario.processes == ("proxy", "publisher-1", "publisher-2", "subscriber-1")
+    assert scenario.expect.exit_codes == {"publisher-1": 4}
+    assert scenario.expect.violated == ("R2", "R12")
+
+
+def test_clients_have_their_steps_and_their_beginning() -> None:
+    clients = read(WHOLE).clients
+
+    first, second, subscriber = clients.values()
+    assert (first.start, second.start, subscriber.start) == (
+        Subscribed(),
+        After("publisher-1", 50),
+        AT_ONCE,
+    )
+    assert (first.id, second.id) == ("publisher-1", "publisher-1")
+    assert (second.ack_timeout_s, second.send_retries) == (0.2, 3)
+    assert second.plan == {"steps": [{"topic": "news", "message": "bye", "number_of_times": 20}]}
+
+
+def test_events_are_read_with_the_time_at_which_they_happen() -> None:
+    scenario = read(WHOLE)
+
+    kill, cut, delay, never, restart = scenario.events
+    assert kill == Event(
+        when=After("publisher-1", 40), what="kill", targets=(PROXY,), restart_s=0.3
+    )
+    assert (cut.when, cut.lasts_s, cut.after_bytes) == (At(1.0), 0.5, 37)
+    assert cut.targets == ("publisher-1", "publisher-2", "subscriber-1")  # who has a link
+    assert (delay.targets, delay.by_s) == (("publisher-1", "publisher-2"), 0.3)
+    assert never.restart_s is None
+    assert (restart.what, restart.targets) == ("restart", ("subscriber-1",))
+    assert scenario.random == (
+        RandomEvents(every_s=0.5, until_s=5.0, kinds=("kill", "stop"), targets=(PROXY,)),
+    )
+
+
+def test_a_subscriber_may_get_all_and_the_lab_counts_what_that_is() -> None:
+    scenario = read(WHOLE)
+
+    subscriber = scenario.clients["subscriber-1"]
+    assert subscriber.gets_all
+    assert subscriber.steps[-1].number_of_times == STEP_MESSAGES_MAX
+    assert scenario.messages_planned(subscriber) == scenario.puts_planned("news") == 120
+
+
+@pytest.mark.parametrize(
+    ("written", "seconds"),
+    [(2, 2.0), (0.5, 0.5), ("0.5s", 0.5), ("2 s", 2.0), ("300ms", 0.3)],
+)
+def test_a_duration_is_a_number_of_seconds_or_has_its_unit(written: Any, seconds: float) -> None:
+    assert duration_of(written) == seconds
+
+
+@pytest.mark.parametrize("written", ["", "1", "1m", "s", "-1s", "1e3s", True, None, [], -1])
+def test_what_is_no_duration_is_refused(written: Any) -> None:
+    assert duration_of(written) is None
+
+
+@pytest.mark.parametrize(
+    ("event", "place", "expected"),
+    [
+        ("{at: 1s, kil: proxy}", "events[0].kil", "did you mean 'kill'"),
+        ("{at: 1s}", "events[0]", "found none, expected one of kill, stop"),
+        ("{kill: proxy}", "events[0]", "found neither, expected one of at and after"),
+        ("{at: 1s, kill: proxi}", "events[0].kill", "did you mean 'proxy'"),
+        ("{at: 1s, kill: proxy, stop: p}", "events[0]", "found kill and stop, expected one of"),
+        ("{at: 1s, cut: proxy}", "events[0].cut", "expected everything, or p, s"),
+        ("{at: 1s, fill_disk: p}", "events[0].fill_disk", "expected proxy"),
+        ("{at: soon, kill: proxy}", "events[0].at", "found 'soon', expected a duration such as"),
+        ("{at: 1s, kill: proxy, for: 1s}", "events[0].for", "found with kill, expected only with"),
+        ("{at: 1s, delay: p}", "events[0]", "found delay without by, expected both"),
+        ("{after: {process: q, put: 1}, kill: p}", "events[0].after.process", "one of p, s"),
+        ("{after: {process: s, put: 1}, kill: p}", "events[0].after.put", "expected get"),
+        ("{after: {process: p}, kill: p}", "events[0].after.put", "a whole number from 1"),
+        ("{every: 1s, random: [explode], until: 2s}", "events[0].random", "a list of kill, stop"),
+        ("{every: 1s, random: kill}", "events[0]", "found no until, expected every: 0.5s"),
+        ("kill", "events[0]", "found 'kill', expected a mapping such as"),
+    ],
+)
+def test_what_is_wrong_with_an_event_is_told_with_its_place(
+    event: str, place: str, expected: str
+) -> None:
+    told = problems(with_events(event))
+
+    assert told[0].startswith(f"s.yaml, line 5, {place}: "), told
+    assert expected in told[0]
+
+
+def test_everything_that_is_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
+    told = problems(
+        """
+        title: 7
+        speed: 1
+        proxy: {durabilty: sync}
+        publishers:
+          proxy: {steps: [{topic: t, message: m}]}
+          a_b: {steps: [{topic: t, message: m}]}
+          p: {steps: [{topic: t, mesage: m}], start: later}
+        subscribers:
+          p: {steps: [{action: subscribe, topic: t}]}
+        expect: {violated: [R13], exit_codes: {nobody: 1}}
+        """
+    )
+
+    places = [line.split(": ")[0] for line in told]
+    assert places == [
+        "s.yaml, line 1, title",
+        "s.yaml, line 2, speed",
+        "s.yaml, line 3, durabilty",
+        "s.yaml, line 5, publishers.proxy",
+        "s.yaml, line 6, publishers.a_b",
+        "s.yaml, line 7, publishers.p.steps[0].mesage",
+        "s.yaml, line 7, publishers.p.steps[0]",
+        "s.yaml, line 7, publishers.p.start",
+        "s.yaml, line 9, subscribers.p",
+        "s.yaml, line 10, expect.exit_codes.nobody",
+        "s.yaml, line 10, expect.violated",
+    ]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "title"])
+def test_what_is_no_scenario_at_all_is_told(text: str) -> None:
+    (told,) = problems(text)
+
+    assert "expected a scenario" in told
+
+
+def test_a_setting_that_the_lab_gives_is_refused() -> None:
+    (told,) = problems(
+        with_events("{at: 1s, kill: p}").replace("title: x", "title: x\nproxy: {data_dir: d}")
+    )
+
+    assert told == (
+        "s.yaml, line 2, proxy.data_dir: found a setting that the lab itself gives; leave it out"
+    )
+
+
+def test_steps_in_another_file_are_checked_there() -> None:
+    text = "title: x\npublishers: {p: {steps: other.yaml}}\nevents: []"
+    document = parse_yaml(text, "s.yaml")
+
+    with pytest.raises(ConfigurationError) as refused:
+        parse_scenario(
+            document,
+            load=lambda name: parse_yaml("steps: [{topic: t}]", name),
+            check_proxy=split_document,
+        )
+
+    assert str(refused.value).startswith("other.yaml, line 1, steps[0]: found neither")
+
+
+def test_a_disk_that_is_filled_cannot_be_copied() -> None:
+    (told,) = problems(with_events("{at: 1s, fill_disk: proxy}", "{at: 2s, rollback: proxy}"))
+
+    assert "expected them in two scenarios" in told
