@@ -27,11 +27,16 @@ VIOLATED = 1  # exit code
 EXIT_CODES = "Exit codes: 0 every judged rule holds · 1 a rule is violated · 2 usage, no history."
 
 
-@click.group(cls=LazyGroup, modules={}, context_settings=CONTEXT_SETTINGS)
+@click.group(
+    cls=LazyGroup,
+    modules={"run": "reliable_pubsub.lab.running", "list": "reliable_pubsub.lab.catalogue"},
+    context_settings=CONTEXT_SETTINGS,
+)
 def main() -> None:
     """Break processes on purpose, and judge from their histories what became of each message.
 
-    Every process writes its history with --history FILE.
+    `run` launches the processes of a scenario, breaks them, and judges. Every process that is
+    started by hand writes its history with --history FILE; `check` and `trace` read them.
     """
 
 

@@ -84,7 +84,7 @@ def complete(_context: click.Context, _option: click.Parameter, begun: str) -> l
 
 
 @click.command("list", context_settings=CONTEXT_SETTINGS)
-def list_scenarios() -> None:
+def main() -> None:
     """Show the scenarios that are shipped: what happens, and what each teaches."""
     with readable_errors():
         table = Table(box=None, padding=(0, 2, 1, 0))

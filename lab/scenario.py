@@ -151,13 +151,18 @@ class Scenario(Struct, frozen=True, kw_only=True):
         """Whether somebody fills the disk of the proxy."""
         return any(event.what in ("fill_disk", "free_disk") for event in self.events)
 
-    def puts_planned(self, topic: str | None = None) -> int:
-        """Messages that the step files put, on one topic or on all."""
+    @property
+    def topics(self) -> frozenset[str]:
+        """All that anybody puts to, or reads."""
+        return frozenset(step.topic for client in self.clients.values() for step in client.steps)
+
+    def puts_planned(self, topic: str) -> int:
+        """Messages that the step files put on a topic."""
         return sum(
             step.number_of_times
             for client in self.clients.values()
             for step in client.steps
-            if isinstance(step, PublisherStep) and topic in (None, step.topic)
+            if isinstance(step, PublisherStep) and step.topic == topic
         )
 
     def messages_planned(self, client: Client) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +23,14 @@ from reliable_pubsub.lab.scenario import (
     Scenario,
     Subscribed,
 )
-from reliable_pubsub.lab.scenario_file import duration_of, parse_scenario
+from reliable_pubsub.lab.scenario_file import (
+    CLIENT_KEYS,
+    EVENT_KEYS,
+    RANDOM_KEYS,
+    SCENARIO_KEYS,
+    duration_of,
+    parse_scenario,
+)
 
 WHOLE = """
 title: The proxy dies
@@ -240,3 +249,17 @@ def test_a_disk_that_is_filled_cannot_be_copied() -> None:
     (told,) = problems(with_events("{at: 1s, fill_disk: proxy}", "{at: 2s, rollback: proxy}"))
 
     assert "expected them in two scenarios" in told
+
+
+GUIDE = (Path(__file__).parents[2] / "docs" / "lab.md").read_text(encoding="utf-8")
+
+
+def test_the_example_of_the_guide_is_a_scenario() -> None:
+    (example,) = re.findall(r"(?s)```yaml\n(.*?)```", GUIDE)
+
+    assert len(read(example).events) == 2
+
+
+@pytest.mark.parametrize("key", sorted({*SCENARIO_KEYS, *CLIENT_KEYS, *EVENT_KEYS, *RANDOM_KEYS}))
+def test_the_guide_explains_every_key(key: str) -> None:
+    assert re.search(rf"`{key}\b", GUIDE)

@@ -1,0 +1,394 @@
+"""Lets a scenario happen: starts its processes, does to them what is written, watches, ends.
+
+    begin ──► events ──► quiet (all healed, all alive) ──► drained ──► over
+
+The time of the scenario begins when all subscribers are subscribed; then the publishers begin.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from reliable_pubsub.common import history
+from reliable_pubsub.common.errors import InDoubtError
+from reliable_pubsub.common.recorder import Recorder
+from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.steps import SubscriberStep
+from reliable_pubsub.proxy.status import StatusClient
+
+from .cast import Cast, Member
+from .link import Link
+from .scenario import (
+    AT_ONCE,
+    DOWN_S,
+    END_OF,
+    PROXY,
+    After,
+    At,
+    Event,
+    RandomEvents,
+    Scenario,
+    Subscribed,
+    What,
+    When,
+)
+
+RESUMABLE: Final = 3  # exit code: in doubt, run the same command again
+LIVES_MAX: Final = 50  # of one process
+CALM_S: Final = 0.3  # nothing has come for so long, and the proxy has nothing more
+DEADLINE_S: Final = 120.0  # of a whole run
+ASK: Final = RetryPolicy(timeout_s=0.5, retries_max=0)
+
+Phase = Literal["begin", "events", "quiet", "over"]
+
+
+class Due(Struct, frozen=True):
+    """Something that happens later, by itself."""
+
+    at_s: float
+    what: What
+    target: str
+
+
+class Director:
+    """One run of a scenario; `turn` is called again and again until it says that all is over."""
+
+    def __init__(
+        self,
+        scenario: Scenario,
+        cast: Cast,
+        recorder: Recorder,
+        *,
+        clock: Callable[[], float],
+        tell: Callable[[str], None],
+    ) -> None:
+        """Prepare; nothing runs yet.
+
+        Args:
+            recorder: writes the history of the lab.
+            clock: seconds, monotonic.
+            tell: hears what happens, in words.
+        """
+        self.phase: Phase = "begin"
+        self.not_happened: list[Event] = []
+        self.unfinished: dict[str, str] = {}  # by client: why not
+        self._scenario = scenario
+        self._cast = cast
+        self._recorder = recorder
+        self._clock = clock
+        self._tell = tell
+        self._chance = random.Random(scenario.seed)
+        self._begin_s = clock()
+        self._zero_s: float | None = None  # when all were subscribed
+        self._waiting = list(scenario.events)
+        self._random: list[tuple[float, RandomEvents]] = []
+        self._due: list[Due] = []
+        self._no_restart: set[str] = set()
+        self._ended: set[str] = set()  # clients that are not started again
+        self._moved_s = clock()
+        self._picture: object = None
+        self._gave_up = False
+
+    # The run.
+
+    def turn(self) -> bool:
+        """Do what is due; say whether all is over."""
+        now_s = self._clock()
+        for member in self._cast.members.values():
+            member.look()
+        self._notice_movement(now_s)
+        if self.phase == "begin":
+            self._begin(now_s)
+            return False
+        self._start_clients(now_s)
+        self._raise_the_dead(now_s)
+        for due in sorted((d for d in self._due if d.at_s <= now_s), key=lambda d: d.at_s):
+            self._due.remove(due)
+            self.do(Event(when=AT_ONCE, what=due.what, targets=(due.target,)))
+        if self.phase == "events":
+            self._events(now_s)
+        elif self.phase == "quiet" and self._drained(now_s):
+            self._end()
+        return self.phase == "over"
+
+    def _notice_movement(self, now_s: float) -> None:
+        members = self._cast.members.values()
+        picture = (self.phase, len(self._waiting), [(m.lives, m.runs, m.count) for m in members])
+        if picture != self._picture:
+            self._picture, self._moved_s = picture, now_s
+
+    def _stuck(self, now_s: float) -> bool:
+        """Whether nothing has moved for a long time."""
+        late = now_s - self._begin_s > DEADLINE_S
+        return late or now_s - self._moved_s > self._scenario.patience_s
+
+    def _begin(self, now_s: float) -> None:
+        """The proxy first; everybody else when it is ready."""
+        proxy = self._cast.proxy
+        if proxy.lives == 0:
+            self._start(PROXY)
+        elif self._cast.proxy_is_ready():
+            if any(event.to == "start" and event.what == "rollback" for event in self._waiting):
+                self._cast.back_up("start")
+            self.phase = "events"
+        elif not proxy.runs or self._stuck(now_s):
+            self._gave_up = True
+            self._tell(f"the proxy did not become ready, see {proxy.log}")
+            self.phase = "over"
+
+    def _start_clients(self, now_s: float) -> None:
+        """Start each client when its time has come."""
+        if self._zero_s is None and self._all_subscribed():
+            self._zero_s = now_s
+            self._random = [(now_s + r.every_s, r) for r in self._scenario.random]
+        for client in self._cast.clients.values():
+            member = self._cast.members[client.name]
+            if member.lives == 0 and self._has_come(client.start, now_s):
+                self._start(client.name)
+
+    def _all_subscribed(self) -> bool:
+        """Whether those who subscribe at once have done it."""
+        for client in self._cast.clients.values():
+            if client.start != AT_ONCE or client.role != "subscriber":
+                continue
+            firsts = 0
+            for step in client.steps:
+                if not isinstance(step, SubscriberStep) or step.action != "subscribe":
+                    break
+                firsts += 1
+            if self._cast.members[client.name].done.subscribed < firsts:
+                return False
+        return True
+
+    def _has_come(self, when: When, now_s: float) -> bool:
+        match when:
+            case Subscribed():
+                return self._zero_s is not None
+            case After():
+                return self._cast.members[when.process].count >= when.count
+            case At():
+                if when == AT_ONCE:
+                    return True
+                return self._zero_s is not None and now_s >= self._zero_s + when.at_s
+
+    def _raise_the_dead(self, now_s: float) -> None:
+        """Start again what died, as a person would, until it has done its work."""
+        self._cast.proxy_is_ready()
+        for member in self._cast.members.values():
+            name, code = member.name, member.exit_code
+            coming = any(due.what == "restart" and due.target == name for due in self._due)
+            if code is None or name in self._ended or name in self._no_restart or coming:
+                continue
+            if code >= 0 and (name != PROXY or code != 0) and code != RESUMABLE:
+                self._ended.add(name)
+                self._tell(f"{name} has ended: exit code {code}")
+            elif member.lives < LIVES_MAX:
+                if code == RESUMABLE:
+                    self._tell(f"{name} gave up for now: exit code {code}, in doubt")
+                self._due.append(Due(now_s + DOWN_S, "restart", name))
+            else:
+                self._ended.add(name)
+
+    # Events.
+
+    def _events(self, now_s: float) -> None:
+        for event in [e for e in self._waiting if self._has_come(e.when, now_s)]:
+            self._waiting.remove(event)
+            self.do(event)
+        for index, (at_s, one) in enumerate(self._random):
+            if at_s <= now_s and self._zero_s is not None:
+                self._random[index] = (at_s + one.every_s, one)
+                if now_s < self._zero_s + one.until_s:
+                    self._by_chance(one)
+        coming = [e for e in self._waiting if not self._never_comes(e.when)]
+        late = any(m.link is not None and m.link.holds for m in self._cast.members.values())
+        busy = coming or late or self._due or not self._work_is_done()
+        if PROXY in self._ended or not busy:
+            self._be_quiet()
+        elif self._stuck(now_s):
+            self._tell(f"nothing has moved for {self._scenario.patience_s:g} s")
+            self._be_quiet()
+
+    def _never_comes(self, when: When) -> bool:
+        return isinstance(when, After) and when.process in self._ended
+
+    def _work_is_done(self) -> bool:
+        """Whether everybody has ended who ends by itself."""
+        return all(c.gets_all or c.name in self._ended for c in self._cast.clients.values())
+
+    def _by_chance(self, one: RandomEvents) -> None:
+        """One of several things, to somebody who lives; how long it lasts is chance too."""
+        what = self._chance.choice(one.kinds)
+        target = self._chance.choice(one.targets)
+        lasts_s = self._chance.uniform(0.1, 0.8)
+        if what in ("cut", "half_open") and target == PROXY:
+            target = self._chance.choice(list(self._cast.clients))
+        if self._cast.members[target].runs and all(due.target != target for due in self._due):
+            lasts = lasts_s if what in END_OF else None
+            self.do(Event(when=AT_ONCE, what=what, targets=(target,), lasts_s=lasts))
+
+    def do(self, event: Event) -> None:
+        """Do it now, write it down, and note what takes it back."""
+        for target in event.targets:
+            member = self._cast.members[target]
+            if event.what in ("kill", "stop", "continue") and not member.runs:
+                continue  # it has ended by itself
+            if event.what == "restart" and target in self._ended:
+                continue
+            detail = self._done_to(member, event)
+            self._recorder.line(history.Event, what=event.what, target=target, detail=detail)
+            self._tell(f"{_IN_WORDS[event.what].format(target)}{detail and f' ({detail})'}")
+            now_s = self._clock()
+            if event.lasts_s is not None:
+                self._due.append(Due(now_s + event.lasts_s, END_OF[event.what], target))
+            if event.what in ("kill", "rollback"):
+                if event.restart_s is None:
+                    self._no_restart.add(target)
+                else:
+                    self._due.append(Due(now_s + event.restart_s, "restart", target))
+
+    def _done_to(self, member: Member, event: Event) -> str:
+        """Do it to one; gives a detail for the history."""
+        match event.what:
+            case "kill":
+                member.kill()
+            case "stop":
+                member.pause()
+            case "continue":
+                member.signal(signal.SIGCONT)
+            case "restart":
+                member.end()
+                self._no_restart.discard(member.name)
+                self._due = [d for d in self._due if (d.what, d.target) != ("restart", member.name)]
+                self._cast.start(member.name)
+                return f"life {member.lives}"
+            case "backup":
+                self._cast.back_up("backup")
+            case "rollback":
+                member.kill()
+                self._cast.roll_back(event.to)
+                return f"to the {event.to}"
+            case "fill_disk" | "free_disk":
+                assert self._cast.disk is not None
+                self._cast.disk.fill() if event.what == "fill_disk" else self._cast.disk.free()
+            case _:
+                assert member.link is not None
+                return _done_to_link(member.link, event)
+        return ""
+
+    def _start(self, name: str) -> None:
+        self._cast.start(name)
+        self._tell(f"started {name}")
+
+    # The end.
+
+    def _be_quiet(self) -> None:
+        """No more faults: everything is healed, and whoever has work left lives."""
+        self.not_happened, self._waiting, self._due = self._waiting, [], []
+        self._no_restart.clear()
+        for member in self._cast.members.values():
+            member.signal(signal.SIGCONT)
+            if member.link is not None:
+                member.link.heal()
+        if self._cast.disk is not None:
+            self._cast.disk.free()
+        self._recorder.line(history.Event, what="quiet")
+        self._tell("no more faults; the rest is delivered")
+        self.phase = "quiet"
+
+    def _drained(self, now_s: float) -> bool:
+        """Whether nothing is left to do; or nothing has moved for so long that nothing will."""
+        if self._stuck(now_s) or PROXY in self._ended:
+            self._gave_up = True
+            return True
+        alive = self._cast.proxy_is_ready() and not self._due
+        calm = now_s - self._moved_s > CALM_S
+        return alive and calm and self._work_is_done() and self._all_is_delivered()
+
+    def _all_is_delivered(self) -> bool:
+        """Ask the proxy whether each subscriber that gets all has acknowledged all."""
+        gets_all = {c.id: c for c in self._cast.clients.values() if c.gets_all}
+        waiting = {name for name, c in gets_all.items() if c.name not in self._ended}
+        if not waiting:
+            return True
+        if not all(self._cast.members[gets_all[name].name].runs for name in waiting):
+            return False
+        asking = StatusClient(self._cast.endpoint, ASK)
+        try:
+            report = asking.ask()
+        except InDoubtError:
+            return False
+        finally:
+            asking.close()
+        behind = {
+            one.subscriber
+            for topic in report.topics
+            for one in topic.subscriptions
+            if one.cursor < topic.end
+        }
+        return not (behind & waiting)
+
+    def _end(self) -> None:
+        """Ask those who get all to stop, and write how everybody ended."""
+        for client in self._cast.clients.values():
+            if client.gets_all and not self._gave_up:
+                self._cast.members[client.name].end()
+        for client in self._cast.clients.values():
+            self._finish(self._cast.members[client.name])
+        self.phase = "over"
+
+    def _finish(self, member: Member) -> None:
+        client = self._cast.clients[member.name]
+        wanted = self._scenario.expect.exit_codes.get(client.name, 0)
+        code = member.exit_code
+        detail = f"exit code {code}" if code is not None else "it never ended"
+        if code != wanted:
+            self.unfinished[client.name] = f"{detail}, expected was exit code {wanted}"
+        self._recorder.line(
+            history.Finished,
+            target=client.name,
+            done=code == 0,
+            expected=wanted == 0,
+            drained=client.gets_all and wanted == 0,
+            detail=detail,
+        )
+
+
+def _done_to_link(link: Link, event: Event) -> str:
+    match event.what:
+        case "cut":
+            link.cut(after_bytes=event.after_bytes)
+            return f"behind {event.after_bytes} more bytes" if event.after_bytes else ""
+        case "half_open":
+            link.half_open()
+        case "delay":
+            link.delay(event.by_s)
+            return f"by {event.by_s:g} s"
+        case "slow":
+            link.slow(event.bytes_per_s)
+            return f"{event.bytes_per_s:,} bytes/s"
+        case _:
+            link.heal()
+    return ""
+
+
+_IN_WORDS: Final[dict[What, str]] = {
+    "kill": "kill -9 {}",
+    "stop": "stopped {} (SIGSTOP)",
+    "continue": "{} goes on (SIGCONT)",
+    "restart": "started {} again",
+    "cut": "cut the link of {}",
+    "half_open": "{} hears no answers (half-open link)",
+    "delay": "requests of {} are late",
+    "slow": "the link of {} is slow",
+    "heal": "healed the link of {}",
+    "fill_disk": "filled the disk of the {}",
+    "free_disk": "freed the disk of the {}",
+    "backup": "copied the data of the {}",
+    "rollback": "set the data of the {} back",
+}

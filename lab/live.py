@@ -1,0 +1,78 @@
+"""What a person sees of a run while it happens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from .cast import Cast, Member
+from .scenario import PROXY, Scenario
+
+EVENTS_SHOWN: Final = 8
+BAR: Final = 20  # characters
+
+
+class Story:
+    """What happened, line by line; on no terminal each line is written as it comes."""
+
+    def __init__(self, console: Console, clock: Callable[[], float], *, quiet: bool) -> None:
+        """Time is counted from here."""
+        self.lines: list[str] = []
+        self._console = console
+        self._clock = clock
+        self._begin_s = clock()
+        self._at_once = not console.is_terminal and not quiet
+
+    def tell(self, text: str) -> None:
+        """Add a line."""
+        line = f"{self._clock() - self._begin_s:6.2f} s  {text}"
+        self.lines.append(line)
+        if self._at_once:
+            self._console.print(line, highlight=False, soft_wrap=True)
+
+
+def live(console: Console) -> Live:
+    """A picture that is drawn again and again, on a terminal."""
+    return Live(console=console, transient=True, refresh_per_second=8)
+
+
+def picture(scenario: Scenario, cast: Cast, story: Sequence[str]) -> Group:
+    """The processes, how far they are, and what happened last."""
+    table = Table(title=scenario.title, title_justify="left", box=box.SIMPLE)
+    for column in ("process", "state", "lives", "put or received", "link"):
+        table.add_column(column)
+    for name, member in cast.members.items():
+        progress = "" if name == PROXY else _progress(scenario, member)
+        state = state_of(member)
+        link = member.link.state if member.link is not None else ""
+        table.add_row(
+            name,
+            Text(state, _STYLES.get(state, "")),
+            str(member.lives),
+            progress,
+            Text(link, "" if link == "ok" else "yellow"),
+        )
+    return Group(table, *(Text(line) for line in story[-EVENTS_SHOWN:]))
+
+
+_STYLES: Final = {"killed": "bold red", "stopped": "yellow", "done": "green", "runs": "cyan"}
+
+
+def state_of(member: Member) -> str:
+    """In a word or two."""
+    code = member.exit_code
+    if code is None:
+        return "stopped" if member.stopped else "runs" if member.lives else "waits"
+    return "killed" if code < 0 else "done" if code == 0 else f"exit code {code}"
+
+
+def _progress(scenario: Scenario, member: Member) -> str:
+    planned = scenario.messages_planned(scenario.clients[member.name])
+    filled = min(BAR * member.count // max(planned, 1), BAR)
+    return f"{'█' * filled}{'·' * (BAR - filled)} {member.count:>5} of {planned}"

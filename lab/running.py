@@ -1,0 +1,195 @@
+"""`reliable-pubsub lab run`: a scenario file, real processes, a verdict, an exit code."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+from msgspec.structs import replace
+from rich.console import Console
+
+from reliable_pubsub.common.command_line import (
+    CONTEXT_SETTINGS,
+    readable_errors,
+    stop_on_signals,
+)
+from reliable_pubsub.common.errors import ConfigurationError, PubSubError
+from reliable_pubsub.common.history_file import open_history
+
+from .auditor import NAME as AUDITOR
+from .auditor import audit
+from .cast import BACKUPS, FOLDERS, Cast
+from .catalogue import complete, load_scenario, scenario_path
+from .checker import check
+from .director import Director
+from .live import Story, live, picture
+from .reading import read_run
+from .scenario import Scenario
+from .view import show_verdict
+
+LOOK_AGAIN_S: Final = 0.02
+RUNS: Final = Path("run") / "lab"
+COPY: Final = "scenario.yaml"
+RULE_BROKEN: Final = 1
+NOT_AS_EXPECTED: Final = 6
+INTERRUPTED: Final = 130
+
+
+def emptied(directory: Path, scenario_file: Path) -> Path:
+    """The run directory, with nothing in it but a copy of the scenario.
+
+    Raises:
+        ConfigurationError: it holds something that no run has written, or cannot be written.
+    """
+    content = scenario_file.read_bytes()
+    try:
+        if directory.exists() and any(directory.iterdir()):
+            names = {entry.name for entry in directory.iterdir()}
+            if not {COPY, *FOLDERS} <= names or names - {COPY, *FOLDERS, BACKUPS}:
+                raise ConfigurationError(
+                    f"{directory}: is not empty, and holds something else than an earlier run of "
+                    "the lab; nothing was removed. Choose another --dir"
+                )
+            shutil.rmtree(directory)
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / COPY).write_bytes(content)
+    except OSError as error:
+        raise ConfigurationError(f"{directory}: cannot be used: {error.strerror}") from error
+    return directory.resolve()
+
+
+def perform(scenario: Scenario, directory: Path, console: Console, *, quiet: bool) -> list[str]:
+    """Let it happen; every process is ended and reaped, whatever comes in between.
+
+    Returns:
+        What was not as the scenario expects, one sentence each.
+    """
+    story = Story(console, time.monotonic, quiet=quiet)
+    cast = Cast(scenario, directory)
+    recorder = open_history(directory / "histories" / "lab.jsonl", "lab")
+    try:
+        recorder.begin("lab")
+        director = Director(scenario, cast, recorder, clock=time.monotonic, tell=story.tell)
+        if console.is_terminal and not quiet:
+            with live(console) as shown:
+                while not director.turn():
+                    shown.update(picture(scenario, cast, story.lines))
+                    time.sleep(LOOK_AGAIN_S)
+            console.print(picture(scenario, cast, story.lines))
+        else:
+            while not director.turn():
+                time.sleep(LOOK_AGAIN_S)
+        wrong = [f"{name}: {why}" for name, why in director.unfinished.items()]
+        wrong += [f"it never came to this: {event.in_words}" for event in director.not_happened]
+        if cast.proxy_is_ready():
+            try:
+                file = directory / "histories" / f"{AUDITOR}.jsonl"
+                audit(cast.endpoint, open_history(file, AUDITOR), topics=scenario.topics)
+            except PubSubError as error:
+                wrong.append(f"the auditor could not read the log: {error}")
+        else:
+            wrong.append(f"the proxy does not run at the end, see {cast.proxy.log}")
+        recorder.end()
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):  # a second Ctrl-C has nothing to add
+            signal.signal(number, signal.SIG_IGN)
+        cast.close()
+    return wrong
+
+
+def exit_code_of(expected: Sequence[str], broken: Sequence[str], wrong: Sequence[str]) -> int:
+    """0 only if every rule holds and everything went as the scenario expects."""
+    if broken:
+        return RULE_BROKEN
+    return NOT_AS_EXPECTED if wrong or expected else 0
+
+
+def outcome(expected: Sequence[str], broken: Sequence[str], wrong: Sequence[str]) -> list[str]:
+    """The outcome against what the scenario expects, in sentences."""
+    told = []
+    if expected and sorted(expected) == sorted(broken):
+        told.append(
+            f"As the scenario expects: {and_list(broken)} broken. The failure is the lesson."
+        )
+    elif expected:
+        told.append(
+            f"NOT as the scenario expects: it says that {and_list(expected)} must break; "
+            f"{and_list(broken) if broken else 'no rule'} did."
+        )
+    elif broken:
+        told.append(f"NOT as the scenario expects: {and_list(broken)} broken.")
+    told += [f"NOT as the scenario expects: {sentence}." for sentence in wrong]
+    return told or ["As the scenario expects: every rule holds, and everybody did its work."]
+
+
+def and_list(words: Sequence[str]) -> str:
+    """`R1, R3 and R7`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
+
+
+@click.command(context_settings=CONTEXT_SETTINGS)
+@click.argument("scenario", shell_complete=complete)
+@click.option(
+    "--dir",
+    "directory",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Run directory, emptied first.  [default: run/lab/<scenario>]",
+)
+@click.option("--seed", type=click.IntRange(0), help="Another chance for events at random.")
+@click.option("-q", "--quiet", is_flag=True, help="Only the verdict.")
+def main(scenario: str, directory: Path | None, seed: int | None, quiet: bool) -> None:
+    """Launch the processes of a scenario, let its failures happen, judge the histories.
+
+    SCENARIO is a YAML file, or the name of one that is shipped (`reliable-pubsub lab list`).
+
+    \b
+    title: The proxy dies
+    publishers:
+      publisher-1:
+        steps: [{topic: news, message: hello, number_of_times: 100}]
+    subscribers:
+      subscriber-1:
+        steps:
+          - {action: subscribe, topic: news}
+          - {action: get, topic: news, number_of_times: all}
+    events:
+      - {after: {process: publisher-1, put: 40}, kill: proxy, restart: 0.5s}
+      - {at: 2s, cut: subscriber-1, for: 1s}
+      - {every: 0.5s, random: [kill, stop, cut], until: 5s}
+
+    What dies is started again by the same command. At the end everything is healed and delivered,
+    an auditor reads the log, and twelve rules are held against what every process wrote down.
+
+    \b
+    Exit codes: 0 every rule holds, and all ended as the scenario expects
+                1 a rule is broken (an exercise that shall fail ends so, too)
+                2 the scenario cannot be used, or not on this machine
+                6 every rule holds, but something was not as expected; an exercise that did
+                  not fail, for example
+    """
+    with readable_errors():
+        path = scenario_path(scenario)
+        wanted = load_scenario(path)
+        if seed is not None:
+            wanted = replace(wanted, seed=seed)
+        console = Console(width=None if sys.stdout.isatty() else 100)
+        where = emptied(directory or RUNS / path.stem, path)
+        wrong: list[str] | None = None
+        with stop_on_signals("stopped: every process of the scenario has been ended"):
+            wrong = perform(wanted, where, console, quiet=quiet)
+        if wrong is None:
+            sys.exit(INTERRUPTED)
+        found = read_run(where)
+        verdict = check(found)
+        show_verdict(console, found, verdict, where)
+        broken = [rule.rule for rule in verdict.rules if not rule.holds]
+        for line in outcome(wanted.expect.violated, broken, wrong):
+            console.print(line, highlight=False, style="" if line.startswith("As") else "bold red")
+        console.print(f"files: {where}", highlight=False, soft_wrap=True)
+        sys.exit(exit_code_of(wanted.expect.violated, broken, wrong))

@@ -1,0 +1,255 @@
+"""The lab: every shipped scenario runs with real processes, and ends as it says.
+
+The same command as a student types, a few at a time; each run has a directory and ports of its own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from click.shell_completion import ShellComplete
+
+from reliable_pubsub.lab.cast import FOLDERS
+from reliable_pubsub.lab.catalogue import about, load_scenario, shipped
+from reliable_pubsub.lab.running import main as run
+
+from .harness import REPOSITORY, eventually
+
+PATIENCE_S = 90.0
+AT_A_TIME = 3
+SCENARIOS = {name: load_scenario(path) for name, path in shipped().items()}
+
+Result = subprocess.CompletedProcess[str]
+
+
+def command(*arguments: str | Path) -> list[str]:
+    return [sys.executable, "-m", "reliable_pubsub", "lab", *map(str, arguments)]
+
+
+def lab(*arguments: str | Path, path: str | None = None) -> Result:
+    """Args: path: of the shell, where the usual one shall not count."""
+    return subprocess.run(
+        command(*arguments),
+        env=os.environ | ({} if path is None else {"PATH": path}),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        timeout=PATIENCE_S,
+        cwd=REPOSITORY,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Future[Result]]]:
+    """All scenarios, under way."""
+    directory = tmp_path_factory.mktemp("lab")
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        yield {name: pool.submit(lab, "run", name, "--dir", directory / name) for name in SCENARIOS}
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_shipped_scenario_ends_as_it_says(name: str, runs: Mapping[str, Future[Result]]) -> None:
+    result = runs[name].result(PATIENCE_S * len(SCENARIOS))
+
+    if "which this machine does not let us make" in " ".join(result.stderr.split()):
+        assert result.returncode == 2
+        pytest.skip(result.stderr)
+    assert "As the scenario expects: " in result.stdout, result.stdout + result.stderr
+    assert "NOT as the scenario expects" not in result.stdout
+    assert "Traceback" not in result.stderr
+    broken = SCENARIOS[name].expect.violated
+    assert result.returncode == (1 if broken else 0)
+    for rule in broken:
+        assert f"{rule}" in result.stdout
+
+
+def test_the_three_exercises_and_the_rollback_must_break_a_rule_and_nothing_else_may() -> None:
+    assert {
+        name: one.expect.violated for name, one in SCENARIOS.items() if one.expect.violated
+    } == {
+        "exercise-cursor-on-send": ("R6",),
+        "exercise-dedup-last-id": ("R2", "R4"),
+        "exercise-snapshot": ("R1", "R3"),
+        "proxy-rolled-back": ("R1", "R3"),
+    }
+
+
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_shipped_scenario_teaches(name: str) -> None:
+    text = about(shipped()[name])
+
+    for word in ("What happens: ", "Look at: ", "Promise: ", "Question: "):
+        assert word in text
+
+
+def processes_below(directory: Path) -> list[str]:
+    """Command lines of living processes that name this directory."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = path.read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if str(directory) in line:
+            found.append(line)
+    return found
+
+
+QUICK = """
+title: Quick
+publishers:
+  publisher-1:
+    steps: [{topic: news, message: hello, number_of_times: %d, sleep_between_messages: 0.01}]
+subscribers:
+  subscriber-1:
+    steps:
+      - {action: subscribe, topic: news}
+      - {action: get, topic: news, number_of_times: all}
+"""
+
+
+def scenario_file(directory: Path, text: str) -> Path:
+    path = directory / "quick.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_a_run_leaves_its_files_and_no_process(tmp_path: Path) -> None:
+    file = scenario_file(tmp_path, QUICK % 20)
+
+    result = lab("run", file, "--dir", tmp_path / "run", "-q")
+
+    assert result.returncode == 0, result.stdout + result.stderr
+    run = tmp_path / "run"
+    assert {path.stem for path in (run / "histories").iterdir()} == {
+        *("auditor", "lab", "proxy", "publisher-1", "subscriber-1")
+    }
+    lines = (run / "outputs" / "subscriber-1.jsonl").read_text().splitlines()
+    assert [json.loads(line)["payload"] for line in lines] == [f"hello_{n}" for n in range(1, 21)]
+    assert (run / "scenario.yaml").read_text() == file.read_text()
+    assert processes_below(run) == []
+    assert lab("run", file, "--dir", tmp_path / "run", "-q").returncode == 0  # emptied, and again
+
+
+@pytest.mark.parametrize("with_a_run", [False, True])
+def test_a_directory_with_something_else_in_it_is_not_emptied(
+    with_a_run: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "thesis.txt").write_text("years of work")
+    for folder in FOLDERS if with_a_run else ():
+        (tmp_path / folder).mkdir()
+    (tmp_path / "scenario.yaml").write_text("")
+
+    result = lab("run", "proxy-dies", "--dir", tmp_path)
+
+    assert result.returncode == 2
+    assert "nothing was removed" in " ".join(result.stderr.split())
+    assert (tmp_path / "thesis.txt").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_ends_every_process(number: signal.Signals, tmp_path: Path) -> None:
+    file = scenario_file(tmp_path, QUICK % 100_000)
+    run = tmp_path / "run"
+    child = subprocess.Popen(
+        command("run", file, "--dir", run),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=REPOSITORY,
+    )
+    try:
+        history = run / "histories" / "publisher-1.jsonl"
+        eventually(lambda: history.exists() and '"put"' in history.read_text(), "first put")
+        child.send_signal(number)
+        text, _ = child.communicate(timeout=PATIENCE_S)
+    finally:
+        child.kill()
+        child.wait()
+
+    assert child.returncode == 130, text
+    assert "every process of the scenario has been ended" in text
+    assert processes_below(run) == []
+
+
+def test_an_exercise_that_does_not_fail_is_told_with_an_exit_code_of_its_own(
+    tmp_path: Path,
+) -> None:
+    file = scenario_file(tmp_path, QUICK % 20 + "expect: {violated: [R2]}")
+
+    result = lab("run", file, "--dir", tmp_path / "run")
+
+    assert result.returncode == 6
+    assert "R2 must break; no rule did" in result.stdout
+
+
+def test_a_process_that_ends_otherwise_is_told(tmp_path: Path) -> None:
+    file = scenario_file(tmp_path, QUICK % 20 + "expect: {exit_codes: {publisher-1: 4}}")
+
+    result = lab("run", file, "--dir", tmp_path / "run")
+
+    assert result.returncode == 6
+    assert "publisher-1: exit code 0, expected was exit code 4" in result.stdout
+
+
+def test_an_event_that_never_happened_is_told(tmp_path: Path) -> None:
+    event = "events:\n  - {after: {process: publisher-1, put: 21}, kill: proxy}\n"
+    file = scenario_file(tmp_path, QUICK % 20 + event)
+
+    result = lab("run", file, "--dir", tmp_path / "run")
+
+    assert result.returncode == 6
+    assert "it never came to this: kill proxy, after publisher-1 has put or got 21" in " ".join(
+        result.stdout.split()
+    )
+
+
+def test_what_is_wrong_with_a_scenario_is_told_with_file_and_line(tmp_path: Path) -> None:
+    file = scenario_file(tmp_path, QUICK % 20 + "events:\n  - {at: 1s, kil: proxy}\n")
+
+    result = lab("run", file, "--dir", tmp_path / "run")
+
+    assert result.returncode == 2
+    assert "line 12, events[0].kil: found an unknown key" in " ".join(result.stderr.split())
+
+
+def test_a_scenario_that_needs_a_small_disk_is_skipped_where_there_can_be_none(
+    tmp_path: Path,
+) -> None:
+    result = lab("run", "disk-full", "--dir", tmp_path / "run", path="/nowhere")
+
+    assert result.returncode == 2
+    assert "which this machine does not let us make" in " ".join(result.stderr.split())
+
+
+def test_a_mistyped_name_is_told_with_the_nearest_one() -> None:
+    result = lab("run", "proxy-die")
+
+    assert result.returncode == 2
+    assert "did you mean 'proxy-dies'?" in " ".join(result.stderr.split())
+
+
+def test_list_shows_every_scenario() -> None:
+    result = lab("list")
+
+    assert result.returncode == 0
+    assert all(name in result.stdout for name in SCENARIOS)
+
+
+def test_tab_completes_the_names_of_scenarios() -> None:
+    completer = ShellComplete(run, {}, "run", "_RUN_COMPLETE")
+
+    assert [item.value for item in completer.get_completions([], "proxy-r")] == [
+        "proxy-rolled-back"
+    ]
+    assert [item.type for item in completer.get_completions([], "./")] == ["file"]
