@@ -10,8 +10,8 @@ from .errors import DamagedError, StorageFailedError
 _DAMAGE: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 
 
-def error_of(error: sqlite3.Error, text: str) -> DamagedError:
-    """The error of ours that an error of SQLite means.
+def error_of(error: sqlite3.Error | UnicodeDecodeError, text: str) -> DamagedError:
+    """The error of ours that an error of SQLite means; text that is none is damage too.
 
     Returns:
         StorageFailedError where the disk is full, read-only or failing: nothing is to be restored

@@ -17,6 +17,7 @@ from reliable_pubsub.common.errors import DamagedError
 
 from .records import StoredSegment
 from .schema import KNOWN_ENDS, place_of, row_crc
+from .store import FILE_NAME, reading
 from .topic_log import Segment, add_to_segments
 
 _SMALL_TABLES = {
@@ -66,13 +67,14 @@ def check_store(
     Raises:
         DamagedError: with every damaged range, at most ten in the text.
     """
-    _check_structure(connection)
-    checked = [
-        _check_topic(
-            connection, known, accepted=_accepted_holes(connection, known[0]), progress=progress
-        )
-        for known in connection.execute(KNOWN_ENDS).fetchall()
-    ]
+    with reading():
+        _check_structure(connection)
+        checked = [
+            _check_topic(
+                connection, known, accepted=_accepted_holes(connection, known[0]), progress=progress
+            )
+            for known in connection.execute(KNOWN_ENDS).fetchall()
+        ]
     bad = [one for topic in checked for one in topic.bad]
     if bad and not accept_loss:
         raise DamagedError(_describe(bad))
@@ -170,15 +172,15 @@ def _behind_accepted(first: int, end: int, accepted: Mapping[int, int]) -> int:
 
 
 def _check_structure(connection: sqlite3.Connection) -> None:
-    """SQLite's own check, and the CRC of every small row."""
+    """SQLite's own check, that of the indexes too, and the CRC of every small row."""
     try:
-        verdicts = [text for (text,) in connection.execute("PRAGMA quick_check(5)")]
-    except sqlite3.DatabaseError as error:
+        verdicts = [text for (text,) in connection.execute("PRAGMA integrity_check(5)")]
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
         verdicts = [str(error)]
     if verdicts != ["ok"]:
         raise DamagedError(
-            "the store is damaged in its structure; restore a copy of the data directory: "
-            + "; ".join(verdicts)
+            f"the store {FILE_NAME} is damaged in its structure; restore a copy of the data "
+            f"directory: {' '.join('; '.join(verdicts).split())}"
         )
     for table, columns in _SMALL_TABLES.items():
         for *row, stored_crc in connection.execute(f"SELECT {columns}, row_crc FROM {table}"):

@@ -6,6 +6,7 @@ index `batch_once` repeats rule R4 on disk: the store itself refuses a second co
 
 from __future__ import annotations
 
+import re
 import zlib
 from typing import Final
 
@@ -77,6 +78,12 @@ CREATE TABLE session (
 OFFSET_BITS: Final = 47  # 1.4e14 messages in a topic: four years at a million a second
 assert TOPICS_MAX < 2 ** (63 - OFFSET_BITS)  # topic ids are never used again, and none is removed
 
+# What SQLite keeps of TABLES. As bytes: damaged text may not be text.
+SCHEMA_ROWS: Final = """
+SELECT CAST(type AS BLOB), CAST(name AS BLOB), CAST(tbl_name AS BLOB), CAST(sql AS BLOB)
+FROM sqlite_master ORDER BY name
+"""
+
 # The end of a topic by everything but its batches: a log that ends earlier has lost some.
 KNOWN_ENDS: Final = """
 SELECT topic_id, topic, start_offset, max(
@@ -93,6 +100,11 @@ def place_of(topic_id: int, offset: int) -> int:
     that index cost a seventh of a commit of sixteen batches.
     """
     return topic_id << OFFSET_BITS | offset
+
+
+def meaning(sql: bytes | None) -> bytes:
+    """A statement of TABLES without its comments and its layout, which may change."""
+    return b" ".join(re.sub(rb"--[^\n]*", b"", sql or b"").split())
 
 
 _encode = msgspec.msgpack.Encoder().encode

@@ -34,6 +34,7 @@ from .check import BadRange, Checked, check_store
 from .committer import Committer, Failed
 from .front_door import FrontDoor
 from .history import ProxyHistory
+from .log_check import LogDamage
 from .log_reader import ENTRY_BYTES, StoreReader
 from .records import Appended, Decision, Record, StoredState
 from .socket_poll import SocketPoll
@@ -75,7 +76,7 @@ class Server:
         self,
         settings: ServerSettings,
         *,
-        report_loss: Callable[[BadRange], None] = lambda _: None,
+        report_loss: Callable[[BadRange | LogDamage], None] = lambda _: None,
         progress: Callable[[int], None] = lambda _: None,
         recorder: Recorder | None = None,
     ) -> None:
@@ -89,7 +90,12 @@ class Server:
         """
         self._settings = settings
         self._snapshot = settings.durability == "snapshot"
-        self._store = Store(settings.data_dir, settings.durability)
+        self._store = Store(
+            settings.data_dir,
+            settings.durability,
+            accept_loss=settings.accept_loss,
+            report=report_loss,
+        )
         try:
             self.checked: Checked = check_store(
                 self._store.connection,
@@ -101,7 +107,9 @@ class Server:
             self._reader = StoreReader(connection)
             self._state_connection = connection
             self._boot = secrets.token_hex(8)
-            self.broker = self._new_broker(read_state(connection, self.checked.segments), None)
+            with reading():
+                stored = read_state(connection, self.checked.segments)
+            self.broker = self._new_broker(stored, None)
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
             self.doors = [
                 FrontDoor(

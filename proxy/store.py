@@ -11,17 +11,21 @@ import errno
 import os
 import secrets
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from reliable_pubsub.common.damage import error_of
 from reliable_pubsub.common.errors import DamagedError, PubSubError, StorageFailedError
 from reliable_pubsub.common.lock import FileLock, make_directory, sync_directory
 from reliable_pubsub.common.messages import Durability
 
+from .last_run import LastRun, boot_of_the_machine, read_last_run, write_last_run
+from .log_check import LogDamage, check_log
 from .records import (
     Appended,
     ControlSeen,
@@ -39,10 +43,18 @@ from .records import (
     Trimmed,
     Unsubscribed,
 )
-from .schema import KNOWN_ENDS, SCHEMA_VERSION, TABLES, place_of, row_crc
+from .schema import (
+    KNOWN_ENDS,
+    SCHEMA_ROWS,
+    SCHEMA_VERSION,
+    TABLES,
+    meaning,
+    place_of,
+    row_crc,
+)
 
 FILE_NAME: Final = "proxy.sqlite3"
-MARK_NAME: Final = "initialised"  # present: the store was made here, so it must be here
+MARK_NAME: Final = "initialised"  # present: the store was made here; says how the last proxy ran
 ROWS_PER_STATEMENT: Final = 32
 CHECKPOINT_PAGES: Final = 2000  # 8 MiB of log between two checkpoints
 LOG_BYTES: Final = CHECKPOINT_PAGES * (4096 + 24)  # pages with their frame headers
@@ -59,29 +71,64 @@ class StorageFullError(PubSubError):
 class Store:
     """The writing side. Used by one thread at a time."""
 
-    def __init__(self, directory: Path, durability: Durability) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        durability: Durability,
+        *,
+        accept_loss: bool = False,
+        report: Callable[[LogDamage], None] = lambda _: None,
+    ) -> None:
         """Lock the data directory, and open its store or make a new one.
+
+        Args:
+            accept_loss: give up commits that cannot be read in the log; told to `report`.
 
         Raises:
             InUseError: another proxy uses the directory.
-            DamagedError: there was a store here, and it is gone or not ours.
+            DamagedError: there was a store here, and it is gone, not ours, or not all there.
         """
         make_directory(directory, what="data directory")
         self._lock = FileLock(directory / "lock", what="data directory")
         self.path = directory / FILE_NAME
+        self._mark = directory / MARK_NAME
+        self._run = LastRun(durability, boot_of_the_machine())
         try:
-            self._open(directory, durability)
-        except sqlite3.Error as error:
+            damage = self._judge_log(accept_loss)
+            self._open(directory)
+            if damage is not None:
+                self._forget_log()
+                report(damage)
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             self._lock.close()
             raise error_of(error, f"{self.path} cannot be opened: {error}") from error
         except BaseException:
             self._lock.close()
             raise
 
-    def _open(self, directory: Path, durability: Durability) -> None:
-        mark = directory / MARK_NAME
+    def _judge_log(self, accept_loss: bool) -> LogDamage | None:
+        """Look at the log before SQLite does, which would be silent about damage in it.
+
+        Raises:
+            DamagedError: commits cannot be read, and nobody has given them up.
+        """
+        damage = check_log(self.path, read_last_run(self._mark))
+        if damage is None or accept_loss or damage.expected:
+            return damage
+        raise DamagedError(
+            f"{damage}. Nothing was changed. Restore a copy of the data directory, or start once "
+            "with --accept-loss to give these commits up"
+        )
+
+    def _forget_log(self) -> None:
+        """Begin the log anew, so that what stood behind the damage is not met a second time."""
+        with suppress(sqlite3.Error):  # without space it is met again
+            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        _reserve_log(Path(f"{self.path}-wal"))
+
+    def _open(self, directory: Path) -> None:
         fresh = not self.path.exists() or not self.path.stat().st_size
-        if fresh and mark.exists():
+        if fresh and self._mark.exists():
             raise DamagedError(
                 f"{self.path} is missing or empty, but {directory} was in use: put it back, or "
                 "choose an empty data directory (clients will then see LOG_CHANGED)"
@@ -91,7 +138,7 @@ class Store:
             self.path, isolation_level=None, check_same_thread=False, cached_statements=256
         )
         # NORMAL commits without fsync: that survives the death of the process, not power loss.
-        synchronous = "FULL" if durability == "sync" else "NORMAL"
+        synchronous = "FULL" if self._run.durability == "sync" else "NORMAL"
         for pragma in (
             "journal_mode = WAL",
             f"synchronous = {synchronous}",
@@ -108,10 +155,11 @@ class Store:
             raise DamagedError(
                 f"{self.path} has schema version {version}, this program reads {SCHEMA_VERSION}"
             )
-        _reserve_log(directory / f"{FILE_NAME}-wal")
-        if not mark.exists():
-            mark.touch(mode=0o600)
-            sync_directory(directory)
+        elif _schema(self.connection) != _own_schema():
+            raise DamagedError(f"{self.path}: its tables are not as they were made; restore a copy")
+        _reserve_log(Path(f"{self.path}-wal"))
+        write_last_run(self._mark, self._run)
+        sync_directory(directory)
         self._topics: dict[int, tuple[str, str]] = {
             topic_id: (topic, log)
             for topic_id, topic, log in self.connection.execute(
@@ -246,6 +294,10 @@ class Store:
 
     def close(self) -> None:
         """Move the log into the file, if there is space, and free the directory."""
+        with suppress(sqlite3.Error, StorageFailedError):  # then the log stays, as behind a kill
+            _, pages, moved = self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if pages == moved:
+                write_last_run(self._mark, replace(self._run, log_moved=True))
         self.connection.close()
         self._lock.close()
 
@@ -277,8 +329,8 @@ def reading() -> Iterator[None]:
     """Give an error of SQLite its meaning: the file is damaged, or the system cannot read it."""
     try:
         yield
-    except sqlite3.Error as error:
-        raise error_of(error, f"the store cannot be read: {error}") from error
+    except (sqlite3.Error, UnicodeDecodeError) as error:
+        raise error_of(error, f"the store {FILE_NAME} cannot be read: {error}") from error
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
@@ -340,6 +392,18 @@ def read_state(
         )
     ]
     return StoredState(store_id, topics, sessions)
+
+
+def _schema(connection: sqlite3.Connection) -> list[tuple[bytes, ...]]:
+    rows = connection.execute(SCHEMA_ROWS).fetchall()
+    return [(*names, meaning(sql)) for *names, sql in rows]
+
+
+@cache
+def _own_schema() -> list[tuple[bytes, ...]]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(TABLES)
+        return _schema(connection)
 
 
 def _pages(records: Sequence[Record]) -> int:

@@ -36,6 +36,7 @@ CORE_FILES = [
         f"proxy/{name}.py"
         for name in ("publishing", "subscribing", "broker", "report", "schema", "history")
     ),
+    "proxy/write_ahead_log.py",
     "publisher/outbox.py",
     "subscriber/inbox.py",
     *(f"lab/{name}.py" for name in ("run", "verdict", "facts", "final_log", "subscription")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -198,6 +199,40 @@ class TestDamage:
         file.write_bytes(content)
 
         assert "damaged" in refusal(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("text", "other"),
+        [
+            (b"publisher TEXT", b"publisher TEXU"),  # would keep the id 007 as the number 7
+            (b"row_crc INTEGER", b"row_csc INTEGER"),
+            (b"CREATE TABLE batch", b"CREATE TABLE b\xfftch"),
+            (b"CREATE UNIQUE INDEX", b"CREATE UNIQUD INDEX"),
+        ],
+        ids=["type", "column", "no text", "no statement"],
+    )
+    def test_of_the_tables_themselves_is_found(
+        self, directory: Path, text: bytes, other: bytes
+    ) -> None:
+        """SQLite takes most of them as they are."""
+        file = directory / FILE_NAME
+        content = file.read_bytes()
+        assert text in content
+        file.write_bytes(content.replace(text, other))
+
+        assert FILE_NAME in refusal(directory)
+
+    def test_of_an_index_is_found(self, directory: Path) -> None:
+        """A number that the index does not find would be taken a second time."""
+        file = directory / FILE_NAME
+        with closing(sqlite3.connect(file)) as connection:
+            (page,) = connection.execute(
+                "SELECT rootpage FROM sqlite_master WHERE name = 'batch_once'"
+            ).fetchone()
+        content = bytearray(file.read_bytes())
+        content[content.rindex(b"p", 0, page * 4096)] = ord("q")
+        file.write_bytes(content)
+
+        assert "index batch_once" in refusal(directory)
 
     def test_changes_nothing(self, directory: Path) -> None:
         damage(directory, "UPDATE batch SET body = x'00' WHERE base = 4")

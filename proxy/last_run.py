@@ -1,0 +1,67 @@
+"""How the last proxy ran in a data directory: what its log may look like depends on that.
+
+One small file, written at each start and stop, in one sector and in place, so that it needs no
+space on a full disk.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from reliable_pubsub.common.errors import StorageFailedError
+from reliable_pubsub.common.messages import Durability
+
+_BYTES: Final = 128  # always so long: no write changes the length
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class LastRun(Struct, frozen=True):
+    """A proxy that uses, or used, a data directory."""
+
+    durability: Durability
+    boot: str  # of the machine, "" if unknown; while it is the same, no power was lost
+    log_moved: bool = False  # all of the log is in the file: it may be gone
+
+
+def boot_of_the_machine() -> str:
+    """Another one behind each start of the machine; "" if it does not say."""
+    try:
+        return _BOOT_ID.read_text(encoding="ascii").strip()
+    except OSError:
+        return ""
+
+
+def read_last_run(path: Path) -> LastRun | None:
+    """None: there is none, an older program wrote it, or it is damaged."""
+    try:
+        content, _, crc = path.read_bytes().rstrip().rpartition(b" ")
+        if int(crc, 16) == zlib.crc32(content):
+            return msgspec.json.decode(content, type=LastRun)
+    except (OSError, ValueError, msgspec.DecodeError):
+        pass
+    return None
+
+
+def write_last_run(path: Path, run: LastRun) -> None:
+    """Write it durably, but for its name in the directory.
+
+    Raises:
+        StorageFailedError: it cannot be written.
+    """
+    content = msgspec.json.encode(run)
+    line = b"%s %08x" % (content, zlib.crc32(content))
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        try:
+            os.write(descriptor, line.ljust(_BYTES - 1) + b"\n")
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise StorageFailedError(f"{path}: cannot be written: {error.strerror}") from error

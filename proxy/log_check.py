@@ -1,0 +1,260 @@
+"""Before SQLite opens the store: is its log what was committed, or damaged?
+
+SQLite ends its recovery in silence at the first frame whose checksum is wrong. For it that is the
+transaction that a crash has torn; but one changed byte looks the same, and would take every commit
+behind it away. What tells them apart, and why: docs/decisions/0011.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from msgspec import Struct
+
+from reliable_pubsub.common.errors import StorageFailedError
+
+from .last_run import LastRun, boot_of_the_machine
+from .schema import KNOWN_ENDS
+from .write_ahead_log import (
+    FRAME_HEADER_BYTES,
+    HEADER_BYTES,
+    INDEX_BYTES,
+    Frame,
+    LogHeader,
+    Mark,
+    batches_in,
+    checksum_of,
+    parse_frame,
+    parse_header,
+    parse_mark,
+)
+
+_CHUNK_BYTES: Final = 1 << 16
+_PAGE_BYTES: Final = 4096  # where nothing says how long a page is
+
+
+class LogDamage(Struct, frozen=True, kw_only=True):
+    """Commits that stood in the log and cannot be read back."""
+
+    path: str
+    why: str
+    first_byte: int = 0
+    end_byte: int = 0  # 0: there is no such file
+    frames: str = ""  # which, of how many
+    commits: int = 1  # at least so many
+    offsets: tuple[str, ...] = ()  # of topics, as far as the frames can be read
+    expected: bool = False  # durability `os` or `snapshot`, and the machine was down in between
+
+    def __str__(self) -> str:
+        where = f" bytes {self.first_byte} to {self.end_byte - 1}" if self.end_byte else ""
+        frames = f" ({self.frames})" if self.frames else ""
+        commits = f"{self.commits} commit{'s' if self.commits != 1 else ''}"
+        offsets = f", with {'; '.join(self.offsets)}" if self.offsets else ""
+        return f"{self.path}{where}{frames}: {self.why}; at least {commits} cannot be read{offsets}"
+
+
+class _Broken(Struct, frozen=True):
+    """Where the chain of frames ends although more was committed."""
+
+    why: str
+    frame: int = 0  # the first that is not as it was written, counted from 0
+    frames: int = 0  # that were committed, as far as known
+
+
+def check_log(database: Path, last: LastRun | None) -> LogDamage | None:
+    """Judge the log of a store that nobody has open; nothing is changed.
+
+    Returns:
+        None if everything that was committed to it can be read back.
+
+    Raises:
+        StorageFailedError: the system cannot read it.
+    """
+    log = Path(f"{database}-wal")
+    mark = _read_mark(Path(f"{database}-shm"))
+    boot = boot_of_the_machine()
+    same_boot = last is not None and bool(boot) and last.boot == boot
+    with _readable(log):
+        try:
+            file = log.open("rb")
+        except FileNotFoundError:
+            return _missing(log, mark, last)
+        with file:
+            header = parse_header(file.read(HEADER_BYTES))
+            if header is None:
+                broken = _without_header(file, mark, same_boot)
+                header = _guessed_header(file, database, mark)
+            else:
+                broken = _broken(file, header, mark, same_boot)
+            if broken is None:
+                return None
+            expected = not same_boot and last is not None and last.durability != "sync"
+            return _describe(file, header, broken, database, expected=expected)
+
+
+def _missing(log: Path, mark: Mark | None, last: LastRun | None) -> LogDamage | None:
+    """A proxy that runs always has a log; one that stops says first that it is moved."""
+    needed = bool(mark and mark.frames) if last is None else not last.log_moved
+    if not needed:
+        return None
+    return LogDamage(
+        path=str(log),
+        why="is missing, though the last proxy was killed and had commits in it, or may have had "
+        "(another program that opens the store moves the log into it; then nothing is lost)",
+        commits=1 if mark and mark.frames else 0,
+    )
+
+
+def _without_header(file: BinaryIO, mark: Mark | None, same_boot: bool) -> _Broken | None:
+    """SQLite takes a log whose header is not valid for an empty one."""
+    if mark is not None and mark.frames:
+        return _Broken("its header is not as it was written", 0, mark.frames)
+    if mark is not None and same_boot:  # everything is in the file
+        return None
+    while chunk := file.read(_CHUNK_BYTES):
+        if chunk.count(0) < len(chunk):
+            return _Broken("its header is not as it was written, though frames stand behind it")
+    return None
+
+
+def _broken(
+    file: BinaryIO, header: LogHeader, mark: Mark | None, same_boot: bool
+) -> _Broken | None:
+    """Follow the chain. With the mark of this very log it is known how far it must reach."""
+    if mark is not None and mark.salts != header.salts:
+        if same_boot and mark.frames:
+            return _Broken("is not the log that was written last", 0, mark.frames)
+        if not same_boot:
+            mark = None  # it is of an older log, and was not written back before the power failed
+    needed = mark.frames if mark is not None and mark.salts == header.salts else 0
+    exact = mark is not None and same_boot
+    checksum, count = header.checksum, 0
+    bad = None
+    for frame in _frames(file, header):
+        computed = checksum_of(frame, checksum, header.order)
+        if frame.salts != header.salts or frame.checksum != computed or not frame.number:
+            bad = frame
+            break
+        checksum, count = computed, count + 1
+        if mark is not None and count == needed and checksum != mark.checksum:
+            return _Broken("is not the log that was written last", 0, needed)
+    if count < needed:
+        return _Broken("a frame is not as it was written", count, needed)
+    if bad is None or exact:
+        return None
+    return _later_commit(file, header, bad, checksum, count)
+
+
+def _later_commit(
+    file: BinaryIO, header: LogHeader, bad: Frame, checksum: tuple[int, int], count: int
+) -> _Broken | None:
+    """Was a transaction begun on top of one that stands at or behind the bad frame?
+
+    A transaction is synced before the next one is written. So only the last one can be torn, and
+    no frame is chained to its end. What a failed transaction left behind is chained to nothing.
+    """
+    before, seeds = bad, {bad.checksum, checksum_of(bad, checksum, header.order)}
+    for frame in _frames(file, header, count + 1):
+        if (
+            before.database_pages
+            and frame.salts == header.salts
+            and any(checksum_of(frame, seed, header.order) == frame.checksum for seed in seeds)
+        ):
+            return _Broken("a frame is not as it was written, and later commits follow it", count)
+        before, seeds = frame, {frame.checksum}
+    return None
+
+
+def _frames(file: BinaryIO, header: LogHeader, first: int = 0) -> Iterator[Frame]:
+    """The frames of a log from one on; a part of a frame at its end is none."""
+    file.seek(HEADER_BYTES + first * header.frame_bytes)
+    while len(data := file.read(header.frame_bytes)) == header.frame_bytes:
+        yield parse_frame(data)
+
+
+def _describe(
+    file: BinaryIO, header: LogHeader, broken: _Broken, database: Path, *, expected: bool
+) -> LogDamage:
+    """What stands behind the break, as far as it can be read."""
+    known = _known_ends(database)
+    readable = {topic_id: end for topic_id, (_, end) in known.items()}
+    newest: dict[int, int] = {}
+    last, commits = broken.frames, 0
+    for number, frame in enumerate(_frames(file, header)):
+        ours = frame.salts == header.salts or number < broken.frames
+        if number < broken.frame or ours:
+            for topic_id, base in batches_in(frame.page):
+                if number < broken.frame:
+                    readable[topic_id] = max(readable.get(topic_id, 0), base + 1)
+                elif base >= readable.get(topic_id, 0):
+                    newest[topic_id] = max(newest.get(topic_id, 0), base)
+        if number >= broken.frame and ours:
+            commits += bool(frame.database_pages)
+            last = max(last, number + 1)
+    return LogDamage(
+        path=file.name,
+        why=broken.why,
+        first_byte=HEADER_BYTES + broken.frame * header.frame_bytes if broken.frame else 0,
+        end_byte=max(HEADER_BYTES + last * header.frame_bytes, 1),
+        frames=f"frames {broken.frame + 1} to {last}",
+        commits=max(commits, 1),
+        offsets=tuple(
+            f"{_topic(topic_id, known)} offsets behind {readable.get(topic_id, 0) - 1} "
+            f"to at least {base}"
+            for topic_id, base in sorted(newest.items())
+        ),
+        expected=expected,
+    )
+
+
+def _topic(topic_id: int, known: Mapping[int, tuple[str, int]]) -> str:
+    return f"topic {known[topic_id][0]!r}" if topic_id in known else f"topic number {topic_id}"
+
+
+def _known_ends(database: Path) -> dict[int, tuple[str, int]]:
+    """Name and end of each topic, by the file without its log; empty if that cannot be read."""
+    uri = f"{database.absolute().as_uri()}?mode=ro&immutable=1"
+    try:
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            rows = connection.execute(KNOWN_ENDS).fetchall()
+            return {topic_id: (topic, end) for topic_id, topic, _, end in rows}
+    except sqlite3.Error:
+        return {}
+
+
+def _guessed_header(log: BinaryIO, database: Path, mark: Mark | None) -> LogHeader:
+    """How to read frames whose header cannot be read: for the description only."""
+    page_bytes = _PAGE_BYTES
+    if database.exists():
+        with database.open("rb") as file:
+            page_bytes = int.from_bytes(file.read(18)[16:], "big")
+    if page_bytes < 512 or page_bytes & (page_bytes - 1):
+        page_bytes = 1 << 16 if page_bytes == 1 else _PAGE_BYTES
+    log.seek(HEADER_BYTES)
+    first = log.read(FRAME_HEADER_BYTES).ljust(FRAME_HEADER_BYTES, b"\0")
+    salts = mark.salts if mark is not None and mark.frames else parse_frame(first).salts
+    return LogHeader(page_bytes, salts, "<", (0, 0))
+
+
+def _read_mark(index: Path) -> Mark | None:
+    try:
+        with _readable(index), index.open("rb") as file:
+            return parse_mark(file.read(INDEX_BYTES))
+    except FileNotFoundError:
+        return None
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        text = os.strerror(error.errno) if error.errno else str(error)
+        raise StorageFailedError(f"{path} cannot be read: {text}") from error

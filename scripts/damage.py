@@ -1,0 +1,423 @@
+"""The damage sweep: every byte of every file of a store changed, one at a time, and opened.
+
+Either everything that was committed is there, or the start is refused by an error that names the
+file or the range. The store is opened by the same functions as in the proxy, in this process; a
+sample goes through the real command.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from types import FrameType
+
+import click
+from msgspec import Struct
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from reliable_pubsub.common.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.errors import DamagedError
+from reliable_pubsub.proxy import store as store_module
+from reliable_pubsub.proxy.check import check_store
+from reliable_pubsub.proxy.records import (
+    Appended,
+    ControlSeen,
+    CursorMoved,
+    Granted,
+    Record,
+    Subscribed,
+    TopicCreated,
+    Trimmed,
+    Unsubscribed,
+)
+from reliable_pubsub.proxy.schema import SCHEMA_ROWS, meaning
+from reliable_pubsub.proxy.store import FILE_NAME, MARK_NAME, Store, read_state
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE_BYTES = 512  # the smallest: each byte costs a run, and the format is the same
+LOG_BYTES = 40_000  # written beforehand; the proxy has 8 MiB, and nothing else stands in the rest
+NOW_NS = 1_700_000_000_000_000_000
+HANG_S = 30.0
+
+THERE, REFUSED, SILENT, BROKEN = "everything there", "refused", "SILENT", "BROKEN"
+Files = Mapping[str, bytes]
+Contents = tuple[object, ...]
+
+
+class Case(Struct, frozen=True):
+    """One thing done to one file of one state of the store."""
+
+    state: str  # killed | stopped
+    file: str
+    change: str  # lowest | all (of the bits of a byte), cut, gone, older
+    place: int = 0  # of the byte, or the length that is left
+
+    def __str__(self) -> str:
+        return f"{self.state}:{self.file}:{self.change}:{self.place}"
+
+
+class Outcome(Struct, frozen=True):
+    """What opening it came to."""
+
+    case: Case
+    verdict: str
+    text: str = ""
+
+
+class Subject(Struct, frozen=True):
+    """A store in one state: its files, those of an older moment, and what stands in it."""
+
+    state: str
+    files: Files
+    older: Files
+    contents: Contents
+
+
+# The store.
+
+
+def an_append(topic_id: int, base: int, publisher: str, sequence: int, count: int) -> Appended:
+    """A batch with a body that tells where it belongs."""
+    text = f"{topic_id}-{base}-{publisher}".encode()
+    body = encode_batch(Batch([text + b"." * (7 * base % 150)] * count))
+    time_ns = NOW_NS + 1000 * topic_id + base
+    return Appended(topic_id, base, count, publisher, 1, sequence, time_ns, crc32(body), body)
+
+
+def beginning() -> Iterator[list[Record]]:
+    """Clients, topics, subscriptions, a first part of the messages."""
+    yield [Granted("publisher", name, 1, b"nonce-" + name.encode()) for name in ("p", "q")]
+    yield [Granted("subscriber", "s", 3, b"nonce-s"), Granted("subscriber", "u", 1, b"nonce-u")]
+    yield [TopicCreated(n, f"topic{n}", f"0123456789abcdef.{n}") for n in (1, 2, 3)]
+    yield [Subscribed(1, "s", 1, 0, 3, b"nonce-s", 1), Subscribed(2, "u", 1, 0, 1, b"nonce-u", 1)]
+    for turn in range(6):
+        base = 3 * turn
+        yield [
+            an_append(1, base, "p", 2 * turn + 1, 2),
+            an_append(1, base + 2, "q", turn + 1, 1),
+            an_append(2, turn, "p", turn + 1, 1),
+        ]
+    yield [Trimmed(1, 6, 18, NOW_NS + 1000 + 17), CursorMoved(1, "s", 1, 6, True)]
+
+
+def sequel() -> Iterator[list[Record]]:
+    """What still stands in the log when the proxy is killed."""
+    yield [Granted("publisher", "q", 2, b"nonce-q2"), ControlSeen("s", 3, b"nonce-s", 4)]
+    for turn in range(4):
+        base = 18 + 2 * turn
+        yield [an_append(1, base, "p", 13 + 2 * turn, 2), CursorMoved(1, "s", 1, base, False)]
+        yield [an_append(3, turn, "q", turn + 1, 1)]
+    yield [Unsubscribed(2, "u", 1, 5, 1, b"nonce-u", 2), Trimmed(2, 2, 6, NOW_NS + 2000 + 5)]
+    yield [an_append(2, 6, "p", 7, 3)]
+
+
+def files_of(directory: Path) -> Files:
+    """Every file of a directory, by name."""
+    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
+
+
+def build(scratch: Path, state: str) -> Subject:
+    """A store in one state. Copied while it is open: that is what kill -9 leaves."""
+    directory = scratch / state
+    directory.mkdir()
+    with closing(sqlite3.connect(directory / FILE_NAME)) as connection:
+        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
+        connection.execute("VACUUM")
+    setattr(store_module, "LOG_BYTES", LOG_BYTES)  # noqa: B010  (it is Final)
+    store = Store(directory, "sync")
+    for records in beginning():
+        store.commit(records)
+    # From here on the log begins anew; what it held stands behind the new frames.
+    store.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+    *commits, last = sequel()
+    for records in commits:
+        store.commit(records)
+    older = files_of(directory)
+    store.commit(last)
+    if state == "stopped":
+        store.close()
+    files = files_of(directory)
+    if state != "stopped":
+        store.close()
+    shutil.rmtree(directory)
+    put_files(directory, files)
+    return Subject(state, files, older, contents(directory))
+
+
+def put_files(directory: Path, files: Files) -> None:
+    """Make a directory with exactly these files."""
+    directory.mkdir(exist_ok=True)
+    for path in directory.iterdir():
+        if path.name not in files:
+            path.unlink()
+    for name, content in files.items():
+        (directory / name).write_bytes(content)
+
+
+def contents(directory: Path) -> Contents:
+    """Open as the proxy does; give everything that stands in the store, by every way to it.
+
+    Raises:
+        DamagedError: refused.
+    """
+    store = Store(directory, "sync")
+    try:
+        checked = check_store(store.connection)
+        state = read_state(store.connection, checked.segments)
+        execute = store.connection.execute
+        schema = [(*names, meaning(sql)) for *names, sql in execute(SCHEMA_ROWS)]
+        found: list[object] = [state, checked, schema]
+        for table in ("meta", "topic", "batch", "publisher", "subscription", "session"):
+            found.append(execute(f"SELECT * FROM {table}").fetchall())
+        found.append(
+            execute(
+                "SELECT topic_id, publisher, first_sequence, place FROM batch INDEXED BY batch_once"
+            ).fetchall()
+        )
+        found.append(execute("SELECT topic, topic_id FROM topic ORDER BY topic").fetchall())
+        found += [execute(f"PRAGMA {name}").fetchall() for name in ("encoding", "integrity_check")]
+        return tuple(found)
+    finally:
+        store.close()
+
+
+# The cases.
+
+
+def cases_of(subject: Subject, every: int) -> Iterator[Case]:
+    """Each byte of each file by two patterns, each length, and whole files."""
+    for name, content in subject.files.items():
+        for place in range(0, len(content), every):
+            yield Case(subject.state, name, "lowest", place)
+            yield Case(subject.state, name, "all", place)
+        for length in range(0, len(content), max(every * 16, 61)):
+            yield Case(subject.state, name, "cut", length)
+        yield Case(subject.state, name, "gone")
+        # An older copy of the whole store is sound, and LOG_CHANGED to every client that is ahead.
+        if name != FILE_NAME and subject.older.get(name, content) != content:
+            yield Case(subject.state, name, "older")
+
+
+def spoiled(case: Case, subject: Subject) -> Files:
+    """The files of the store after the change."""
+    files = dict(subject.files)
+    content = files.pop(case.file)
+    if case.change == "gone":
+        return files
+    if case.change == "older":
+        return files | {case.file: subject.older[case.file]}
+    if case.change == "cut":
+        return files | {case.file: content[: case.place]}
+    mask = 1 if case.change == "lowest" else 0xFF
+    changed = bytes([content[case.place] ^ mask])
+    return files | {case.file: content[: case.place] + changed + content[case.place + 1 :]}
+
+
+def _hung(_number: int, _frame: FrameType | None) -> None:
+    raise TimeoutError(f"it was not open after {HANG_S:g} s")
+
+
+def judge(case: Case, subject: Subject, directory: Path) -> Outcome:
+    """Change, open, compare."""
+    put_files(directory, spoiled(case, subject))
+    signal.signal(signal.SIGALRM, _hung)
+    signal.setitimer(signal.ITIMER_REAL, HANG_S)
+    try:
+        found = contents(directory)
+    except DamagedError as error:
+        names = any(word in str(error) for word in (FILE_NAME, MARK_NAME, "topic", "table"))
+        return Outcome(case, REFUSED if names else BROKEN, str(error))
+    except Exception as error:  # whatever it is, an operator would see a traceback
+        return Outcome(case, BROKEN, f"{type(error).__name__}: {error}")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    if found == subject.contents:
+        return Outcome(case, THERE)
+    for mine, its in zip(subject.contents, found, strict=True):
+        if mine != its:
+            return Outcome(case, SILENT, f"{mine!r:.2000}\n    became\n{its!r:.2000}")
+    raise AssertionError("two values differ and have no part that differs")
+
+
+def judge_all(cases: Sequence[Case], subject: Subject) -> list[Outcome]:
+    """Judge in a directory of this process's own."""
+    setattr(store_module, "LOG_BYTES", LOG_BYTES)  # noqa: B010
+    with tempfile.TemporaryDirectory(dir=_memory()) as scratch:
+        return [judge(case, subject, Path(scratch) / "data") for case in cases]
+
+
+def judge_command(case: Case, subject: Subject, scratch: Path) -> Outcome:
+    """The same through the real command: ready, or exit code 5 and no traceback."""
+    put_files(scratch / "data", spoiled(case, subject))
+    command = [sys.executable, "-m", "reliable_pubsub.proxy", "--data-dir", str(scratch / "data")]
+    for role in ("publisher", "subscriber"):
+        command += [f"--{role}-endpoint", "tcp://127.0.0.1:*"]
+    with (scratch / "words").open("w+") as words:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=words)
+        assert process.stdout is not None
+        with process.stdout:
+            ready = process.stdout.readline().startswith(b"ready: ")
+            if ready:
+                process.terminate()
+        code = process.wait(HANG_S)
+        words.seek(0)
+        text = words.read()
+    if "Traceback" in text or code != (0 if ready else 5):
+        return Outcome(case, BROKEN, f"exit code {code}\n{text}")
+    return Outcome(case, THERE if ready else REFUSED, text)
+
+
+def _memory() -> str | None:
+    """A directory in memory, where there is one."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+# The sweep.
+
+
+class Tally:
+    """Outcomes by state and file."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self.counts: dict[tuple[str, str], Counter[str]] = {}
+        self.bad: list[Outcome] = []
+
+    def add(self, outcomes: Sequence[Outcome]) -> None:
+        """Count."""
+        for outcome in outcomes:
+            key = (outcome.case.state, outcome.case.file)
+            self.counts.setdefault(key, Counter())[outcome.verdict] += 1
+            if outcome.verdict in (SILENT, BROKEN):
+                self.bad.append(outcome)
+
+    def table(self, subjects: Sequence[Subject]) -> Table:
+        """One row for each file."""
+        table = Table(title="every byte changed, one at a time", box=box.SIMPLE)
+        for column in ("state", "file"):
+            table.add_column(column, no_wrap=True)
+        for column in ("bytes", "runs", THERE, REFUSED, SILENT, BROKEN):
+            table.add_column(column, justify="right")
+        for subject in subjects:
+            for name, content in subject.files.items():
+                count = self.counts.get((subject.state, name), Counter())
+                numbers = [len(content), count.total()]
+                numbers += [count[verdict] for verdict in (THERE, REFUSED, SILENT, BROKEN)]
+                table.add_row(subject.state, name, *(f"{number:,}" for number in numbers))
+        return table
+
+
+def sweep(
+    subjects: Sequence[Subject],
+    every: int,
+    jobs: int,
+    tell: Callable[[int, int], None] = lambda _done, _all: None,
+) -> Tally:
+    """Judge every case.
+
+    Args:
+        tell: called with the number of runs done, and of all, now and then.
+    """
+    tally, done, size = Tally(), 0, 200
+    parts: list[tuple[list[Case], Subject]] = []
+    for subject in subjects:
+        cases = list(cases_of(subject, every))
+        parts += [(cases[first : first + size], subject) for first in range(0, len(cases), size)]
+    total = sum(len(cases) for cases, _ in parts)
+    with ProcessPoolExecutor(jobs) as pool:
+        for outcomes in pool.map(judge_all, *zip(*parts, strict=True)):
+            tally.add(outcomes)
+            done += len(outcomes)
+            tell(done, total)
+    return tally
+
+
+def sample_commands(subjects: Sequence[Subject], number: int, tally: Tally) -> int:
+    """Some cases of each file through the real command; gives their number."""
+    done = 0
+    with tempfile.TemporaryDirectory(dir=_memory()) as scratch:
+        for subject in subjects:
+            for name, content in subject.files.items():
+                for place in range(0, len(content), len(content) // number + 1):
+                    case = Case(subject.state, name, "all", place)
+                    outcome = judge_command(case, subject, Path(scratch))
+                    if outcome.verdict == BROKEN:
+                        tally.bad.append(outcome)
+                    done += 1
+    return done
+
+
+def repeat(case: Case, subjects: Sequence[Subject], console: Console) -> Outcome:
+    """Run one case and say everything about it."""
+    subject = next(one for one in subjects if one.state == case.state)
+    (outcome,) = judge_all([case], subject)
+    console.print(f"{case}: {outcome.verdict}", highlight=False, markup=False)
+    console.print(outcome.text, highlight=False, markup=False)
+    return outcome
+
+
+def parse_case(_context: click.Context, _option: click.Parameter, text: str | None) -> Case | None:
+    """STATE:FILE:CHANGE:PLACE"""
+    if text is None:
+        return None
+    try:
+        state, file, change, place = text.split(":")
+        return Case(state, file, change, int(place))
+    except ValueError:
+        raise click.BadParameter("expected STATE:FILE:CHANGE:PLACE") from None
+
+
+@click.command()
+@click.option("--every", default=1, type=click.IntRange(1), help="Only each so-manieth byte.")
+@click.option("--jobs", default=os.cpu_count() or 1, type=click.IntRange(1), help="Processes.")
+@click.option("--commands", default=8, help="So many of each file through the real command.")
+@click.option("--case", callback=parse_case, help="One case: STATE:FILE:CHANGE:PLACE.")
+def main(every: int, jobs: int, commands: int, case: Case | None) -> None:
+    """Damage a small store in every way of one byte; exit code 1 if one is not noticed.
+
+    Each byte of each file is changed (its lowest bit, all its bits), each file is cut, removed,
+    and, but for the store itself, replaced by its copy of a moment before; in the state behind
+    kill -9, with commits in the log, and behind a clean stop.
+    """
+    console = Console(width=None if sys.stdout.isatty() else 110)
+    columns = (TextColumn("damage"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with tempfile.TemporaryDirectory(dir=_memory()) as scratch:
+        subjects = [build(Path(scratch), state) for state in ("killed", "stopped")]
+        if case is not None:
+            sys.exit(repeat(case, subjects, console).verdict in (SILENT, BROKEN))
+        error_console = Console(stderr=True)
+        with Progress(
+            *columns, console=error_console, disable=not error_console.is_terminal
+        ) as bar:
+            task = bar.add_task("damage")
+            tell = partial(_tell, bar, task)
+            tally = sweep(subjects, every, jobs, tell)
+        sampled = sample_commands(subjects, commands, tally) if commands else 0
+    console.print(tally.table(subjects))
+    console.print(f"{sampled} of them through the real command: exit code 5, or ready.")
+    for outcome in tally.bad[:20]:
+        line = f"{outcome.verdict}: scripts/damage --case {outcome.case}  {outcome.text:.200}"
+        console.print(line, highlight=False, markup=False)
+    sys.exit(1 if tally.bad else 0)
+
+
+def _tell(bar: Progress, task: object, done: int, total: int) -> None:
+    bar.update(task, completed=done, total=total)  # type: ignore[arg-type]
+
+
+if __name__ == "__main__":
+    main()
