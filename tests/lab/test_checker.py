@@ -24,6 +24,7 @@ from reliable_pubsub.common.history import (
     Position,
     Seen,
     Stored,
+    Trimmed,
     Unknown,
 )
 from reliable_pubsub.lab.checker import check
@@ -249,7 +250,8 @@ def the_time_of_a_batch_goes_back(world: SmallWorld) -> None:
 @planted("R3")
 def the_proxy_stores_an_offset_again(world: SmallWorld) -> None:
     last = line_at(world, places(world, Stored, topic="t")[-1])
-    world.lines.append(replace(last, at_ns=world.at_ns))
+    again = tuple(replace(seen, timestamp_ns=0) for seen in last.messages)
+    world.lines.append(replace(last, at_ns=world.at_ns, messages=again))
 
 
 @planted("R4")
@@ -540,6 +542,122 @@ def a_message_of_a_finished_plan_was_refused_and_never_put(world: SmallWorld) ->
     ]
 
 
+@planted("R2")
+def the_next_message_of_the_plan_repeats_the_last_one(world: SmallWorld) -> None:
+    change(world, places(world, Invoke, op="put", process="p1", plan="0:5")[0], plan="0:4")
+
+
+@planted("R2")
+def a_put_that_was_told_twice_and_failed_is_stored(world: SmallWorld) -> None:
+    place = places(world, Ok, op="put", process="p2", topic="u")[0]
+    line = line_at(world, place)
+    world.lines[place] = Failed(
+        at_ns=line.at_ns, process="p2", pid=line.pid, op="put", call=line.call, code="CONFLICT"
+    )
+    invoke = places(world, Invoke, op="put", process="p2", topic="u")[0]
+    world.lines.insert(invoke, replace(line_at(world, invoke), epoch=1))
+
+
+@planted("R3")
+def the_log_ends_behind_its_last_message(world: SmallWorld) -> None:
+    change(world, places(world, FoundEnd, topic="u")[0], end=2)
+
+
+@planted("R3")
+def two_batches_have_one_time(world: SmallWorld) -> None:
+    time_ns = world.log["t"][4].timestamp_ns
+    edit_everywhere(world, "t", lambda s: replace(s, timestamp_ns=time_ns) if s.offset == 5 else s)
+
+
+@planted("R4")
+def an_unknown_put_left_out_a_number(world: SmallWorld) -> None:
+    begin_with_puts(world, "p1", "p1")
+    del world.lines[places(world, Ok, op="put")[-1]]
+    change(world, places(world, Invoke, op="put")[-1], sequence=3)
+    edit_everywhere(world, "t", lambda s: replace(s, sequence=3) if s.sequence == 2 else s)
+
+
+@planted("R4")
+def a_number_is_left_out_and_there_is_no_log(world: SmallWorld) -> None:
+    a_publisher_left_out_a_number(world)
+    world.lines = [line for line in world.lines if line.process == "p1"]
+    world.outputs.clear()
+
+
+@planted("R6")
+def a_program_resumes_behind_what_it_was_given(world: SmallWorld) -> None:
+    begin_with_deaths(world)
+    change(world, places(world, Ok, op="subscribe")[-1], cursor=4)
+    world.clients["s1"].place["t"] = 4
+    world.finish()
+
+
+@planted("R6")
+def a_program_resumes_with_what_was_done(world: SmallWorld) -> None:
+    begin_with_deaths(world)
+    change(world, places(world, Ok, op="subscribe")[-1], cursor=0)
+    world.clients["s1"].place["t"] = 0
+    world.finish()
+
+
+def begin_with_deaths(world: SmallWorld) -> None:
+    """Begin anew: a subscriber has done offset 0, has 1 in hand, dies, and is back."""
+    fresh = SmallWorld()
+    fresh.start_client("p1", "publisher")
+    fresh.start_client("s1", "subscriber")
+    fresh.subscribe("s1", "t")
+    fresh.put("p1", "t", 5)
+    fresh.get("s1", "t")
+    fresh.get("s1", "t")
+    fresh.kill("s1")
+    fresh.restart("s1")
+    fresh.subscribe("s1", "t")
+    vars(world).update(vars(fresh))
+
+
+@planted("R6")
+def a_loss_of_nothing_is_told(world: SmallWorld) -> None:
+    begin_with_a_loss(world)
+    index = places(world, Failed)[0]
+    line = line_at(world, index)
+    world.lines.insert(index, replace(line, first=0, end=0))
+
+
+@planted("R6")
+def a_loss_is_told_before_it_is_durable(world: SmallWorld) -> None:
+    begin_with_a_loss(world)
+    change(world, places(world, Trimmed)[0], at_ns=world.at_ns)
+
+
+def begin_with_a_loss(world: SmallWorld) -> None:
+    """Begin anew: a topic loses what a subscriber did not have yet, and says so."""
+    fresh = SmallWorld()
+    fresh.start_client("p1", "publisher")
+    fresh.start_client("s1", "subscriber")
+    fresh.subscribe("s1", "t")
+    fresh.put("p1", "t", 5)
+    fresh.trim("t", 3)
+    fresh.finish()
+    vars(world).update(vars(fresh))
+
+
+@planted("R7")
+def a_process_gets_a_lower_epoch_than_before(world: SmallWorld) -> None:
+    client = world.clients["p1"]
+    client.epoch = 7
+    world.restart("p1")
+    for kind in (Invoke, Ok):
+        world.write(("p1", client.pid), kind, op="hello", call=50, epoch=5)
+
+
+@planted("R12")
+def the_proxy_has_one_that_unsubscribed(world: SmallWorld) -> None:
+    begin_with_deaths(world)
+    world.unsubscribe("s1", "t")
+    world.finish()
+    change(world, places(world, FoundEnd)[-1], positions={"s1": 1})
+
+
 def test_a_sound_run_has_no_violation_and_every_rule_is_judged() -> None:
     verdict = assert_sound(sound_world())
 
@@ -628,6 +746,8 @@ def test_what_everybody_had_may_be_removed() -> None:
     world.put("p1", "t")
     world.finish()
 
+    assert_sound(world)
+    world.lines = [line for line in world.lines if not isinstance(line, Stored)]
     assert_sound(world)
 
 
