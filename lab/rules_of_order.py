@@ -42,6 +42,7 @@ def one_value(facts: Facts) -> Finding:
     for log in facts.logs.values():
         _check_density(facts, log, finding)
     _check_growth(facts, finding)
+    _check_log_ids(facts, finding)
     return finding
 
 
@@ -167,6 +168,22 @@ def _check_growth(facts: Facts, finding: Finding) -> None:
                 _key(line.topic, first),
             )
         ends[line.topic] = (line.messages[-1].offset + 1, first.timestamp_ns)
+
+
+def _check_log_ids(facts: Facts, finding: Finding) -> None:
+    """A topic has one log; a second one is another data directory."""
+    first: dict[str, tuple[str, str]] = {}
+    for stream in facts.streams.values():
+        for subscription in stream.subscriptions:
+            opened = subscription.opened
+            if opened is None or not opened.log:
+                continue
+            who, log = first.setdefault(stream.topic, (stream.subscriber, opened.log))
+            if log != opened.log:
+                finding.broken(
+                    f"{stream.topic!r} is log {log} for {who}, and {opened.log} for "
+                    f"{stream.subscriber}" + facts.told(stream.topic)
+                )
 
 
 def nothing_goes_back(facts: Facts) -> Finding:

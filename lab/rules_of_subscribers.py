@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from .facts import Attempt, Facts
-from .finding import Finding
+from .finding import Finding, in_words, runs_of
 from .rules_of_delivery import Received, end_for, message_at
 from .subscription import NEVER
 from .verdict import MessageKey
@@ -156,21 +156,32 @@ def _stopped(facts: Facts, process: str) -> str:
 
 
 def _check_plans(facts: Facts, finding: Finding) -> None:
-    """A publisher that has finished has put every message of its plan that it began with."""
+    """A publisher that has finished has put its plan: nothing was given up, nothing left out."""
+    begun: dict[tuple[str, int], set[int]] = {}  # by publisher and step: messages
     for (topic, publisher), attempts in facts.puts.items():
         line = facts.finished.get(publisher)
         if line is None or not line.done or not line.expected:
             continue
         stands = {a.place for a in attempts.values() if not a.failed}
         for attempt in attempts.values():
-            if attempt.place is None or attempt.place in stands:
+            place = attempt.place
+            if place is None:
                 continue
-            if facts.offset_of(attempt) is None:  # if it is stored all the same, that is R2
+            begun.setdefault((publisher, place[1]), set()).add(place[2])
+            # If it is stored all the same, that is R2.
+            if place not in stands and facts.offset_of(attempt) is None:
                 finding.broken(
-                    f"{publisher} has finished, and its message {attempt.place[1]}:"
-                    f"{attempt.place[2]} was refused with {attempt.code} and never put",
+                    f"{publisher} has finished, and its message {place[1]}:{place[2]} was refused "
+                    f"with {attempt.code} and never put",
                     MessageKey(topic, publisher, attempt.sequence),
                 )
+    for (publisher, step), messages in begun.items():
+        left_out = sorted(set(range(min(messages), max(messages))) - messages)
+        for first, last in runs_of(left_out):
+            finding.broken(
+                f"{publisher} has finished, and left out message {in_words(first, last)} of step "
+                f"{step}"
+            )
 
 
 def _check_positions(facts: Facts, all_received: Sequence[Received], finding: Finding) -> None:

@@ -190,12 +190,12 @@ def a_put_that_failed_for_certain_is_stored(world: SmallWorld) -> None:
     )
 
 
-@planted("R2")
+@planted("R2", "R12")
 def a_message_of_the_plan_is_stored_under_two_numbers(world: SmallWorld) -> None:
     change(world, places(world, Invoke, op="put", process="p1", plan="0:4")[0], plan="0:0")
 
 
-@planted("R2")
+@planted("R2", "R12")
 def the_plan_is_stored_in_another_order(world: SmallWorld) -> None:
     for index in places(world, Invoke, op="put", process="p2", plan="0:0"):
         change(world, index, plan="0:9")
@@ -501,8 +501,21 @@ def a_put_with_an_unknown_outcome_stands_twice(world: SmallWorld) -> None:
 def a_finished_publisher_left_an_unknown_put_behind(world: SmallWorld) -> None:
     index = places(world, Finished, target="p2")[0]
     last = line_at(world, places(world, Invoke, op="put", process="p2")[-1])
-    more = replace(last, call=last.call + 1, sequence=last.sequence + 1, crcs=(1,), plan="0:50")
+    more = replace(last, call=last.call + 1, sequence=last.sequence + 1, crcs=(1,), plan="1:0")
     world.lines.insert(index - 1, replace(more, at_ns=line_at(world, index).at_ns))
+
+
+@planted("R12")
+def a_finished_publisher_left_out_a_message_of_its_plan(world: SmallWorld) -> None:
+    for index in places(world, Invoke, op="put", process="p2"):
+        if line_at(world, index).plan == "0:3":
+            change(world, index, plan="0:4")
+
+
+@planted("R3")
+def a_topic_is_another_log_for_a_reader(world: SmallWorld) -> None:
+    for index in places(world, Ok, op="subscribe", process="s2"):
+        change(world, index, log="another")
 
 
 @planted("R12")
@@ -537,7 +550,7 @@ def a_message_of_a_finished_plan_was_refused_and_never_put(world: SmallWorld) ->
     last = line_at(world, places(world, Invoke, op="put", process="p2")[-1])
     at_ns = line_at(world, index).at_ns
     world.lines[index:index] = [
-        replace(last, at_ns=at_ns, call=90, sequence=last.sequence + 1, crcs=(1,), plan="0:50"),
+        replace(last, at_ns=at_ns, call=90, sequence=last.sequence + 1, crcs=(1,), plan="1:0"),
         Failed(at_ns=at_ns, process="p2", pid=last.pid, op="put", call=90, code="LIMIT"),
     ]
 
