@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any
 
 from reliable_pubsub.common.history import (
     AnyLine,
@@ -32,10 +32,8 @@ from reliable_pubsub.common.history import (
 
 from .final_log import FinalLog, final_logs
 from .run import OutputLine, Run
-from .subscription import Stream
+from .subscription import NEVER, Stream
 from .verdict import MessageKey
-
-NEVER: Final = 2**63 - 1
 
 PlanPlace = tuple[int, int, int]  # life (0 if it remembers), step, message
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from reliable_pubsub.common.history import Failed, Invoke, Ok
 
-NEVER: Final = 2**63 - 1
+NEVER: Final = 2**63 - 1  # a time that does not come
 
 # Number of the life, whether it remembers, and its line: an `ok` of get, subscribe, record or
 # acknowledge, or a `failed` that tells a loss.
