@@ -18,6 +18,7 @@ from reliable_pubsub.common.errors import ConfigurationError
 
 from .checker import check
 from .reading import Advance, history_files, read_run
+from .report import report_option, write_report
 from .run import Run
 from .story import messages_called, tell
 from .view import show_story, show_verdict
@@ -43,7 +44,8 @@ def main() -> None:
 @main.command(name="check", context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
 @click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="The whole verdict as JSON on stdout.")
-def check_command(folder: Path, as_json: bool) -> None:
+@report_option()
+def check_command(folder: Path, as_json: bool, report: Path | None) -> None:
     """Hold the histories of DIR against the twelve rules of exactly-once.
 
     Reads every *.jsonl in DIR and below: histories (--history) of publishers, subscribers, the
@@ -62,6 +64,8 @@ def check_command(folder: Path, as_json: bool) -> None:
             click.echo(msgspec.json.encode({"holds": verdict.holds, "torn": run.torn, **fields}))
         else:
             show_verdict(Console(), run, verdict, folder)
+        if report is not None:
+            write_report(report, run, verdict, title=folder.resolve().name)
     if not verdict.holds:
         sys.exit(VIOLATED)
 

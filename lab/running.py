@@ -25,11 +25,12 @@ from reliable_pubsub.common.history_file import open_history
 from .auditor import NAME as AUDITOR
 from .auditor import audit
 from .cast import BACKUPS, FOLDERS, Cast
-from .catalogue import complete, load_scenario, scenario_path
+from .catalogue import about, complete, load_scenario, scenario_path
 from .checker import check
 from .director import Director
 from .live import Story, live, picture
 from .reading import read_run
+from .report import report_option, write_report
 from .scenario import Scenario
 from .view import show_verdict
 
@@ -135,6 +136,7 @@ def and_list(words: Sequence[str]) -> str:
 
 @click.command(context_settings=CONTEXT_SETTINGS)
 @click.argument("scenario", shell_complete=complete)
+@report_option()
 @click.option(
     "--dir",
     "directory",
@@ -143,7 +145,9 @@ def and_list(words: Sequence[str]) -> str:
 )
 @click.option("--seed", type=click.IntRange(0), help="Another chance for events at random.")
 @click.option("-q", "--quiet", is_flag=True, help="Only the verdict.")
-def main(scenario: str, directory: Path | None, seed: int | None, quiet: bool) -> None:
+def main(
+    scenario: str, report: Path | None, directory: Path | None, seed: int | None, quiet: bool
+) -> None:
     """Launch the processes of a scenario, let its failures happen, judge the histories.
 
     SCENARIO is a YAML file, or the name of one that is shipped (`reliable-pubsub lab list`).
@@ -192,4 +196,7 @@ def main(scenario: str, directory: Path | None, seed: int | None, quiet: bool) -
         for line in outcome(wanted.expect.violated, broken, wrong):
             console.print(line, highlight=False, style="" if line.startswith("As") else "bold red")
         console.print(f"files: {where}", highlight=False, soft_wrap=True)
+        if report is not None:
+            write_report(report, found, verdict, title=wanted.title, about=about(path))
+            console.print(f"report: {report}", highlight=False, soft_wrap=True)
         sys.exit(exit_code_of(wanted.expect.violated, broken, wrong))

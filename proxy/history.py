@@ -79,6 +79,7 @@ class ProxyHistory:
                     generation=record.generation,
                     cursor=record.cursor,
                     active=not isinstance(record, Unsubscribed),
+                    epoch=0 if isinstance(record, CursorMoved) else record.epoch,
                 )
             case Trimmed(topic_id, start):
                 line(history.Trimmed, topic=self._topics[topic_id], start=start)

@@ -1,0 +1,77 @@
+"""What a report counts: messages, latencies and lives of each process."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from reliable_pubsub.common.history import AnyLine, Failed, Invoke, Ok, Unknown
+
+from .verdict import MessageKey
+
+
+class Numbers(Struct):
+    """Of one process. Messages, not operations; latencies in nanoseconds, as they were seen."""
+
+    acknowledged: int = 0
+    retried: int = 0  # among the acknowledged: an earlier attempt had stored them
+    unknown: int = 0
+    failed: int = 0
+    delivered: int = 0
+    redelivered: int = 0  # among the delivered
+    put_latencies_ns: list[int] = []  # from `invoke` to `ok`, of one put
+    delivery_latencies_ns: list[int] = []  # from the first `invoke` to the first delivery here
+
+
+def numbers(lines: Sequence[AnyLine]) -> dict[str, Numbers]:
+    """Count, by process."""
+    counted: dict[str, Numbers] = defaultdict(Numbers)
+    open_puts: dict[tuple[str, int, int], tuple[int, int]] = {}  # when it began, messages
+    begun: dict[MessageKey, int] = {}
+    heard: dict[str, set[MessageKey]] = defaultdict(set)
+    for line in lines:
+        if isinstance(line, Invoke) and line.op == "put":
+            call = (line.process, line.pid, line.call)
+            count = max(len(line.crcs), 1)
+            open_puts[call] = (open_puts.get(call, (line.at_ns, 0))[0], count)
+            for sequence in range(line.sequence, line.sequence + count):
+                begun.setdefault(MessageKey(line.topic, line.process, sequence), line.at_ns)
+        elif isinstance(line, Ok | Failed | Unknown) and line.op == "put":
+            began_ns, count = open_puts.pop((line.process, line.pid, line.call), (line.at_ns, 1))
+            _count_put(counted[line.process], line, began_ns, count)
+        elif isinstance(line, Ok) and line.op == "get":
+            _count_deliveries(counted[line.process], line, begun, heard[line.process])
+    for (process, _, _), (_, count) in open_puts.items():
+        counted[process].unknown += count  # its life ended before an answer came
+    return counted
+
+
+def _count_put(counted: Numbers, line: Ok | Failed | Unknown, began_ns: int, messages: int) -> None:
+    if isinstance(line, Ok):
+        counted.acknowledged += line.count or messages
+        counted.retried += (line.count or messages) if line.duplicate else 0
+        counted.put_latencies_ns.append(line.at_ns - began_ns)
+    elif isinstance(line, Unknown):
+        counted.unknown += messages
+    else:
+        counted.failed += messages
+
+
+def _count_deliveries(
+    counted: Numbers, line: Ok, begun: dict[MessageKey, int], heard: set[MessageKey]
+) -> None:
+    for seen in line.messages:
+        key = MessageKey(line.topic, seen.publisher, seen.sequence)
+        counted.delivered += 1
+        counted.redelivered += seen.delivery_count > 1
+        if key in begun and key not in heard:
+            counted.delivery_latencies_ns.append(line.at_ns - begun[key])
+        heard.add(key)
+
+
+def percentile(values: Sequence[int], share: float) -> int:
+    """The value below or at which that share of the values lies (nearest rank)."""
+    return sorted(values)[max(math.ceil(share * len(values)) - 1, 0)]
