@@ -1,0 +1,379 @@
+"""System calls that fail, on the real processes: each call of a short run, killed or refused there.
+
+One proxy, one publisher with a step file, one subscriber with an output file. strace lets the n-th
+call of one kind, on the files of one process, fail or kill. What died is started again without
+strace; then each message must stand in the output file once, and the store must be sound.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import click
+from msgspec import Struct
+from rich import box
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from reliable_pubsub.common.errors import InDoubtError, PubSubError
+from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.proxy.check import check_store
+from reliable_pubsub.proxy.status import StatusClient
+from reliable_pubsub.proxy.store import Store
+from scripts.delivery import compare
+
+ROOT = Path(__file__).resolve().parent.parent
+MESSAGES = 6
+DEADLINE_S = 120.0
+LOOK_AGAIN_S = 0.02
+RETRY = ("--ack-timeout", "0.5", "--send-retries", "100", "--quiet")
+READABLE = (2, 3, 4, 5)  # exit codes that an error of ours has
+
+VICTIMS = ("proxy", "publisher", "subscriber")
+FILE_CALLS = ("openat", "write", "pwrite64", "fsync", "fdatasync", "ftruncate", "unlink", "rename")
+SEND_CALLS = ("sendto", "sendmsg")
+FILE_FAULTS = ("SIGKILL", "EIO", "ENOSPC")
+SEND_FAULTS = ("SIGKILL", "ECONNRESET")
+
+PUBLISHER_PLAN = f"steps: [{{topic: t, message: m, number_of_times: {MESSAGES}}}]\n"
+SUBSCRIBER_PLAN = f"""steps:
+  - {{action: subscribe, topic: t}}
+  - {{action: get, topic: t, number_of_times: {MESSAGES}, batch: 2}}
+"""
+
+
+class Case(Struct, frozen=True):
+    """One fault."""
+
+    victim: str
+    call: str
+    fault: str
+    number: int  # of the call, from 1, in each thread
+
+    def __str__(self) -> str:
+        return f"{self.victim}:{self.call}:{self.fault}:{self.number}"
+
+
+class Outcome(Struct, frozen=True):
+    """What a fault came to."""
+
+    case: Case
+    fate: str  # killed | refused | unharmed | not reached
+    violations: Sequence[str] = ()
+
+
+class Run:
+    """One proxy and its two clients in a directory; one of them may run under strace."""
+
+    def __init__(self, directory: Path, strace: Mapping[str, Sequence[str]]) -> None:
+        """Start nothing yet.
+
+        Args:
+            strace: by the name of the victim, what stands before its first command line.
+        """
+        self.directory = directory
+        self._strace = dict(strace)
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.first_codes: dict[str, int] = {}  # exit codes of the runs under strace
+        self.violations: list[str] = []
+        self._again: Counter[str] = Counter()
+        (directory / "publisher.yaml").write_text(PUBLISHER_PLAN)
+        (directory / "subscriber.yaml").write_text(SUBSCRIBER_PLAN)
+
+    def endpoint(self, role: str) -> str:
+        """A socket in the directory: no other run can take it."""
+        return f"ipc://{self.directory}/{role}.socket"
+
+    def command(self, name: str) -> list[str]:
+        """The command line of a process."""
+        line = [sys.executable, "-m", "reliable_pubsub", name]
+        if name == "proxy":
+            line += ["--data-dir", str(self.directory / "data")]
+            for role in ("publisher", "subscriber"):
+                line += [f"--{role}-endpoint", self.endpoint(role)]
+            return line
+        line += ["-f", str(self.directory / f"{name}.yaml"), "-i", name[0], *RETRY]
+        line += ["--endpoint", self.endpoint(name), "--state-dir", str(self.directory / "state")]
+        output = ["--output", str(self.directory / "output.jsonl")]
+        return line + output if name == "subscriber" else line
+
+    def start(self, name: str) -> None:
+        """Start it; under strace only the first time."""
+        prefix = self._strace.pop(name, ())
+        with (self.directory / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [*prefix, *self.command(name)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=ROOT,
+                env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+            )
+        if not prefix:
+            self._again[name] += 1
+
+    def turn(self) -> None:
+        """Start again what has died; the end of a run without a fault must be a good one."""
+        for name, process in self.processes.items():
+            code = process.poll()
+            if code is None or (code == 0 and name != "proxy"):
+                continue
+            if name not in self.first_codes and not self._again[name]:
+                self.first_codes[name] = code
+            elif code not in (0, 3):  # unreachable: the proxy was the victim
+                self.violations.append(f"{name}, without a fault, ended with exit code {code}")
+                raise TimeoutError
+            self.start(name)
+
+    def done(self, name: str) -> bool:
+        """Whether a client has come to the end of its steps."""
+        process = self.processes.get(name)
+        return process is not None and process.poll() == 0
+
+    def until(self, name: str, seen: object) -> None:
+        """Take turns until something is seen.
+
+        Raises:
+            TimeoutError: it was not, in DEADLINE_S.
+        """
+        deadline_s = time.monotonic() + DEADLINE_S
+        while not seen():  # type: ignore[operator]
+            self.turn()
+            if time.monotonic() > deadline_s:
+                self.violations.append(f"after {DEADLINE_S:g} s still no {name}")
+                raise TimeoutError
+            time.sleep(LOOK_AGAIN_S)
+
+    def subscribed(self) -> bool:
+        """Whether the proxy has the subscription."""
+        client = StatusClient(
+            self.endpoint("subscriber"), RetryPolicy(timeout_s=0.2, retries_max=0)
+        )
+        try:
+            return any(topic.subscriptions for topic in client.ask().topics)
+        except InDoubtError:
+            return False
+        finally:
+            client.close()
+
+    def play(self) -> None:
+        """The whole run; what is wrong comes into `violations`."""
+        try:
+            self.start("proxy")
+            self.start("subscriber")
+            self.until("subscription", self.subscribed)
+            self.start("publisher")
+            self.until("end of the publisher", partial(self.done, "publisher"))
+            self.until("end of the subscriber", partial(self.done, "subscriber"))
+            self._stop_proxy()
+        except TimeoutError:
+            return
+        finally:
+            for process in self.processes.values():
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+            self._read_logs()
+        self._judge()
+
+    def _stop_proxy(self) -> None:
+        """SIGTERM; a fault that had not come yet may come now."""
+        self.turn()
+        proxy = self.processes["proxy"]
+        proxy.send_signal(signal.SIGTERM)
+        try:
+            code = proxy.wait(DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            self.violations.append("the proxy did not stop")
+            raise TimeoutError from None
+        if not self._again["proxy"]:
+            self.first_codes["proxy"] = code
+        elif code != 0:
+            self.violations.append(f"the proxy stopped with exit code {code}")
+
+    def _read_logs(self) -> None:
+        for name in VICTIMS:
+            log = self.directory / f"{name}.log"
+            text = log.read_text(errors="replace") if log.exists() else ""
+            if "Traceback" in text or "Assertion" in text:
+                self.violations.append(f"{name}: {text[-600:]}")
+
+    def _judge(self) -> None:
+        """Exactly once, from the output file alone; and a sound store."""
+        payloads = [b"m_%d" % number for number in range(1, MESSAGES + 1)]
+        output = self.directory / "output.jsonl"
+        (verdict,) = compare({"s": output}, {"s": ["t"]}, {"t": {"p": payloads}})
+        if not verdict.perfect:
+            self.violations.append(f"not once each: {verdict}")
+        try:
+            store = Store(self.directory / "data", "sync")
+            try:
+                messages = check_store(store.connection).messages
+            finally:
+                store.close()
+            if messages != MESSAGES:
+                self.violations.append(f"{messages} messages stand in the store")
+        except PubSubError as error:
+            self.violations.append(f"the store: {error}")
+
+
+def watched(directory: Path, call: str) -> list[str]:
+    """What strace is to look at: the files of all three; for sockets there are no paths."""
+    if call in SEND_CALLS:
+        return []
+    stores = ["data/proxy.sqlite3", "state/publisher-p.sqlite3", "state/subscriber-s.sqlite3"]
+    names = [f"{store}{ending}" for store in stores for ending in ("", "-wal", "-shm", "-journal")]
+    names += ["data/lock", "data/initialised", "data", "state", "output.jsonl"]
+    names += ["state/publisher-p.lock", "state/subscriber-s.lock"]
+    return [word for name in names for word in ("-P", str(directory / name))]
+
+
+def strace(directory: Path, calls: Sequence[str], *more: str) -> list[str]:
+    """strace as a grandchild (-D), so that the victim is our own child, with its own exit code."""
+    quiet = ("-D", "-f", "-qq", "--seccomp-bpf", "-e", "signal=none")
+    where = ("-o", str(directory / "calls"), *watched(directory, calls[0]))
+    return ["strace", *quiet, *where, "-e", f"trace={','.join(calls)}", *more]
+
+
+def count_calls(victim: str) -> dict[str, int]:
+    """A run without a fault: of each kind of call, the most that one thread of the victim makes."""
+    found: dict[str, int] = {}
+    for calls in (FILE_CALLS, SEND_CALLS):
+        with tempfile.TemporaryDirectory(prefix="inject-") as scratch:
+            directory = Path(scratch)
+            run = Run(directory, {victim: strace(directory, calls)})
+            run.play()
+            if run.violations:
+                raise click.ClickException(f"a run without a fault failed: {run.violations}")
+            lines = (directory / "calls").read_text(errors="replace").splitlines()
+            counts = Counter(
+                match.groups() for line in lines if (match := re.match(r"(\d+) +(\w+)\(", line))
+            )
+            for (_, call), count in counts.items():
+                found[call] = max(found.get(call, 0), count)
+    return found
+
+
+def inject(case: Case, keep: Path | None = None) -> Outcome:
+    """One run with one fault."""
+    scratch = keep or Path(tempfile.mkdtemp(prefix="inject-"))
+    scratch.mkdir(exist_ok=True)
+    what = "signal=SIGKILL" if case.fault == "SIGKILL" else f"error={case.fault}"
+    option = f"inject={case.call}:{what}:when={case.number}"
+    run = Run(scratch, {case.victim: strace(scratch, [case.call], "-e", option)})
+    try:
+        run.play()
+        calls = scratch / "calls"
+        text = calls.read_text(errors="replace") if calls.exists() else ""
+    finally:
+        if keep is None:
+            shutil.rmtree(scratch, ignore_errors=True)
+    code = run.first_codes.get(case.victim, 0)
+    if code == -signal.SIGKILL and case.fault == "SIGKILL":
+        fate = "killed"
+    elif code:
+        fate = "refused"
+        if code not in READABLE:
+            run.violations.append(f"{case.victim} ended with exit code {code}")
+    else:
+        fate = "unharmed" if "(INJECTED)" in text else "not reached"
+    return Outcome(case, fate, run.violations)
+
+
+def cases_of(counts: Mapping[str, Mapping[str, int]], every: int) -> Iterator[Case]:
+    """Every call of every kind that a process makes, with every fault."""
+    for victim, calls in counts.items():
+        for call, count in calls.items():
+            faults = SEND_FAULTS if call in SEND_CALLS else FILE_FAULTS
+            for number in range(1, count + 1, every):
+                for fault in faults:
+                    yield Case(victim, call, fault, number)
+
+
+def table_of(outcomes: Sequence[Outcome]) -> Table:
+    """One row for each victim, call and fault."""
+    table = Table(title="each call of a short run, killed or refused there", box=box.SIMPLE)
+    for column in ("victim", "call", "fault"):
+        table.add_column(column, no_wrap=True)
+    fates = ("killed", "refused", "unharmed", "not reached")
+    for column in ("runs", *fates, "violations"):
+        table.add_column(column, justify="right")
+    rows: dict[tuple[str, str, str], list[Outcome]] = {}
+    for one in outcomes:
+        rows.setdefault((one.case.victim, one.case.call, one.case.fault), []).append(one)
+    for key, mine in rows.items():
+        found = Counter(one.fate for one in mine)
+        bad = sum(bool(one.violations) for one in mine)
+        table.add_row(*key, *map(str, (len(mine), *(found[fate] for fate in fates), bad)))
+    return table
+
+
+def parse_case(_context: click.Context, _option: click.Parameter, text: str | None) -> Case | None:
+    """VICTIM:CALL:FAULT:NUMBER"""
+    if text is None:
+        return None
+    try:
+        victim, call, fault, number = text.split(":")
+        return Case(victim, call, fault, int(number))
+    except ValueError:
+        raise click.BadParameter("expected VICTIM:CALL:FAULT:NUMBER") from None
+
+
+@click.command()
+@click.option("--every", default=1, type=click.IntRange(1), help="Only each so-manieth call.")
+@click.option("--jobs", default=os.cpu_count() or 1, type=click.IntRange(1), help="Runs at once.")
+@click.option("--victim", "victims", multiple=True, type=click.Choice(VICTIMS), help="Only this.")
+@click.option("--case", callback=parse_case, help="One case: VICTIM:CALL:FAULT:NUMBER.")
+@click.option("--keep", type=click.Path(path_type=Path), help="With --case: where its files stay.")
+def main(
+    every: int, jobs: int, victims: tuple[str, ...], case: Case | None, keep: Path | None
+) -> None:
+    """Let each system call of a short run fail or kill; exit code 1 if a message is lost or twice.
+
+    Calls on the files of proxy, publisher and subscriber (write, fsync, open, ...), and what they
+    send. Needs strace.
+    """
+    if shutil.which("strace") is None:
+        raise click.ClickException("strace is not installed (apt-get install strace)")
+    console = Console(width=None if sys.stdout.isatty() else 110)
+    if case is not None:
+        outcome = inject(case, keep.resolve() if keep else None)
+        words = "\n".join((f"{case}: {outcome.fate}", *outcome.violations))
+        console.print(words, highlight=False, markup=False)
+        sys.exit(bool(outcome.violations))
+    counts = {victim: count_calls(victim) for victim in victims or VICTIMS}
+    console.print(f"calls of one run: {counts}", highlight=False)
+    cases = list(cases_of(counts, every))
+    columns = (TextColumn("inject"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    error_console = Console(stderr=True)
+    outcomes: list[Outcome] = []
+    with (
+        Progress(*columns, console=error_console, disable=not error_console.is_terminal) as bar,
+        ThreadPoolExecutor(jobs) as pool,
+    ):
+        task = bar.add_task("inject", total=len(cases))
+        for outcome in pool.map(inject, cases):
+            outcomes.append(outcome)
+            bar.advance(task)
+            for violation in outcome.violations:
+                line = f"VIOLATION: scripts/inject --case {outcome.case}  {violation:.700}"
+                console.print(line, highlight=False, markup=False)
+    console.print(table_of(outcomes))
+    sys.exit(any(outcome.violations for outcome in outcomes))
+
+
+if __name__ == "__main__":
+    main()
