@@ -1,13 +1,15 @@
 """The rules that a history must keep. Pure: history in, violations out.
 
-Offsets give the order of versions, so one pass is enough; no search for an order is needed.
+Each violation begins with the name of its rule. Offsets give the order of versions, so one pass is
+enough; no search for an order is needed. What holds after the store was set back to an older copy
+is in `after_rollback.py`.
 Source: the queue and Kafka workloads of Jepsen, which check sets and orders in the same way.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from reliable_pubsub.common.batch import decode_batch
 from reliable_pubsub.proxy.records import (
@@ -15,44 +17,52 @@ from reliable_pubsub.proxy.records import (
     ControlSeen,
     CursorMoved,
     Granted,
+    Record,
     Subscribed,
     TopicCreated,
     Unsubscribed,
 )
 
-from .history import HandedOver, History, Line
+from .after_rollback import RULES_AFTER_ROLLBACK
+from .history import Acknowledged, Entry, HandedOver, History, Line, Log
 
-Log = dict[str, list[tuple[str, int, bytes]]]  # topic: publisher, sequence, payload by offset
+Ends = tuple[list[int], list[int]]  # indices in order, and the highest offset up to each
 
 
 def check(history: History) -> list[str]:
     """Give every broken rule, in words."""
     violations = list(history.violations)
     violations += history.unfinished
-    log = _final_log(history, violations)
+    log = _log_of(history.committed, violations)
+    violations += _records_grow(history)
+    violations += _told_lost_is_gone(history)
+    if history.rollback is not None:
+        before = _log_of(history.rollback.before, violations)
+        for rule_after in RULES_AFTER_ROLLBACK:
+            violations += rule_after(history, before, log)
+        return violations
     for rule in (
-        _epochs_and_cursors_grow,
-        lambda h: _each_put_stands_once(h, log),
-        lambda h: _acknowledged_is_stored(h, log),
+        _each_put_stands_once,
+        _acknowledged_is_stored,
         _real_time_order,
-        lambda h: _readers_agree_with_the_log(h, log),
-        lambda h: _outputs_are_complete(h, log),
-        lambda h: _handed_over_in_order(h, log),
+        _readers_agree_with_the_log,
+        _outputs_are_complete,
+        _handed_over_in_order,
         _subscription_points,
-        lambda h: _final_subscriptions(h, log),
+        _final_subscriptions,
     ):
-        violations += rule(history)
+        violations += rule(history, log)
     return violations
 
 
-def _final_log(history: History, violations: list[str]) -> Log:
+def _log_of(records: Sequence[Record], violations: list[str]) -> Log:
     """Everything that ever became durable, by topic and offset; also checks density."""
     names: dict[int, str] = {}
     log: Log = {}
-    for record in history.committed:
+    for record in records:
         if isinstance(record, TopicCreated):
             if record.topic in log:
-                violations.append(f"topic {record.topic!r} was created twice")
+                violations.append(f"one log for each topic: {record.topic!r} was created twice")
             names[record.topic_id] = record.topic
             log[record.topic] = []
         elif isinstance(record, Appended):
@@ -64,10 +74,11 @@ def _final_log(history: History, violations: list[str]) -> Log:
     return log
 
 
-def _epochs_and_cursors_grow(history: History) -> Iterator[str]:
-    """Durable epochs, generations and cursors never go back; old epochs have no effect."""
+def _records_grow(history: History) -> Iterator[str]:
+    """Durable epochs, generations, cursors, times never go back; old epochs have no effect."""
     epochs: dict[tuple[str, str], int] = {}
     places: dict[tuple[int, str], tuple[int, int]] = {}
+    times: dict[int, int] = {}
     for record in history.committed:
         match record:
             case Granted(role, client, epoch):
@@ -77,6 +88,9 @@ def _epochs_and_cursors_grow(history: History) -> Iterator[str]:
             case Appended():
                 if record.epoch != epochs.get(("publisher", record.publisher)):
                     yield f"fenced epochs have no effect: {record.publisher} {record.epoch} put"
+                if record.timestamp_ns <= times.get(record.topic_id, 0):
+                    yield f"timestamps grow: {record.timestamp_ns} at offset {record.base}"
+                times[record.topic_id] = record.timestamp_ns
             case Subscribed() | Unsubscribed() | CursorMoved():
                 key = (record.topic_id, record.subscriber)
                 place = (record.generation, record.cursor)
@@ -89,27 +103,43 @@ def _epochs_and_cursors_grow(history: History) -> Iterator[str]:
                 yield f"fenced epochs have no effect: {client} {record.epoch} subscribed or left"
 
 
+def _told_lost_is_gone(history: History) -> Iterator[str]:
+    """LOST names exactly what is gone: up to a start of the topic that is durable."""
+    for index, subscriber, topic, first, end in history.told_lost:
+        gone_since = history.trims.get((topic, end), index)
+        if first >= end or gone_since >= index:
+            yield f"LOST is exact: {subscriber} was told of {topic!r} {first} to {end - 1}"
+
+
 def _each_put_stands_once(history: History, log: Log) -> Iterator[str]:
-    """The messages of each (publisher, topic) are its plan: once, in order, under 1, 2, 3, ..."""
-    found: dict[tuple[str, str], list[tuple[int, str]]] = {}
+    """The messages of each (publisher, topic) are its plan: once, in order, under 1, 2, 3, ...
+
+    A publisher without state may have put a message again in a later life: then each life's.
+    """
+    found: dict[tuple[str, str], list[tuple[int, str, int]]] = {}
     for topic, stored in log.items():
         for publisher, sequence, payload in stored:
-            owner, planned, _ = payload.decode().split("/")
+            owner, planned, life = payload.decode().split("/")
             if owner != publisher:
-                yield f"a message of {owner} stands under {publisher}"
-            found.setdefault((publisher, topic), []).append((sequence, planned))
+                yield f"each put once, in order: one of {owner} stands under {publisher}"
+            found.setdefault((publisher, topic), []).append((sequence, planned, int(life)))
     for publisher, plan in history.plans.items():
         for topic in {item.topic: None for item in plan}:
-            stored_here = found.pop((publisher, topic), [])
-            numbers = range(sum(item.count for item in plan if item.topic == topic))
-            expected = [(number + 1, str(number)) for number in numbers]
-            if stored_here != expected:
+            here = found.pop((publisher, topic), [])
+            planned_count = sum(item.count for item in plan if item.topic == topic)
+            indices = [int(planned) for _, planned, _ in here]
+            if publisher in history.no_state:
+                lives = [(life, int(planned)) for _, planned, life in here]
+                right = lives == sorted(set(lives)) and set(indices) == set(range(planned_count))
+            else:
+                right = indices == list(range(planned_count))
+            if not right or [sequence for sequence, _, _ in here] != list(range(1, len(here) + 1)):
                 yield (
-                    f"each put once, in order: {publisher} on {topic!r} has (sequence, message) "
-                    f"{stored_here}, not 1..{len(expected)}"
+                    f"each put once, in order: {publisher} on {topic!r} has (sequence, message, "
+                    f"life) {here}, not 1..{planned_count}"
                 )
     if found:
-        yield f"nobody planned {sorted(found)}"
+        yield f"each put once, in order: nobody planned {sorted(found)}"
 
 
 def _acknowledged_is_stored(history: History, log: Log) -> Iterator[str]:
@@ -118,42 +148,54 @@ def _acknowledged_is_stored(history: History, log: Log) -> Iterator[str]:
         receipt = event.receipt
         if receipt.offset is None:
             if not history.trimmed:
-                yield f"{event.publisher} got a receipt without offset: {receipt}"
+                yield f"acknowledged means stored: {event.publisher} without offset: {receipt}"
             continue
         stored = log.get(receipt.topic, [])[receipt.offset : receipt.offset + receipt.count]
-        expected = [(event.publisher, receipt.first_sequence + n) for n in range(receipt.count)]
-        if [(publisher, sequence) for publisher, sequence, _ in stored] != expected:
+        if len(stored) != receipt.count or not all(
+            _is_message(event, number, entry) for number, entry in enumerate(stored)
+        ):
             yield f"acknowledged means stored: {receipt}, the log has {stored} there"
 
 
-def _real_time_order(history: History) -> Iterator[str]:
+def _is_message(event: Acknowledged, number: int, entry: Entry) -> bool:
+    """Whether an entry of the log is a message of a put; number 0 is its first one."""
+    publisher, sequence, payload = entry
+    owner, planned, life = payload.decode().split("/")
+    return (
+        (publisher, owner) == (event.publisher, event.publisher)
+        and (sequence, int(planned))
+        == (event.receipt.first_sequence + number, event.item.first + number)
+        and event.life in (0, int(life))
+    )
+
+
+def _real_time_order(history: History, log: Log) -> Iterator[str]:
     """A put that was acknowledged before another was called has the smaller offset."""
-    offsets: dict[tuple[str, str, int], int] = {}
-    ends: dict[str, list[tuple[int, int]]] = {}
+    ends: dict[str, Ends] = {}
     for event in history.acknowledged:
-        receipt = event.receipt
-        if receipt.offset is None:
+        if event.receipt.offset is not None:
+            indices, highest = ends.setdefault(event.item.topic, ([], []))
+            indices.append(event.index)
+            highest.append(max(event.receipt.offset, highest[-1] if highest else 0))
+    for event in history.acknowledged:
+        offset = event.receipt.offset
+        if offset is None:
             continue
-        key = (event.publisher, receipt.topic, receipt.first_sequence - 1)
-        offsets.setdefault(key, receipt.offset)
-        known = ends.setdefault(receipt.topic, [])
-        highest = max(receipt.offset, known[-1][1] if known else 0)
-        known.append((event.index, highest))
-    for key, invoked in history.invoked.items():
-        before = ends.get(invoked.item.topic, [])
-        place = bisect_left(before, (invoked.index, 0)) - 1
-        if place >= 0 and key in offsets and offsets[key] <= before[place][1]:
-            yield f"real-time order: {key} at {offsets[key]} is not behind {before[place][1]}"
+        indices, highest = ends[event.item.topic]
+        place = bisect_left(indices, event.first_called) - 1
+        if place >= 0 and offset <= highest[place]:
+            yield f"real-time order: {event.item} at {offset} is not behind {highest[place]}"
 
 
 def _readers_agree_with_the_log(history: History, log: Log) -> Iterator[str]:
     """Nobody has ever seen an offset that holds another message at the end (hole H30)."""
-    for (topic, offset), (reader, message) in history.read.items():
+    for (topic, offset), reads in history.read.items():
         stored = log.get(topic, [])
-        seen = (message.publisher, message.sequence, message.payload)
-        if offset >= len(stored) or stored[offset] != seen:
-            now = stored[offset] if offset < len(stored) else "nothing"
-            yield f"{reader} read {seen} at {topic!r} {offset}, which holds {now}"
+        for reader, message in reads:
+            seen = (message.publisher, message.sequence, message.payload)
+            if offset >= len(stored) or stored[offset] != seen:
+                now = stored[offset] if offset < len(stored) else "nothing"
+                yield f"readers see the log: {reader} read {seen} at {offset}, which holds {now}"
 
 
 def _outputs_are_complete(history: History, log: Log) -> Iterator[str]:
@@ -164,27 +206,30 @@ def _outputs_are_complete(history: History, log: Log) -> Iterator[str]:
             yield from _check_line(subscriber, line, expected)
         for topic, end in expected.items():
             if end is not None and end != len(log.get(topic, [])):
-                yield f"{subscriber} ended at {topic!r} {end} of {len(log.get(topic, []))}"
+                yield f"to the end: {subscriber} ended at {topic!r} {end} of {len(log[topic])}"
 
 
 def _check_line(subscriber: str, line: Line, expected: dict[str, int | None]) -> Iterator[str]:
     if line.kind == "subscribed":
         if expected.get(line.topic) not in (None, line.offset):
-            yield f"{subscriber} resumed {line.topic!r} at {line.offset}, not {expected}"
+            yield f"resumed where it was: {subscriber} {line.topic!r} {line.offset}, not {expected}"
         expected[line.topic] = line.offset
     elif line.kind == "unsubscribed":
         expected[line.topic] = None
     else:
         if line.offset != expected.get(line.topic):
             yield (
-                f"once, in order, without gap: {subscriber} has {line.topic!r} {line.offset} "
-                f"where {expected.get(line.topic)} was to come"
+                f"once, in order, without gap: {subscriber} has {line.topic!r} {line.kind} "
+                f"{line.offset} where {expected.get(line.topic)} was to come"
             )
-        expected[line.topic] = line.offset + 1
+        expected[line.topic] = line.end if line.kind == "lost" else line.offset + 1
 
 
 def _handed_over_in_order(history: History, log: Log) -> Iterator[str]:
-    """Without an output file: no gap; only what was in hand at a crash comes again, marked."""
+    """Without an output file: no gap; only what was in hand at a crash comes again, marked.
+
+    Without state anything above the last cursor that was acknowledged to the proxy comes again.
+    """
     begins: dict[tuple[str, str], int] = {}
     for event in history.subscribed:
         begins.setdefault((event.subscriber, event.topic), event.cursor)
@@ -193,52 +238,55 @@ def _handed_over_in_order(history: History, log: Log) -> Iterator[str]:
         last: HandedOver | None = None
         remembered: set[int] = set()  # handed over, and not forgotten by a power loss
         for group in groups:
-            offsets = [message.offset for message in group.messages]
-            first = offsets[0]
-            new_process = last is not None and last.incarnation != group.incarnation
-            floor = last.messages[0].offset if last else 0
+            first, offsets = group.first, group.offsets
+            new_process = last is not None and last.life != group.life
+            floor = last.first if last else 0
             if last is not None and last.power_losses != group.power_losses:
                 remembered.clear()
                 floor = first
+            if subscriber in history.no_state:
+                remembered.clear()
+                floor = group.acknowledged
             again = new_process and floor <= first <= position
             if first != position and not again:
-                yield f"{subscriber} got {topic!r} {first} where {position} was to come"
+                yield (
+                    f"without gap: {subscriber} got {topic!r} {first} where {position} was to come"
+                )
             for message in group.messages:
                 if message.offset in remembered and not message.redelivered:
-                    yield f"{subscriber} got {topic!r} {message.offset} again, unmarked"
-            if offsets != list(range(first, first + len(offsets))):
-                yield f"{subscriber} got {topic!r} {offsets} at once"
+                    yield f"repeats are marked: {subscriber} got {topic!r} {message.offset} again"
+            if group.lost is None and offsets != list(range(first, first + len(offsets))):
+                yield f"without gap: {subscriber} got {topic!r} {offsets} at once"
             remembered.update(offsets)
-            position = offsets[-1] + 1
+            position = group.lost[1] if group.lost else offsets[-1] + 1
             last = group
         if position != len(log.get(topic, [])):
-            yield f"{subscriber} ended at {topic!r} {position} of {len(log.get(topic, []))}"
+            yield f"to the end: {subscriber} ended at {topic!r} {position} of {len(log[topic])}"
 
 
-def _subscription_points(history: History) -> Iterator[str]:
+def _subscription_points(history: History, log: Log) -> Iterator[str]:
     """A put called after subscribe returned is behind the cursor; one that was over is not."""
-    offsets: dict[tuple[str, str, int], int] = {}
-    done: dict[str, list[tuple[int, int]]] = {}
+    by_topic: dict[str, list[Acknowledged]] = {}
     for event in history.acknowledged:
-        receipt = event.receipt
-        if receipt.offset is not None:
-            offsets[(event.publisher, receipt.topic, receipt.first_sequence - 1)] = receipt.offset
-            done.setdefault(receipt.topic, []).append((event.index, receipt.offset))
-    calls: dict[str, list[tuple[int, int]]] = {}
-    for key, invoked in history.invoked.items():
-        if key in offsets:
-            calls.setdefault(invoked.item.topic, []).append((invoked.index, offsets[key]))
+        if event.receipt.offset is not None:
+            by_topic.setdefault(event.item.topic, []).append(event)
     for returned in history.subscribed:
-        for index, offset in calls.get(returned.topic, []):
-            if index > returned.index and offset < returned.cursor:
+        over = by_topic.get(returned.topic, [])
+        for event in over:
+            offset = event.receipt.offset or 0
+            if event.first_called > returned.index and offset < returned.cursor:
                 yield (
-                    f"{returned.subscriber} on {returned.topic!r} missed {offset}, it began at "
-                    f"{returned.cursor}"
+                    f"subscription point: {returned.subscriber} on {returned.topic!r} missed "
+                    f"{offset}, it began at {returned.cursor}"
                 )
-        over = done.get(returned.topic, [])
-        for _, offset in over[: bisect_right(over, (returned.first_called, -1))]:
+        before = bisect_right([event.index for event in over], returned.first_called)
+        for event in over[:before]:
+            offset = event.receipt.offset or 0
             if offset >= returned.cursor:
-                yield f"{returned.subscriber} subscribed at {returned.cursor}, behind was {offset}"
+                yield (
+                    f"subscription point: {returned.subscriber} began at {returned.cursor}, "
+                    f"behind was {offset}"
+                )
 
 
 def _final_subscriptions(history: History, log: Log) -> Iterator[str]:
@@ -247,8 +295,8 @@ def _final_subscriptions(history: History, log: Log) -> Iterator[str]:
         active = history.proxy_active.get((final.subscriber, final.topic), False)
         if active != final.active:
             yield (
-                f"{final.subscriber} on {final.topic!r}: the client says active={final.active}, "
-                f"the proxy active={active}"
+                f"who is subscribed: {final.subscriber} on {final.topic!r}: the client says "
+                f"active={final.active}, the proxy active={active}"
             )
         if final.active and final.cursor != len(log.get(final.topic, [])):
-            yield f"{final.subscriber} stands at {final.topic!r} {final.cursor}"
+            yield f"to the end: {final.subscriber} stands at {final.topic!r} {final.cursor}"

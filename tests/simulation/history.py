@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from msgspec import Struct
 
 from reliable_pubsub.common.batch import Message
-from reliable_pubsub.proxy.records import Record
+from reliable_pubsub.proxy.records import Appended, Record, TopicCreated, Trimmed
 from reliable_pubsub.publisher.outbox import Receipt
+
+Entry = tuple[str, int, bytes]  # publisher, sequence, payload
+Log = dict[str, list[Entry]]  # by topic; the place in the list is the offset
 
 
 class Item(Struct, frozen=True):
@@ -20,19 +23,15 @@ class Item(Struct, frozen=True):
     count: int
 
 
-class Invoked(Struct, frozen=True):
-    """A put of a plan item was called for the first time."""
-
-    index: int
-    publisher: str
-    item: Item
-
-
 class Acknowledged(Struct, frozen=True):
     """A put returned."""
 
     index: int
+    called: int  # index of this call
+    first_called: int  # index of the first call for this item, by any life that can resume it
     publisher: str
+    life: int  # 0 for a publisher whose state outlives it: all its lives are one
+    item: Item
     receipt: Receipt
 
 
@@ -49,18 +48,31 @@ class SubscribeReturned(Struct, frozen=True):
 class Line(Struct, frozen=True):
     """One line of a subscriber's output file."""
 
-    kind: str  # "subscribed", "message" or "unsubscribed"
+    kind: str  # "subscribed", "message", "lost" or "unsubscribed"
     topic: str
-    offset: int  # of the message; for "subscribed" the cursor
+    offset: int  # of the message; for "subscribed" the cursor; for "lost" the first that is gone
     message: Message | None = None
+    end: int = 0  # "lost": behind the last that is gone
 
 
 class HandedOver(Struct, frozen=True):
-    """A group of messages that one `get` gave to a subscriber without an output file."""
+    """What one `get` gave to a subscriber without an output file: messages, or a loss."""
 
-    incarnation: int
+    life: int
     power_losses: int  # of its machine, before this
+    acknowledged: int  # the cursor of the last `acknowledge` of this subscriber that returned
     messages: tuple[Message, ...]
+    lost: tuple[int, int] | None = None  # first, end
+
+    @property
+    def first(self) -> int:
+        """The offset at which it begins."""
+        return self.lost[0] if self.lost else self.messages[0].offset
+
+    @property
+    def offsets(self) -> list[int]:
+        """Of its messages."""
+        return [message.offset for message in self.messages]
 
 
 class FinalSubscription(Struct, frozen=True):
@@ -72,23 +84,48 @@ class FinalSubscription(Struct, frozen=True):
     cursor: int  # of the client; 0 if not active
 
 
+class Rollback(Struct, frozen=True):
+    """The store was set back to an earlier durable copy."""
+
+    index: int
+    before: Sequence[Record]  # all that was durable
+    kept: int  # so many of them
+    ends: Mapping[str, int]  # where the copy's topics end
+
+    @property
+    def took_messages(self) -> bool:
+        """Whether anybody can have been told of something that is gone."""
+        gone = self.before[self.kept :]
+        return any(isinstance(record, Appended | TopicCreated) for record in gone)
+
+
 @dataclass
 class History:
     """Everything that the checker judges."""
 
     plans: dict[str, Sequence[Item]] = field(default_factory=dict)  # by publisher
-    invoked: dict[tuple[str, str, int], Invoked] = field(default_factory=dict)
+    no_state: set[str] = field(default_factory=set)  # clients that forget all when they die
+    # Clients that rewind or adopt where others stop.
+    choices: dict[str, str] = field(default_factory=dict)
+    invoked: dict[tuple[str, int, str, int], int] = field(default_factory=dict)
     acknowledged: list[Acknowledged] = field(default_factory=list)
     subscribed: list[SubscribeReturned] = field(default_factory=list)
     outputs: dict[str, list[Line]] = field(default_factory=dict)
     handed_over: dict[tuple[str, str], list[HandedOver]] = field(default_factory=dict)
-    read: dict[tuple[str, int], tuple[str, Message]] = field(default_factory=dict)
-    committed: list[Record] = field(default_factory=list)
+    read: dict[tuple[str, int], list[tuple[str, Message]]] = field(default_factory=dict)
+    told_lost: list[tuple[int, str, str, int, int]] = field(default_factory=list)
+    trims: dict[tuple[str, int], int] = field(default_factory=dict)  # topic, start: first index
+    committed: list[Record] = field(default_factory=list)  # as the store has it now
+    rollback: Rollback | None = None
+    stopped: dict[str, str] = field(default_factory=dict)  # clients that ended with LogChangedError
     proxy_active: dict[tuple[str, str], bool] = field(default_factory=dict)
     final: list[FinalSubscription] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)  # found while the world went on
     unfinished: list[str] = field(default_factory=list)  # what liveness asks for, and did not come
     trimmed: bool = False  # retention may have removed messages
+    loses: bool = False  # also such as were not read
+    _ends: dict[str, int] = field(default_factory=dict)
+    _topics: dict[int, str] = field(default_factory=dict)
     _index: int = 0
 
     def now(self) -> int:
@@ -96,30 +133,67 @@ class History:
         self._index += 1
         return self._index
 
-    def put_called(self, publisher: str, item: Item) -> None:
-        """A put begins; what counts is the first time."""
-        key = (publisher, item.topic, item.first)
-        if key not in self.invoked:
-            self.invoked[key] = Invoked(self.now(), publisher, item)
+    def end(self, topic: str) -> int:
+        """Where the durable log of a topic ends."""
+        return self._ends.get(topic, 0)
 
-    def put_returned(self, publisher: str, receipt: Receipt) -> None:
+    def put_called(self, publisher: str, life: int, item: Item) -> int:
+        """A put begins, or goes on; gives the index of this call."""
+        index = self.now()
+        self.invoked.setdefault((publisher, life, item.topic, item.first), index)
+        return index
+
+    def put_returned(
+        self, publisher: str, life: int, item: Item, receipt: Receipt, called: int
+    ) -> None:
         """A put is acknowledged."""
-        self.acknowledged.append(Acknowledged(self.now(), publisher, receipt))
+        first_called = self.invoked[(publisher, life, item.topic, item.first)]
+        self.acknowledged.append(
+            Acknowledged(self.now(), called, first_called, publisher, life, item, receipt)
+        )
 
     def records_committed(self, records: Sequence[Record]) -> None:
         """The disk of the proxy has these."""
         self.committed.extend(records)
+        self._count(records)
+
+    def rolled_back(self, kept: int) -> None:
+        """The disk of the proxy has only the first `kept` records."""
+        before = tuple(self.committed)
+        del self.committed[kept:]
+        self._ends.clear()
+        self._topics.clear()
+        self._count(self.committed)
+        self.rollback = Rollback(self.now(), before, kept, dict(self._ends))
+
+    def _count(self, records: Sequence[Record]) -> None:
+        for record in records:
+            if isinstance(record, TopicCreated):
+                self._topics[record.topic_id] = record.topic
+            elif isinstance(record, Appended):
+                self._ends[self._topics[record.topic_id]] = record.end
+            elif isinstance(record, Trimmed):
+                self.trims.setdefault((self._topics[record.topic_id], record.start), self.now())
 
     def was_read(self, reader: str, messages: Sequence[Message]) -> None:
-        """A reader has seen messages: from now on their offsets hold these, for everybody."""
+        """A reader has seen messages: from now on their offsets hold these, for everybody.
+
+        A store that was set back may give an offset once more; the checker looks who saw both.
+        """
         for message in messages:
-            key = (message.topic, message.offset)
-            first_reader, known = self.read.setdefault(key, (reader, message))
-            if _identity(known) != _identity(message):
+            known = self.read.setdefault((message.topic, message.offset), [])
+            if any(_identity(message) == _identity(other) for _, other in known):
+                continue
+            known.append((reader, message))
+            if len(known) > (2 if self.rollback else 1):
                 self.violations.append(
-                    f"one message for each offset: {first_reader} read {_identity(known)} at "
-                    f"{key}, {reader} reads {_identity(message)}"
+                    f"one message for each offset: {message.topic!r} {message.offset} was read as "
+                    f"{[(who, *_identity(read)) for who, read in known]}"
                 )
+
+    def was_lost(self, subscriber: str, topic: str, first: int, end: int) -> None:
+        """A subscriber was told that messages are gone."""
+        self.told_lost.append((self.now(), subscriber, topic, first, end))
 
 
 def _identity(message: Message) -> tuple[str, int, bytes, int]:

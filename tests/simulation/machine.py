@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from reliable_pubsub.common.errors import FencedError, InDoubtError
+import msgspec
+
+from reliable_pubsub.common.errors import FencedError, InDoubtError, LogChangedError
 from reliable_pubsub.common.retry import RetryPolicy
 
 from .history import History, Line
-from .network import Faults, Network
+from .network import Network
+from .swarm import Faults
 from .world import Killed, Process, World
 
 
@@ -67,23 +70,26 @@ def _merge(values: dict[str, bytes], changes: Mapping[str, bytes | None]) -> Non
 
 
 class SimulatedState:
-    """A process' view of its disk. Implements `state_file.ClientState`."""
+    """A process' view of its disk, or of its memory. Implements `state_file.ClientState`."""
 
     def __init__(self, process: Process, machine: Machine) -> None:
-        """Use the disk of a machine."""
-        self.disk = machine.disk
+        """Use the disk of a process; a machine without state gives it an empty one."""
+        self._disk = Disk() if machine.no_state else machine.disk_of(process)
         self._process = process
+        self._machine = machine
 
     def load(self) -> dict[str, bytes]:
         """Every value by its name."""
-        return dict(self.disk.values)
+        return dict(self._disk.values)
 
     def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
         """Write; the process may die before and after it."""
         self._process.point("write")
-        self.disk.write(changes, durable=durable)
-        if "epoch" in changes:
-            self._process.has_epoch = True  # a zombie that has one is fenced, and stays so
+        self._disk.write(changes, durable=durable)
+        epoch = changes.get("epoch")
+        if epoch is not None:
+            self._process.epoch = msgspec.msgpack.decode(epoch, type=int)
+            self._machine.has_claimed(self._process)
         self._process.point("written")
 
     def close(self) -> None:
@@ -94,22 +100,29 @@ class Machine:
     """One client id: its disk, and its processes one after another."""
 
     role: ClassVar[str]
+    choices: ClassVar[tuple[str, ...]]  # what it may do about a changed log, besides stopping
+    may_forget: ClassVar[bool] = True  # whether it makes sense without state on disk
 
     def __init__(self, name: str, world: World, network: Network, faults: Faults) -> None:
         """Begin switched off."""
         self.name = name
-        self.disk = Disk()
-        self.done = False
-        self.incarnation = 0
+        self.done = False  # the work is finished, or cannot go on
         self.process: Process | None = None
         self.processes: list[Process] = []
         self.zombies: set[Process] = set()
         self.history: History
         self.power_losses = 0
+        self._has_twins = False
+        self._disk = Disk()
+        self._disks: dict[Process, Disk] = {}
         self._world = world
         self._network = network
         self._faults = faults
         chance = world.random
+        self.no_state = self.may_forget and world.chance(faults.no_state)
+        self.on_log_changed = "stop"
+        if world.chance(faults.log_changed):
+            self.on_log_changed = chance.choice(self.choices)
         self._retry = RetryPolicy(
             timeout_s=chance.uniform(0.015, 0.06),
             retries_max=chance.randint(2, 5),
@@ -117,24 +130,73 @@ class Machine:
             pause_s_max=0.05,
         )
 
+    def begin_history(self, history: History) -> None:
+        """Tell what kind of client this is."""
+        self.history = history
+        if self.no_state:
+            history.no_state.add(self.name)
+        if self.on_log_changed != "stop":
+            history.choices[self.name] = self.on_log_changed
+
     def start(self, delay_s: float) -> None:
-        """Start a process."""
-        self.incarnation += 1
-        process = Process(self._world, f"{self.name}#{self.incarnation}", self.program)
-        process.on_end = self._ended
+        """Start a process, and perhaps a second one beside it."""
+        process = self._new_process(self._disk)
         if self._world.chance(self._faults.kill):
             process.points_left = self._world.random.randint(1, self._faults.life_points)
         self.process = process
-        self.processes.append(process)
         process.start(delay_s)
+        if self.no_state and process.life > 1:
+            self._world.happened("no_state", process.name, "begins, and remembers nothing")
+        if self._world.happens("twin", self._faults.twin):
+            twin = self._new_process(self._disk.copy())
+            self.zombies.add(twin)
+            self._has_twins = True
+            self._world.note(twin.name, f"begins beside {process.name}, with its id")
+            twin.start(delay_s + self._world.random.uniform(0.0, 0.01))
+
+    def _new_process(self, disk: Disk) -> Process:
+        life = len(self.processes) + 1
+        process = Process(self._world, f"{self.name}#{life}", self.program)
+        process.life = life
+        process.on_end = self._ended
+        self.processes.append(process)
+        self._disks[process] = disk
+        return process
 
     def program(self, process: Process) -> None:
         """What a process does."""
         raise NotImplementedError
 
+    def disk_of(self, process: Process) -> Disk:
+        """What a process reads and writes: the machine's disk, or its own copy of it."""
+        return self._disks[process]
+
     def owns(self, process: Process) -> bool:
         """Whether a process is the machine's own, and no zombie with a copy of its disk."""
         return process not in self.zombies
+
+    def has_claimed(self, process: Process) -> None:
+        """A process has an epoch. A twin goes on when it is to be fenced, and not before.
+
+        What the newer of two processes does counts, and the machine does not know of it.
+        """
+        while not self.owns(process):
+            owner = self.process
+            if self.done or owner is None:
+                raise Killed
+            if owner.epoch >= process.epoch:
+                return
+            process.wait(0.01)
+
+    def stand_still(self, seconds: float) -> None:
+        """Let the process stop in its tracks for a while, as by SIGSTOP."""
+        process = self.process
+        if process is None or not process.alive or process.frozen:
+            return
+        stopped = process
+        self._world.happened("client_stop", process.name, f"stands still for {seconds:.3f} s")
+        stopped.frozen = True
+        self._world.at(seconds, stopped.thaw)
 
     def freeze_and_replace(self) -> None:
         """Let the process stop in its tracks, and a new one start from a copy of the disk.
@@ -142,23 +204,23 @@ class Machine:
         Later, when the new one has its epoch, the old one goes on: a zombie, to be fenced.
         """
         process = self.process
-        if process is None or not process.alive or not process.has_epoch:
+        if process is None or not process.alive or not process.epoch or process.frozen:
             return
         self._world.note(process.name, "frozen; a new process takes its id")
         process.frozen = True
         process.points_left = None
         self.zombies.add(process)
-        self.disk = self.disk.copy()
+        self._disk = self._disk.copy()
         self.start(self._world.random.uniform(0.001, 0.02))
         self._thaw_later(process)
 
     def _thaw_later(self, zombie: Process) -> None:
         def thaw() -> None:
-            replaced = self.process is not None and self.process.has_epoch
+            replaced = self.process is not None and self.process.epoch > zombie.epoch
             if not zombie.alive:
                 return
             if replaced or self.done:
-                self._world.note(zombie.name, "goes on, as a zombie")
+                self._world.happened("zombie", zombie.name, "goes on, as a zombie")
                 self._world.at(0.0, zombie.thaw)
             else:
                 self._thaw_later(zombie)
@@ -167,29 +229,48 @@ class Machine:
 
     def wait_or_end(self, process: Process, error: InDoubtError) -> None:
         """In doubt: go on in this process, or end it as a command line would."""
-        self._world.note(process.name, f"in doubt: {error.code}")
+        self._world.happened("in doubt", process.name, f"in doubt: {error.code}")
         if self._world.random.random() < 0.5:
             raise error
         process.wait(self._world.random.uniform(0.005, 0.05))
 
     def _ended(self, process: Process, error: BaseException | None) -> None:
-        zombie = process in self.zombies
+        owned = self.owns(process)
         if self._world.tracing:
             self._world.note(process.name, f"ends: {error!r}")
-        expected = (Killed, InDoubtError, FencedError) if zombie else (Killed, InDoubtError)
-        if error is not None and not isinstance(error, expected):
+        if owned and isinstance(error, LogChangedError) and self._may_stop():
+            self._world.counts["stopped"] += 1
+            self.history.stopped[self.name] = str(error)
+            self.stop()
+            return
+        expected = error is None or isinstance(error, Killed | InDoubtError)
+        if isinstance(error, FencedError):
+            expected = not owned or self._has_twins
+        if not expected:
+            assert error is not None
             raise error
-        if zombie or self._world.closing or self.done:
+        if not owned or self._world.closing or self.done:
             return
         if isinstance(error, Killed):
+            self._world.counts["kill"] += 1
             self._lose_power()
         self.start(self._world.random.uniform(0.002, 0.05))
+
+    def _may_stop(self) -> bool:
+        """Whether a client may have been told of what is gone, and was not asked to go on."""
+        rollback = self.history.rollback
+        return rollback is not None and rollback.took_messages and self.on_log_changed == "stop"
+
+    def stop(self) -> None:
+        """It cannot go on: the log has changed."""
+        self.done = True
 
     def _lose_power(self) -> None:
         """Perhaps it was more than a kill: lazy writes may be gone."""
         may = self.role == "subscriber" or self._faults.same_bytes
-        if may and self._world.chance(self._faults.power_loss):
+        if may and not self.no_state and self._world.happens("power_loss", self._faults.power_loss):
             self.power_losses += 1
-            survivors = self._world.random.randint(0, self.disk.lazy_writes)
+            self._world.counts["same_bytes"] += self.role == "publisher"
+            survivors = self._world.random.randint(0, self._disk.lazy_writes)
             self._world.note(self.name, f"power loss, {survivors} lazy writes survive")
-            self.disk.lose_power(survivors)
+            self._disk.lose_power(survivors)

@@ -8,25 +8,29 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from msgspec import Struct
 
 from reliable_pubsub.common.errors import MalformedError
-from reliable_pubsub.common.messages import AnyReply
+from reliable_pubsub.common.messages import AnyReply, AnyRequest, Full, Sub
 from reliable_pubsub.common.wire import decode_request, encode_reply
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import Decision, Record, StoredState
 from reliable_pubsub.proxy.state import BrokerSettings
 from reliable_pubsub.proxy.topic_log import Retention
 
-from .network import Answer, Faults
+from .network import Answer
 from .simulated_store import SimulatedStore
+from .swarm import Faults
 from .world import World
 
 TICK_S: Final = 0.02  # the real one is five times as long, as are the clients' timeouts
 TURN_S: Final = 0.0005  # requests that come within it share a turn of the loop
 STORAGE_RETRY_S: Final = 0.05
+
+
+Failure = Literal["full", "error"]  # of a commit: no space, or an I/O error
 
 
 class _Crash(Exception):
@@ -61,7 +65,7 @@ class SimulatedCommitter:
         self._urgent = False
         self._busy = False
         self._failed = False
-        self.outcomes: deque[int | None] = deque()  # durable record number; None: disk full
+        self.outcomes: deque[int | Failure] = deque()  # durable record number
 
     @property
     def waiting(self) -> bool:
@@ -116,7 +120,12 @@ class SimulatedCommitter:
         self._busy = False
         if self._proxy.storage_is_full():
             self._failed = True
-            self.outcomes.append(None)
+            self.outcomes.append("full")
+        elif self._proxy.disk_fails():
+            self._failed = True
+            if self._proxy.world.random.random() < 0.5:
+                self._proxy.store.commit(records)  # nobody can know
+            self.outcomes.append("error")
         else:
             self._proxy.store.commit(records)
             self.outcomes.append(lsn)
@@ -139,6 +148,7 @@ class SimulatedProxy:
         self._life = 0
         self._points_left: int | None = None
         self._storage_full_until_s = -1.0
+        self._stopped_until_s = -1.0
         self._held: deque[_Held] = deque()
         self._committer = SimulatedCommitter(self)
         self._turn_open = False
@@ -153,6 +163,7 @@ class SimulatedProxy:
         self._life += 1
         self.world.note("proxy", f"starts, life {self._life}")
         self._points_left = None
+        self._stopped_until_s = -1.0
         if self.world.chance(self._faults.proxy_crash):
             self._points_left = self.world.random.randint(1, 250)
         self._held.clear()
@@ -166,10 +177,22 @@ class SimulatedProxy:
         """Die: everything that is not durable is gone. It comes back after a while."""
         if self.broker is None:
             return
-        self.world.note("proxy", f"killed {where}")
+        self.world.happened("proxy_crash", "proxy", f"ends {where}")
         self.broker = None
         self._life += 1
         self.world.at(self.world.random.uniform(0.005, 0.15), self.start)
+
+    def stop(self, seconds: float) -> None:
+        """Stand still for a while, all threads, as by SIGSTOP; then go on."""
+        if self.broker is not None:
+            self.world.happened("proxy_stop", "proxy", f"stands still for {seconds:.3f} s")
+            self._stopped_until_s = self.world.now_s + seconds
+
+    def roll_back(self, commits: int) -> None:
+        """Be set back to a copy of the store from before the last commits, while it is down."""
+        self.crash("so that its store can be set back")
+        self.world.happened("rollback", "proxy", f"its store is set back by {commits} commits")
+        self.store.roll_back(commits)
 
     def fill_storage(self, seconds: float) -> None:
         """Let commits fail for a while, for lack of space."""
@@ -180,10 +203,15 @@ class SimulatedProxy:
         """Whether a commit fails now."""
         return not self.world.quiet and self.world.now_s < self._storage_full_until_s
 
+    def disk_fails(self) -> bool:
+        """Whether a commit ends with an I/O error."""
+        return self.world.happens("commit_error", self._faults.commit_error)
+
     def commit_s(self) -> float:
         """How long the next commit takes."""
-        longest = 0.08 if self._faults.slow_commits and not self.world.quiet else 0.004
-        return self.world.random.uniform(0.0002, longest)
+        slow = self._faults.slow_commits and not self.world.quiet
+        self.world.counts["slow_commits"] += slow
+        return self.world.random.uniform(0.0002, 0.08 if slow else 0.004)
 
     def wake_s(self) -> float:
         """How long the loop thread does not hear of a finished commit."""
@@ -195,11 +223,15 @@ class SimulatedProxy:
         life = self._life
 
         def event() -> None:
-            if life == self._life:
-                try:
-                    action()
-                except _Crash as crash:
-                    self.crash(str(crash))
+            if life != self._life:
+                return
+            if self.world.now_s < self._stopped_until_s:
+                self.world.at(self._stopped_until_s - self.world.now_s, event)
+                return
+            try:
+                action()
+            except _Crash as crash:
+                self.crash(str(crash))
 
         self.world.at(delay_s, event)
 
@@ -216,7 +248,10 @@ class SimulatedProxy:
         retention = Retention()
         if self._faults.trim:
             retention = Retention(
-                history_bytes=0, history_s=0.0, topic_bytes_max=self._faults.topic_bytes_max
+                history_bytes=0,
+                history_s=0.0,
+                topic_bytes_max=self._faults.topic_bytes_max,
+                lose_oldest=self._faults.lose_oldest,
             )
         return self.broker_class(
             stored,
@@ -232,6 +267,9 @@ class SimulatedProxy:
         """Take a request, if we are running."""
         if self.broker is None:
             return
+        if self.world.now_s < self._stopped_until_s:  # it lies in the buffers of this life
+            self.later(0.0, lambda: self.receive(frames, answer))
+            return
         try:
             self._serve(self.broker, frames, answer)
         except _Crash as crash:
@@ -243,7 +281,7 @@ class SimulatedProxy:
         except MalformedError as error:
             raise AssertionError(f"a client sent what cannot be read: {error}") from error
         decision = broker.decide(request, body, now_ns=self.world.wall_ns())  # decide,
-        self._trace(request, decision)
+        self._note(request, decision)
         self.point("behind decide")
         if decision.records:
             broker.apply(decision.records)  # apply,
@@ -272,21 +310,33 @@ class SimulatedProxy:
         assert self.broker is not None
         outcomes = self._committer.outcomes
         while outcomes:
-            lsn = outcomes.popleft()
-            if lsn is None:
+            outcome = outcomes.popleft()
+            if outcome == "full":
+                self._release()
                 self.commit_failed()
-            elif lsn > self.broker.durable_lsn:
-                self.broker.committed(lsn)
+            elif outcome == "error":
+                self._release()
+                self.commit_broke()
+            elif outcome > self.broker.durable_lsn:
+                self.broker.committed(outcome)
         self.point("before answers")
+        self._release()
+
+    def _release(self) -> None:
+        assert self.broker is not None
         while self._held and self._held[0].visible_at <= self.broker.durable_lsn:
             held = self._held.popleft()
             held.answer(held.frames)
             self.point("between answers")
 
+    def commit_broke(self) -> None:
+        """An I/O error: nobody knows what is durable, so the process ends."""
+        raise _Crash("because a commit failed: I/O error")
+
     def commit_failed(self) -> None:
         """Go back to what is durable, refuse what waited."""
         assert self.broker is not None
-        self.world.note("proxy", "a commit failed: disk full")
+        self.world.happened("storage_full", "proxy", "a commit failed: disk full")
         segments = self.broker.durable_segments()
         stored = self.store.state()
         counted = {topic.topic_id: list(topic.segments) for topic in stored.topics}
@@ -316,7 +366,11 @@ class SimulatedProxy:
         self.point("tick")
         self.later(TICK_S, self._tick)
 
-    def _trace(self, request: object, decision: Decision) -> None:
+    def _note(self, request: AnyRequest, decision: Decision) -> None:
+        if isinstance(decision.reply, Full):
+            self.world.counts["full"] += 1
+        elif isinstance(request, Sub) and request.cursor is not None and request.log is None:
+            self.world.counts["log_changed"] += 1  # a subscriber rewinds or adopts
         if self.world.tracing:
             self.world.note("proxy", f"{_brief(request)} -> {_brief(decision.reply)}")
 

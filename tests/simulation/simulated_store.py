@@ -49,13 +49,20 @@ class _Rows:
 class SimulatedStore:
     """Durable records. Implements `rules.LogReader`."""
 
-    def __init__(self, on_commit: Callable[[Sequence[Record]], None]) -> None:
+    def __init__(
+        self,
+        on_commit: Callable[[Sequence[Record]], None],
+        on_rollback: Callable[[int], None] = lambda _: None,
+    ) -> None:
         """Begin empty.
 
         Args:
             on_commit: told of every record that has become durable.
+            on_rollback: told how many records are left.
         """
         self._on_commit = on_commit
+        self._on_rollback = on_rollback
+        self._committed: list[Sequence[Record]] = []
         self._topics: dict[int, _Rows] = {}
         self._sessions: dict[tuple[str, str], StoredSession] = {}
         self.commits = 0
@@ -65,7 +72,19 @@ class SimulatedStore:
         for record in records:
             self._write(record)
         self.commits += 1
+        self._committed.append(records)
         self._on_commit(records)
+
+    def roll_back(self, commits: int) -> None:
+        """Become the copy that was made before the last `commits` commits."""
+        kept = self._committed[: max(len(self._committed) - commits, 0)]
+        self._committed = kept
+        self._topics = {}
+        self._sessions = {}
+        for records in kept:
+            for record in records:
+                self._write(record)
+        self._on_rollback(sum(len(records) for records in kept))
 
     def _write(self, record: Record) -> None:
         match record:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from unittest.mock import patch
 
@@ -11,13 +11,14 @@ from msgspec import Struct
 
 from reliable_pubsub.proxy import topic_log
 from reliable_pubsub.proxy.broker import Broker
+from reliable_pubsub.proxy.records import Record, Trimmed
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 
 from .checker import check
 from .history import History, Item
 from .machine import Machine
-from .network import Network, swarm
+from .network import Network
 from .simulated_clients import (
     LoopingSubscriberMachine,
     MakePublisher,
@@ -28,9 +29,9 @@ from .simulated_clients import (
 )
 from .simulated_proxy import SimulatedProxy
 from .simulated_store import SimulatedStore
+from .swarm import Shape, swarm
 from .world import World, one_core
 
-FAULTS_S = 1.2  # the network, the disk and the processes fail for so long
 QUIET_S = 20.0  # then everything must come to its end within this
 TOPICS = ("a", "b")
 
@@ -51,28 +52,32 @@ class Outcome(Struct, frozen=True):
     seed: int
     violations: Sequence[str]
     events: int
+    counts: Mapping[str, int]  # how often each class of faults has happened
     trace: Sequence[str]
 
 
 SOUND = Variant()
+WHOLE = Shape()
 
 
-def run_seed(seed: int, variant: Variant = SOUND, *, tracing: bool = False) -> Outcome:
+def run_seed(
+    seed: int, variant: Variant = SOUND, shape: Shape = WHOLE, *, tracing: bool = False
+) -> Outcome:
     """Run one seed and check it. The same seed gives the same run, on every machine."""
     world = World(seed, tracing=tracing)
-    history = history_of(world, variant)
+    history = history_of(world, variant, shape)
     violations = history.violations or check(history)
-    return Outcome(seed, violations, world.events_count, world.trace)
+    return Outcome(seed, violations, world.events_count, world.counts, world.trace)
 
 
-def history_of(world: World, variant: Variant = SOUND) -> History:
+def history_of(world: World, variant: Variant = SOUND, shape: Shape = WHOLE) -> History:
     """Run one seed; give what happened, not yet checked."""
     chance = random.getstate()
     random.seed(world.seed)  # the clients' jitter
     segment = world.random.randint(1, 6)  # batches; small, so that retention has something to cut
     try:
         with one_core(), patch.object(topic_log, "SEGMENT_BATCHES", segment):
-            simulation = Simulation(world, variant)
+            simulation = Simulation(world, variant, shape)
             simulation.run()
     finally:
         random.setstate(chance)
@@ -82,39 +87,41 @@ def history_of(world: World, variant: Variant = SOUND) -> History:
 class Simulation:
     """The world of one seed, with everybody in it."""
 
-    def __init__(self, world: World, variant: Variant) -> None:
+    def __init__(self, world: World, variant: Variant, shape: Shape) -> None:
         """Build everything the seed asks for; nothing runs yet."""
         self._world = world
-        self._faults = swarm(world.random)
-        self.history = History(trimmed=self._faults.trim)
+        self._shape = shape
+        self._faults = swarm(world.random, shape)
+        self.history = History(trimmed=self._faults.trim, loses=self._faults.lose_oldest)
         world.note("world", str(self._faults))
-        store = variant.store(self.history.records_committed)
+        store = variant.store(self._committed, self.history.rolled_back)
         self._proxy = variant.proxy(world, self._faults, store)
         self._proxy.broker_class = variant.broker
-        network = Network(world, self._faults, self._proxy)
-        self._network = network
+        self._network = Network(world, self._faults, self._proxy)
         self._machines: list[Machine] = []
-        for number in range(world.random.randint(2, 3)):
-            publisher = PublisherMachine(f"p{number}", world, network, self._faults)
+        chance = world.random
+        for number in range(_at_most(shape.publishers, chance.randint(2, 3))):
+            publisher = PublisherMachine(f"p{number}", world, self._network, self._faults)
             publisher.make = variant.publisher
-            publisher.begin(_publisher_plan(world.random), self.history)
+            publisher.begin(_publisher_plan(chance, shape), self.history)
             self._machines.append(publisher)
-        planned = {
-            topic: sum(
-                item.count
-                for plan in self.history.plans.values()
-                for item in plan
-                if item.topic == topic
-            )
-            for topic in TOPICS
-        }
-        for number in range(world.random.randint(2, 3)):
-            loops = world.random.random() < 0.35
+        for number in range(_at_most(shape.subscribers, chance.randint(2, 3))):
+            loops = chance.random() < 0.35
             kind = LoopingSubscriberMachine if loops else SubscriberMachine
-            subscriber = kind(f"s{number}", world, network, self._faults)
+            subscriber = kind(f"s{number}", world, self._network, self._faults)
             subscriber.make = variant.subscriber
-            subscriber.begin(_subscriber_steps(world.random), self.history, planned.__getitem__)
+            subscriber.begin(_subscriber_steps(chance, shape), self.history, self._end)
             self._machines.append(subscriber)
+
+    def _committed(self, records: Sequence[Record]) -> None:
+        self.history.records_committed(records)
+        self._world.counts["trim"] += sum(isinstance(record, Trimmed) for record in records)
+
+    def _end(self, topic: str) -> int | None:
+        """Where a topic ends for good; None as long as somebody may put."""
+        if all(machine.done for machine in self._machines if machine.role == "publisher"):
+            return self.history.end(topic)
+        return None
 
     def run(self) -> None:
         """Let it happen."""
@@ -124,10 +131,10 @@ class Simulation:
             machine.start(world.random.uniform(0.0, 0.1))
         self._plan_faults()
         with self._collected():
-            world.run(FAULTS_S)
+            world.run(self._shape.faults_s)
             self._calm_down()
             self._await_the_end()
-            world.run(FAULTS_S + QUIET_S)
+            world.run(self._shape.faults_s + QUIET_S)
             self._look_at_the_end()
         world.close([p for machine in self._machines for p in machine.processes])
 
@@ -143,24 +150,35 @@ class Simulation:
     def _plan_faults(self) -> None:
         """Draw when things happen that no message triggers."""
         faults, chance, proxy = self._faults, self._world.random, self._proxy
+        faults_s = self._shape.faults_s
 
         def happen(rate: float, act: Callable[[], None]) -> None:
-            for _ in range(int(rate * FAULTS_S + chance.random())) if rate else ():
-                self._world.at(chance.uniform(0.0, FAULTS_S), act)
+            for _ in range(int(rate * faults_s + chance.random())) if rate else ():
+                self._world.at(chance.uniform(0.0, faults_s), act)
 
-        happen(faults.partition_rate, self._cut)
-        happen(faults.storage_full_rate, lambda: proxy.fill_storage(chance.uniform(0.005, 0.1)))
-        happen(faults.zombie_rate, lambda: chance.choice(self._machines).freeze_and_replace())
-        happen(faults.clock_jump_rate, self._jump)
+        def somebody() -> Machine:
+            return chance.choice(self._machines)
+
+        happen(faults.partition, lambda: self._cut(self._network.cut))
+        happen(faults.half_open, lambda: self._cut(self._network.half_open))
+        happen(faults.storage_full, lambda: proxy.fill_storage(chance.uniform(0.005, 0.1)))
+        happen(faults.proxy_stop, lambda: proxy.stop(chance.uniform(0.01, 0.3)))
+        happen(faults.client_stop, lambda: somebody().stand_still(chance.uniform(0.01, 0.3)))
+        happen(faults.zombie, lambda: somebody().freeze_and_replace())
+        happen(faults.clock_jump, self._jump)
         happen(faults.proxy_crash * 4, lambda: proxy.crash("at a random moment"))
+        if faults.rollback:
+            commits = chance.choice((1, 3, 10, 30, 1000))
+            when_s = chance.uniform(0.1, faults_s)
+            self._world.at(when_s, lambda: proxy.roll_back(chance.randint(1, commits)))
 
-    def _cut(self) -> None:
+    def _cut(self, cut: Callable[[str, float], None]) -> None:
         chance = self._world.random
-        self._network.cut(chance.choice(self._machines).name, chance.uniform(0.02, 0.4))
+        cut(chance.choice(self._machines).name, chance.uniform(0.02, 0.4))
 
     def _jump(self) -> None:
         jump_s = self._world.random.uniform(-7200, 7200)
-        self._world.note("world", f"the wall clock jumps by {jump_s:.0f} s")
+        self._world.happened("clock_jump", "world", f"the wall clock jumps by {jump_s:.0f} s")
         self._world.wall_offset_ns += int(jump_s * 1e9)
 
     def _calm_down(self) -> None:
@@ -189,9 +207,13 @@ class Simulation:
                 self.history.proxy_active[(subscriber, topic)] = subscription.active
 
 
-def _publisher_plan(chance: random.Random) -> list[Item]:
+def _at_most(bound: int | None, drawn: int) -> int:
+    return drawn if bound is None else min(bound, drawn)
+
+
+def _publisher_plan(chance: random.Random, shape: Shape) -> list[Item]:
     """15 to 20 messages over both topics, in requests of one or several."""
-    left = chance.randint(15, 20)
+    left = _at_most(shape.messages, chance.randint(15, 20))
     next_index = dict.fromkeys(TOPICS, 0)
     plan: list[Item] = []
     while left > 0:
@@ -203,7 +225,7 @@ def _publisher_plan(chance: random.Random) -> list[Item]:
     return plan
 
 
-def _subscriber_steps(chance: random.Random) -> list[Step]:
+def _subscriber_steps(chance: random.Random, shape: Shape) -> list[Step]:
     """Subscribe, get some, perhaps unsubscribe and come back; at the end get everything."""
     of_topic: list[list[Step]] = []
     topics = TOPICS if chance.random() < 0.7 else (chance.choice(TOPICS),)
@@ -221,9 +243,7 @@ def _subscriber_steps(chance: random.Random) -> list[Step]:
         merged.append(steps.pop(0))
         if not steps:
             of_topic.remove(steps)
-    stays = any(_last_action(merged, topic) != "unsubscribe" for topic in topics)
+    merged = merged[: shape.steps]
+    actions = {topic: action for action, topic, _ in merged}
+    stays = any(action != "unsubscribe" for action in actions.values())
     return [*merged, ("drain", "", 1)] if stays else merged
-
-
-def _last_action(steps: Sequence[Step], topic: str) -> str:
-    return [action for action, of, _ in steps if of == topic][-1]

@@ -85,13 +85,17 @@ def _subscribe_too_late(history: History) -> None:
 
 
 def _read_another_message(history: History) -> None:
-    key, (reader, message) = next(iter(history.read.items()))
-    history.read[key] = (reader, replace(message, payload=b"p0/99/1"))
+    key, [(reader, message)] = next(iter(history.read.items()))
+    history.read[key] = [(reader, replace(message, payload=b"p0/99/1"))]
 
 
 def _stay_subscribed(history: History) -> None:
     final = history.final[0]
     history.final[0] = replace(final, active=not final.active)
+
+
+def _tell_a_loss_of_what_is_there(history: History) -> None:
+    history.was_lost("s0", "a", 0, 1)
 
 
 @pytest.fixture
@@ -118,6 +122,7 @@ def test_a_sound_history_has_no_violation(sound: History) -> None:
         _subscribe_too_late,
         _read_another_message,
         _stay_subscribed,
+        _tell_a_loss_of_what_is_there,
     ],
 )
 def test_damage_is_seen(sound: History, damage: Callable[[History], None]) -> None:

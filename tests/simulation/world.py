@@ -11,6 +11,7 @@ import heapq
 import os
 import random
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
@@ -67,6 +68,7 @@ class World:
         self.closing = False
         self.tracing = tracing
         self.trace: list[str] = []
+        self.counts: Counter[str] = Counter()  # how often each class of faults has happened
         self.events_count = 0
         self._events: list[tuple[float, int, Event]] = []
         self._stopped = False
@@ -85,6 +87,18 @@ class World:
     def chance(self, probability: float) -> bool:
         """Draw; never true in the quiet phase."""
         return probability > 0 and not self.quiet and self.random.random() < probability
+
+    def happens(self, fault: str, probability: float) -> bool:
+        """Draw, and count."""
+        drawn = self.chance(probability)
+        if drawn:
+            self.counts[fault] += 1
+        return drawn
+
+    def happened(self, fault: str, who: str, what: str) -> None:
+        """Count, and keep a line of the trace."""
+        self.counts[fault] += 1
+        self.note(who, what)
 
     def at(self, delay_s: float, event: Event) -> None:
         """Let something happen later; at equal times, in the order of the calls."""
@@ -157,7 +171,8 @@ class Process:
         self.alive = True
         self.frozen = False
         self.killed = False
-        self.has_epoch = False  # the proxy has granted it one
+        self.life = 0  # 1, 2, 3, ... among the processes of its machine
+        self.epoch = 0  # granted by the proxy; 0: not yet
         self.points_left: int | None = None  # it dies at this point; None: it does not
         self.on_end: Callable[[Process, BaseException | None], None] = lambda process, error: None
         self._program = program
@@ -165,6 +180,7 @@ class Process:
         self._worker.job = self._run
         self._token = 0
         self._waiting = False
+        self._due_meanwhile = False  # while it was frozen
 
     def start(self, delay_s: float) -> None:
         """Begin, after a while."""
@@ -201,7 +217,7 @@ class Process:
     def thaw(self) -> Turn | None:
         """Let a frozen process go on. An event."""
         self.frozen = False
-        return self._due(self._token)
+        return self._due(self._token) if self._due_meanwhile else None
 
     def _sleep_until_woken(self, timeout_s: float) -> None:
         self._token += 1
@@ -210,9 +226,12 @@ class Process:
         self.world.at(timeout_s, lambda: self._due(token))
 
     def _due(self, token: int) -> Turn | None:
-        if token != self._token or not self._waiting or self.frozen:
+        if token != self._token or not self._waiting:
             return None
-        self._waiting = False
+        if self.frozen:
+            self._due_meanwhile = True
+            return None
+        self._waiting = self._due_meanwhile = False
         return self._worker
 
     def _run(self) -> None:

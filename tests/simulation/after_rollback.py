@@ -1,0 +1,201 @@
+"""What holds when the proxy's store was set back to an earlier durable copy, once.
+
+The log then has two lines: the one *before*, with everything that was ever durable until then, and
+the *new* one, which shares its beginning. Nothing about it may be silent: who had been told of what
+is gone stops with LOG_CHANGED, or never asks about that topic again; nobody goes on over the seam,
+except a client that was asked to rewind or to adopt.
+
+Not promised, because nothing remembers it: what a client had been told of a topic that it has
+unsubscribed from, the offset of a receipt whose message comes back by a late copy, and that a
+message which was handed over but not processed when its process died is the same one when it comes
+again, marked, from a store that was set back in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from reliable_pubsub.common.batch import Message
+
+from .history import Acknowledged, Entry, History, Log
+
+
+def _liveness_of_stopped(history: History, before: Log, new: Log) -> Iterator[str]:
+    """Only a client that may have been told of what is gone stops."""
+    for client, text in history.stopped.items():
+        if history.rollback is None or not history.rollback.took_messages:
+            yield f"stops for a reason: {client} stopped, but nothing is gone: {text}"
+
+
+def _each_put_stands_once(history: History, before: Log, new: Log) -> Iterator[str]:
+    """On both lines: each message at most once, in order; what is missing was told, or is gone."""
+    for log in (before, new):
+        for topic, stored in log.items():
+            for publisher in history.plans:
+                here = [entry for entry in stored if entry[0] == publisher]
+                sequences = [sequence for _, sequence, _ in here]
+                planned = [_planned(entry) for entry in here]
+                if publisher not in history.no_state:
+                    planned = [(0, index) for _, index in planned]
+                if planned != sorted(set(planned)) or sequences != list(range(1, len(here) + 1)):
+                    yield f"each put once, in order: {publisher} on {topic!r} has {here}"
+    for publisher, plan in history.plans.items():
+        stops = publisher in history.stopped
+        for topic in {item.topic: None for item in plan}:
+            entries = {
+                e for e in (*before.get(topic, ()), *new.get(topic, ())) if e[0] == publisher
+            }
+            known = {_planned(entry)[1] for entry in entries}
+            wanted = range(sum(item.count for item in plan if item.topic == topic))
+            if not stops and known != set(wanted):
+                yield f"each put once, in order: {publisher} on {topic!r} put only {sorted(known)}"
+
+
+def _planned(entry: Entry) -> tuple[int, int]:
+    """Of a message: the life that made it, and its index in the plan."""
+    _, planned, life = entry[2].decode().split("/")
+    return int(life), int(planned)
+
+
+def _acknowledged_is_stored(history: History, before: Log, new: Log) -> Iterator[str]:
+    """What was acknowledged stood on one of the lines; since the rollback, on the new one."""
+    assert history.rollback is not None
+    for event in history.acknowledged:
+        wanted = _messages_of(event)
+        lines = [new] if event.called > history.rollback.index else [new, before]
+        offset = event.receipt.offset
+        if offset is None or not any(
+            _facts(line.get(event.item.topic, [])[offset : offset + len(wanted)]) == wanted
+            for line in lines
+        ):
+            yield f"acknowledged means stored: {event.receipt} stands on none of the lines"
+
+
+def _nothing_told_is_gone_in_silence(history: History, before: Log, new: Log) -> Iterator[str]:
+    """A publisher that was told of a message which is gone gets no further receipt, unasked."""
+    assert history.rollback is not None
+    gone: dict[tuple[str, int, str], Acknowledged] = {}
+    for event in history.acknowledged:
+        who = (event.publisher, event.life, event.item.topic)
+        if event.called > history.rollback.index and who in gone:
+            first = gone[who]
+            if event.publisher not in history.choices and first.index < event.called:
+                yield f"nothing is silent: {event.receipt} after {first.receipt}, which is gone"
+        if not set(_messages_of(event)) <= set(_facts(new.get(event.item.topic, ()))):
+            gone.setdefault(who, event)
+
+
+def _messages_of(event: Acknowledged) -> list[tuple[str, int, int]]:
+    receipt = event.receipt
+    return [
+        (event.publisher, receipt.first_sequence + n, event.item.first + n)
+        for n in range(receipt.count)
+    ]
+
+
+def _facts(entries: Sequence[Entry]) -> list[tuple[str, int, int]]:
+    return [(entry[0], entry[1], _planned(entry)[1]) for entry in entries]
+
+
+def _readers_see_a_line(history: History, before: Log, new: Log) -> Iterator[str]:
+    """Whatever anybody has seen stood on one of the lines."""
+    for (topic, offset), reads in history.read.items():
+        for reader, message in reads:
+            if not (_stands(message, before) or _stands(message, new)):
+                yield f"readers see the log: {reader} read at {topic!r} {offset} {message}"
+
+
+def _stands(message: Message, log: Log) -> bool:
+    stored = log.get(message.topic, [])
+    seen = (message.publisher, message.sequence, message.payload)
+    return message.offset < len(stored) and stored[message.offset] == seen
+
+
+def _runs_keep_to_a_line(history: History, before: Log, new: Log) -> Iterator[str]:
+    """What one subscription gave: one line, without gap, to its end; a seam only where chosen."""
+    for subscriber, topic, begin, run, ended in _runs(history):
+        choice = history.choices.get(subscriber, "stop")
+        who = f"{subscriber} on {topic!r}, {choice}, from {begin}"
+        offsets = [message.offset for message in run]
+        seam = _seam(run, before, new)
+        if seam is None:
+            yield f"one line of the log: {who} has {_shown(run)}"
+            continue
+        parts = (run[:seam], run[seam:])
+        kept = history.rollback.ends.get(topic, 0) if history.rollback else 0
+        if parts[0] and parts[1] and (choice == "stop" or parts[0][-1].offset < kept):
+            yield f"one line of the log: {who} goes on over the seam: {_shown(run)}"
+        for part in parts:
+            first = part[0].offset if part else 0
+            if [message.offset for message in part] != list(range(first, first + len(part))):
+                yield f"once, in order, without gap: {who} has {offsets}"
+        if run and offsets[0] != begin and choice == "stop":
+            yield f"once, in order, without gap: {who} has {offsets}"
+        if choice == "rewind" and parts[0] and parts[1] and parts[1][0].offset != 0:
+            yield f"once, in order, without gap: {who} does not begin anew: {offsets}"
+        end = offsets[-1] + 1 if offsets else begin
+        ends = (len(before.get(topic, ())), len(new.get(topic, ())))
+        may_end = ended or subscriber in history.stopped or choice == "adopt"
+        if not may_end and end not in ends:
+            yield f"to the end: {who} ended at {end} of {ends}"
+
+
+def _seam(run: Sequence[Message], before: Log, new: Log) -> int | None:
+    """How many messages stand on the line before, where all behind them stand on the new one.
+
+    As few as can be, and no more gaps than one; None if there is no such place.
+    """
+    for seam in range(len(run) + 1):
+        if all(_stands(message, new) for message in run[seam:]):
+            if not all(_stands(message, before) for message in run[:seam]):
+                return None
+            gap = next(
+                (i for i in range(1, len(run)) if run[i].offset != run[i - 1].offset + 1), seam
+            )
+            return gap if gap > seam else seam
+    return len(run)
+
+
+def _shown(run: Sequence[Message]) -> list[tuple[int, str, int]]:
+    return [(message.offset, message.publisher, message.sequence) for message in run]
+
+
+Run = tuple[str, str, int, list[Message], bool]  # ..., cursor at its begin, whether it was ended
+
+
+def _runs(history: History) -> Iterator[Run]:
+    """What each subscription gave, one after another."""
+    for subscriber, lines in history.outputs.items():
+        open_runs: dict[str, Run] = {}
+        for line in lines:
+            if line.kind == "subscribed" and line.topic not in open_runs:
+                open_runs[line.topic] = (subscriber, line.topic, line.offset, [], False)
+            elif line.kind == "unsubscribed":
+                yield (*open_runs.pop(line.topic)[:4], True)
+            elif line.message is not None:
+                open_runs[line.topic][3].append(line.message)
+        yield from open_runs.values()
+    for (subscriber, topic), groups in history.handed_over.items():
+        forgets = subscriber in history.no_state
+        run: list[Message] = []
+        last_count = 0
+        for index, group in enumerate(groups):
+            if index and groups[index - 1].life != group.life:
+                if forgets:
+                    yield (subscriber, topic, run[0].offset, run, True)
+                    run = []
+                elif group.first <= groups[index - 1].first:  # what was in hand comes again
+                    run = run[: len(run) - last_count]
+            run = [*run, *group.messages]
+            last_count = len(group.messages)
+        yield (subscriber, topic, run[0].offset, run, False)
+
+
+RULES_AFTER_ROLLBACK: Sequence[Callable[[History, Log, Log], Iterator[str]]] = (
+    _liveness_of_stopped,
+    _each_put_stands_once,
+    _acknowledged_is_stored,
+    _nothing_told_is_gone_in_silence,
+    _readers_see_a_line,
+    _runs_keep_to_a_line,
+)

@@ -1,0 +1,126 @@
+"""What may go wrong in one seed, and how much of the seed is run.
+
+Each seed switches whole classes of faults on or off ("swarm testing", Groce et al., ISSTA 2012):
+a world in which everything fails at once never gets to the rare meetings of two faults.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import fields, replace
+
+FAULTS_S: Final = 1.2  # the network, the disk and the processes fail for so long
+
+
+class Faults(Struct, frozen=True, kw_only=True):
+    """The faults of one seed: chances for each message or process, rates in 1/s.
+
+    The value that stands here switches a class off.
+    """
+
+    # The link.
+    drop_request: float = 0.0
+    drop_reply: float = 0.0
+    duplicate: float = 0.0  # a second copy of a request, soon
+    late: float = 0.0  # a copy that arrives up to `late_s` later, long after its sender is gone
+    slow: float = 0.0  # a message is overtaken by others
+    stray: float = 0.0  # the answer to a copy reaches the sender's present socket
+    partition: float = 0.0  # rate: a client is cut off for a while
+    half_open: float = 0.0  # rate: a client's requests arrive, the answers do not, for a while
+    # The proxy and its disk.
+    proxy_crash: float = 0.0  # chance that a life of the proxy ends early
+    proxy_stop: float = 0.0  # rate: the proxy stands still for a while, and goes on
+    storage_full: float = 0.0  # rate
+    commit_error: float = 0.0  # chance that a commit fails, its records durable or not
+    slow_commits: bool = False
+    clock_jump: float = 0.0  # rate
+    trim: bool = False  # retention keeps nothing that all have acknowledged
+    full: bool = False  # and puts are refused (FULL) while a topic holds `topic_bytes_max`
+    lose_oldest: bool = False  # or the oldest go, and are told as LOST
+    rollback: bool = False  # once, the store is set back to an earlier durable copy
+    # The clients.
+    kill: float = 0.0  # chance that a life of a client ends early
+    power_loss: float = 0.0  # chance that a kill is a power loss
+    same_bytes: bool = False  # publishers make the same messages again, and may lose power too
+    client_stop: float = 0.0  # rate: a client stands still for a while, and goes on
+    zombie: float = 0.0  # rate: a client stands still, is replaced, and goes on
+    twin: float = 0.0  # chance that a second process with the same id begins with another
+    no_state: float = 0.0  # chance that a client keeps its state in memory
+    log_changed: float = 0.0  # chance that a client rewinds or adopts where others stop
+
+    late_s: float = 1.0
+    life_points: int = 100  # a life that ends early ends within so many points
+    topic_bytes_max: int = 2**32
+
+
+_MEASURES: Final = ("late_s", "life_points", "topic_bytes_max")
+CLASSES: Final = tuple(f.name for f in fields(Faults) if f.name not in _MEASURES)
+_OFF: Final = Faults()
+
+
+class Shape(Struct, frozen=True, kw_only=True):
+    """How much of a seed is run; all of it, unless something is left out."""
+
+    without: tuple[str, ...] = ()  # classes of faults that are switched off
+    publishers: int | None = None  # at most so many
+    subscribers: int | None = None
+    messages: int | None = None  # at most so many of each publisher
+    steps: int | None = None  # at most so many of each subscriber, before it gets what is left
+    faults_s: float = FAULTS_S
+
+
+def swarm(chance: random.Random, shape: Shape) -> Faults:
+    """Choose the faults of a seed."""
+
+    def rate(highest: float) -> float:
+        return chance.uniform(0.1, 1.0) * highest if chance.random() < 0.5 else 0.0
+
+    def flag(probability: float) -> bool:
+        return chance.random() < probability
+
+    rollback = flag(0.15)
+    trim = flag(0.35) and not rollback
+    bound = chance.choice(("", "full", "lose_oldest")) if trim else ""
+    bytes_max = {"full": 400, "lose_oldest": 160}.get(bound)
+    faults = Faults(
+        drop_request=rate(0.25),
+        drop_reply=rate(0.25),
+        duplicate=rate(0.3),
+        late=rate(0.3),
+        slow=rate(0.3),
+        stray=rate(0.3),
+        partition=rate(2.0),
+        half_open=rate(2.0),
+        proxy_crash=rate(1.0),
+        proxy_stop=rate(2.0),
+        storage_full=rate(2.0),
+        commit_error=rate(0.03),
+        slow_commits=flag(0.4),
+        clock_jump=rate(3.0),
+        trim=trim,
+        full=bound == "full",
+        lose_oldest=bound == "lose_oldest",
+        rollback=rollback,
+        kill=rate(0.9),
+        power_loss=rate(0.9),
+        same_bytes=not trim and flag(0.3),
+        client_stop=rate(3.0),
+        zombie=rate(4.0),
+        twin=rate(0.5),
+        no_state=rate(0.6),
+        log_changed=rate(1.0) if rollback else 0.0,
+        late_s=chance.choice((0.2, 0.6, 1.5)),
+        life_points=chance.choice((15, 50, 100, 100)),
+        topic_bytes_max=chance.randint(80, bytes_max) if bytes_max else _OFF.topic_bytes_max,
+    )
+    if rollback:
+        # A client whose own state is older too, or that has a twin which the set-back proxy takes
+        # for the right one, has nothing to notice the change by.
+        faults = replace(faults, power_loss=0.0, zombie=0.0, twin=0.0)
+    off = {name: getattr(_OFF, name) for name in shape.without}
+    if off.keys() & {"trim", "full", "lose_oldest"}:
+        off["topic_bytes_max"] = _OFF.topic_bytes_max
+    return replace(faults, **off)
