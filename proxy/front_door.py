@@ -21,6 +21,7 @@ HEARTBEAT_MS = 5_000
 HEARTBEAT_TIMEOUT_MS = 15_000
 BACKLOG = 1024  # connections that wait for their turn; ZeroMQ's own 100 is less than one burst
 PEER_MESSAGES_MAX = 32  # answers kept for one connection; so half as many may be under way
+NO_BOUND = 0
 WAITING_MAX = 16  # requests behind a busy socket; with 1, each one costs a signal back
 
 
@@ -63,7 +64,9 @@ class FrontDoor:
         # A REQ peer has one request under way; a peer that does not read loses its answers, and
         # must not make us keep them.
         outside.setsockopt(zmq.SNDHWM, PEER_MESSAGES_MAX)
-        outside.setsockopt(zmq.RCVHWM, PEER_MESSAGES_MAX)
+        # libzmq 4.3.5 ends the process (assertion !_io_error) when a peer resets its connection
+        # while its input is stopped at this bound and a PING is due: a few peers are enough.
+        outside.setsockopt(zmq.RCVHWM, NO_BOUND)
         inside = context.socket(zmq.DEALER)
         inside.setsockopt(zmq.SNDHWM, WAITING_MAX)  # more requests wait outside
         inside.setsockopt(zmq.LINGER, 0)

@@ -362,6 +362,16 @@ def reads_nothing(_: random.Random, scene: Scene, role: Role) -> Attack:
     return Attack(opening=OPENED, rest=rest, stays_s=NO_ANSWER_S, reads=False)
 
 
+@_kind
+def asks_too_much_and_resets(_: random.Random, __: Scene, ___: Role) -> Attack:
+    """A PING behind more requests than a queue should hold, and nobody there any more.
+
+    With a bound on the queue of a connection this ends the process, see `proxy/front_door.py`.
+    """
+    rest = asked([b"?"]) * 40 + zmtp.command(b"PING", b"\0\0x")
+    return Attack(opening=OPENED, rest=rest, resets=True)
+
+
 # What cannot be read, as the frames of a request.
 
 _STATUS_FIELDS = {"verb": "STATUS", "client": "stranger", "epoch": 0, "request": 1}

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import zmq
+from msgspec.structs import replace
 
 from reliable_pubsub import Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.messages import Role, Status
@@ -30,6 +31,7 @@ from .harness import Process, Service, eventually
 SEED = 20
 ATTACKS = 10  # of one kind at each endpoint
 STAYS_S_MAX = 0.2
+FLOOD, AT_ONCE = 1000, 20
 ANSWER_S = 20.0
 ONCE = RetryPolicy(timeout_s=ANSWER_S, retries_max=0)  # a request that goes unanswered is a fault
 
@@ -107,6 +109,25 @@ def test_honest_clients_lose_nothing_beside_a_hostile_flood(tmp_path: Path) -> N
     assert result.verdict.perfect
     assert result.puts > 0 < result.accomplice_puts
     assert result.after.descriptors <= result.before.descriptors + DESCRIPTORS_SPARE
+
+
+@pytest.mark.parametrize("stays", [True, False], ids=["a moment later", "at once"])
+def test_peers_that_ask_too_much_and_reset_do_not_end_the_proxy(
+    stays: bool, shared: tuple[Service, Process, Pair]
+) -> None:
+    """Found here: an assertion of libzmq, within the first hundred connections."""
+    service, proxy, honest = shared
+    one = attack("asks too much and resets", random.Random(SEED), SCENE, "publisher")
+    one = replace(one, rest=one.rest * 4, stays_s=0.001 if stays else 0.0)
+    crowd = Crowd()
+    for _ in range(FLOOD // AT_ONCE):
+        for _ in range(AT_ONCE):
+            crowd.begin(one, address_of(service.publisher_endpoint))
+        while crowd.size:
+            crowd.turn(0.01)
+
+    honest.passes_a_message()
+    assert proxy.exit_code is None, proxy.stderr
 
 
 def test_a_seed_gives_the_same_attacks_again_and_every_kind_as_often() -> None:
