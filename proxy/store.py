@@ -59,6 +59,7 @@ ROWS_PER_STATEMENT: Final = 32
 CHECKPOINT_PAGES: Final = 2000  # 8 MiB of log between two checkpoints
 LOG_BYTES: Final = CHECKPOINT_PAGES * (4096 + 24)  # pages with their frame headers
 _ZEROS: Final = bytes(64 * 1024)
+_UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the second where text is none
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
 
 
@@ -93,18 +94,31 @@ class Store:
         self.path = directory / FILE_NAME
         self._mark = directory / MARK_NAME
         self._run = LastRun(durability, boot_of_the_machine())
+        self._opened: sqlite3.Connection | None = None
         try:
             damage = self._judge_log(accept_loss)
             self._open(directory)
             if damage is not None:
                 self._forget_log()
                 report(damage)
-        except (sqlite3.Error, UnicodeDecodeError) as error:
-            self._lock.close()
+        except _UNREADABLE as error:
+            self.close()
             raise error_of(error, f"{self.path} cannot be opened: {error}") from error
+        except OSError as error:
+            self.close()
+            raise StorageFailedError(
+                f"{error.filename or self.path}: {error.strerror}; nothing is lost: look at the "
+                "disk, then start again"
+            ) from error
         except BaseException:
-            self._lock.close()
+            self.close()
             raise
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The one that writes."""
+        assert self._opened is not None
+        return self._opened
 
     def _judge_log(self, accept_loss: bool) -> LogDamage | None:
         """Look at the log before SQLite does, which would be silent about damage in it.
@@ -122,7 +136,7 @@ class Store:
 
     def _forget_log(self) -> None:
         """Begin the log anew, so that what stood behind the damage is not met a second time."""
-        with suppress(sqlite3.Error):  # without space it is met again
+        with suppress(*_UNREADABLE):  # without space it is met again
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         _reserve_log(Path(f"{self.path}-wal"))
 
@@ -134,7 +148,7 @@ class Store:
                 "choose an empty data directory (clients will then see LOG_CHANGED)"
             )
         os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600))
-        self.connection = sqlite3.connect(
+        self._opened = sqlite3.connect(
             self.path, isolation_level=None, check_same_thread=False, cached_statements=256
         )
         # NORMAL commits without fsync: that survives the death of the process, not power loss.
@@ -294,12 +308,23 @@ class Store:
 
     def close(self) -> None:
         """Move the log into the file, if there is space, and free the directory."""
-        with suppress(sqlite3.Error, StorageFailedError):  # then the log stays, as behind a kill
-            _, pages, moved = self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if pages == moved:
-                write_last_run(self._mark, replace(self._run, log_moved=True))
-        self.connection.close()
-        self._lock.close()
+        try:
+            if self._opened is not None:
+                self._close_connection(self._opened)
+        finally:
+            self._lock.close()
+
+    def _close_connection(self, connection: sqlite3.Connection) -> None:
+        """Say first that the log may go: SQLite removes it when it has moved it."""
+        moved = replace(self._run, log_moved=True)
+        with suppress(*_UNREADABLE, StorageFailedError):  # then the log stays, as behind a kill
+            _, pages, done = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if pages == done and self._mark.exists():
+                write_last_run(self._mark, moved)
+        connection.close()
+        if self._mark.exists() and not Path(f"{self.path}-wal").exists():
+            with suppress(StorageFailedError):  # SQLite has moved it all the same
+                write_last_run(self._mark, moved)
 
 
 def _reserve_log(path: Path) -> None:
@@ -329,16 +354,17 @@ def reading() -> Iterator[None]:
     """Give an error of SQLite its meaning: the file is damaged, or the system cannot read it."""
     try:
         yield
-    except (sqlite3.Error, UnicodeDecodeError) as error:
+    except _UNREADABLE as error:
         raise error_of(error, f"the store {FILE_NAME} cannot be read: {error}") from error
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
     """A second connection that can only read."""
-    connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
-    )
-    connection.execute("PRAGMA query_only = ON")
+    with reading():
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
+        )
+        connection.execute("PRAGMA query_only = ON")
     return connection
 
 

@@ -1,0 +1,63 @@
+"""A sample of `scripts/inject`: a system call that fails or kills loses and doubles nothing."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from scripts.inject import Case, Run, inject
+
+KILLED = [
+    Case("proxy", "pwrite64", "SIGKILL", 24),
+    Case("proxy-again", "fdatasync", "SIGKILL", 2),
+    Case("publisher", "pwrite64", "SIGKILL", 25),
+    Case("subscriber", "write", "SIGKILL", 2),
+]
+REFUSED = [
+    Case("proxy-again", "fdatasync", "EIO", 4),
+    Case("proxy", "openat", "EIO", 5),
+    Case("proxy", "pwrite64", "ENOSPC", 24),  # while it makes its store
+    Case("subscriber", "write", "ENOSPC", 2),
+]
+UNHARMED = [
+    Case("proxy", "write", "ENOSPC", 3),  # no space to write the log beforehand
+    Case("proxy-again", "pwrite64", "ENOSPC", 14),  # puts wait until there is space
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def strace() -> None:
+    """strace, where it is installed and may look at processes."""
+    if shutil.which("strace") is None:
+        pytest.skip("strace is not installed: apt-get install strace")
+    tried = subprocess.run(["strace", "-qq", "true"], capture_output=True, check=False, timeout=20)
+    if tried.returncode:
+        pytest.skip(f"strace may not look at processes here: {tried.stderr.decode()[-200:]}")
+
+
+@pytest.mark.parametrize(
+    ("fate", "cases"), [("killed", KILLED), ("refused", REFUSED), ("unharmed", UNHARMED)]
+)
+def test_a_process_at_whose_system_call_something_fails_goes_on_where_it_was(
+    fate: str, cases: Sequence[Case]
+) -> None:
+    with ThreadPoolExecutor(len(cases)) as pool:
+        outcomes = list(pool.map(inject, cases))
+
+    assert [one for one in outcomes if one.violations or one.fate != fate] == []
+
+
+def test_the_judge_of_these_runs_sees_a_message_that_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("scripts.inject.MESSAGES", 7)  # one more than the step file puts
+
+    run = Run(tmp_path)
+    run.play()
+
+    assert any("lost=1" in violation for violation in run.violations)
