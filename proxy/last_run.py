@@ -25,11 +25,11 @@ class LastRun(Struct, frozen=True):
     """A proxy that uses, or used, a data directory."""
 
     durability: Durability
-    boot: str  # of the machine, "" if unknown; while it is the same, no power was lost
+    machine_boot: str  # "" if unknown; while it is the same, no power was lost
     log_moved: bool = False  # all of the log is in the file: it may be gone
 
 
-def boot_of_the_machine() -> str:
+def machine_boot() -> str:
     """Another one behind each start of the machine; "" if it does not say."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()

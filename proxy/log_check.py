@@ -18,20 +18,20 @@ from msgspec import Struct
 
 from reliable_pubsub.common.errors import StorageFailedError
 
-from .last_run import LastRun, boot_of_the_machine
+from .last_run import LastRun, machine_boot
 from .schema import KNOWN_ENDS
 from .write_ahead_log import (
     FRAME_HEADER_BYTES,
     HEADER_BYTES,
     INDEX_BYTES,
     Frame,
+    IndexMark,
     LogHeader,
-    Mark,
     batches_in,
     checksum_of,
     parse_frame,
     parse_header,
-    parse_mark,
+    parse_index,
 )
 
 _CHUNK_BYTES: Final = 1 << 16
@@ -76,9 +76,9 @@ def check_log(database: Path, last: LastRun | None) -> LogDamage | None:
         StorageFailedError: the system cannot read it.
     """
     log = Path(f"{database}-wal")
-    mark = _read_mark(Path(f"{database}-shm"))
-    boot = boot_of_the_machine()
-    same_boot = last is not None and bool(boot) and last.boot == boot
+    mark = _read_index(Path(f"{database}-shm"))
+    boot = machine_boot()
+    same_boot = last is not None and bool(boot) and last.machine_boot == boot
     with _readable(log):
         try:
             file = log.open("rb")
@@ -97,7 +97,7 @@ def check_log(database: Path, last: LastRun | None) -> LogDamage | None:
             return _describe(file, header, broken, database, expected=expected)
 
 
-def _missing(log: Path, mark: Mark | None, last: LastRun | None) -> LogDamage | None:
+def _missing(log: Path, mark: IndexMark | None, last: LastRun | None) -> LogDamage | None:
     """A proxy that runs always has a log; one that stops says first that it is moved."""
     needed = bool(mark and mark.frames) if last is None else not last.log_moved
     if not needed:
@@ -110,7 +110,7 @@ def _missing(log: Path, mark: Mark | None, last: LastRun | None) -> LogDamage | 
     )
 
 
-def _without_header(file: BinaryIO, mark: Mark | None, same_boot: bool) -> _Broken | None:
+def _without_header(file: BinaryIO, mark: IndexMark | None, same_boot: bool) -> _Broken | None:
     """SQLite takes a log whose header is not valid for an empty one."""
     if mark is not None and mark.frames:
         return _Broken("its header is not as it was written", 0, mark.frames)
@@ -123,7 +123,7 @@ def _without_header(file: BinaryIO, mark: Mark | None, same_boot: bool) -> _Brok
 
 
 def _broken(
-    file: BinaryIO, header: LogHeader, mark: Mark | None, same_boot: bool
+    file: BinaryIO, header: LogHeader, mark: IndexMark | None, same_boot: bool
 ) -> _Broken | None:
     """Follow the chain. With the mark of this very log it is known how far it must reach."""
     if mark is not None and mark.salts != header.salts:
@@ -227,7 +227,7 @@ def _known_ends(database: Path) -> dict[int, tuple[str, int]]:
         return {}
 
 
-def _guessed_header(log: BinaryIO, database: Path, mark: Mark | None) -> LogHeader:
+def _guessed_header(log: BinaryIO, database: Path, mark: IndexMark | None) -> LogHeader:
     """How to read frames whose header cannot be read: for the description only."""
     page_bytes = _PAGE_BYTES
     if database.exists():
@@ -241,10 +241,10 @@ def _guessed_header(log: BinaryIO, database: Path, mark: Mark | None) -> LogHead
     return LogHeader(page_bytes, salts, "<", (0, 0))
 
 
-def _read_mark(index: Path) -> Mark | None:
+def _read_index(index: Path) -> IndexMark | None:
     try:
         with _readable(index), index.open("rb") as file:
-            return parse_mark(file.read(INDEX_BYTES))
+            return parse_index(file.read(INDEX_BYTES))
     except FileNotFoundError:
         return None
 

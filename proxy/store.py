@@ -24,7 +24,7 @@ from reliable_pubsub.common.errors import DamagedError, PubSubError, StorageFail
 from reliable_pubsub.common.lock import FileLock, make_directory, sync_directory
 from reliable_pubsub.common.messages import Durability
 
-from .last_run import LastRun, boot_of_the_machine, read_last_run, write_last_run
+from .last_run import LastRun, machine_boot, read_last_run, write_last_run
 from .log_check import LogDamage, check_log
 from .records import (
     Appended,
@@ -93,7 +93,7 @@ class Store:
         self._lock = FileLock(directory / "lock", what="data directory")
         self.path = directory / FILE_NAME
         self._mark = directory / MARK_NAME
-        self._run = LastRun(durability, boot_of_the_machine())
+        self._run = LastRun(durability, machine_boot())
         self._opened: sqlite3.Connection | None = None
         try:
             damage = self._judge_log(accept_loss)

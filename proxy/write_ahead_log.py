@@ -55,7 +55,7 @@ class Frame(Struct, frozen=True, gc=False):
     page: bytes
 
 
-class Mark(Struct, frozen=True):
+class IndexMark(Struct, frozen=True):
     """What the index says was committed, each time after it was."""
 
     frames: int
@@ -97,7 +97,7 @@ def parse_frame(data: bytes) -> Frame:
     return Frame(number, pages, salts, (first, second), data[:8], data[FRAME_HEADER_BYTES:])
 
 
-def parse_mark(data: bytes) -> Mark | None:
+def parse_index(data: bytes) -> IndexMark | None:
     """The newest of the two marks in an index that is as it was written.
 
     The second one is written first; a process that dies in between leaves two different ones.
@@ -110,7 +110,7 @@ def parse_mark(data: bytes) -> Mark | None:
             "=I12xI4xII8sII", one
         )
         if version == _VERSION and add_up(one[:40], (0, 0), "=") == (first, second):
-            return Mark(frames, (frame_checksum[0], frame_checksum[1]), salts)
+            return IndexMark(frames, (frame_checksum[0], frame_checksum[1]), salts)
     return None
 
 

@@ -13,7 +13,7 @@ from reliable_pubsub.common.messages import Durability
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.last_run import (
     LastRun,
-    boot_of_the_machine,
+    machine_boot,
     read_last_run,
     write_last_run,
 )
@@ -24,7 +24,7 @@ from reliable_pubsub.proxy.write_ahead_log import (
     Frame,
     parse_frame,
     parse_header,
-    parse_mark,
+    parse_index,
 )
 from tests.fakes import a_beginning, an_append
 
@@ -291,7 +291,7 @@ class TestDurabilityWithoutSync:
 
 
 def test_the_machine_tells_one_boot_from_another() -> None:
-    assert len(boot_of_the_machine()) > 8
+    assert len(machine_boot()) > 8
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"{} 00000000", b"x" * 128, b"\xff"])
@@ -307,6 +307,6 @@ def test_a_note_of_the_last_run_that_cannot_be_read_claims_nothing(
 def test_an_index_that_is_cut_short_holds_no_mark(killed: Path) -> None:
     content = (killed / INDEX_NAME).read_bytes()
 
-    assert parse_mark(content) is not None
-    assert parse_mark(content[:47]) is None
-    assert parse_mark(content[:95]) == parse_mark(content)
+    assert parse_index(content) is not None
+    assert parse_index(content[:47]) is None
+    assert parse_index(content[:95]) == parse_index(content)
