@@ -311,6 +311,11 @@ def in_words(value: object) -> str:
     return f"{value!s:.60}"
 
 
+def key_in_words(key: str) -> str:
+    """Give a key of a file in one line of at most 60 characters."""
+    return f"{key if key.isprintable() else repr(key):.60}"
+
+
 def first_of(problems: Sequence[str]) -> str:
     """The problems of a file, one on a line; of many the first, and how many more."""
     told = list(problems[:PROBLEMS_MAX])
@@ -337,7 +342,7 @@ def _from_mapping(
     taken: dict[str, Resolved] = {}
     for name, value in data.items():
         origin = f"{path}, line {lines[name]}" if name in lines else path
-        where = f"{origin}, {name:.60}"
+        where = f"{origin}, {key_in_words(name)}"
         if name in BY_NAME:
             setting = BY_NAME[name]
             _take(taken, problems, setting, value, where=where, origin=origin, from_text=False)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from . import names
 from .errors import ConfigurationError, InvalidNameError
-from .settings import Resolved, did_you_mean, settings_from_document
+from .settings import Resolved, did_you_mean, key_in_words, settings_from_document
 from .yaml_file import Document, KeyPath
 
 TOPIC_SETTINGS: Final = ("history_bytes", "history_s", "topic_bytes_max", "on_bound")
@@ -66,7 +66,7 @@ def _of_topic(
 ) -> dict[str, Resolved]:
     """The settings of one topic, checked as if they stood in a file of their own."""
     path = ("topics", topic)
-    where = f"{document.path}, line {document.key_line_of(path)}, topics.{topic}"
+    where = f"{document.path}, line {document.key_line_of(path)}, topics.{key_in_words(topic)}"
     try:
         names.topic(topic)
     except InvalidNameError as error:
@@ -77,7 +77,8 @@ def _of_topic(
         if name not in TOPIC_SETTINGS:
             line = document.key_line_of((*path, name))
             raise ConfigurationError(
-                f"{document.path}, line {line}, topics.{topic}.{name}: not a setting of a topic"
+                f"{document.path}, line {line}, topics.{key_in_words(topic)}.{key_in_words(name)}: "
+                "not a setting of a topic"
                 f"{did_you_mean(str(name), TOPIC_SETTINGS)}; expected {', '.join(TOPIC_SETTINGS)}"
             )
     return settings_from_document(

@@ -130,6 +130,10 @@ class _Plainly(yaml.SafeDumper):
 
 @each_reader
 @given(_DOCUMENTS)
+@example({"\n": None})  # found here: a key with a line feed made two lines of one
+@example({"topics": {"\n": {"\x1b[2J": 1}}})
+@example({"topics": {"t": {"\n": 1}}})
+@example({"steps": [{"\n": 1}]})
 def test_values_of_any_kind(read: Callable[[Document], None], document: object) -> None:
     read_or_told_where(read, yaml.dump(document, Dumper=_Plainly).encode())
 
