@@ -17,6 +17,7 @@ PubSubError                      code                 exit
 │   ├── NotSubscribedError       NOT_SUB
 │   ├── StaleError               STALE
 │   ├── TruncatedError           TRUNCATED
+│   ├── OutOfRangeError          OUT_OF_RANGE
 │   ├── LostError                LOST
 │   ├── LimitError               LIMIT
 │   ├── MalformedError           MALFORMED
@@ -175,14 +176,23 @@ class TruncatedError(RefusedError):
 
     code = "TRUNCATED"
 
-    def __init__(self, *, topic: str, offset: int, start: int) -> None:
-        super().__init__(
-            f"topic {topic!r}: offset {offset} is no longer stored; the first that is left is "
-            f"{start}; ask from there"
-        )
+    def __init__(self, text: str, *, topic: str, start: int, start_ns: int | None) -> None:
+        super().__init__(text)
         self.topic = topic
-        self.offset = offset
+        self.start = start  # the first offset that is left
+        self.start_ns = start_ns  # when the proxy took it; None: nothing is left
+
+
+class OutOfRangeError(RefusedError):
+    """The place to begin at lies in the future."""
+
+    code = "OUT_OF_RANGE"
+
+    def __init__(self, text: str, *, topic: str, start: int, end: int) -> None:
+        super().__init__(text)
+        self.topic = topic
         self.start = start
+        self.end = end  # start to end can be asked for
 
 
 class LostError(RefusedError):

@@ -64,6 +64,7 @@ class Invoke(Line, frozen=True, tag="invoke"):
     crcs: tuple[int, ...] = ()  # put: CRC-32 of each payload
     plan: str = ""  # put: `<step>:<message>` of its first message, if it belongs to a step file
     cursor: int | None = None  # get, acknowledge: what the client says it has
+    start: str = ""  # subscribe: where it is to begin, in the words of a step file; "" if not said
 
 
 class Seen(Struct, frozen=True, array_like=True):

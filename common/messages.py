@@ -33,6 +33,19 @@ Crc32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 BytesMax = Annotated[int, Meta(ge=0, le=BODY_BYTES_MAX)]
 
 
+StartAt = Literal["now", "last", "earliest", "offset", "newest", "time", "age"]
+
+
+class Start(Struct, frozen=True, array_like=True):
+    """Where to begin. `now`: behind everything. `earliest`: at the first message that is stored.
+    `last`: behind what this subscriber acknowledged last, also before it unsubscribed; the earliest
+    if it never subscribed. The others are named by `value`.
+    """
+
+    at: StartAt
+    value: Natural = 0  # offset: it. newest: messages before the end. time: ns since 1970. age: ns
+
+
 class Request(Struct, frozen=True, kw_only=True, tag_field="verb", forbid_unknown_fields=True):
     """What every request says of its sender; the answer repeats these three (rule R1)."""
 
@@ -97,11 +110,13 @@ class Ack(Request, frozen=True, kw_only=True, tag="ACK"):
 class Sub(Request, frozen=True, kw_only=True, tag="SUB"):
     """Subscribe, or resume: idempotent.
 
-    Answered by SUB_ACK, STALE, LOG_CHANGED, FENCED, LIMIT or STORAGE_FULL.
+    Answered by SUB_ACK, STALE, LOG_CHANGED, TRUNCATED, OUT_OF_RANGE, FENCED, LIMIT or
+    STORAGE_FULL.
 
     Without `cursor` a new subscription begins at the end of the topic and an existing one is
     resumed where the proxy knows it. With it, the client's own position counts (rule R13), and
-    the witness shows that both speak of the same log (rule R14).
+    the witness shows that both speak of the same log (rule R14). With `start` it is begun anew
+    there, whatever was known.
     """
 
     topic: TopicField
@@ -109,6 +124,7 @@ class Sub(Request, frozen=True, kw_only=True, tag="SUB"):
     log: str | None = None  # log id the client knows
     cursor: Natural | None = None
     witness_ns: Natural | None = None  # timestamp of the batch that holds offset cursor - 1
+    start: Start | None = None  # without `cursor`
 
 
 class Unsub(Request, frozen=True, kw_only=True, tag="UNSUB"):
@@ -121,11 +137,11 @@ class Unsub(Request, frozen=True, kw_only=True, tag="UNSUB"):
 class History(Request, frozen=True, kw_only=True, tag="HISTORY"):
     """Read stored batches without a subscription; needs no session (`epoch` is ignored).
 
-    Answered by MESSAGE, NO_MESSAGES_YET, LOST or TRUNCATED.
+    Answered by MESSAGE, NO_MESSAGES_YET, LOST, TRUNCATED or MALFORMED (`last` means nothing here).
     """
 
     topic: TopicField
-    offset: Natural  # the first wanted
+    start: Start  # the first wanted
     messages_max: Count = 1
     bytes_max: BytesMax = BODY_BYTES_MAX
 
@@ -215,12 +231,15 @@ class MessageBatches(Reply, frozen=True, kw_only=True, tag="MESSAGE"):
 
     batches: tuple[BatchHeader, ...]
     end: int  # durable end of the topic, for lag
+    first: int | UnsetType = UNSET  # to HISTORY: the offset that its start names
+    log: str | UnsetType = UNSET  # to HISTORY: log id of the topic
 
 
 class NoMessagesYet(Reply, frozen=True, kw_only=True, tag="NO_MESSAGES_YET"):
     """Nothing at or above the cursor."""
 
     end: int
+    log: str | UnsetType = UNSET  # to HISTORY: log id of the topic, if there is one
 
 
 class Lost(Reply, frozen=True, kw_only=True, tag="LOST"):
@@ -276,6 +295,14 @@ class Truncated(Refusal, frozen=True, kw_only=True, tag="TRUNCATED"):
     """History begins later."""
 
     start: int
+    start_ns: int | None = None  # timestamp of the batch that holds it; nil: nothing is stored
+
+
+class OutOfRange(Refusal, frozen=True, kw_only=True, tag="OUT_OF_RANGE"):
+    """The place to begin at is not reached yet."""
+
+    start: int
+    end: int
 
 
 class Limit(Refusal, frozen=True, kw_only=True, tag="LIMIT"):
@@ -382,6 +409,7 @@ AnyReply = (
     | Conflict
     | LogChanged
     | Truncated
+    | OutOfRange
     | Limit
     | Malformed
     | Full

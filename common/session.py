@@ -10,8 +10,10 @@ from .errors import (
     LimitError,
     LogChangedError,
     NotSubscribedError,
+    OutOfRangeError,
     RefusedError,
     StaleError,
+    TruncatedError,
 )
 from .messages import (
     AnyReply,
@@ -22,7 +24,9 @@ from .messages import (
     Limit,
     LogChanged,
     NotSub,
+    OutOfRange,
     Stale,
+    Truncated,
 )
 
 
@@ -52,7 +56,7 @@ def is_forgotten(reply: AnyReply, epoch: int) -> bool:
     return isinstance(reply, Fenced) and reply.current_epoch < epoch
 
 
-def refusal(reply: AnyReply, *, client: str, epoch: int) -> RefusedError:
+def refusal(reply: AnyReply, *, client: str, epoch: int, topic: str = "") -> RefusedError:
     """The error that a definite no of the proxy means."""
     match reply:
         case Fenced():
@@ -65,6 +69,12 @@ def refusal(reply: AnyReply, *, client: str, epoch: int) -> RefusedError:
             return NotSubscribedError(reply.text)
         case Stale():
             return StaleError(reply.text)
+        case Truncated():
+            return TruncatedError(
+                reply.text, topic=topic, start=reply.start, start_ns=reply.start_ns
+            )
+        case OutOfRange():
+            return OutOfRangeError(reply.text, topic=topic, start=reply.start, end=reply.end)
         case Limit():
             return LimitError(reply.text)
         case _:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from .errors import UsageError
 from .fields import Fields, Problems
 from .limits import (
     BATCH_MESSAGES_MAX,
@@ -15,7 +16,9 @@ from .limits import (
     BODY_BYTES_MAX,
     STEP_MESSAGES_MAX,
 )
+from .messages import Start
 from .settings import did_you_mean, in_words
+from .start import parse_start
 from .steps import Action, OnEmpty, PublisherStep, SubscriberStep
 
 if TYPE_CHECKING:
@@ -42,7 +45,8 @@ GET_KEYS: Final = (
     "on_empty",
     "timeout",
 )
-SUBSCRIBER_KEYS: Final = ("action", "topic", "sleep_after", *GET_KEYS)
+SUBSCRIBE_KEYS: Final = ("from",)
+SUBSCRIBER_KEYS: Final = ("action", "topic", "sleep_after", *SUBSCRIBE_KEYS, *GET_KEYS)
 ACTIONS: Final[tuple[Action, ...]] = ("subscribe", "get", "unsubscribe")
 ON_EMPTY: Final[tuple[OnEmpty, ...]] = ("wait", "skip")
 
@@ -122,11 +126,15 @@ def _subscriber_step(fields: Fields) -> SubscriberStep:
     action = fields.choice("action", ACTIONS, default=None)
     topic = fields.topic()
     sleep_after_s = fields.seconds("sleep_after")
+    for owner, keys in (("get", GET_KEYS), ("subscribe", SUBSCRIBE_KEYS)):
+        for key in keys:
+            if fields.has(key) and action not in (None, owner):
+                fields.problem(
+                    key, f"found with action {action}, expected only with action {owner}"
+                )
+    start = _start(fields)
     if action is not None and action != "get":
-        for key in GET_KEYS:
-            if fields.has(key):
-                fields.problem(key, f"found with action {action}, expected only with action get")
-        return SubscriberStep(action=action, topic=topic, sleep_after_s=sleep_after_s)
+        return SubscriberStep(action=action, topic=topic, sleep_after_s=sleep_after_s, start=start)
     between = "sleep_between"
     if fields.has("sleep_between_messages"):
         if fields.has("sleep_between"):
@@ -145,6 +153,18 @@ def _subscriber_step(fields: Fields) -> SubscriberStep:
         on_empty=fields.choice("on_empty", ON_EMPTY, default="wait") or "wait",
         timeout_s=fields.timeout(),
     )
+
+
+def _start(fields: Fields) -> Start | None:
+    """Give where a subscribe begins; None if it is not given."""
+    text = fields.text("from", numbers_need_quotes=False)
+    if text is None:
+        return None
+    try:
+        return parse_start(text)
+    except UsageError as error:
+        fields.problem("from", str(error))
+        return None
 
 
 def _steps_of(

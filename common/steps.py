@@ -9,15 +9,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
 
 from .errors import ConfigurationError
-
-if TYPE_CHECKING:
-    pass
+from .messages import Start
+from .start import in_words
 
 Action = Literal["subscribe", "get", "unsubscribe"]
 OnEmpty = Literal["wait", "skip"]
@@ -43,7 +42,8 @@ class PublisherStep(Struct, frozen=True, kw_only=True):
 class SubscriberStep(Struct, frozen=True, kw_only=True):
     """Subscribe to a topic, get messages of it, or unsubscribe.
 
-    All but `topic` and `sleep_after_s` has a meaning for `get` only, and its default elsewhere.
+    `start` has a meaning for `subscribe` only; all else but `topic` and `sleep_after_s` for `get`
+    only. Elsewhere they have their defaults.
     """
 
     action: Action
@@ -54,6 +54,7 @@ class SubscriberStep(Struct, frozen=True, kw_only=True):
     batch: int = 1  # messages to get at once, at most; 1..BATCH_MESSAGES_MAX
     on_empty: OnEmpty = "wait"  # skip: a get that finds nothing counts as done
     timeout_s: float | None = None  # how long one get may wait, above 0; None: for ever
+    start: Start | None = None  # of a subscribe: where it begins, whatever was known
 
 
 Step = PublisherStep | SubscriberStep
@@ -234,7 +235,7 @@ def _row(index: int, step: Step, line_count_of: Callable[[int], int] | None) -> 
         batch=step.batch,
         sleep_between_s=step.sleep_between_s,
         sleep_after_s=step.sleep_after_s,
-        detail=wait if get else "",
+        detail=wait if get else f"from {in_words(step.start)}" if step.start else "",
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from .facts import Attempt, Facts
 from .finding import Finding, in_words, runs_of
 from .rules_of_delivery import Received, end_for, message_at
-from .subscription import NEVER
+from .subscription import NEVER, Subscription
 from .verdict import MessageKey
 
 
@@ -49,9 +49,11 @@ def subscription_points(facts: Facts) -> Finding:
                     f"was put after that and has offset {offsets[place]}: never delivered",
                     attempts[place].key,
                 )
+            if subscription.asked:
+                _check_start(facts, who, stream.topic, subscription, finding)
             key = (stream.subscriber, stream.topic, subscription.generation)
             known = earlier.get(key, NEVER) < subscription.called_ns
-            if subscription.moved or known:
+            if subscription.moved or subscription.asked or known:
                 continue
             times, offsets, attempts = over[stream.topic]
             place = bisect_left(times, subscription.called_ns) - 1
@@ -62,6 +64,54 @@ def subscription_points(facts: Facts) -> Finding:
                     attempts[place].key,
                 )
     return finding
+
+
+def _check_start(
+    facts: Facts, who: str, topic: str, subscription: Subscription, finding: Finding
+) -> None:
+    """A subscription that was asked to begin somewhere begins there.
+
+    Not judged: an age, whose moment only the proxy knows; `now`, which the rule itself judges.
+    """
+    at, _, value = subscription.asked.partition(" ")
+    start = subscription.start
+    log = facts.logs.get(topic)
+    cuts = [cut for cut in facts.trimmed if cut.topic == topic]
+    lowest = max((c.start for c in cuts if c.at_ns < subscription.called_ns), default=0)
+    asked = f"{who} asked for `{subscription.asked}` and began at {start}"
+    match at:
+        case "offset" if start != int(value):
+            finding.broken(asked)
+        case "earliest" if facts.has_proxy:
+            assert subscription.opened is not None
+            known = [c.start for c in cuts if c.at_ns < subscription.opened.at_ns]
+            if not lowest <= start <= max(known, default=0):
+                finding.broken(
+                    f"{asked}; the topic began at {lowest}", message_at(facts, topic, lowest)
+                )
+        case "time" if log is not None:
+            before, first = log.entries.get(start - 1), log.entries.get(start)
+            if before is not None and before.timestamp_ns >= int(value):
+                finding.broken(
+                    f"{asked}; offset {start - 1} was taken later than that, at "
+                    f"{before.timestamp_ns} ns",
+                    message_at(facts, topic, start - 1),
+                )
+            if first is not None and first.timestamp_ns < int(value):
+                finding.broken(
+                    f"{asked}, which was taken before that, at {first.timestamp_ns} ns",
+                    message_at(facts, topic, start),
+                )
+        case "newest":
+            over = [
+                place + 1
+                for a in facts.attempts()
+                if a.topic == topic and a.acknowledged_ns < subscription.called_ns
+                for place in (facts.offset_of(a),)
+                if place is not None
+            ]
+            if start < max(max(over, default=0) - int(value), lowest):
+                finding.broken(f"{asked}; the topic had {max(over)} messages by then")
 
 
 def _first(entry: tuple[int, int, Attempt]) -> int:

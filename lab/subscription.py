@@ -23,6 +23,7 @@ class Subscription:
     generation: int = 0
     opened: Ok | None = None  # None: the history begins behind it
     called_ns: int = NEVER  # when it was asked for, for the first time
+    asked: str = ""  # where it was to begin, in the words of a step file; "" if not said
     moved: bool = False  # the subscriber chose another place itself: rewind, adopt
     happenings: list[Happening] = field(default_factory=list)
     handed_end: int = 0  # behind the highest offset handed over or told as lost
@@ -90,19 +91,24 @@ class Stream:
             superseded_ns: by number of life; what a life shows from then on is left out.
         """
         called_ns = NEVER
-        moved = False
+        moved = pending = False
+        asked = ""
         for life, remembers, line, asks_anew in self._raw:
             if isinstance(line, Invoke):
                 if line.op == "subscribe":
+                    if line.start and not pending:
+                        called_ns = NEVER  # it asks for a place of its own
                     called_ns = min(called_ns, line.at_ns)
+                    pending = True
                     moved = moved or asks_anew
+                    asked = line.start
                 elif self.current is not None:
                     self.current.leaving = True
             elif line.at_ns >= superseded_ns[life]:
                 self.ignored += line.op == "get"
             elif isinstance(line, Ok) and line.op == "subscribe":
-                self._subscribed(life, remembers, line, called_ns, moved=moved)
-                moved = False
+                self._subscribed(life, remembers, line, called_ns, asked, moved=moved)
+                moved = pending = False
             elif isinstance(line, Ok) and line.op == "unsubscribe":
                 if self.current is not None and not self.current.ended:
                     self.current.ended_ns = line.at_ns
@@ -112,17 +118,19 @@ class Stream:
         self._raw.clear()
 
     def _subscribed(
-        self, life: int, remembers: bool, line: Ok, called_ns: int, *, moved: bool
+        self, life: int, remembers: bool, line: Ok, called_ns: int, asked: str, *, moved: bool
     ) -> None:
         current = self.current
         cursor = line.cursor or 0
         anew = current is None or current.leaving or current.ended or moved
         if current is not None and current.opened is not None and line.log:
             anew = anew or line.log != current.opened.log
-        if anew:
+        if anew or asked not in ("", "last"):
             was_here = current is not None and not current.ended
             self.subscriptions.append(
-                Subscription(cursor, line.generation, line, called_ns, moved=moved and was_here)
+                Subscription(
+                    cursor, line.generation, line, called_ns, asked, moved=moved and was_here
+                )
             )
             return
         assert current is not None

@@ -15,6 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from reliable_pubsub.common.limits import SESSIONS_MAX
 from reliable_pubsub.common.messages import (
     Ack,
@@ -25,13 +28,13 @@ from reliable_pubsub.common.messages import (
     Hello,
     HelloAck,
     History,
+    MessageBatches,
     NoMessagesYet,
     Put,
     Status,
     StorageFull,
     Sub,
     TopicPosition,
-    Truncated,
     Unsub,
 )
 
@@ -161,16 +164,22 @@ class Broker(Publishing, Subscribing):
         mark = log.publishers.get(request.client) if log else None
         return max(log.lsn if log else 0, mark.lsn if mark else 0)
 
-    def _history(self, request: History, _body: bytes, _now_ns: int) -> Decision:
+    def _history(self, request: History, _body: bytes, now_ns: int) -> Decision:
         """Read stored batches; nothing is remembered."""
         log = self.topics.get(request.topic) or self._unborn(request.topic)
-        if request.offset < log.start:
-            text = f"topic {request.topic!r} begins at offset {log.start}; ask from there"
-            reply = Truncated(**self._echo(request), start=log.start, text=text)
-            return Decision(reply, visible_at=log.trim_lsn)
-        if request.offset >= log.durable_end:
-            return Decision(NoMessagesYet(**self._echo(request), end=log.durable_end))
-        found, body = self._batches(request, log, request.offset)
+        if request.start.at == "last":
+            text = "HISTORY has no subscriber, so `last` says no place; ask from an offset"
+            return Decision(self.malformed(text, request))
+        first = self._place(request, log, request.start, log.durable_end, now_ns)
+        if isinstance(first, Decision):
+            return first
+        if first >= log.durable_end:
+            known = log.log if request.topic in self.topics else UNSET
+            reply = NoMessagesYet(**self._echo(request), end=log.durable_end, log=known)
+            return Decision(reply, visible_at=log.lsn)
+        found, body = self._batches(request, log, first)
+        if isinstance(found, MessageBatches):
+            found = replace(found, first=first, log=log.log)
         return Decision(found, body=body)
 
     def _status(self, request: Status, _body: bytes, now_ns: int) -> Decision:

@@ -125,6 +125,27 @@ class StoreReader:
             ).fetchone()
         return int(row[1]) if row is not None and offset < row[0] else None
 
+    def first_since(self, topic_id: int, base: int, end: int, timestamp_ns: int) -> int | None:
+        """See `rules.LogReader.first_since`."""
+        with reading():
+            (found,) = self._connection.execute(
+                "SELECT min(base) FROM batch WHERE place >= ? AND place < ? AND timestamp_ns >= ?",
+                (place_of(topic_id, base), place_of(topic_id, end), timestamp_ns),
+            ).fetchone()
+        if found is not None:
+            return int(found)
+        # Durability `snapshot` shows what is not written yet.
+        return min(
+            (
+                batch.base
+                for batch in self._cache.values()
+                if batch.topic_id == topic_id
+                and base <= batch.base < end
+                and batch.timestamp_ns >= timestamp_ns
+            ),
+            default=None,
+        )
+
     def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
         """See `rules.LogReader.find`."""
         with reading():

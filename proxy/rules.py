@@ -40,6 +40,12 @@ class LogReader(Protocol):
     def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
         """When the batch that holds an offset was taken; None if nothing holds it. No body read."""
 
+    def first_since(self, topic_id: int, base: int, end: int, timestamp_ns: int) -> int | None:
+        """Base of the first batch at or above `base` and below `end` that was taken then or later.
+
+        None if there is none. No body read.
+        """
+
     def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
         """The batch in which a publisher's sequence stands."""
 

@@ -12,6 +12,7 @@ from reliable_pubsub.common.messages import (
     NotSub,
     PutAck,
     Stale,
+    Start,
     Sub,
     SubAck,
     Unsub,
@@ -19,16 +20,16 @@ from reliable_pubsub.common.messages import (
 )
 
 from .records import ControlSeen, CursorMoved, Decision, Record, Subscribed, Unsubscribed
-from .rules import Rules
+from .starting import Starting
 from .subscriptions import Session, Subscription
 from .topic_log import TopicLog
 
 
-class Subscribing(Rules):
+class Subscribing(Starting):
     """The rules for subscribers."""
 
-    def _sub(self, request: Sub, _body: bytes, _now_ns: int) -> Decision:
-        """Begin, resume or reposition a subscription (rules R12 to R14)."""
+    def _sub(self, request: Sub, _body: bytes, now_ns: int) -> Decision:
+        """Begin, resume or reposition a subscription (rules R12 to R14, R18)."""
         session = self._fence("subscriber", request)
         if isinstance(session, Decision):
             return session
@@ -53,8 +54,13 @@ class Subscribing(Rules):
         elif known is None and len(log.subscriptions) >= SUBSCRIPTIONS_PER_TOPIC_MAX:
             return self._limit(request, "subscriptions of a topic", SUBSCRIPTIONS_PER_TOPIC_MAX)
         generation = known.generation if known else 0
-        seek = request.cursor is not None and request.log is None
-        if active is None or seek:
+        if request.start is not None and (request.start.at != "last" or active is None):
+            generation += 1
+            place = self._first_place(request, log, known, request.start, now_ns)
+            if isinstance(place, Decision):
+                return place
+            cursor = place
+        elif active is None:
             generation += 1
             cursor = log.end if request.cursor is None else request.cursor
         else:
@@ -72,6 +78,19 @@ class Subscribing(Rules):
         return self._decided(
             self._sub_ack(request, log, shown, already=active is not None), *created, subscribed
         )
+
+    def _first_place(
+        self,
+        request: Sub,
+        log: TopicLog,
+        known: Subscription | None,
+        start: Start,
+        now_ns: int,
+    ) -> int | Decision:
+        """Where a subscription begins that says where; `last` is where the one before it ended."""
+        if start.at == "last" and known is not None:
+            return known.cursor  # if retention has been there since, the first GET says LOST
+        return self._place(request, log, start, log.end, now_ns)
 
     def _sub_ack(
         self, request: Sub, log: TopicLog, subscription: Subscription, *, already: bool
@@ -96,12 +115,12 @@ class Subscribing(Rules):
 
     def _log_changed(self, request: Sub, log: TopicLog | None) -> Decision | None:
         """Check the position a subscriber brings against the log (rule R14)."""
-        if request.cursor is None:
-            return None
         if log is None:
             log = self._unborn(request.topic)
         if request.log is not None and request.log != log.log:
             return self._not_this_log(request, log, f"the log is now {log.log!r}")
+        if request.cursor is None:
+            return None
         if request.cursor > log.durable_end:
             return self._not_this_log(
                 request, log, f"offset {request.cursor} is beyond its end {log.durable_end}"

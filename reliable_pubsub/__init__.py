@@ -25,6 +25,7 @@ from reliable_pubsub.common.errors import (  # noqa: E402
     LostError,
     MalformedError,
     NotSubscribedError,
+    OutOfRangeError,
     ProxyUnreachableError,
     PubSubError,
     RefusedError,
@@ -33,34 +34,56 @@ from reliable_pubsub.common.errors import (  # noqa: E402
     TryLaterError,
     UsageError,
 )
+from reliable_pubsub.common.messages import Start  # noqa: E402
 from reliable_pubsub.common.retry import RetryPolicy  # noqa: E402
+from reliable_pubsub.common.start import (  # noqa: E402
+    Earliest,
+    LastReceived,
+    Now,
+    Position,
+    ago,
+    at_offset,
+    at_time,
+    newest,
+)
 from reliable_pubsub.publisher.client import Publisher  # noqa: E402
 from reliable_pubsub.publisher.outbox import Receipt  # noqa: E402
-from reliable_pubsub.subscriber.client import Subscriber  # noqa: E402
+from reliable_pubsub.subscriber.client import Reading, Subscriber  # noqa: E402
 
 __all__ = [
     "ConfigurationError",
     "ConflictError",
     "DamagedError",
+    "Earliest",
     "FencedError",
     "InDoubtError",
     "InUseError",
     "InvalidNameError",
+    "LastReceived",
     "LimitError",
     "LogChangedError",
     "LostError",
     "MalformedError",
     "Message",
     "NotSubscribedError",
+    "Now",
+    "OutOfRangeError",
+    "Position",
     "ProxyUnreachableError",
     "PubSubError",
     "Publisher",
+    "Reading",
     "Receipt",
     "RefusedError",
     "RetryPolicy",
+    "Start",
     "Subscriber",
     "TooLargeError",
     "TruncatedError",
     "TryLaterError",
     "UsageError",
+    "ago",
+    "at_offset",
+    "at_time",
+    "newest",
 ]

@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 from types import TracebackType
 
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common import names
@@ -15,7 +16,7 @@ from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.errors import (
     InDoubtError,
     LostError,
-    TruncatedError,
+    MalformedError,
     UsageError,
 )
 from reliable_pubsub.common.history_file import open_history
@@ -28,7 +29,7 @@ from reliable_pubsub.common.messages import (
     MessageBatches,
     NoMessagesYet,
     PutAck,
-    Truncated,
+    Start,
 )
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.recorder import Call, Recorder, seen
@@ -41,11 +42,20 @@ from reliable_pubsub.common.retry import (
     unheard,
 )
 from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
+from reliable_pubsub.common.start import Position, at_offset, newest
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.transport import ReqTransport, SystemClock
 
 from .inbox import Changes, Inbox, direct_followers
 from .link import OnLogChanged, SubscriberLink
+
+
+class Reading(Struct, frozen=True):
+    """The state of a topic at one moment: its newest message, and where to go on from there."""
+
+    message: Message | None  # None: nothing is stored
+    position: Position
+
 
 FETCH_AHEAD = 10  # times the messages asked for; those behind wait here, unacknowledged
 
@@ -163,20 +173,31 @@ class Subscriber:
 
     # What a program calls.
 
-    def subscribe(self, topic: str) -> int:
+    def subscribe(self, topic: str, *, start: Start | Position | None = None) -> int:
         """Subscribe, from the end of the topic; a subscription that exists is resumed.
+
+        Args:
+            start: begin there instead, whatever was known: `Now`, `LastReceived`, `Earliest`,
+                `at_offset(n)`, `newest(n)`, `at_time(t)`, `ago(age)`, or a `Position` that `read`
+                gave: then nothing is missed between the two.
 
         Returns:
             The cursor: the offset of the next message.
 
         Raises:
             InDoubtError: no definite answer; call again.
+            TruncatedError: `start` is no longer stored; it names the first that is left.
+            OutOfRangeError: `start` lies in the future; it names what can be asked for.
             FencedError, LogChangedError, LimitError: refused.
         """
         self._fetched.pop(topic, None)
         self._in_hand.pop(topic, None)
         self._lost.pop(topic, None)
-        self._link.subscribe(names.topic(topic))
+        log = None
+        if isinstance(start, Position):
+            log = start.log
+            start = _start_of(start, topic)
+        self._link.subscribe(names.topic(topic), start, log)
         return self.inbox.places[topic].cursor
 
     def unsubscribe(self, topic: str) -> None:
@@ -208,8 +229,7 @@ class Subscriber:
             LostError: messages are gone; the next get goes on behind them.
             InDoubtError, FencedError, LogChangedError.
         """
-        if not 1 <= max_messages <= BATCH_MESSAGES_MAX:
-            raise UsageError(f"max_messages is {max_messages}, allowed is 1..{BATCH_MESSAGES_MAX}")
+        _check_messages_max(max_messages)
         with self._recorder.call("get", topic) as call:
             done = self._take_processed(topic)
             fetched = self._fetched.get(topic)
@@ -250,30 +270,45 @@ class Subscriber:
         self._write(self._take_processed(topic))
         self._acknowledge_to_proxy(topic)
 
-    def history(self, topic: str, offset: int, *, max_messages: int = 100) -> list[Message]:
-        """Read stored messages from an offset on; no subscription is needed or touched.
+    def history(
+        self, topic: str, start: int | Start = 0, *, max_messages: int = 100
+    ) -> list[Message]:
+        """Read stored messages; no subscription is needed or touched.
+
+        Args:
+            start: an offset, or `Earliest`, `newest(n)`, `at_time(t)`, `ago(age)`. For the next
+                page give the offset behind the last message; for what was taken after a message
+                and not with it, `at_time(message.timestamp_ns + 1)`.
+            max_messages: at most so many, 1..65,536; fewer if they do not fit into one answer.
+
+        Returns:
+            Messages in offset order; none if there are none (yet).
 
         Raises:
-            TruncatedError: `offset` is no longer stored. InDoubtError.
+            TruncatedError: `start` is no longer stored; it names the first that is left.
+            LostError: an operator has given up what stood there. UsageError, InDoubtError.
         """
-        request = History(
-            **self._link.head(),
-            topic=names.topic(topic),
-            offset=offset,
-            messages_max=max_messages,
-        )
-        reply, body = self._link.ask(request)
-        match reply:
-            case MessageBatches():
-                return direct_followers(topic, offset, reply.batches, body)[:max_messages]
-            case NoMessagesYet():
-                return []
-            case Truncated():
-                raise TruncatedError(topic=topic, offset=offset, start=reply.start)
-            case Lost():
-                raise LostError(topic=topic, first=reply.first, end=reply.end)
-            case _:
-                self._link.refused(reply)
+        if isinstance(start, int):
+            start = at_offset(start)
+        reply, body = self._ask_history(topic, start, max_messages)
+        return _messages_of_history(topic, reply, body)[:max_messages]
+
+    def read(self, topic: str) -> Reading:
+        """The newest message, and the position behind it.
+
+        `subscribe(topic, start=reading.position)` then gives everything that was put since, once:
+        no message falls between the two (the race of P3Sub, reb00ted.org 2022-10-24).
+
+        Raises:
+            InDoubtError.
+        """
+        reply, body = self._ask_history(topic, newest(1), 1)
+        log = None if reply.log is UNSET else reply.log
+        message = None
+        if isinstance(reply, MessageBatches):
+            message = _messages_of_history(topic, reply, body)[-1]
+        end = message.offset + 1 if message else reply.end
+        return Reading(message, Position(topic, end, log))
 
     def record(self, topic: str, plan: PlanMark) -> None:
         """Write that what is in hand is processed, and the place in the plan, in one step."""
@@ -294,6 +329,20 @@ class Subscriber:
         self._link.connect()
 
     # How it is done.
+
+    def _ask_history(
+        self, topic: str, start: Start, messages_max: int
+    ) -> tuple[MessageBatches | NoMessagesYet, bytes]:
+        _check_messages_max(messages_max)
+        request = History(
+            **self._link.head(), topic=names.topic(topic), start=start, messages_max=messages_max
+        )
+        reply, body = self._link.ask(request)
+        if isinstance(reply, MessageBatches | NoMessagesYet):
+            return reply, body
+        if isinstance(reply, Lost):
+            raise LostError(topic=topic, first=reply.first, end=reply.end)
+        self._link.refused(reply, topic)
 
     def _wait(
         self, topic: str, call: Call, messages_max: int, timeout_s: float
@@ -361,3 +410,24 @@ class Subscriber:
         if len(place.in_hand) == 1 and place.in_hand[0][1] == 1:
             return messages
         return [replace(m, delivery_count=place.deliveries(m.offset)) for m in messages]
+
+
+def _check_messages_max(max_messages: int) -> None:
+    if not 1 <= max_messages <= BATCH_MESSAGES_MAX:
+        raise UsageError(f"max_messages is {max_messages}, allowed is 1..{BATCH_MESSAGES_MAX}")
+
+
+def _start_of(position: Position, topic: str) -> Start:
+    if position.topic != topic:
+        raise UsageError(f"the position is one of {position.topic!r}, not of {topic!r}")
+    return at_offset(position.offset)
+
+
+def _messages_of_history(
+    topic: str, reply: MessageBatches | NoMessagesYet, body: bytes
+) -> list[Message]:
+    if isinstance(reply, NoMessagesYet):
+        return []
+    if reply.first is UNSET:
+        raise MalformedError(f"topic {topic!r}: the proxy does not say which offset it begins with")
+    return direct_followers(topic, reply.first, reply.batches, body)

@@ -25,6 +25,7 @@ from reliable_pubsub.common.messages import (
     NotSub,
     Request,
     Stale,
+    Start,
     Sub,
     SubAck,
     Unsub,
@@ -33,6 +34,7 @@ from reliable_pubsub.common.messages import (
 from reliable_pubsub.common.recorder import Call, Recorder
 from reliable_pubsub.common.retry import Clock, RetryPolicy, Silence, Transport, ask, unheard
 from reliable_pubsub.common.session import claim_epoch, is_forgotten, refusal
+from reliable_pubsub.common.start import in_words
 from reliable_pubsub.common.state_file import ClientState
 
 from .inbox import Inbox, Place
@@ -109,26 +111,35 @@ class SubscriberLink:
             )
         )
 
-    def subscribe(self, topic: str) -> None:
-        """Begin or resume a subscription, with our own place as evidence (rules R13, R14)."""
-        with self._recorder.call("subscribe", topic) as call:
-            self._subscribe_call(topic, call)
+    def subscribe(self, topic: str, start: Start | None = None, log: str | None = None) -> None:
+        """Begin or resume a subscription, with our own place as evidence (rules R13, R14).
 
-    def _subscribe_call(self, topic: str, call: Call) -> None:
+        Args:
+            start: begin there instead, whatever was known.
+            log: log id that `start` speaks of, if it is known.
+        """
+        with self._recorder.call("subscribe", topic) as call:
+            self._subscribe_call(topic, call, start, log)
+
+    def _subscribe_call(self, topic: str, call: Call, start: Start | None, log: str | None) -> None:
         place = self._inbox.places.get(topic)
-        seek = False
-        reply = self._ask_sub(topic, place, call)
+        if place is not None and start is not None:
+            if start.at == "last":
+                start = None  # we know it better than the proxy
+            else:
+                place = None
+        reply = self._ask_sub(topic, place, call, start, log)
         if self._is_forgotten(reply):
-            reply = self._ask_sub(topic, place, call)
+            reply = self._ask_sub(topic, place, call, start, log)
         if isinstance(reply, LogChanged):
             if self._on_log_changed == "stop":
                 raise LogChangedError(reply.text)
-            cursor = reply.start if self._on_log_changed == "rewind" else reply.end
-            seek = True
-            reply = self._ask_sub(topic, None, call, seek=cursor)
+            rewinds = self._on_log_changed == "rewind"
+            start = Start("earliest") if rewinds else Start("offset", reply.end)
+            reply = self._ask_sub(topic, None, call, start, None)
         if not isinstance(reply, SubAck):
-            self.refused(reply)
-        if seek:
+            self.refused(reply, topic)
+        if start is not None:
             changes = self._inbox.repositioned(reply)
         else:
             changes = self._inbox.subscribed(reply, adopt=self._on_log_changed == "adopt")
@@ -144,20 +155,25 @@ class SubscriberLink:
         self.told[topic] = _Session(reply.generation, reply.boot, reply.cursor)
 
     def _ask_sub(
-        self, topic: str, place: Place | None, call: Call, seek: int | None = None
+        self, topic: str, place: Place | None, call: Call, start: Start | None, log: str | None
     ) -> AnyReply:
         self._control_request()
         if place is not None:
             self._make_durable(topic, place.cursor)
-        call.invoke(epoch=self._inbox.epoch, cursor=place.cursor if place else seek)
+        call.invoke(
+            epoch=self._inbox.epoch,
+            cursor=place.cursor if place else None,
+            start=in_words(start) if start else "",
+        )
         return self._ask(
             Sub(
                 **self.head(),
                 topic=topic,
                 control=self._control,
-                log=place.log if place else None,
-                cursor=place.cursor if place else seek,
+                log=place.log if place else log,
+                cursor=place.cursor if place else None,
                 witness_ns=place.witness_ns if place else None,
+                start=start,
             )
         )
 
@@ -250,6 +266,6 @@ class SubscriberLink:
             self._connected = False
         return forgotten
 
-    def refused(self, reply: AnyReply) -> NoReturn:
+    def refused(self, reply: AnyReply, topic: str = "") -> NoReturn:
         """Raise what an answer means."""
-        raise refusal(reply, client=self._client, epoch=self._inbox.epoch)
+        raise refusal(reply, client=self._client, epoch=self._inbox.epoch, topic=topic)

@@ -18,6 +18,7 @@ from reliable_pubsub.common.messages import (
     MessageBatches,
     Put,
     Role,
+    Start,
     Sub,
     SubAck,
     Unsub,
@@ -103,8 +104,11 @@ def a_sub(
     log: str | None = None,
     cursor: int | None = None,
     witness_ns: int | None = None,
+    start: Start | None = None,
 ) -> Sub:
-    """A subscriber subscribes."""
+    """A subscriber subscribes; with a cursor and no log it begins at that offset."""
+    if cursor is not None and log is None:
+        start, cursor = Start("offset", cursor), None
     return Sub(
         client=client,
         epoch=epoch,
@@ -114,6 +118,7 @@ def a_sub(
         log=log,
         cursor=cursor,
         witness_ns=witness_ns,
+        start=start,
     )
 
 
@@ -160,10 +165,12 @@ def an_ack(cursor: int, *, generation: int = 1, boot: str = "boot-1", client: st
     )
 
 
-def a_history(offset: int, *, topic: str = "t", messages_max: int = 1) -> History:
-    """Anybody reads the log."""
+def a_history(start: int | Start, *, topic: str = "t", messages_max: int = 1) -> History:
+    """Anybody reads the log, from an offset or another place."""
+    if isinstance(start, int):
+        start = Start("offset", start)
     return History(
-        client="reader", epoch=0, request=1, topic=topic, offset=offset, messages_max=messages_max
+        client="reader", epoch=0, request=1, topic=topic, start=start, messages_max=messages_max
     )
 
 
@@ -234,6 +241,13 @@ class MemoryLog:
                 return batch.timestamp_ns
         return None
 
+    def first_since(self, topic_id: int, base: int, end: int, timestamp_ns: int) -> int | None:
+        """See `rules.LogReader.first_since`."""
+        for batch in self.batches.get(topic_id, []):
+            if base <= batch.base < end and batch.timestamp_ns >= timestamp_ns:
+                return batch.base
+        return None
+
     def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
         """See `rules.LogReader.find`."""
         for batch in self.batches.get(topic_id, []):
@@ -269,7 +283,7 @@ class MemoryProxy:
     def decide(self, request: AnyRequest, body: bytes = b"") -> Decision:
         """Decide and apply; nothing is durable yet."""
         decision = self.broker.decide(request, body, now_ns=self.now_ns)
-        self._take(decision.records)
+        self.take(decision.records)
         return decision
 
     def commit(self) -> None:
@@ -298,7 +312,7 @@ class MemoryProxy:
 
     def tick(self, *, now_s: float = 1.0) -> None:
         """Let due work be done, and make it durable."""
-        self._take(self.broker.tick(now_s=now_s, now_ns=self.now_ns))
+        self.take(self.broker.tick(now_s=now_s, now_ns=self.now_ns))
         self.commit()
 
     def restarted(self) -> MemoryProxy:
@@ -316,7 +330,8 @@ class MemoryProxy:
         self.commit()
         return encode_reply(decision.reply, decision.body)
 
-    def _take(self, records: Sequence[Record]) -> None:
+    def take(self, records: Sequence[Record]) -> None:
+        """Apply records that no request asked for; `commit` makes them durable."""
         self.broker.apply(records)
         self.uncommitted += records
 

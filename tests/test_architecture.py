@@ -31,10 +31,19 @@ CORE_FILES = [
     *(f"common/{name}.py" for name in ("names", "limits", "errors", "messages", "batch", "wire")),
     *(f"common/{name}.py" for name in ("retry", "session", "steps", "step_file", "plan_mark")),
     *(f"common/{name}.py" for name in ("settings", "endpoint", "history", "recorder", "fields")),
+    "common/start.py",
     *(f"proxy/{name}.py" for name in ("records", "subscriptions", "topic_log", "state", "rules")),
     *(
         f"proxy/{name}.py"
-        for name in ("publishing", "subscribing", "broker", "report", "schema", "history")
+        for name in (
+            "starting",
+            "publishing",
+            "subscribing",
+            "broker",
+            "report",
+            "schema",
+            "history",
+        )
     ),
     "proxy/write_ahead_log.py",
     "publisher/outbox.py",
@@ -47,9 +56,10 @@ CORE_FILES = [
 WORLD = frozenset(
     {"zmq", "socket", "select", "signal", "sys", "os", "io", "fcntl", "sqlite3", "yaml"}
     | {"pathlib", "shutil", "tempfile", "click", "rich"}
-    | {"time", "datetime", "random", "secrets", "uuid"}
+    | {"time", "random", "secrets", "uuid"}
     | {"threading", "queue", "asyncio", "concurrent", "multiprocessing", "subprocess"}
 )
+CLOCKS = frozenset({"now", "today", "utcnow"})  # datetime is arithmetic but for these
 UNSAFE = frozenset({"pickle", "marshal", "shelve", "dill", "cloudpickle"})
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
 
@@ -123,6 +133,8 @@ def core_files_touch_nothing(tree: ast.Module, file: str) -> Iterator[str]:
         called = node.func if isinstance(node, ast.Call) else None
         if isinstance(called, ast.Name) and called.id in ("open", "input", "print"):
             yield f"{file}:{called.lineno}: a core file calls {called.id}"
+        if isinstance(called, ast.Attribute) and called.attr in CLOCKS:
+            yield f"{file}:{called.lineno}: a core file looks at a clock: {called.attr}"
 
 
 def core_files_import_only_core_files(tree: ast.Module, file: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from reliable_pubsub.common.errors import (
     InUseError,
     InvalidNameError,
     LostError,
+    OutOfRangeError,
     ProxyUnreachableError,
     PubSubError,
     TooLargeError,
@@ -120,8 +121,12 @@ class TestFacts:
                 {"client": "p", "epoch": 3, "current_epoch": 8},
             ),
             (
-                TruncatedError(topic="t", offset=2, start=7),
-                {"topic": "t", "offset": 2, "start": 7},
+                TruncatedError("'t' begins at offset 7, at 5 ns", topic="t", start=7, start_ns=5),
+                {"topic": "t", "start": 7, "start_ns": 5},
+            ),
+            (
+                OutOfRangeError("'t' can be read from 3 to 9", topic="t", start=3, end=9),
+                {"topic": "t", "start": 3, "end": 9},
             ),
             (LostError(topic="t", first=2, end=7), {"topic": "t", "first": 2, "end": 7}),
             (InUseError(path="/data", what="data directory"), {"path": "/data"}),

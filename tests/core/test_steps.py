@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from reliable_pubsub.common.batch import Batch, encode_batch
 from reliable_pubsub.common.errors import ConfigurationError
 from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, STEP_MESSAGES_MAX
+from reliable_pubsub.common.messages import Start
+from reliable_pubsub.common.start import Earliest, ago, at_offset, in_words
 from reliable_pubsub.common.step_file import parse_publisher_steps, parse_subscriber_steps
 from reliable_pubsub.common.steps import (
     PlanPosition,
@@ -272,6 +274,16 @@ class TestASubscriberFile:
             timeout_s=None,
         )
 
+    @pytest.mark.parametrize(
+        ("text", "start"),
+        [("earliest", Earliest), ("offset 5", at_offset(5)), ("age 1h", ago(3600 * 10**9))],
+    )
+    def test_a_subscribe_may_say_where_it_begins(self, text: str, start: Start) -> None:
+        (step,) = subscriber_steps(f"steps:\n- action: subscribe\n  topic: t\n  from: {text}\n")
+
+        assert step == SubscriberStep(action="subscribe", topic="t", start=start)
+        assert describe([step])[0].detail == f"from {in_words(start)}"
+
     def test_a_get_may_give_every_key(self) -> None:
         (step,) = subscriber_steps("""\
 steps:
@@ -327,9 +339,21 @@ steps:
         key = line.split(":")[0]
 
         assert refusal_of_action(f"action: {action}\n{line}") == (
-            f"x.yaml, line 4, steps[0].{key}: found with action {action}, "
-            "expected only with action get"
+            f"x.yaml, line 4, steps[0].{key}: found with action {action}, expected only with get"
         )
+
+    @pytest.mark.parametrize("action", ["get", "unsubscribe"])
+    def test_what_belongs_to_subscribe_is_refused_elsewhere(self, action: str) -> None:
+        assert refusal_of_action(f"action: {action}\nfrom: earliest") == (
+            f"x.yaml, line 4, steps[0].from: found with action {action}, "
+            "expected only with action subscribe"
+        )
+
+    @pytest.mark.parametrize("start", ["tomorrow", "offset -1", "age 0.5 moons", "time 25:00"])
+    def test_a_start_that_nobody_understands_is_told_with_its_place(self, start: str) -> None:
+        text = refusal_of_action(f"action: subscribe\nfrom: {start}")
+
+        assert text.startswith("x.yaml, line 4, steps[0].from: ")
 
     @pytest.mark.parametrize(
         ("lines", "told"),

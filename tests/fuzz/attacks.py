@@ -27,6 +27,7 @@ from reliable_pubsub.common.messages import (
     Sub,
     Unsub,
 )
+from reliable_pubsub.common.start import Earliest
 from reliable_pubsub.common.wire import PROTOCOL, encode_request
 
 from . import zmtp
@@ -289,7 +290,9 @@ def _requests(scene: Scene, role: Role, *, client: str, epoch: int) -> list[AnyR
 def asks_and_vanishes(chance: random.Random, scene: Scene, role: Role) -> Attack:
     request: list[AnyRequest] = [Status(client="stranger", epoch=0, request=1)]
     if role == "subscriber":
-        request.append(History(client="stranger", epoch=0, request=2, topic=scene.topic, offset=0))
+        request.append(
+            History(client="stranger", epoch=0, request=2, topic=scene.topic, start=Earliest)
+        )
     return Attack(
         opening=OPENED,
         rest=_all_asked(request) * chance.randrange(1, 8),

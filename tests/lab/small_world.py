@@ -224,13 +224,14 @@ class SmallWorld:
 
     # Subscribers.
 
-    def subscribe(self, name: str, topic: str) -> None:
-        """Begin or resume a subscription."""
+    def subscribe(self, name: str, topic: str, *, start: str = "", at: int | None = None) -> None:
+        """Begin or resume a subscription; `at`: begin it anew at this offset, as `start` says."""
         client = self.clients[name]
         who, call = (name, client.pid), self.call(client)
-        self.write(who, Invoke, op="subscribe", call=call, topic=topic, epoch=client.epoch)
-        if topic not in client.place:
-            client.place[topic] = len(self.log.setdefault(topic, []))
+        facts = {"start": start} if start else {}
+        self.write(who, Invoke, op="subscribe", call=call, topic=topic, epoch=client.epoch, **facts)
+        if topic not in client.place or at is not None:
+            client.place[topic] = len(self.log.setdefault(topic, [])) if at is None else at
             client.generation[topic] = client.generation.get(topic, 0) + 1
             self._position(client, topic)
         client.in_hand.pop(topic, None)

@@ -597,6 +597,63 @@ def a_number_is_left_out_and_there_is_no_log(world: SmallWorld) -> None:
     world.outputs.clear()
 
 
+def begin_with_a_replay(world: SmallWorld, start: str, at: int) -> None:
+    """Begin anew: five messages, and a subscriber that asks for some of them again."""
+    fresh = SmallWorld()
+    fresh.start_client("p1", "publisher")
+    fresh.start_client("s1", "subscriber")
+    fresh.subscribe("s1", "t")
+    fresh.put("p1", "t", 3)
+    fresh.get("s1", "t", 3)
+    fresh.put("p1", "t", 2)
+    fresh.subscribe("s1", "t", start=start, at=at)
+    fresh.put("p1", "t")
+    fresh.get("s1", "t", 6)
+    fresh.finish()
+    vars(world).update(vars(fresh))
+
+
+@pytest.mark.parametrize(
+    ("start", "at"),
+    [("earliest", 0), ("offset 2", 2), ("newest 3", 2), ("time 1003", 3), ("age 1", 4), ("now", 5)],
+)
+def test_a_replay_from_where_it_was_asked_for_is_sound(start: str, at: int) -> None:
+    world = SmallWorld()
+    begin_with_a_replay(world, start, at)
+
+    assert_sound(world)
+
+
+@planted("R8")
+def a_replay_begins_at_another_offset(world: SmallWorld) -> None:
+    begin_with_a_replay(world, "offset 2", 3)
+
+
+@planted("R8")
+def a_replay_from_the_earliest_leaves_the_first_out(world: SmallWorld) -> None:
+    begin_with_a_replay(world, "earliest", 1)
+
+
+@planted("R8")
+def a_replay_of_the_newest_leaves_one_out_at_the_wrong_end(world: SmallWorld) -> None:
+    begin_with_a_replay(world, "newest 3", 1)
+
+
+@planted("R8")
+def a_replay_from_a_time_leaves_out_what_was_taken_then(world: SmallWorld) -> None:
+    begin_with_a_replay(world, "time 1003", 5)
+
+
+@planted("R8")
+def a_replay_from_a_time_begins_before_it(world: SmallWorld) -> None:
+    begin_with_a_replay(world, "time 1003", 2)
+
+
+@planted("R8")
+def a_replay_from_now_on_misses_what_is_put_then(world: SmallWorld) -> None:
+    begin_with_a_replay(world, "now", 6)
+
+
 @planted("R6")
 def a_program_resumes_behind_what_it_was_given(world: SmallWorld) -> None:
     begin_with_deaths(world)

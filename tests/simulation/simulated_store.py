@@ -181,6 +181,14 @@ class SimulatedStore:
                 return batch.timestamp_ns if offset < batch.end else None
         return None
 
+    def first_since(self, topic_id: int, base: int, end: int, timestamp_ns: int) -> int | None:
+        """See `rules.LogReader.first_since`."""
+        rows = self._topics.get(topic_id)
+        for batch in rows.batches if rows else ():
+            if base <= batch.base < end and batch.timestamp_ns >= timestamp_ns:
+                return batch.base
+        return None
+
     def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
         """See `rules.LogReader.find`."""
         rows = self._topics.get(topic_id)

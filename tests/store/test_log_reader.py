@@ -152,6 +152,41 @@ class TestMemory:
             assert reader.read(1, 1, messages_max=1, bytes_max=MANY) == []
 
 
+class TestFirstSince:
+    """The first batch of a range that was taken at a time or later."""
+
+    @pytest.mark.parametrize("cache", [0, MANY])
+    @pytest.mark.parametrize(
+        ("base", "end", "taken", "found"),
+        [
+            (0, 9, NOW_NS - 1, 0),
+            (0, 9, NOW_NS, 0),
+            (0, 9, NOW_NS + 1, 2),
+            (3, 9, NOW_NS, 4),
+            (0, 2, NOW_NS + 1, None),
+            (0, 9, NOW_NS + 5, None),
+        ],
+    )
+    def test_is_found_by_its_time(
+        self, tmp_path: Path, cache: int, base: int, end: int, taken: int, found: int | None
+    ) -> None:
+        batches = in_a_row([2, 2, 1])  # at offsets 0, 2, 4, taken so many ns later
+
+        with a_reader(tmp_path, batches, cache=cache) as reader:
+            reader.add(batches)
+
+            assert reader.first_since(1, base, end, taken) == found
+
+    def test_is_found_where_it_is_not_written_yet(self, tmp_path: Path) -> None:
+        """Durability `snapshot` shows it all the same."""
+        written, newest = in_a_row([2, 2])
+
+        with a_reader(tmp_path, [written], cache=MANY) as reader:
+            reader.add([newest])
+
+            assert reader.first_since(1, 0, 4, NOW_NS + 1) == 2
+
+
 class TestFind:
     def test_gives_the_batch_in_which_a_sequence_stands(self, tmp_path: Path) -> None:
         batches = in_a_row([2, 3])

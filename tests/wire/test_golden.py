@@ -34,10 +34,12 @@ from reliable_pubsub.common.messages import (
     MessageBatches,
     NoMessagesYet,
     NotSub,
+    OutOfRange,
     PublisherStatus,
     Put,
     PutAck,
     Stale,
+    Start,
     Status,
     StatusReport,
     StorageFull,
@@ -102,9 +104,9 @@ REQUESTS: dict[str, tuple[AnyRequest, str]] = {
     ),
     "SUB": (
         Sub(client="display-1", epoch=1, request=2, topic="t", control=1),
-        "89a476657262a3535542a6636c69656e74a9646973706c61792d31a565706f636801a77265717565"
+        "8aa476657262a3535542a6636c69656e74a9646973706c61792d31a565706f636801a77265717565"
         "737402a5746f706963a174a7636f6e74726f6c01a36c6f67c0a6637572736f72c0aa7769746e6573"
-        "735f6e73c0",
+        "735f6e73c0a57374617274c0",
     ),
     "SUB with a position": (
         Sub(
@@ -117,9 +119,22 @@ REQUESTS: dict[str, tuple[AnyRequest, str]] = {
             cursor=5,
             witness_ns=1_700_000_000_000_000_000,
         ),
-        "89a476657262a3535542a6636c69656e74a9646973706c61792d31a565706f636801a77265717565"
+        "8aa476657262a3535542a6636c69656e74a9646973706c61792d31a565706f636801a77265717565"
         "737402a5746f706963a174a7636f6e74726f6c01a36c6f67a3782e31a6637572736f7205aa776974"
-        "6e6573735f6e73cf17979cfe362a0000",
+        "6e6573735f6e73cf17979cfe362a0000a57374617274c0",
+    ),
+    "SUB with a start": (
+        Sub(
+            client="display-1",
+            epoch=1,
+            request=2,
+            topic="t",
+            control=1,
+            start=Start("time", 1_700_000_000_000_000_000),
+        ),
+        "8aa476657262a3535542a6636c69656e74a9646973706c61792d31a565706f636801a77265717565"
+        "737402a5746f706963a174a7636f6e74726f6c01a36c6f67c0a6637572736f72c0aa7769746e6573"
+        "735f6e73c0a5737461727492a474696d65cf17979cfe362a0000",
     ),
     "UNSUB": (
         Unsub(client="display-1", epoch=1, request=9, topic="t", control=2),
@@ -127,10 +142,10 @@ REQUESTS: dict[str, tuple[AnyRequest, str]] = {
         "7565737409a5746f706963a174a7636f6e74726f6c02",
     ),
     "HISTORY": (
-        History(client="reader", epoch=0, request=1, topic="t", offset=0),
+        History(client="reader", epoch=0, request=1, topic="t", start=Start("offset", 41)),
         "88a476657262a7484953544f5259a6636c69656e74a6726561646572a565706f636800a772657175"
-        "65737401a5746f706963a174a66f666673657400ac6d657373616765735f6d617801a96279746573"
-        "5f6d6178ce00100000",
+        "65737401a5746f706963a174a5737461727492a66f666673657429ac6d657373616765735f6d6178"
+        "01a962797465735f6d6178ce00100000",
     ),
     "STATUS": (
         Status(client="watch", epoch=0, request=1),
@@ -258,10 +273,18 @@ REPLIES: dict[str, tuple[AnyReply, str]] = {
         "72206c6f67a5746f706963a174a36c6f67a3782e31a5737461727400a3656e6409",
     ),
     "TRUNCATED": (
-        Truncated(client="s", epoch=1, request=7, boot="b", start=9, text="begins at 9"),
-        "88a6616e73776572a95452554e4341544544a6636c69656e74a173a565706f636801a77265717565"
+        Truncated(
+            client="s", epoch=1, request=7, boot="b", start=9, start_ns=7, text="begins at 9"
+        ),
+        "89a6616e73776572a95452554e4341544544a6636c69656e74a173a565706f636801a77265717565"
         "737407a4626f6f74a162aa6475726162696c697479a473796e63a474657874ab626567696e732061"
-        "742039a5737461727409",
+        "742039a5737461727409a873746172745f6e7307",
+    ),
+    "OUT_OF_RANGE": (
+        OutOfRange(client="s", epoch=1, request=7, boot="b", start=3, end=9, text="not yet"),
+        "89a6616e73776572ac4f55545f4f465f52414e4745a6636c69656e74a173a565706f636801a77265"
+        "717565737407a4626f6f74a162aa6475726162696c697479a473796e63a474657874a76e6f742079"
+        "6574a5737461727403a3656e6409",
     ),
     "LIMIT": (
         Limit(client="p", epoch=1, request=7, boot="b", limit=10, text="10 topics"),

@@ -1,0 +1,139 @@
+"""Where a subscription or a reading begins: the words for it, and how people write it.
+
+    from: now | last | earliest | offset 42 | newest 10 | time 2026-11-21T08:00:00Z
+        | age 1h | nanoseconds 3600000000000
+
+`LastReceived`, `Now` and an age in nanoseconds are those of the Rembus QoS article.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+
+from .errors import UsageError
+from .limits import NUMBER_MAX
+from .messages import Start
+
+Now: Final = Start("now")  # behind everything that is there
+# Everything not yet delivered: behind what this subscriber acknowledged last, also before it
+# unsubscribed; for one that never subscribed the earliest.
+LastReceived: Final = Start("last")
+Earliest: Final = Start("earliest")  # at the first message that is still stored
+
+EXPECTED: Final = (
+    "now, last, earliest, offset N, newest N, time (ISO 8601, such as 2026-11-21T08:00:00Z), "
+    "age (such as 90s, 15m, 1h, 7d), or nanoseconds N (so far back)"
+)
+_UNIT_NS: Final = {
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "d": 86_400 * 10**9,
+}
+_AGE: Final = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)\Z")
+
+
+class Position(Struct, frozen=True):
+    """A place in a topic, as `Subscriber.read` gives it and `subscribe` takes it."""
+
+    topic: str
+    offset: int  # of the next message
+    log: str | None = None  # log id it speaks of; None: the topic did not exist
+
+
+def at_offset(offset: int) -> Start:
+    """At this offset; one that is gone, or beyond the end, is refused by the proxy.
+
+    Raises:
+        UsageError: below 0 or above 2**63 - 1.
+    """
+    return _checked("offset", offset)
+
+
+def newest(messages: int) -> Start:
+    """So many messages before the end, or as many as there are.
+
+    Raises:
+        UsageError: below 0 or above 2**63 - 1.
+    """
+    return _checked("newest", messages)
+
+
+def at_time(moment: datetime | int) -> Start:
+    """At the first message that the proxy took at this moment or later.
+
+    Args:
+        moment: a datetime with its zone, or nanoseconds since 1970.
+
+    Raises:
+        UsageError: no zone, before 1970, or beyond what 64 bits hold.
+    """
+    return _checked("time", moment if isinstance(moment, int) else _since_1970_ns(moment))
+
+
+def ago(age: timedelta | int) -> Start:
+    """At the first message that the proxy took so long ago or later, by its clock.
+
+    Args:
+        age: a timedelta, or nanoseconds.
+
+    Raises:
+        UsageError: below 0, or beyond what 64 bits hold.
+    """
+    if isinstance(age, timedelta):
+        age = (age // timedelta(microseconds=1)) * 1000
+    return _checked("age", age)
+
+
+def parse_start(text: str) -> Start:
+    """Read what a person wrote behind `from:`.
+
+    Raises:
+        UsageError: none of `EXPECTED`.
+    """
+    word, _, rest = text.strip().partition(" ")
+    rest = rest.strip()
+    if not rest and word in ("now", "last", "earliest"):
+        return Start(word)  # type: ignore[arg-type]
+    if word in ("offset", "newest", "nanoseconds") and re.fullmatch(r"\d{1,19}", rest):
+        return _checked("age" if word == "nanoseconds" else word, int(rest))
+    age = _AGE.match(rest) if word == "age" else None
+    if age is not None:
+        whole, _, part = age[1].partition(".")
+        unit_ns = _UNIT_NS[age[2]]
+        return _checked("age", int(whole) * unit_ns + int(part or 0) * unit_ns // 10 ** len(part))
+    if word == "time" and rest:
+        try:
+            return at_time(datetime.fromisoformat(rest))
+        except ValueError as error:
+            raise UsageError(f"{rest!r:.60} is no time of ISO 8601: {error}") from error
+    raise UsageError(f"{text!r:.60} says no place to begin; expected {EXPECTED}")
+
+
+def in_words(start: Start) -> str:
+    """As `parse_start` reads it; a time in nanoseconds since 1970."""
+    if start.at in ("now", "last", "earliest"):
+        return start.at
+    return f"{'nanoseconds' if start.at == 'age' else start.at} {start.value}"
+
+
+def _checked(at: str, value: int) -> Start:
+    if isinstance(value, bool) or not 0 <= value <= NUMBER_MAX:
+        raise UsageError(f"{at} {value} is not allowed; expected 0 to {NUMBER_MAX:,}")
+    return Start(at, value)  # type: ignore[arg-type]
+
+
+def _since_1970_ns(moment: datetime) -> int:
+    """Exact, where a float would lose the last digits."""
+    if moment.utcoffset() is None:
+        raise UsageError(
+            f"{moment.isoformat()} has no zone, so nobody knows which moment it is; append Z (UTC) "
+            "or an offset such as +01:00"
+        )
+    since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)
+    return (since // timedelta(microseconds=1)) * 1000
