@@ -37,6 +37,10 @@ class Place(Struct, frozen=True):
         """How often a message at or above the cursor was handed over."""
         return next((count for end, count in self.in_hand if offset < end), 0)
 
+    def in_hand_from(self, cursor: int) -> tuple[tuple[int, int], ...]:
+        """What is left in hand when everything below `cursor` is done or gone."""
+        return tuple(run for run in self.in_hand if run[0] > cursor)
+
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -116,13 +120,12 @@ class Inbox:
         """Everything below `cursor` is done; the newest of it has the timestamp `witness_ns`."""
         place = self.places[topic]
         assert cursor >= place.cursor, (cursor, place)
-        left = tuple(run for run in place.in_hand if run[0] > cursor)
-        return self._set(topic, Place(place.log, cursor, witness_ns, left))
+        return self._set(topic, Place(place.log, cursor, witness_ns, place.in_hand_from(cursor)))
 
     def lost(self, topic: str, end: int) -> Changes:
-        """Everything below `end` that was not delivered is gone."""
+        """Everything below `end` that was not delivered is gone; what is behind it is not."""
         place = self.places[topic]
-        return self._set(topic, Place(place.log, end))
+        return self._set(topic, Place(place.log, end, in_hand=place.in_hand_from(end)))
 
     def mark_plan(self, plan: PlanMark) -> Changes:
         """Move the place in the plan."""

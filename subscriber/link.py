@@ -211,7 +211,8 @@ class SubscriberLink:
         if topic not in self._inbox.places:
             raise NotSubscribedError(f"{self._client!r} is not subscribed to {topic!r}; subscribe")
         for _ in range(CONFIRMATIONS_MAX):
-            if topic not in self.told:
+            # Forgotten, and the new HELLO in doubt: our old epoch may be fenced by our own new one.
+            if topic not in self.told or not self._connected:
                 self.subscribe(topic)
             session = self.told[topic]
             cursor = self._inbox.places[topic].cursor

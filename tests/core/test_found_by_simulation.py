@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from reliable_pubsub.common.errors import TryLaterError
+from reliable_pubsub.common.errors import LostError, ProxyUnreachableError, TryLaterError
 from reliable_pubsub.common.messages import Get, HelloAck, NoMessagesYet
+from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.wire import decode_request
 from reliable_pubsub.proxy.records import Appended
 from reliable_pubsub.publisher.client import Publisher
@@ -137,3 +138,40 @@ def test_a_proxy_that_restarts_again_and_again_leaves_a_get_in_doubt() -> None:
     with pytest.raises(TryLaterError) as error:
         subscriber.get("t")
     assert error.value.exit_code == 3
+
+
+def test_a_subscriber_is_not_fenced_by_a_hello_of_its_own_that_nobody_answered() -> None:
+    """Seed 1686: the proxy had forgotten it; the HELLO was granted, its answer was lost."""
+    link, clock = Link(a_broker(subscribers=())), FakeClock()
+    subscriber = Subscriber(
+        "s", transport=FakeTransport(link, clock), clock=clock, retry=RetryPolicy(retries_max=0)
+    )
+    for topic in ("t", "u"):
+        link.proxy.put(1, topic=topic)
+    older = link.proxy.restarted()
+    for topic in ("t", "u"):
+        subscriber.subscribe(topic)
+    link.proxy = older
+    link.script(".<")  # GET is answered: FENCED, no epoch is known. The answer to HELLO is lost
+    with pytest.raises(ProxyUnreachableError):
+        subscriber.get("t")
+
+    assert subscriber.get("u") == []
+
+
+def test_what_was_in_hand_and_is_left_behind_a_loss_is_marked_when_it_comes_again() -> None:
+    """Seed 2984: the loss had taken the mark with it."""
+    link, disk = Link(a_broker()), Disk()
+    first = a_subscriber(link, disk)
+    first.subscribe("t")
+    for sequence in range(1, 4):
+        link.proxy.put(sequence)
+    first.get("t", max_messages=3)  # then the process is killed
+    del link.proxy.log.batches[1][:2]
+
+    second = a_subscriber(link, disk)
+    with pytest.raises(LostError):
+        second.get("t")
+    (again,) = second.get("t")
+
+    assert (again.offset, again.redelivered) == (2, True)

@@ -215,6 +215,16 @@ class TestDeliveries:
         assert count == 2
         assert inbox.places["t"].in_hand[-1][0] == 5
 
+    def test_behind_a_loss_stay_counted(self) -> None:
+        """H27: the oldest of what was in hand is gone; what is left of it still comes again."""
+        inbox, written = an_inbox()
+        written.write(inbox.handed_over("t", 3)[1])
+        inbox = written.reopened()
+
+        written.write(inbox.lost("t", 2))
+
+        assert written.reopened().handed_over("t", 3)[0] == 2
+
 
 class TestAConfirmedSubscription:
     def test_gives_a_new_subscriber_its_place(self) -> None:
