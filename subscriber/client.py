@@ -365,6 +365,8 @@ class Subscriber:
         """One GET; it acknowledges what our durable state has as processed."""
         wanted = min(messages_max * FETCH_AHEAD, BATCH_MESSAGES_MAX)
         reply, body = self._link.ask_with_cursor(Get, topic, call, messages_max=wanted)
+        if isinstance(reply, MessageBatches | NoMessagesYet):
+            self._link.compare(topic, reply.end)
         match reply:
             case MessageBatches():
                 cursor = self.inbox.places[topic].cursor

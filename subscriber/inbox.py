@@ -122,6 +122,27 @@ class Inbox:
         assert cursor >= place.cursor, (cursor, place)
         return self._set(topic, Place(place.log, cursor, witness_ns, place.in_hand_from(cursor)))
 
+    def compared(self, topic: str, end: int, *, forget: bool) -> Changes:
+        """The log ends at `end`: what was handed over before a crash can only lie below (rule R14).
+
+        Args:
+            forget: go on; the place itself is of this log, only what was in hand is gone.
+
+        Raises:
+            LogChangedError: messages that this subscriber was shown are no longer there.
+        """
+        place = self.places[topic]
+        shown_end = place.in_hand[-1][0] if place.in_hand else place.cursor
+        if shown_end <= end:
+            return {}
+        if forget:
+            return self._set(topic, msgspec.structs.replace(place, in_hand=()))
+        raise LogChangedError(
+            f"topic {topic!r}: offsets {place.cursor} to {shown_end - 1} were handed over and not "
+            f"acknowledged, and the log of the proxy ends at {end}: it was set back to an older "
+            "copy. To go on without them, use --on-log-changed adopt"
+        )
+
     def lost(self, topic: str, end: int) -> Changes:
         """Everything below `end` that was not delivered is gone; what is behind it is not."""
         place = self.places[topic]

@@ -240,6 +240,13 @@ class SubscriberLink:
             raise TryLaterError(code="STALE", text=reply.text, attempts=CONFIRMATIONS_MAX)
         self.refused(reply)
 
+    def compare(self, topic: str, end: int) -> None:
+        """See that the log, which ends at `end`, still has what was in hand at a crash."""
+        forget = self._on_log_changed != "stop"
+        changes = self._inbox.compared(topic, end, forget=forget)
+        if changes:
+            self._state.write(changes, durable=True)
+
     def _make_durable(self, topic: str, cursor: int) -> None:
         """A cursor is durable here before the proxy hears of it (rule R9)."""
         if cursor > self.durable.get(topic, -1):

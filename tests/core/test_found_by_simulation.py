@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import pytest
 
-from reliable_pubsub.common.errors import LostError, ProxyUnreachableError, TryLaterError
+from reliable_pubsub.common.errors import (
+    LogChangedError,
+    LostError,
+    ProxyUnreachableError,
+    TryLaterError,
+)
 from reliable_pubsub.common.messages import Get, HelloAck, NoMessagesYet
 from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.wire import decode_request
@@ -175,3 +181,43 @@ def test_what_was_in_hand_and_is_left_behind_a_loss_is_marked_when_it_comes_agai
     (again,) = second.get("t")
 
     assert (again.offset, again.redelivered) == (2, True)
+
+
+def a_log_set_back_behind_what_was_in_hand(disk: Disk) -> Link:
+    """A subscriber was handed one message and killed; then the proxy was set back before it."""
+    link = Link(a_broker())
+    first = a_subscriber(link, disk)
+    first.subscribe("t")
+    older = link.proxy.restarted()
+    link.proxy.put(1)
+    assert first.get("t")
+    older.log.batches.clear()
+    link.proxy = older
+    return link
+
+
+def test_what_was_in_hand_and_is_gone_with_the_end_of_the_log_is_told() -> None:
+    """Seed 2585: the cursor fitted the older copy, and the message in hand never came again."""
+    disk = Disk()
+    link = a_log_set_back_behind_what_was_in_hand(disk)
+
+    with pytest.raises(LogChangedError, match="handed over"):
+        a_subscriber(link, disk).get("t")
+
+
+@pytest.mark.parametrize("choice", ["rewind", "adopt"])
+def test_what_was_in_hand_and_is_gone_is_forgotten_if_a_person_says_so(
+    choice: Literal["rewind", "adopt"],
+) -> None:
+    disk, clock = Disk(), FakeClock()
+    link = a_log_set_back_behind_what_was_in_hand(disk)
+    subscriber = Subscriber(
+        "s", transport=FakeTransport(link, clock), clock=clock, state=disk, on_log_changed=choice
+    )
+
+    nothing = subscriber.get("t")
+    link.proxy.put(1)
+    (another,) = subscriber.get("t")
+
+    assert nothing == []
+    assert (another.offset, another.redelivered) == (0, False)

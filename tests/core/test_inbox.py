@@ -226,6 +226,32 @@ class TestDeliveries:
         assert written.reopened().handed_over("t", 3)[0] == 2
 
 
+class TestALogThatEndsBelowWhatWasShown:
+    """R14: the cursor fits, but what was in hand when the process died is gone."""
+
+    def test_is_another_one(self) -> None:
+        inbox, written = an_inbox(4)
+        written.write(inbox.handed_over("t", 6)[1])
+
+        with pytest.raises(LogChangedError, match="offsets 4 to 5 were handed over"):
+            written.reopened().compared("t", 5, forget=False)
+
+    def test_is_taken_without_it_if_a_person_says_so(self) -> None:
+        inbox, written = an_inbox(4)
+        written.write(inbox.handed_over("t", 6)[1])
+        inbox = written.reopened()
+
+        written.write(inbox.compared("t", 5, forget=True))
+
+        assert written.reopened().places["t"] == Place(LOG, 4)
+
+    def test_is_not_one_that_ends_right_behind_it(self) -> None:
+        inbox, _ = an_inbox(4)
+        inbox.handed_over("t", 6)
+
+        assert inbox.compared("t", 6, forget=False) == {}
+
+
 class TestAConfirmedSubscription:
     def test_gives_a_new_subscriber_its_place(self) -> None:
         inbox, written = an_inbox(7)
