@@ -8,12 +8,14 @@ except a client that was asked to rewind or to adopt.
 Not promised, because nothing remembers it: what a client had been told of a topic that it has
 unsubscribed from, the offset of a receipt whose message comes back by a late copy, and that a
 message which was handed over but not processed when its process died is the same one when it comes
-again, marked, from a store that was set back in between.
+again, marked, from a store that was set back in between and has grown again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+
+from msgspec import Struct
 
 from reliable_pubsub.common.batch import Message
 
@@ -113,31 +115,60 @@ def _stands(message: Message, log: Log) -> bool:
 
 def _runs_keep_to_a_line(history: History, before: Log, new: Log) -> Iterator[str]:
     """What one subscription gave: one line, without gap, to its end; a seam only where chosen."""
-    for subscriber, topic, begin, run, ended in _runs(history):
-        choice = history.choices.get(subscriber, "stop")
-        who = f"{subscriber} on {topic!r}, {choice}, from {begin}"
-        offsets = [message.offset for message in run]
-        seam = _seam(run, before, new)
+    for run in _runs(history):
+        choice = history.choices.get(run.subscriber, "stop")
+        who = f"{run.subscriber} on {run.topic!r}, {choice}, from {run.begin}"
+        messages = run.messages
+        offsets = [message.offset for message in messages]
+        seam = _seam(messages, before, new)
         if seam is None:
-            yield f"one line of the log: {who} has {_shown(run)}"
+            yield f"one line of the log: {who} has {_shown(messages)}"
             continue
-        parts = (run[:seam], run[seam:])
-        kept = history.rollback.ends.get(topic, 0) if history.rollback else 0
+        parts = (messages[:seam], messages[seam:])
+        kept = history.rollback.ends.get(run.topic, 0) if history.rollback else 0
         if parts[0] and parts[1] and (choice == "stop" or parts[0][-1].offset < kept):
-            yield f"one line of the log: {who} goes on over the seam: {_shown(run)}"
+            yield f"one line of the log: {who} goes on over the seam: {_shown(messages)}"
         for part in parts:
             first = part[0].offset if part else 0
             if [message.offset for message in part] != list(range(first, first + len(part))):
                 yield f"once, in order, without gap: {who} has {offsets}"
-        if run and offsets[0] != begin and choice == "stop":
+        if messages and offsets[0] != run.begin and choice == "stop":
             yield f"once, in order, without gap: {who} has {offsets}"
         if choice == "rewind" and parts[0] and parts[1] and parts[1][0].offset != 0:
             yield f"once, in order, without gap: {who} does not begin anew: {offsets}"
-        end = offsets[-1] + 1 if offsets else begin
-        ends = (len(before.get(topic, ())), len(new.get(topic, ())))
-        may_end = ended or subscriber in history.stopped or choice == "adopt"
-        if not may_end and end not in ends:
-            yield f"to the end: {who} ended at {end} of {ends}"
+        if not run.ended and run.subscriber not in history.stopped:
+            yield from _reaches_the_end(history, run, choice, parts[1])
+
+
+def _reaches_the_end(
+    history: History, run: Run, choice: str, behind_seam: Sequence[Message]
+) -> Iterator[str]:
+    """A subscription that nobody ended holds all that the log had when its client was done.
+
+    No more: a late copy of a put that was set back may arrive when everybody is done. No less,
+    except that a client which was asked to go on elsewhere gets nothing there if nothing comes:
+    it adopted the end, or began anew in a topic that is empty, or the message it had in hand when
+    its process died is gone, and it stands before it.
+    """
+    drained = history.drained.get((run.subscriber, run.topic))
+    if drained is None:  # it is not done, and `liveness` says so
+        return
+    messages = run.messages
+    end = messages[-1].offset + 1 if messages else run.begin
+    stands_before = messages[-run.in_hand].offset if run.in_hand else end
+    elsewhere = {
+        "stop": False,
+        "rewind": drained.end in (0, stands_before),
+        "adopt": True,
+    }[choice]
+    assert history.rollback is not None
+    if end != drained.end and (
+        behind_seam or drained.index < history.rollback.index or not elsewhere
+    ):
+        yield (
+            f"to the end: {run.subscriber} on {run.topic!r}, {choice}, from {run.begin} ended at "
+            f"{end} of {drained.end}"
+        )
 
 
 def _seam(run: Sequence[Message], before: Log, new: Log) -> int | None:
@@ -160,21 +191,30 @@ def _shown(run: Sequence[Message]) -> list[tuple[int, str, int]]:
     return [(message.offset, message.publisher, message.sequence) for message in run]
 
 
-Run = tuple[str, str, int, list[Message], bool]  # ..., cursor at its begin, whether it was ended
+class Run(Struct, frozen=True):
+    """What one subscription gave."""
+
+    subscriber: str
+    topic: str
+    begin: int  # its cursor at the begin
+    messages: Sequence[Message]
+    ended: bool  # by the client; or with its memory
+    in_hand: int = 0  # so many of the last messages were in hand when their process died
 
 
 def _runs(history: History) -> Iterator[Run]:
     """What each subscription gave, one after another."""
     for subscriber, lines in history.outputs.items():
-        open_runs: dict[str, Run] = {}
+        open_runs: dict[str, tuple[int, list[Message]]] = {}
         for line in lines:
             if line.kind == "subscribed" and line.topic not in open_runs:
-                open_runs[line.topic] = (subscriber, line.topic, line.offset, [], False)
+                open_runs[line.topic] = (line.offset, [])
             elif line.kind == "unsubscribed":
-                yield (*open_runs.pop(line.topic)[:4], True)
+                yield Run(subscriber, line.topic, *open_runs.pop(line.topic), ended=True)
             elif line.message is not None:
-                open_runs[line.topic][3].append(line.message)
-        yield from open_runs.values()
+                open_runs[line.topic][1].append(line.message)
+        for topic, (begin, messages) in open_runs.items():
+            yield Run(subscriber, topic, begin, messages, ended=False)
     for (subscriber, topic), groups in history.handed_over.items():
         forgets = subscriber in history.no_state
         run: list[Message] = []
@@ -182,13 +222,16 @@ def _runs(history: History) -> Iterator[Run]:
         for index, group in enumerate(groups):
             if index and groups[index - 1].life != group.life:
                 if forgets:
-                    yield (subscriber, topic, run[0].offset, run, True)
+                    yield Run(subscriber, topic, run[0].offset, run, ended=True)
                     run = []
                 elif group.first <= groups[index - 1].first:  # what was in hand comes again
                     run = run[: len(run) - last_count]
             run = [*run, *group.messages]
             last_count = len(group.messages)
-        yield (subscriber, topic, run[0].offset, run, False)
+        drained = history.drained.get((subscriber, topic))
+        died = drained is not None and drained.life != groups[-1].life
+        in_hand = last_count if died else 0
+        yield Run(subscriber, topic, run[0].offset, run, died and forgets, in_hand)
 
 
 RULES_AFTER_ROLLBACK: Sequence[Callable[[History, Log, Log], Iterator[str]]] = (

@@ -84,6 +84,14 @@ class FinalSubscription(Struct, frozen=True):
     cursor: int  # of the client; 0 if not active
 
 
+class Drained(Struct, frozen=True):
+    """A subscriber has found that it got everything of a topic."""
+
+    index: int
+    life: int  # of its process
+    end: int  # where the durable log of the topic ended at that moment
+
+
 class Rollback(Struct, frozen=True):
     """The store was set back to an earlier durable copy."""
 
@@ -112,6 +120,7 @@ class History:
     subscribed: list[SubscribeReturned] = field(default_factory=list)
     outputs: dict[str, list[Line]] = field(default_factory=dict)
     handed_over: dict[tuple[str, str], list[HandedOver]] = field(default_factory=dict)
+    drained: dict[tuple[str, str], Drained] = field(default_factory=dict)  # the last time
     read: dict[tuple[str, int], list[tuple[str, Message]]] = field(default_factory=dict)
     told_lost: list[tuple[int, str, str, int, int]] = field(default_factory=list)
     trims: dict[tuple[str, int], int] = field(default_factory=dict)  # topic, start: first index
@@ -190,6 +199,10 @@ class History:
                     f"one message for each offset: {message.topic!r} {message.offset} was read as "
                     f"{[(who, *_identity(read)) for who, read in known]}"
                 )
+
+    def was_drained(self, subscriber: str, life: int, topic: str) -> None:
+        """A subscriber has everything of a topic, and the proxy knows that it has."""
+        self.drained[(subscriber, topic)] = Drained(self.now(), life, self.end(topic))
 
     def was_lost(self, subscriber: str, topic: str, first: int, end: int) -> None:
         """A subscriber was told that messages are gone."""

@@ -176,6 +176,8 @@ class SubscriberMachine(Machine):
             if action == "unsubscribe" and self.owns(process):
                 self._called.pop(topic, None)
         if self.owns(process):
+            for topic in subscriber.inbox.places:
+                self.history.was_drained(self.name, process.life, topic)
             self.finish(subscriber)
 
     def _do(self, subscriber: Subscriber, process: Process, action: str, topic: str) -> list[Line]:
@@ -302,6 +304,8 @@ class LoopingSubscriberMachine(SubscriberMachine):
                         self._acknowledged[topic] = subscriber.inbox.places[topic].cursor
                 if drained and self.is_drained(subscriber, topic):
                     left.remove(topic)
+                    if self.owns(process):
+                        self.history.was_drained(self.name, process.life, topic)
             except InDoubtError as error:
                 self.wait_or_end(process, error)
         if self.owns(process):
