@@ -381,15 +381,16 @@ class Subscriber:
                 self._link.refused(reply)
 
     def _acknowledge_to_proxy(self, topic: str) -> None:
-        before = self.inbox.places.get(topic)
+        before = self._link.told.get(topic)
         with self._recorder.call("acknowledge", topic) as call:
             reply, _ = self._link.ask_with_cursor(Ack, topic, call)
-            place = self.inbox.places[topic]
-            if place != before:
-                self._fetched.pop(topic, None)  # the log was another one, and the place was moved
+            if self._link.told.get(topic) is not before:
+                # Our place was confirmed anew, what waits behind it was not: the log may be another
+                # one there.
+                self._fetched.pop(topic, None)
             if not isinstance(reply, PutAck):
                 self._link.refused(reply)
-            call.ok(epoch=self.inbox.epoch, cursor=place.cursor)
+            call.ok(epoch=self.inbox.epoch, cursor=self.inbox.places[topic].cursor)
 
     def _take_processed(self, topic: str) -> Changes:
         """What is in hand is done; the changes are still to be written."""

@@ -24,11 +24,13 @@ from tests.fakes import (
     FakeTransport,
     Link,
     MemoryProxy,
+    a_body,
     a_broker,
     a_get,
     a_hello,
     a_put,
     a_sub,
+    as_stored,
     put_body,
     shown,
 )
@@ -221,3 +223,23 @@ def test_what_was_in_hand_and_is_gone_is_forgotten_if_a_person_says_so(
 
     assert nothing == []
     assert (another.offset, another.redelivered) == (0, False)
+
+
+def test_what_was_fetched_from_a_log_that_was_set_back_is_not_handed_over() -> None:
+    """Seed 503424: acknowledging confirmed the place, not the messages that waited behind it."""
+    link = Link(a_broker())
+    subscriber = a_subscriber(link, Disk())
+    subscriber.subscribe("t")
+    link.proxy.put(1)
+    older = as_stored(link.proxy.durable)
+    link.proxy.put(2)
+    subscriber.get("t")  # it has fetched both
+    grown = MemoryProxy(older, boot="boot-2", log=link.proxy.log)
+    del grown.log.batches[1][1:]
+    grown.ask(a_put(2, body=a_body(b"another")), a_body(b"another"))
+    link.proxy = grown
+
+    subscriber.acknowledge("t")
+    (second,) = subscriber.get("t")
+
+    assert second.payload == b"another"
