@@ -172,7 +172,7 @@ class Run:
             time.sleep(LOOK_AGAIN_S)
 
     def subscribed(self) -> bool:
-        """Whether the proxy has the subscription."""
+        """Whether the proxy answers, and has the subscription."""
         client = StatusClient(
             self.endpoint("subscriber"), RetryPolicy(timeout_s=0.2, retries_max=0)
         )
@@ -204,8 +204,12 @@ class Run:
         self._judge()
 
     def _stop_proxy(self) -> None:
-        """SIGTERM; a fault that had not come yet may come now."""
-        self.turn()
+        """SIGTERM; a fault that had not come yet may come now.
+
+        One that has just been started again is given the time to be ready: before that, the signal
+        ends it as it ends any program.
+        """
+        self.until("answer of the proxy", self.subscribed)
         proxy = self.processes["proxy"]
         proxy.send_signal(signal.SIGTERM)
         try:

@@ -33,8 +33,12 @@ NOWHERE = "tcp://127.0.0.1:1"  # nobody listens there
 # A client that outlives every restart of the proxy, and asks again soon.
 STUBBORN = RetryPolicy(timeout_s=0.5, retries_max=60, pause_s=0.05, pause_s_max=0.3)
 STUBBORN_OPTIONS = ("--ack-timeout", "0.4", "--send-retries", "100", "--quiet")
-IMPATIENT = RetryPolicy(timeout_s=0.1, retries_max=1, pause_s=0.01)
-IMPATIENT_OPTIONS = ("--ack-timeout", "0.1", "--send-retries", "1", "--quiet")
+# A client that hears soon that nobody answers; a busy machine may answer late, so not too soon.
+IMPATIENT = RetryPolicy(timeout_s=1.0, retries_max=1, pause_s=0.01)
+IMPATIENT_OPTIONS = ("--ack-timeout", "1", "--send-retries", "1", "--quiet")
+# A client that believes a refusal soon, and waits for every answer.
+BELIEVING = RetryPolicy(timeout_s=PATIENCE_S, retries_max=1, pause_s=0.01)
+BELIEVING_OPTIONS = ("--ack-timeout", f"{PATIENCE_S:g}", "--send-retries", "1", "--quiet")
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ a write that fails for another reason ends the process.
 from __future__ import annotations
 
 import subprocess
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -17,7 +18,15 @@ from msgspec import UNSET
 from reliable_pubsub import ProxyUnreachableError, Publisher, Receipt, TryLaterError
 from reliable_pubsub.common.limits import MIB
 
-from .harness import IMPATIENT, IMPATIENT_OPTIONS, Process, Service, eventually
+from .harness import (
+    BELIEVING,
+    BELIEVING_OPTIONS,
+    IMPATIENT,
+    PATIENCE_S,
+    Process,
+    Service,
+    eventually,
+)
 
 SIZE_MIB = 32
 BALLAST_MIB = 20  # what is left is about the log of SQLite (8 MiB) and a little
@@ -114,7 +123,7 @@ def test_a_full_disk_refuses_puts_serves_gets_and_loses_nothing(
     service: Service, disk: SmallDisk
 ) -> None:
     subscriber = service.open_subscriber("s")
-    publisher = service.open_publisher("p", retry=IMPATIENT, state_dir=service.state_dir)
+    publisher = service.open_publisher("p", retry=BELIEVING, state_dir=service.state_dir)
     with subscriber, publisher:
         subscriber.subscribe("t")
         stored = len(fill_by_puts(publisher))
@@ -158,7 +167,7 @@ def resumed(publisher: Publisher) -> Receipt | None:
 def test_a_proxy_killed_on_a_full_disk_starts_there_and_has_everything(
     service: Service, disk: SmallDisk
 ) -> None:
-    with service.open_publisher("p", retry=IMPATIENT) as publisher:
+    with service.open_publisher("p", retry=BELIEVING) as publisher:
         stored = len(fill_by_puts(publisher))
     disk.fill()
     service.proxy.kill()
@@ -167,7 +176,7 @@ def test_a_proxy_killed_on_a_full_disk_starts_there_and_has_everything(
 
     check(service, stored)
     with (
-        service.open_publisher("q", retry=IMPATIENT) as publisher,
+        service.open_publisher("q", retry=BELIEVING) as publisher,
         pytest.raises(TryLaterError),
     ):
         publisher.put("t", a_body(stored))
@@ -183,7 +192,7 @@ def test_the_publisher_command_ends_with_exit_code_3_and_finishes_later(
     plan = f"""
         steps: [{{topic: t, message: {"x" * 50_000}, number_of_times: 300}}]
     """
-    publisher = service.publisher("p", plan, options=IMPATIENT_OPTIONS)
+    publisher = service.publisher("p", plan, options=BELIEVING_OPTIONS)
 
     assert publisher.wait() == 3
     text = " ".join(publisher.stderr.split())
@@ -199,21 +208,23 @@ def test_many_publishers_on_a_full_disk_lose_nothing_acknowledged(
     service: Service, disk: SmallDisk
 ) -> None:
     """The failed commit holds records of many; those behind it in the queue fall with it."""
+    clients = [f"p{number}" for number in range(8)]
+    everybody_began = threading.Barrier(len(clients), timeout=PATIENCE_S)
 
     def put_until_full(client: str) -> list[Receipt]:
         receipts: list[Receipt] = []
-        with service.open_publisher(client, retry=IMPATIENT) as publisher:
+        with service.open_publisher(client, retry=BELIEVING) as publisher:
             while True:
                 try:
                     payload = f"{client}_{len(receipts)}".encode() + bytes(20_000)
                     receipts.append(publisher.put("t", payload))
                 except TryLaterError:
                     return receipts
+                if len(receipts) == 1:
+                    everybody_began.wait()  # else the first ones leave no space for the last one
 
-    clients = [f"p{number}" for number in range(8)]
     with ThreadPoolExecutor(len(clients)) as threads:
         receipts = dict(zip(clients, threads.map(put_until_full, clients), strict=True))
-    assert all(receipts.values()), "the disk was full from the start"
     disk.give_space()
     stored = service.payloads("t")
     for client, mine in receipts.items():

@@ -24,7 +24,7 @@ from reliable_pubsub import (
 )
 from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX, MIB, PAYLOAD_BYTES_MAX
 
-from .harness import IMPATIENT, NOWHERE, Relay, Service
+from .harness import BELIEVING, IMPATIENT, NOWHERE, Relay, Service
 
 
 @pytest.fixture
@@ -271,7 +271,7 @@ def test_a_full_topic_refuses_puts_until_it_is_read(service: Service) -> None:
     bounds = "topic_bytes_max: 2000000\nhistory_bytes: 0\n"
     service.start_proxy("-f", service.file("proxy.yaml", bounds))
     subscriber = service.open_subscriber("s")
-    publisher = service.open_publisher("p", retry=IMPATIENT)
+    publisher = service.open_publisher("p", retry=BELIEVING)
     with subscriber, publisher:
         subscriber.subscribe("t")
         for _ in range(3):
