@@ -17,6 +17,7 @@ from .limits import (
     HELLO_TOPICS_MAX,
     NONCE_BYTES_MAX,
     NUMBER_MAX,
+    STATUS_ROWS_MAX,
     STATUS_TOPICS_MAX,
 )
 from .names import CLIENT_ID_PATTERN, TOPIC_PATTERN
@@ -137,11 +138,18 @@ class Unsub(Request, frozen=True, kw_only=True, tag="UNSUB"):
 class History(Request, frozen=True, kw_only=True, tag="HISTORY"):
     """Read stored batches without a subscription; needs no session (`epoch` is ignored).
 
-    Answered by MESSAGE, NO_MESSAGES_YET, LOST, TRUNCATED or MALFORMED (`last` means nothing here).
+    Answered by MESSAGE, NO_MESSAGES_YET, LOST, TRUNCATED, LOG_CHANGED or MALFORMED (`last` means
+    nothing here).
+
+    A reader that keeps its place brings log id and witness, as in SUB (rule R14).
     """
 
     topic: TopicField
     start: Start  # the first wanted
+    log: str | None = None  # log id that `start` speaks of; None: whatever is there
+    witness_ns: Natural | None = (
+        None  # with an offset: timestamp of the batch that holds the one before
+    )
     messages_max: Count = 1
     bytes_max: BytesMax = BODY_BYTES_MAX
 
@@ -151,6 +159,8 @@ class Status(Request, frozen=True, kw_only=True, tag="STATUS"):
 
     after_topic: str = ""  # topics are listed in order; "" is the first page
     topics_max: Annotated[int, Meta(ge=1, le=STATUS_TOPICS_MAX)] = STATUS_TOPICS_MAX
+    # Subscriptions of each topic, and publishers; with 0 it costs the proxy next to nothing.
+    rows_max: Annotated[int, Meta(ge=0, le=STATUS_ROWS_MAX)] = STATUS_ROWS_MAX
 
 
 AnyRequest = Hello | Put | Get | Ack | Sub | Unsub | History | Status

@@ -167,10 +167,16 @@ class Broker(Publishing, Subscribing):
     def _history(self, request: History, _body: bytes, now_ns: int) -> Decision:
         """Read stored batches; nothing is remembered."""
         log = self.topics.get(request.topic) or self._unborn(request.topic)
-        if request.start.at == "last":
+        start = request.start
+        if start.at == "last":
             text = "HISTORY has no subscriber, so `last` says no place; ask from an offset"
             return Decision(self.malformed(text, request))
-        first = self._place(request, log, request.start, log.durable_end, now_ns)
+        if request.log is not None:
+            cursor = start.value if start.at == "offset" else None
+            changed = self._log_changed(request, log, cursor)
+            if changed is not None:
+                return changed
+        first = self._place(request, log, start, log.durable_end, now_ns)
         if isinstance(first, Decision):
             return first
         if first >= log.durable_end:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from msgspec import UNSET
 
-from reliable_pubsub.common.limits import STATUS_PAGE_ROWS, STATUS_ROWS_MAX
+from reliable_pubsub.common.limits import STATUS_PAGE_ROWS
 from reliable_pubsub.common.messages import (
     PublisherStatus,
     Status,
@@ -43,7 +43,7 @@ def status_report(
     page: list[TopicStatus] = []
     rows = 0
     for name in names[first : first + request.topics_max]:
-        page.append(_topic(topics[name], reader, now_ns))
+        page.append(_topic(topics[name], reader, now_ns, request.rows_max))
         rows += len(page[-1].subscriptions) + len(page[-1].publishers)
         if rows >= STATUS_PAGE_ROWS:
             break
@@ -57,7 +57,7 @@ def status_report(
     )
 
 
-def _topic(log: TopicLog, reader: TimestampReader, now_ns: int) -> TopicStatus:
+def _topic(log: TopicLog, reader: TimestampReader, now_ns: int, rows_max: int) -> TopicStatus:
     active = {name: s for name, s in log.subscriptions.items() if s.active}
     # The slowest first: if a page cannot show all, these are the ones to see.
     slowest = sorted(active.items(), key=lambda item: (item[1].cursor, item[0]))
@@ -75,18 +75,18 @@ def _topic(log: TopicLog, reader: TimestampReader, now_ns: int) -> TopicStatus:
                 lag_messages=max(log.durable_end - subscription.cursor, 0),
                 lag_s=_lag_s(log, subscription.cursor, reader, now_ns),
             )
-            for name, subscription in slowest[:STATUS_ROWS_MAX]
+            for name, subscription in slowest[:rows_max]
         ),
-        subscriptions_left_out=max(len(active) - STATUS_ROWS_MAX, 0),
+        subscriptions_left_out=max(len(active) - rows_max, 0),
         publishers=tuple(
             PublisherStatus(
                 publisher=name,
                 last_sequence=mark.last_sequence,
                 last_offset=mark.base + mark.count - 1,
             )
-            for name, mark in islice(sorted(log.publishers.items()), STATUS_ROWS_MAX)
+            for name, mark in islice(sorted(log.publishers.items()), rows_max)
         ),
-        publishers_left_out=max(len(log.publishers) - STATUS_ROWS_MAX, 0),
+        publishers_left_out=max(len(log.publishers) - rows_max, 0),
     )
 
 

@@ -6,6 +6,7 @@ from reliable_pubsub.common.limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPICS_MA
 from reliable_pubsub.common.messages import (
     Ack,
     Get,
+    History,
     LogChanged,
     Lost,
     NoMessagesYet,
@@ -42,7 +43,7 @@ class Subscribing(Starting):
             return Decision(
                 self._sub_ack(request, log, active, already=True), visible_at=active.lsn
             )
-        changed = self._log_changed(request, log)
+        changed = self._log_changed(request, log, request.cursor)
         if changed is not None:
             return changed
         created: tuple[Record, ...] = ()
@@ -113,28 +114,32 @@ class Subscribing(Starting):
             return None
         return self._reader.timestamp_ns(log.topic_id, cursor - 1)
 
-    def _log_changed(self, request: Sub, log: TopicLog | None) -> Decision | None:
-        """Check the position a subscriber brings against the log (rule R14)."""
+    def _log_changed(
+        self, request: Sub | History, log: TopicLog | None, cursor: int | None
+    ) -> Decision | None:
+        """Check the position a client brings against the log (rule R14)."""
         if log is None:
             log = self._unborn(request.topic)
         if request.log is not None and request.log != log.log:
             return self._not_this_log(request, log, f"the log is now {log.log!r}")
-        if request.cursor is None:
+        if cursor is None:
             return None
-        if request.cursor > log.durable_end:
+        if cursor > log.durable_end:
             return self._not_this_log(
-                request, log, f"offset {request.cursor} is beyond its end {log.durable_end}"
+                request, log, f"offset {cursor} is beyond its end {log.durable_end}"
             )
-        if request.witness_ns is None or request.cursor <= log.start:
+        if request.witness_ns is None or cursor <= log.start:
             return None
-        held_ns = self._reader.timestamp_ns(log.topic_id, request.cursor - 1)
+        held_ns = self._reader.timestamp_ns(log.topic_id, cursor - 1)
         if held_ns is not None and held_ns != request.witness_ns:
             return self._not_this_log(
-                request, log, f"offset {request.cursor - 1} holds another message than before"
+                request, log, f"offset {cursor - 1} holds another message than before"
             )
         return None
 
-    def _not_this_log(self, request: Sub | Get | Ack, log: TopicLog, why: str) -> Decision:
+    def _not_this_log(
+        self, request: Sub | Get | Ack | History, log: TopicLog, why: str
+    ) -> Decision:
         return Decision(
             LogChanged(
                 **self._echo(request),

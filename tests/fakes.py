@@ -165,12 +165,24 @@ def an_ack(cursor: int, *, generation: int = 1, boot: str = "boot-1", client: st
     )
 
 
-def a_history(start: int | Start, *, topic: str = "t", messages_max: int = 1) -> History:
+def a_history(
+    start: int | Start,
+    *,
+    topic: str = "t",
+    messages_max: int = 1,
+    log: str | None = None,
+    witness_ns: int | None = None,
+) -> History:
     """Anybody reads the log, from an offset or another place."""
-    if isinstance(start, int):
-        start = Start("offset", start)
     return History(
-        client="reader", epoch=0, request=1, topic=topic, start=start, messages_max=messages_max
+        client="reader",
+        epoch=0,
+        request=1,
+        topic=topic,
+        start=Start("offset", start) if isinstance(start, int) else start,
+        log=log,
+        witness_ns=witness_ns,
+        messages_max=messages_max,
     )
 
 

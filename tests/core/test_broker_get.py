@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from reliable_pubsub.common.batch import crc32
 from reliable_pubsub.common.messages import (
     Fenced,
+    LogChanged,
     Lost,
     MessageBatches,
     NoMessagesYet,
@@ -17,6 +20,7 @@ from reliable_pubsub.proxy.records import CursorMoved
 from reliable_pubsub.proxy.state import BrokerSettings
 from reliable_pubsub.proxy.topic_log import Retention
 from tests.fakes import (
+    LOG,
     MemoryProxy,
     a_broker,
     a_get,
@@ -310,3 +314,37 @@ class TestHistory:
 
         assert isinstance(reply, Truncated)
         assert reply.start == 2
+
+
+class TestAPlaceOfAReader:
+    """R14: who keeps a place elsewhere is told when it is not one of this log."""
+
+    def test_that_is_of_this_log_is_read_from(self) -> None:
+        proxy = with_batches(2, 1)
+        (first,) = proxy.log.read(1, 0, messages_max=1, bytes_max=0)
+
+        reply = proxy.ask(a_history(2, log=LOG, witness_ns=first.timestamp_ns))
+
+        assert shown(reply) == [(2, 1)]
+
+    @pytest.mark.parametrize(
+        ("offset", "log", "witness_ns", "why"),
+        [
+            (0, "another.1", None, "the log is now"),
+            (4, LOG, None, "beyond its end"),
+            (2, LOG, 7, "another message"),
+        ],
+    )
+    def test_that_is_not_of_this_log_is_log_changed(
+        self, offset: int, log: str, witness_ns: int | None, why: str
+    ) -> None:
+        reply = with_batches(2, 1).ask(a_history(offset, log=log, witness_ns=witness_ns))
+
+        assert isinstance(reply, LogChanged)
+        assert why in reply.text
+        assert (reply.log, reply.start, reply.end) == (LOG, 0, 3)
+
+    def test_in_a_topic_that_is_gone_is_log_changed(self) -> None:
+        reply = a_broker().ask(a_history(0, log="another.1"))
+
+        assert isinstance(reply, LogChanged)

@@ -32,9 +32,14 @@ from tests.fakes import (
 OTHER_NONCE = b"nonce-02"
 
 
-def a_status(*, after_topic: str = "", topics_max: int = 100) -> Status:
+def a_status(*, after_topic: str = "", topics_max: int = 100, rows_max: int = 250) -> Status:
     return Status(
-        client="watch", epoch=0, request=1, after_topic=after_topic, topics_max=topics_max
+        client="watch",
+        epoch=0,
+        request=1,
+        after_topic=after_topic,
+        topics_max=topics_max,
+        rows_max=rows_max,
     )
 
 
@@ -165,6 +170,17 @@ class TestStatus:
             after = page.next_topic
 
         assert seen == names
+
+    def test_shows_no_more_rows_than_were_asked_for_and_counts_the_others(self) -> None:
+        proxy = a_broker()
+        proxy.ask(a_sub(cursor=0))
+        proxy.put(1, count=3)
+
+        (topic,) = report(proxy, a_status(rows_max=0)).topics
+
+        assert (topic.log, topic.start, topic.end) == (LOG, 0, 3)
+        assert (topic.subscriptions, topic.subscriptions_left_out) == ((), 1)
+        assert (topic.publishers, topic.publishers_left_out) == ((), 1)
 
     def test_shows_the_durable_end_only(self) -> None:
         """H30: what STATUS counts is durable too."""

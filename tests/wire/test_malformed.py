@@ -20,6 +20,7 @@ from reliable_pubsub.common.limits import (
     HELLO_TOPICS_MAX,
     NONCE_BYTES_MAX,
     NUMBER_MAX,
+    STATUS_ROWS_MAX,
     STATUS_TOPICS_MAX,
     TOPIC_BYTES_MAX,
 )
@@ -185,6 +186,8 @@ class TestARequest:
             ("UNSUB", {"topic": "t", "control": 0}),
             ("HISTORY", {"topic": "t", "start": ["offset", -1]}),
             ("HISTORY", {"topic": "t", "start": ["offset", 0], "messages_max": 0}),
+            ("HISTORY", {"topic": "t", "start": ["offset", 0], "witness_ns": -1}),
+            ("STATUS", {"rows_max": STATUS_ROWS_MAX + 1}),
             (
                 "HISTORY",
                 {"topic": "t", "start": ["offset", 0], "messages_max": BATCH_MESSAGES_MAX + 1},
