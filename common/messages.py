@@ -147,9 +147,7 @@ class History(Request, frozen=True, kw_only=True, tag="HISTORY"):
     topic: TopicField
     start: Start  # the first wanted
     log: str | None = None  # log id that `start` speaks of; None: whatever is there
-    witness_ns: Natural | None = (
-        None  # with an offset: timestamp of the batch that holds the one before
-    )
+    witness_ns: Natural | None = None  # with an offset: of the batch that holds the one before it
     messages_max: Count = 1
     bytes_max: BytesMax = BODY_BYTES_MAX
 

@@ -46,6 +46,15 @@ class Position(Struct, frozen=True):
     log: str | None = None  # log id it speaks of; None: the topic did not exist
 
 
+def start_of(place: int | Start) -> Start:
+    """A start; a number is an offset.
+
+    Raises:
+        UsageError: the offset is below 0 or above 2**63 - 1.
+    """
+    return place if isinstance(place, Start) else at_offset(place)
+
+
 def at_offset(offset: int) -> Start:
     """At this offset; one that is gone, or beyond the end, is refused by the proxy.
 

@@ -8,7 +8,7 @@ from typing import Final
 from reliable_pubsub.common.history import Found, FoundEnd
 from reliable_pubsub.common.recorder import Recorder, seen
 from reliable_pubsub.common.retry import RetryPolicy
-from reliable_pubsub.proxy.status import StatusClient
+from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.subscriber.client import Subscriber
 
 NAME: Final = "auditor"

@@ -18,8 +18,8 @@ from reliable_pubsub.common import history
 from reliable_pubsub.common.errors import InDoubtError
 from reliable_pubsub.common.recorder import Recorder
 from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.steps import SubscriberStep
-from reliable_pubsub.proxy.status import StatusClient
 
 from .cast import Cast, Member
 from .link import Link

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import secrets
 import time
 from collections.abc import Sequence
 
 import click
 import msgspec
-from msgspec import UNSET
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -24,50 +21,9 @@ from reliable_pubsub.common.command_line import (
     settings_from,
     stop_on_signals,
 )
-from reliable_pubsub.common.errors import InDoubtError, RefusedError
-from reliable_pubsub.common.messages import CommitterStatus, Status, StatusReport, TopicStatus
-from reliable_pubsub.common.retry import RetryPolicy, ask
-from reliable_pubsub.common.transport import ReqTransport, SystemClock
-
-
-class StatusClient:
-    """Asks for all pages of a proxy's status."""
-
-    def __init__(self, endpoint: str, retry: RetryPolicy) -> None:
-        self._transport = ReqTransport(endpoint)
-        self._clock = SystemClock()
-        self._retry = retry
-        self._name = f"status-{secrets.token_hex(4)}"
-        self._request = 0
-
-    def ask(self) -> StatusReport:
-        """The whole state as one report.
-
-        Raises:
-            ProxyUnreachableError: no answer.
-        """
-        topics: list[TopicStatus] = []
-        after = ""
-        while True:
-            self._request += 1
-            reply, _ = ask(
-                Status(client=self._name, epoch=0, request=self._request, after_topic=after),
-                None,
-                transport=self._transport,
-                clock=self._clock,
-                retry=self._retry,
-                chance=random.random,
-            )
-            if not isinstance(reply, StatusReport):
-                raise RefusedError(f"the proxy answered {type(reply).__name__} to STATUS")
-            topics += reply.topics
-            if reply.next_topic is UNSET:
-                return msgspec.structs.replace(reply, topics=tuple(topics))
-            after = reply.next_topic
-
-    def close(self) -> None:
-        """Close the socket."""
-        self._transport.close()
+from reliable_pubsub.common.errors import InDoubtError
+from reliable_pubsub.common.messages import CommitterStatus, StatusReport
+from reliable_pubsub.common.status_client import StatusClient
 
 
 def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:

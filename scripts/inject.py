@@ -30,8 +30,8 @@ from rich.table import Table
 
 from reliable_pubsub.common.errors import InDoubtError, PubSubError
 from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.proxy.check import check_store
-from reliable_pubsub.proxy.status import StatusClient
 from reliable_pubsub.proxy.store import Store
 from scripts.delivery import compare
 

@@ -16,13 +16,13 @@ from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.errors import (
     InDoubtError,
     LostError,
-    MalformedError,
     UsageError,
 )
 from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.messages import (
     Ack,
+    AnyReply,
     Get,
     History,
     Lost,
@@ -42,12 +42,13 @@ from reliable_pubsub.common.retry import (
     unheard,
 )
 from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
-from reliable_pubsub.common.start import Position, at_offset, newest
+from reliable_pubsub.common.start import Position, at_offset, newest, start_of
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.transport import ReqTransport, SystemClock
 
-from .inbox import Changes, Inbox, direct_followers
+from .inbox import Changes, Inbox, direct_followers, messages_in
 from .link import OnLogChanged, SubscriberLink
+from .reader import stored_batches
 
 
 class Reading(Struct, frozen=True):
@@ -196,7 +197,7 @@ class Subscriber:
         log = None
         if isinstance(start, Position):
             log = start.log
-            start = _start_of(start, topic)
+            start = _start_at(start, topic)
         self._link.subscribe(names.topic(topic), start, log)
         return self.inbox.places[topic].cursor
 
@@ -288,10 +289,8 @@ class Subscriber:
             TruncatedError: `start` is no longer stored; it names the first that is left.
             LostError: an operator has given up what stood there. UsageError, InDoubtError.
         """
-        if isinstance(start, int):
-            start = at_offset(start)
-        reply, body = self._ask_history(topic, start, max_messages)
-        return _messages_of_history(topic, reply, body)[:max_messages]
+        request, reply, body = self._ask_history(topic, start_of(start), max_messages)
+        return messages_in(topic, stored_batches(request, reply, body))[:max_messages]
 
     def read(self, topic: str) -> Reading:
         """The newest message, and the position behind it.
@@ -302,11 +301,11 @@ class Subscriber:
         Raises:
             InDoubtError.
         """
-        reply, body = self._ask_history(topic, newest(1), 1)
+        request, reply, body = self._ask_history(topic, newest(1), 1)
+        messages = messages_in(topic, stored_batches(request, reply, body))
+        assert isinstance(reply, MessageBatches | NoMessagesYet)
         log = None if reply.log is UNSET else reply.log
-        message = None
-        if isinstance(reply, MessageBatches):
-            message = _messages_of_history(topic, reply, body)[-1]
+        message = messages[-1] if messages else None
         end = message.offset + 1 if message else reply.end
         return Reading(message, Position(topic, end, log))
 
@@ -332,17 +331,12 @@ class Subscriber:
 
     def _ask_history(
         self, topic: str, start: Start, messages_max: int
-    ) -> tuple[MessageBatches | NoMessagesYet, bytes]:
+    ) -> tuple[History, AnyReply, bytes]:
         _check_messages_max(messages_max)
         request = History(
             **self._link.head(), topic=names.topic(topic), start=start, messages_max=messages_max
         )
-        reply, body = self._link.ask(request)
-        if isinstance(reply, MessageBatches | NoMessagesYet):
-            return reply, body
-        if isinstance(reply, Lost):
-            raise LostError(topic=topic, first=reply.first, end=reply.end)
-        self._link.refused(reply, topic)
+        return request, *self._link.ask(request)
 
     def _wait(
         self, topic: str, call: Call, messages_max: int, timeout_s: float
@@ -420,17 +414,7 @@ def _check_messages_max(max_messages: int) -> None:
         raise UsageError(f"max_messages is {max_messages}, allowed is 1..{BATCH_MESSAGES_MAX}")
 
 
-def _start_of(position: Position, topic: str) -> Start:
+def _start_at(position: Position, topic: str) -> Start:
     if position.topic != topic:
         raise UsageError(f"the position is one of {position.topic!r}, not of {topic!r}")
     return at_offset(position.offset)
-
-
-def _messages_of_history(
-    topic: str, reply: MessageBatches | NoMessagesYet, body: bytes
-) -> list[Message]:
-    if isinstance(reply, NoMessagesYet):
-        return []
-    if reply.first is UNSET:
-        raise MalformedError(f"topic {topic!r}: the proxy does not say which offset it begins with")
-    return direct_followers(topic, reply.first, reply.batches, body)

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from reliable_pubsub.common.batch import Message, crc32, decode_batch, messages_of
+from reliable_pubsub.common.batch import Batch, Message, crc32, decode_batch, messages_of
 from reliable_pubsub.common.errors import LogChangedError, MalformedError
 from reliable_pubsub.common.messages import BatchHeader, SubAck
 from reliable_pubsub.common.plan_mark import PlanMark
@@ -158,16 +158,39 @@ class Inbox:
         return {_TOPIC + topic: _encode(place)}
 
 
-def direct_followers(
+class StoredBatch(Struct, frozen=True):
+    """A batch that follows a cursor directly, from its message number `skip` on."""
+
+    header: BatchHeader
+    columns: Batch
+    skip: int  # messages at its beginning that lie below the cursor
+
+    @property
+    def offset(self) -> int:
+        """Of the first message that counts."""
+        return self.header.base + self.skip
+
+    @property
+    def end(self) -> int:
+        """The offset behind its last message."""
+        return self.header.base + self.header.count
+
+    @property
+    def count(self) -> int:
+        """How many messages count."""
+        return self.header.count - self.skip
+
+
+def direct_batches(
     topic: str, cursor: int, batches: Sequence[BatchHeader], body: bytes
-) -> list[Message]:
-    """Take the messages that follow a cursor directly; older ones are dropped (rule R8).
+) -> list[StoredBatch]:
+    """Take the batches that follow a cursor directly; older ones are dropped (rule R8).
 
     Raises:
         MalformedError: there is a gap before or between the batches, or a body is not what its
             publisher encoded. Nothing was taken.
     """
-    messages: list[Message] = []
+    found: list[StoredBatch] = []
     expected = cursor
     place = 0
     view = memoryview(body)
@@ -184,14 +207,30 @@ def direct_followers(
             raise MalformedError(
                 f"topic {topic!r}: the batch at offset {header.base} does not have its CRC-32"
             )
-        messages += messages_of(
-            decode_batch(part, header.count),
-            topic=topic,
-            base=header.base,
-            publisher=header.publisher,
-            first_sequence=header.first_sequence,
-            timestamp_ns=header.timestamp_ns,
-            skip=expected - header.base,
-        )
+        columns = decode_batch(part, header.count)
+        found.append(StoredBatch(header, columns, expected - header.base))
         expected = header.base + header.count
+    return found
+
+
+def direct_followers(
+    topic: str, cursor: int, batches: Sequence[BatchHeader], body: bytes
+) -> list[Message]:
+    """The messages that follow a cursor directly; see `direct_batches`."""
+    return messages_in(topic, direct_batches(topic, cursor, batches, body))
+
+
+def messages_in(topic: str, batches: Sequence[StoredBatch]) -> list[Message]:
+    """The messages of batches, one by one."""
+    messages: list[Message] = []
+    for batch in batches:
+        messages += messages_of(
+            batch.columns,
+            topic=topic,
+            base=batch.header.base,
+            publisher=batch.header.publisher,
+            first_sequence=batch.header.first_sequence,
+            timestamp_ns=batch.header.timestamp_ns,
+            skip=batch.skip,
+        )
     return messages

@@ -339,7 +339,8 @@ steps:
         key = line.split(":")[0]
 
         assert refusal_of_action(f"action: {action}\n{line}") == (
-            f"x.yaml, line 4, steps[0].{key}: found with action {action}, expected only with action get"
+            f"x.yaml, line 4, steps[0].{key}: found with action {action}, "
+            "expected only with action get"
         )
 
     @pytest.mark.parametrize("action", ["get", "unsubscribe"])

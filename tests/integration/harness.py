@@ -22,7 +22,7 @@ import zmq
 
 from reliable_pubsub import Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.messages import StatusReport, TopicStatus
-from reliable_pubsub.proxy.status import StatusClient
+from reliable_pubsub.common.status_client import StatusClient
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 40.0  # a wait that is longer has failed

@@ -1,0 +1,142 @@
+"""`LogReader`: reads the stored batches of any topic; no subscription, nothing is remembered."""
+
+from __future__ import annotations
+
+import random
+import secrets
+
+from msgspec import UNSET
+
+from reliable_pubsub.common import names
+from reliable_pubsub.common.errors import (
+    LogChangedError,
+    LostError,
+    MalformedError,
+)
+from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
+from reliable_pubsub.common.messages import (
+    AnyReply,
+    History,
+    LogChanged,
+    Lost,
+    MessageBatches,
+    NoMessagesYet,
+    Start,
+)
+from reliable_pubsub.common.retry import Clock, RetryPolicy, Silence, Transport, ask, unheard
+from reliable_pubsub.common.session import refusal
+from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
+from reliable_pubsub.common.start import in_words, start_of
+from reliable_pubsub.common.transport import ReqTransport, SystemClock
+
+from .inbox import StoredBatch, direct_batches
+
+
+class LogReader:
+    """Reads by offsets. Any number of them, anywhere, disturb nobody and leave no trace."""
+
+    def __init__(
+        self,
+        endpoint: str = SUBSCRIBER_ENDPOINT,
+        *,
+        retry: RetryPolicy = RetryPolicy(),  # noqa: B008  (frozen)
+        transport: Transport | None = None,
+        clock: Clock | None = None,
+        on_silence: Silence = unheard,
+    ) -> None:
+        """Prepare; the proxy is asked at the first read.
+
+        Args:
+            transport, clock: the world outside, where a test brings its own.
+        """
+        self._client = f"reader-{secrets.token_hex(4)}"
+        self._transport = transport or ReqTransport(endpoint)
+        self._clock = clock or SystemClock()
+        self._retry = retry
+        self._on_silence = on_silence
+        self._request = 0
+
+    def __enter__(self) -> LogReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the socket."""
+        close = getattr(self._transport, "close", None)
+        if close is not None:
+            close()
+
+    def read(
+        self,
+        topic: str,
+        start: int | Start,
+        *,
+        log: str | None = None,
+        witness_ns: int | None = None,
+        messages_max: int = BATCH_MESSAGES_MAX,
+        bytes_max: int = BODY_BYTES_MAX,
+    ) -> list[StoredBatch]:
+        """One request: what follows from an offset, or another place, on.
+
+        Args:
+            log: log id that `start` speaks of; None takes whatever log is there.
+            witness_ns: with an offset: timestamp of the batch that holds the one before it, if it
+                is known.
+            messages_max, bytes_max: no further batch behind these bounds; one comes at least.
+
+        Returns:
+            Whole batches, each the direct follower of the one before; the first may begin below
+            the place asked for (`skip`). None at the end of the topic.
+
+        Raises:
+            TruncatedError: `start` is no longer stored; it names the first that is left.
+            LostError: an operator has given up what stood there.
+            LogChangedError: log id, offset or witness are not of this log.
+            ProxyUnreachableError: every attempt went unanswered.
+        """
+        self._request += 1
+        request = History(
+            client=self._client,
+            epoch=0,
+            request=self._request,
+            topic=names.topic(topic),
+            start=start_of(start),
+            log=log,
+            witness_ns=witness_ns,
+            messages_max=messages_max,
+            bytes_max=bytes_max,
+        )
+        reply, body = ask(
+            request,
+            None,
+            transport=self._transport,
+            clock=self._clock,
+            retry=self._retry,
+            chance=random.random,
+            on_silence=self._on_silence,
+        )
+        return stored_batches(request, reply, body)
+
+
+def stored_batches(request: History, reply: AnyReply, body: bytes) -> list[StoredBatch]:
+    """What the answer to HISTORY holds; see `LogReader.read`."""
+    topic = request.topic
+    match reply:
+        case MessageBatches():
+            if reply.first is UNSET:
+                raise MalformedError(f"topic {topic!r}: the proxy does not say where it begins")
+            return direct_batches(topic, reply.first, reply.batches, body)
+        case NoMessagesYet():
+            return []
+        case Lost():
+            raise LostError(topic=topic, first=reply.first, end=reply.end)
+        case LogChanged():
+            raise LogChangedError(
+                f"topic {topic!r}: {in_words(request.start)} of log {request.log} is no place of "
+                f"the log that is there now, {reply.log} with offsets {reply.start} to {reply.end} "
+                "(exclusive): the proxy was replaced, or set back to an older copy"
+            )
+        case _:
+            raise refusal(reply, client=request.client, epoch=request.epoch, topic=topic)
