@@ -39,6 +39,7 @@ class Message(Struct, frozen=True, gc=False):
     headers: Mapping[str, str] | None = None
     event_time_ns: int | None = None  # the publisher's own time of the event
     delivery_count: int = 1  # how often it was handed over here; above 1 after a crash
+    qos: int = 2  # the lower of the publisher's level and the subscription's
 
     @property
     def message_id(self) -> str:
@@ -121,6 +122,7 @@ def messages_of(
     publisher: str,
     first_sequence: int,
     timestamp_ns: int,
+    qos: int,
     skip: int = 0,
 ) -> list[Message]:
     """Give the messages of a batch in order, without the first `skip`."""
@@ -128,7 +130,9 @@ def messages_of(
     payloads = batch.payloads[skip:] if skip else batch.payloads
     if batch.keys is None and batch.headers is None and batch.event_times_ns is None:
         return [
-            Message(topic, offset + index, publisher, sequence + index, timestamp_ns, payload)
+            Message(
+                topic, offset + index, publisher, sequence + index, timestamp_ns, payload, qos=qos
+            )
             for index, payload in enumerate(payloads)
         ]
     return [
@@ -142,6 +146,7 @@ def messages_of(
             batch.keys[skip + index] if batch.keys is not None else None,
             batch.headers[skip + index] if batch.headers is not None else None,
             batch.event_times_ns[skip + index] if batch.event_times_ns is not None else None,
+            qos=qos,
         )
         for index, payload in enumerate(payloads)
     ]

@@ -65,6 +65,10 @@ class Fields:
         """Say whether a key is given."""
         return key in self._values
 
+    def given(self, key: str, default: object) -> object:
+        """The value as it stands in the file, or the default."""
+        return self._values.get(key, default)
+
     def problem(self, key: str | None, text: str) -> None:
         """Note a problem of a key, or of the whole mapping."""
         key_path = self._key_path if key is None else (*self._key_path, key)

@@ -62,6 +62,7 @@ class Invoke(Line, frozen=True, tag="invoke"):
     epoch: int = 0
     sequence: int = 0  # put: of the first message
     crcs: tuple[int, ...] = ()  # put: CRC-32 of each payload
+    qos: int = 2  # put
     plan: str = ""  # put: `<step>:<message>` of its first message, if it belongs to a step file
     cursor: int | None = None  # get, acknowledge: what the client says it has
     start: str = ""  # subscribe: where it is to begin, in the words of a step file; "" if not said
@@ -76,6 +77,7 @@ class Seen(Struct, frozen=True, array_like=True):
     crc: int  # CRC-32 of the payload
     timestamp_ns: int = 0
     delivery_count: int = 1  # above 1: marked as redelivered
+    qos: int = 2  # in a log its publisher's level; where it was handed over the lower of both
 
 
 class Ok(Line, frozen=True, tag="ok"):
@@ -90,6 +92,7 @@ class Ok(Line, frozen=True, tag="ok"):
     offset: int | None = None  # put: of the first message; None if it was removed meanwhile
     duplicate: bool = False  # put: an earlier attempt had stored it
     durability: str = ""  # put: what the acknowledgement promises
+    qos: int = 2  # put, subscribe
     log: str = ""  # subscribe: log id
     generation: int = 0  # subscribe
     cursor: int | None = None  # subscribe, record, acknowledge: offset of the next message

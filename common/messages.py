@@ -24,6 +24,7 @@ from .names import CLIENT_ID_PATTERN, TOPIC_PATTERN
 
 Role = Literal["publisher", "subscriber"]
 Durability = Literal["sync", "os", "snapshot"]
+QoS = Literal[1, 2]  # 1: at least once; 2: exactly once
 
 ClientField = Annotated[str, Meta(pattern=CLIENT_ID_PATTERN)]
 TopicField = Annotated[str, Meta(pattern=TOPIC_PATTERN)]
@@ -71,15 +72,19 @@ class Hello(Request, frozen=True, kw_only=True, tag="HELLO"):
 
 
 class Put(Request, frozen=True, kw_only=True, tag="PUT"):
-    """Append one batch (the body frame) to a topic, once however often it is sent.
+    """Append one batch (the body frame) to a topic, once however often it is sent (QoS 2).
 
     Answered by ACK, DUPLICATE, GAP, CONFLICT, FENCED, LIMIT, FULL, BUSY or STORAGE_FULL.
+
+    At QoS 1 every copy is appended: the numbers are compared with nothing, and have to be unique
+    only as far as readers are to know a copy by its id.
     """
 
     topic: TopicField
     first_sequence: Positive  # of the batch; it uses first_sequence .. first_sequence + count - 1
     count: Count  # messages in the batch
     crc: Crc32  # CRC-32 of the body frame
+    qos: QoS = 2
 
 
 class Get(Request, frozen=True, kw_only=True, tag="GET"):
@@ -126,6 +131,7 @@ class Sub(Request, frozen=True, kw_only=True, tag="SUB"):
     cursor: Natural | None = None
     witness_ns: Natural | None = None  # timestamp of the batch that holds offset cursor - 1
     start: Start | None = None  # without `cursor`
+    qos: QoS = 2  # what is delivered has the lower of this level and the publisher's
 
 
 class Unsub(Request, frozen=True, kw_only=True, tag="UNSUB"):
@@ -210,6 +216,8 @@ class SubAck(Reply, frozen=True, kw_only=True, tag="SUB_ACK"):
     cursor: int
     already: bool  # the subscription existed
     witness_ns: int | None = None  # timestamp of the batch that holds offset cursor - 1
+    qos: QoS = 2
+    shown: int = 0  # messages below it were sent before: a process that knows nothing marks them
 
 
 class UnsubAck(Reply, frozen=True, kw_only=True, tag="UNSUB_ACK"):
@@ -229,6 +237,7 @@ class BatchHeader(Struct, frozen=True, array_like=True):
     timestamp_ns: int  # when the proxy took it, strictly increasing within the topic
     crc: int  # CRC-32 of the body
     body_bytes: int
+    qos: QoS = 2  # the publisher's level
 
 
 class MessageBatches(Reply, frozen=True, kw_only=True, tag="MESSAGE"):
@@ -352,15 +361,17 @@ class SubscriptionStatus(Struct, frozen=True, kw_only=True):
 
     subscriber: str
     generation: int
+    qos: int
     cursor: int
     lag_messages: int
     lag_s: float  # age of the oldest message not yet acknowledged; 0 if there is none
 
 
 class PublisherStatus(Struct, frozen=True, kw_only=True):
-    """One publisher of a topic, as STATUS shows it."""
+    """One publisher of a topic at one level, as STATUS shows it."""
 
     publisher: str
+    qos: int
     last_sequence: int
     last_offset: int
 

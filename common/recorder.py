@@ -189,4 +189,5 @@ def seen(message: Message) -> Seen:
         crc32(message.payload),
         message.timestamp_ns,
         message.delivery_count,
+        message.qos,
     )

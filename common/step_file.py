@@ -16,7 +16,7 @@ from .limits import (
     BODY_BYTES_MAX,
     STEP_MESSAGES_MAX,
 )
-from .messages import Start
+from .messages import QoS, Start
 from .settings import did_you_mean, in_words
 from .start import parse_start
 from .steps import Action, OnEmpty, PublisherStep, SubscriberStep
@@ -36,6 +36,7 @@ PUBLISHER_KEYS: Final = (
     "sleep_after",
     "batch",
     "numbered",
+    "qos",
 )
 GET_KEYS: Final = (
     "number_of_times",
@@ -45,8 +46,9 @@ GET_KEYS: Final = (
     "on_empty",
     "timeout",
 )
-SUBSCRIBE_KEYS: Final = ("from",)
+SUBSCRIBE_KEYS: Final = ("from", "qos")
 SUBSCRIBER_KEYS: Final = ("action", "topic", "sleep_after", *SUBSCRIBE_KEYS, *GET_KEYS)
+QOS: Final[tuple[QoS, ...]] = (1, 2)
 ACTIONS: Final[tuple[Action, ...]] = ("subscribe", "get", "unsubscribe")
 ON_EMPTY: Final[tuple[OnEmpty, ...]] = ("wait", "skip")
 
@@ -119,6 +121,7 @@ def _publisher_step(fields: Fields) -> PublisherStep:
         sleep_after_s=fields.seconds("sleep_after"),
         batch=batch,
         numbered=numbered,
+        qos=_qos(fields),
     )
 
 
@@ -134,7 +137,9 @@ def _subscriber_step(fields: Fields) -> SubscriberStep:
                 )
     start = _start(fields)
     if action is not None and action != "get":
-        return SubscriberStep(action=action, topic=topic, sleep_after_s=sleep_after_s, start=start)
+        return SubscriberStep(
+            action=action, topic=topic, sleep_after_s=sleep_after_s, start=start, qos=_qos(fields)
+        )
     between = "sleep_between"
     if fields.has("sleep_between_messages"):
         if fields.has("sleep_between"):
@@ -153,6 +158,16 @@ def _subscriber_step(fields: Fields) -> SubscriberStep:
         on_empty=fields.choice("on_empty", ON_EMPTY, default="wait") or "wait",
         timeout_s=fields.timeout(),
     )
+
+
+def _qos(fields: Fields) -> QoS:
+    """Give the level of service; its default is 2."""
+    level = fields.given("qos", 2)
+    for qos in QOS:
+        if level is qos:
+            return qos
+    fields.wrong("qos", "1 (at least once) or 2 (exactly once)")
+    return 2
 
 
 def _start(fields: Fields) -> Start | None:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from .errors import ConfigurationError
-from .messages import Start
+from .messages import QoS, Start
 from .start import in_words
 
 Action = Literal["subscribe", "get", "unsubscribe"]
@@ -37,13 +37,14 @@ class PublisherStep(Struct, frozen=True, kw_only=True):
     sleep_after_s: float = 0.0  # behind the last request of the step; 0..SLEEP_S_MAX
     batch: int = 1  # messages in one request, at most; 1..BATCH_MESSAGES_MAX
     numbered: bool = True  # the payload is `<message>_<sequence>`; False with message_file
+    qos: QoS = 2  # 1: at least once, and the sequence counts within the step
 
 
 class SubscriberStep(Struct, frozen=True, kw_only=True):
     """Subscribe to a topic, get messages of it, or unsubscribe.
 
-    `start` has a meaning for `subscribe` only; all else but `topic` and `sleep_after_s` for `get`
-    only. Elsewhere they have their defaults.
+    `start` and `qos` have a meaning for `subscribe` only; all else but `topic` and `sleep_after_s`
+    for `get` only. Elsewhere they have their defaults.
     """
 
     action: Action
@@ -55,6 +56,7 @@ class SubscriberStep(Struct, frozen=True, kw_only=True):
     on_empty: OnEmpty = "wait"  # skip: a get that finds nothing counts as done
     timeout_s: float | None = None  # how long one get may wait, above 0; None: for ever
     start: Start | None = None  # of a subscribe: where it begins, whatever was known
+    qos: QoS = 2  # of a subscribe
 
 
 Step = PublisherStep | SubscriberStep
@@ -235,14 +237,20 @@ def _row(index: int, step: Step, line_count_of: Callable[[int], int] | None) -> 
         batch=step.batch,
         sleep_between_s=step.sleep_between_s,
         sleep_after_s=step.sleep_after_s,
-        detail=wait if get else f"from {in_words(step.start)}" if step.start else "",
+        detail=wait if get else _subscribe_in_words(step),
     )
 
 
+def _subscribe_in_words(step: SubscriberStep) -> str:
+    words = [f"from {in_words(step.start)}"] if step.start else []
+    return ", ".join(words + ([f"QoS {step.qos}"] if step.qos != 2 else []))
+
+
 def _message_in_words(step: PublisherStep) -> str:
+    level = f", QoS {step.qos}" if step.qos != 2 else ""
     if step.message is None:
-        return f"lines of {step.message_file}"
-    return f"{step.message}_<sequence>" if step.numbered else step.message
+        return f"lines of {step.message_file}{level}"
+    return (f"{step.message}_<sequence>" if step.numbered else step.message) + level
 
 
 def _messages_in(

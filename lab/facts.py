@@ -68,6 +68,7 @@ class Attempt:
     invoked_ns: int  # for the first time
     place: PlanPlace | None
     remembers: bool
+    qos: int = 2
     undecided: int = 0  # calls of which nobody knows the outcome
     acknowledged_ns: int = NEVER
     offset: int | None = None  # by its receipt
@@ -290,6 +291,7 @@ class _Reader:
                     line.at_ns,
                     (number, step, message + index) if line.plan else None,
                     life.remembers,
+                    line.qos,
                 )
             if id(attempt) not in again:
                 attempt.undecided += 1

@@ -129,6 +129,9 @@ class _OutputReader:
         if offset == expected:
             self._received.late.append(line)
             return
+        current = self._subscriptions[self._index]
+        if current.qos < 2 and current.start <= offset < expected:
+            return  # at least once: it goes on from there again
         if offset > expected:
             self._received.skipped.append((expected, offset))
             self._finding.broken(
@@ -184,6 +187,7 @@ class _HandOverReader:
 
     def _read(self, subscription: Subscription) -> None:
         self._position = self._floor = subscription.start  # what is to come; from where again
+        self._qos = subscription.qos
         self._known = range(0)  # what it remembers to have handed over
         self._between_lives = False
         kept = proxys = subscription.start  # durable at the subscriber; confirmed by the proxy
@@ -194,7 +198,7 @@ class _HandOverReader:
                 self._between_lives = True
                 if not remembers or now[1] != last[1]:
                     self._known = range(0)
-                    self._floor = kept if remembers else proxys
+                    self._floor = kept if remembers and self._qos == 2 else proxys
             last = now
             if isinstance(line, Failed):
                 if line.first <= self._position < line.end:

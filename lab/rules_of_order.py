@@ -269,7 +269,7 @@ def _check_cursors(facts: Facts, finding: Finding) -> None:
                 if not isinstance(line, Ok) or line.op == "get" or line.cursor is None:
                     continue
                 finding.checked += 1
-                if life != last_life and not remembers:
+                if life != last_life and (not remembers or subscription.qos < 2):
                     theirs = proxys  # what it had recorded in memory is gone with it
                 last_life = life
                 if line.cursor < theirs:

@@ -136,6 +136,8 @@ def no_duplicate(facts: Facts) -> Finding:
 def _check_repeats(topic: str, entries: Sequence[Seen], finding: Finding) -> None:
     first_at: dict[int, int] = {}
     for entry in entries:
+        if entry.qos < 2:
+            continue  # every copy is stored
         before = first_at.setdefault(entry.sequence, entry.offset)
         if before != entry.offset:
             finding.broken(
@@ -198,9 +200,13 @@ def publisher_order(facts: Facts) -> Finding:
         whole = log.first == 0
         for entries in log.by_publisher.values():
             finding.checked += len(entries)
-            _check_order(facts, log, entries, finding, whole=whole)
+            numbered = [entry for entry in entries if entry.qos == 2]
+            if numbered:
+                _check_order(facts, log, numbered, finding, whole=whole)
     for (topic, publisher), attempts in facts.puts.items():
-        acknowledged = sorted(a.sequence for a in attempts.values() if a.acknowledged)
+        acknowledged = sorted(
+            a.sequence for a in attempts.values() if a.acknowledged and a.qos == 2
+        )
         finding.checked += 0 if facts.logs else len(acknowledged)
         invoked = {sequence for sequence, _ in attempts}
         for before, after in pairwise(acknowledged):
@@ -287,7 +293,7 @@ def unknown_outcomes(facts: Facts) -> Finding:
     if not facts.logs:
         return finding
     for (topic, publisher), attempts in facts.puts.items():
-        unknown = [a for a in attempts.values() if a.undecided]
+        unknown = [a for a in attempts.values() if a.undecided and a.qos == 2]
         if not unknown:
             continue
         finding.checked += len(unknown)

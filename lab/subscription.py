@@ -24,6 +24,7 @@ class Subscription:
     opened: Ok | None = None  # None: the history begins behind it
     called_ns: int = NEVER  # when it was asked for, for the first time
     asked: str = ""  # where it was to begin, in the words of a step file; "" if not said
+    qos: int = 2
     moved: bool = False  # the subscriber chose another place itself: rewind, adopt
     happenings: list[Happening] = field(default_factory=list)
     handed_end: int = 0  # behind the highest offset handed over or told as lost
@@ -129,7 +130,13 @@ class Stream:
             was_here = current is not None and not current.ended
             self.subscriptions.append(
                 Subscription(
-                    cursor, line.generation, line, called_ns, asked, moved=moved and was_here
+                    cursor,
+                    line.generation,
+                    line,
+                    called_ns,
+                    asked,
+                    line.qos,
+                    moved=moved and was_here,
                 )
             )
             return

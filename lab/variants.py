@@ -74,11 +74,11 @@ class CursorMovesOnSend(Broker):
 
 
 def whatever_follows(
-    topic: str, cursor: int, batches: Sequence[BatchHeader], body: bytes
+    topic: str, cursor: int, batches: Sequence[BatchHeader], body: bytes, *, qos: int = 2
 ) -> list[Message]:
     """A subscriber that believes what it gets: a gap before the first batch is no matter."""
     first = max(cursor, batches[0].base) if batches else cursor
-    return direct_followers(topic, first, batches, body)
+    return direct_followers(topic, first, batches, body, qos=qos)
 
 
 def cursor_on_send() -> None:

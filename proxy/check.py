@@ -23,8 +23,8 @@ from .topic_log import Segment, add_to_segments
 _SMALL_TABLES = {
     "meta": "name, value",
     "topic": "topic_id, topic, log, start_offset, trimmed_end, trimmed_ns",
-    "publisher": "topic_id, publisher, first_sequence, count, base, crc",
-    "subscription": "topic_id, subscriber, generation, cursor, active",
+    "publisher": "topic_id, publisher, first_sequence, count, base, crc, qos",
+    "subscription": "topic_id, subscriber, generation, cursor, active, qos, shown",
     "session": "role, client, epoch, nonce, control",
 }
 
@@ -124,10 +124,10 @@ def _check_topic(
 
     for place, *columns, stored_crc, body in connection.execute(
         "SELECT place, topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns,"
-        " crc, row_crc, body FROM batch WHERE place >= ? AND place < ? ORDER BY place",
+        " crc, qos, row_crc, body FROM batch WHERE place >= ? AND place < ? ORDER BY place",
         (place_of(topic_id, 0), place_of(topic_id + 1, 0)),
     ):
-        _, base, count, _, _, _, timestamp_ns, crc = columns
+        _, base, count, _, _, _, timestamp_ns, crc, _ = columns
         sound = row_crc(*columns) == stored_crc and crc32(body) == crc
         if (
             not sound

@@ -98,6 +98,7 @@ def _messages(batch: Appended) -> tuple[Seen, ...]:
             batch.first_sequence + index,
             crc,
             batch.timestamp_ns,
+            qos=batch.qos,
         )
         for index, crc in enumerate(crcs)
     )

@@ -14,7 +14,7 @@ from .records import Appended
 from .schema import place_of, row_crc
 from .store import reading
 
-_COLUMNS = "topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns, crc, body"
+_COLUMNS = "topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns, crc, qos, body"
 ENTRY_BYTES = 400  # what an entry costs beside its body
 
 
@@ -151,7 +151,7 @@ class StoreReader:
         with reading():
             row = self._connection.execute(
                 f"SELECT {_COLUMNS}, row_crc FROM batch WHERE topic_id = ? AND publisher = ?"
-                " AND first_sequence <= ? ORDER BY first_sequence DESC LIMIT 1",
+                " AND qos = 2 AND first_sequence <= ? ORDER BY first_sequence DESC LIMIT 1",
                 (topic_id, publisher, sequence),
             ).fetchone()
         if row is None:
@@ -166,9 +166,10 @@ class StoreReader:
 
 def _checked(row: tuple[object, ...]) -> Appended:
     """A stored row as a batch, if it is what was written."""
-    *columns, stored_crc = row
-    batch = Appended(*columns)  # type: ignore[arg-type]
-    if row_crc(*columns[:8]) != stored_crc or crc32(batch.body) != batch.crc:  # type: ignore[arg-type]
+    *columns, body, stored_crc = row
+    *facts, qos = columns
+    batch = Appended(*facts, body, qos)  # type: ignore[arg-type, call-arg]
+    if row_crc(*columns) != stored_crc or crc32(batch.body) != batch.crc:  # type: ignore[arg-type]
         raise DamagedError(
             f"topic number {batch.topic_id}: the batch at offsets {batch.base} to {batch.end - 1} "
             "is damaged on disk; stop the proxy, restore a copy, or start it once with "

@@ -19,20 +19,27 @@ class Publishing(Rules):
         if isinstance(session, Decision):
             return session
         log = self.topics.get(request.topic)
-        mark = log.publishers.get(request.client) if log else None
-        if log and mark and request.first_sequence <= mark.last_sequence:
-            return self._repeated_put(request, log, mark)
-        expected = mark.last_sequence + 1 if mark else 1
-        if request.first_sequence != expected:
-            return self._gap(request, expected, mark)
+        if request.qos == 2:
+            mark = log.publishers.get(request.client) if log else None
+            if log and mark and request.first_sequence <= mark.last_sequence:
+                return self._repeated_put(request, log, mark)
+            expected = mark.last_sequence + 1 if mark else 1
+            if request.first_sequence != expected:
+                return self._gap(request, expected, mark)
+        return self._append(request, log, body, now_ns)
+
+    def _append(self, request: Put, log: TopicLog | None, body: bytes, now_ns: int) -> Decision:
+        """Take a batch at the end, if there is room."""
         created: tuple[Record, ...] = ()
         if log is None:
             if len(self.topics) >= TOPICS_MAX:
                 return self._limit(request, "topics", TOPICS_MAX)
             created = (self._new_topic(request.topic),)
             log = self._unborn(request.topic)
-        elif mark is None and len(log.publishers) >= PUBLISHERS_PER_TOPIC_MAX:
-            return self._limit(request, "publishers of a topic", PUBLISHERS_PER_TOPIC_MAX)
+        else:
+            marks = log.publishers if request.qos == 2 else log.unnumbered
+            if request.client not in marks and len(marks) >= PUBLISHERS_PER_TOPIC_MAX:
+                return self._limit(request, "publishers of a topic", PUBLISHERS_PER_TOPIC_MAX)
         room = self._make_room(request, log, len(body))
         if isinstance(room, Decision):
             return room
@@ -46,6 +53,7 @@ class Publishing(Rules):
             timestamp_ns=log.next_timestamp_ns(now_ns, self.step_ns),
             crc=request.crc,
             body=body,
+            qos=request.qos,
         )
         return self._decided(
             PutAck(

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from reliable_pubsub.common.messages import AnyReply, Role
+from reliable_pubsub.common.messages import AnyReply, QoS, Role
 
 
 class TopicCreated(Struct, frozen=True, gc=False):
@@ -37,6 +37,7 @@ class Appended(Struct, frozen=True, gc=False):
     timestamp_ns: int
     crc: int
     body: bytes
+    qos: QoS = 2
 
     @property
     def end(self) -> int:
@@ -47,6 +48,12 @@ class Appended(Struct, frozen=True, gc=False):
     def last_sequence(self) -> int:
         """Sequence of its last message."""
         return self.first_sequence + self.count - 1
+
+
+class Terms(Struct, frozen=True, gc=False):
+    """What a subscriber asked of its subscription."""
+
+    qos: QoS = 2  # what is delivered has the lower of this level and the publisher's
 
 
 class Granted(Struct, frozen=True, gc=False):
@@ -70,6 +77,8 @@ class Subscribed(Struct, frozen=True, gc=False):
     epoch: int  # of the subscriber's session, with its nonce and the number of this SUB
     nonce: bytes
     control: int
+    shown: int = 0  # it was sent the messages below this
+    terms: Terms = Terms()
 
 
 class Unsubscribed(Struct, frozen=True, gc=False):
@@ -83,6 +92,7 @@ class Unsubscribed(Struct, frozen=True, gc=False):
     epoch: int
     nonce: bytes
     control: int
+    terms: Terms = Terms()
 
 
 class ControlSeen(Struct, frozen=True, gc=False):
@@ -96,13 +106,15 @@ class ControlSeen(Struct, frozen=True, gc=False):
 
 
 class CursorMoved(Struct, frozen=True, gc=False):
-    """A subscriber has acknowledged everything below `cursor`."""
+    """A subscriber has acknowledged everything below `cursor`, and was sent more."""
 
     topic_id: int
     subscriber: str
     generation: int
     cursor: int
     urgent: bool  # True: an ACK waits for it; False: it came with a GET
+    shown: int = 0  # it was sent the messages below this
+    terms: Terms = Terms()
 
 
 class Trimmed(Struct, frozen=True, gc=False):
@@ -147,13 +159,14 @@ class StoredSegment(Struct, frozen=True, gc=False):
 
 
 class StoredPublisher(Struct, frozen=True, gc=False):
-    """The newest batch of a publisher in a topic: enough to judge every later put."""
+    """The newest batch of a publisher in a topic, at one level: enough to judge every later put."""
 
     publisher: str
     first_sequence: int
     count: int
     base: int
     crc: int
+    qos: int = 2
 
 
 class StoredSubscription(Struct, frozen=True, gc=False):
@@ -163,6 +176,8 @@ class StoredSubscription(Struct, frozen=True, gc=False):
     generation: int
     cursor: int
     active: bool
+    shown: int = 0
+    terms: Terms = Terms()
 
 
 class StoredTopic(Struct, frozen=True):

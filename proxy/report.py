@@ -61,6 +61,8 @@ def _topic(log: TopicLog, reader: TimestampReader, now_ns: int, rows_max: int) -
     active = {name: s for name, s in log.subscriptions.items() if s.active}
     # The slowest first: if a page cannot show all, these are the ones to see.
     slowest = sorted(active.items(), key=lambda item: (item[1].cursor, item[0]))
+    publishers = {(name, 2): mark for name, mark in log.publishers.items()}
+    publishers |= {(name, 1): mark for name, mark in log.unnumbered.items()}
     return TopicStatus(
         topic=log.topic,
         log=log.log,
@@ -71,6 +73,7 @@ def _topic(log: TopicLog, reader: TimestampReader, now_ns: int, rows_max: int) -
             SubscriptionStatus(
                 subscriber=name,
                 generation=subscription.generation,
+                qos=subscription.terms.qos,
                 cursor=subscription.cursor,
                 lag_messages=max(log.durable_end - subscription.cursor, 0),
                 lag_s=_lag_s(log, subscription.cursor, reader, now_ns),
@@ -81,12 +84,13 @@ def _topic(log: TopicLog, reader: TimestampReader, now_ns: int, rows_max: int) -
         publishers=tuple(
             PublisherStatus(
                 publisher=name,
+                qos=qos,
                 last_sequence=mark.last_sequence,
                 last_offset=mark.base + mark.count - 1,
             )
-            for name, mark in islice(sorted(log.publishers.items()), rows_max)
+            for (name, qos), mark in islice(sorted(publishers.items()), rows_max)
         ),
-        publishers_left_out=max(len(log.publishers) - rows_max, 0),
+        publishers_left_out=max(len(publishers) - rows_max, 0),
     )
 
 

@@ -160,6 +160,7 @@ class Rules(State):
                     b.timestamp_ns,
                     b.crc,
                     len(b.body),
+                    b.qos,
                 )
                 for b in batches
             ),

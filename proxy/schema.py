@@ -14,7 +14,7 @@ import msgspec
 
 from reliable_pubsub.common.limits import TOPICS_MAX
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 TABLES: Final = """
 CREATE TABLE meta (
@@ -41,10 +41,11 @@ CREATE TABLE batch (
     first_sequence INTEGER NOT NULL,
     timestamp_ns INTEGER NOT NULL,
     crc INTEGER NOT NULL,           -- of the body
+    qos INTEGER NOT NULL,
     row_crc INTEGER NOT NULL,       -- of the columns above, without place
     body BLOB NOT NULL
 );
-CREATE UNIQUE INDEX batch_once ON batch (topic_id, publisher, first_sequence);
+CREATE UNIQUE INDEX batch_once ON batch (topic_id, publisher, first_sequence) WHERE qos = 2;
 CREATE TABLE publisher (
     topic_id INTEGER NOT NULL,
     publisher TEXT NOT NULL,
@@ -52,8 +53,9 @@ CREATE TABLE publisher (
     count INTEGER NOT NULL,
     base INTEGER NOT NULL,
     crc INTEGER NOT NULL,
+    qos INTEGER NOT NULL,
     row_crc INTEGER NOT NULL,
-    PRIMARY KEY (topic_id, publisher)
+    PRIMARY KEY (topic_id, publisher, qos)
 ) WITHOUT ROWID;
 CREATE TABLE subscription (
     topic_id INTEGER NOT NULL,
@@ -61,6 +63,8 @@ CREATE TABLE subscription (
     generation INTEGER NOT NULL,
     cursor INTEGER NOT NULL,
     active INTEGER NOT NULL,
+    qos INTEGER NOT NULL,
+    shown INTEGER NOT NULL,         -- messages below it were sent
     row_crc INTEGER NOT NULL,
     PRIMARY KEY (topic_id, subscriber)
 ) WITHOUT ROWID;

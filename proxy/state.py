@@ -162,13 +162,20 @@ class State:
         same = held is not None and held.active and held.generation == record.generation
         durable = min(held.durable_cursor, record.cursor) if held and same else 0
         log.subscriptions[record.subscriber] = Subscription(
-            record.generation, record.cursor, durable, True, self.lsn
+            record.generation,
+            record.cursor,
+            durable,
+            True,
+            self.lsn,
+            record.shown,
+            record.terms,
         )
         self._apply_control(record)
 
     def _apply_unsubscribed(self, record: Unsubscribed) -> None:
         subscription = self._by_id[record.topic_id].subscriptions[record.subscriber]
         subscription.active = False
+        subscription.shown = record.cursor
         subscription.lsn = self.lsn
         self._touched.add(record.topic_id)
         self._apply_control(record)
@@ -182,6 +189,7 @@ class State:
         subscription = self._by_id[record.topic_id].subscriptions[record.subscriber]
         if subscription.generation == record.generation:
             subscription.cursor = max(subscription.cursor, record.cursor)
+            subscription.shown = record.shown
 
     def _apply_durable_cursor(self, record: CursorMoved | Subscribed) -> None:
         subscription = self._by_id[record.topic_id].subscriptions[record.subscriber]

@@ -42,6 +42,7 @@ def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:
             f"{one.lag_messages:,}",
             f"{one.lag_s:.1f}",
             str(one.generation),
+            str(one.qos),
         )
         for topic in report.topics
         for one in topic.subscriptions
@@ -51,18 +52,18 @@ def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:
         (one.topic, str(one.start), str(one.end), _bytes(one.stored_bytes)) for one in report.topics
     ]
     publishers = [
-        (topic.topic, one.publisher, str(one.last_sequence), str(one.last_offset))
+        (topic.topic, one.publisher, str(one.qos), str(one.last_sequence), str(one.last_offset))
         for topic in report.topics
         for one in topic.publishers
     ]
-    names = ("topic", "subscriber", "cursor", "lag", "lag s", "generation")
+    names = ("topic", "subscriber", "cursor", "lag", "lag s", "generation", "QoS")
     return Group(
         _head(report),
         _table("subscriptions, the slowest first", names, subscriptions, rows_max),
         _table("topics", ("topic", "start", "end", "stored"), topics, rows_max),
         _table(
             "publishers",
-            ("topic", "publisher", "last sequence", "last offset"),
+            ("topic", "publisher", "QoS", "last sequence", "last offset"),
             publishers,
             rows_max,
         ),

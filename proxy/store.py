@@ -39,6 +39,7 @@ from .records import (
     StoredSubscription,
     StoredTopic,
     Subscribed,
+    Terms,
     TopicCreated,
     Trimmed,
     Unsubscribed,
@@ -241,21 +242,20 @@ class Store:
     def _write(self, records: Sequence[Record]) -> None:
         """Fold the records into rows; where several speak of one row, the last counts."""
         batches: list[tuple[object, ...]] = []
-        publishers: dict[tuple[int, str], Appended] = {}
-        subscriptions: dict[tuple[int, str], tuple[int, int, int]] = {}
+        publishers: dict[tuple[int, str, int], Appended] = {}
+        subscriptions: dict[tuple[int, str], tuple[int, int, int, int, int]] = {}
         sessions: dict[tuple[str, str], tuple[int, bytes, int]] = {}
         trimmed: dict[int, Trimmed] = {}
         for record in records:
             match record:
                 case Appended():
                     batches.append(_batch_row(record))
-                    publishers[(record.topic_id, record.publisher)] = record
-                case CursorMoved(topic_id, subscriber, generation, cursor):
-                    subscriptions[(topic_id, subscriber)] = (generation, cursor, 1)
-                case Subscribed() | Unsubscribed():
-                    active = int(isinstance(record, Subscribed))
+                    publishers[(record.topic_id, record.publisher, record.qos)] = record
+                case CursorMoved() | Subscribed() | Unsubscribed():
                     key = (record.topic_id, record.subscriber)
-                    subscriptions[key] = (record.generation, record.cursor, active)
+                    subscriptions[key] = _subscription_columns(record)
+                    if isinstance(record, CursorMoved):
+                        continue
                     session = (record.epoch, record.nonce, record.control)
                     sessions[("subscriber", record.subscriber)] = session
                 case ControlSeen(subscriber, epoch, nonce, control):
@@ -378,14 +378,16 @@ def read_state(
     (store_id,) = connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchone()
     publishers: dict[int, list[StoredPublisher]] = {}
     for topic_id, *row in connection.execute(
-        "SELECT topic_id, publisher, first_sequence, count, base, crc FROM publisher"
+        "SELECT topic_id, publisher, first_sequence, count, base, crc, qos FROM publisher"
     ):
         publishers.setdefault(topic_id, []).append(StoredPublisher(*row))
     subscriptions: dict[int, list[StoredSubscription]] = {}
-    for topic_id, subscriber, generation, cursor, active in connection.execute(
-        "SELECT topic_id, subscriber, generation, cursor, active FROM subscription"
+    for topic_id, subscriber, generation, cursor, active, qos, shown in connection.execute(
+        "SELECT topic_id, subscriber, generation, cursor, active, qos, shown FROM subscription"
     ):
-        subscription = StoredSubscription(subscriber, generation, cursor, bool(active))
+        subscription = StoredSubscription(
+            subscriber, generation, cursor, bool(active), shown, Terms(qos)
+        )
         subscriptions.setdefault(topic_id, []).append(subscription)
     known_ends = {topic_id: end for topic_id, _, _, end in connection.execute(KNOWN_ENDS)}
     topics = []
@@ -455,8 +457,18 @@ def _batch_row(batch: Appended) -> tuple[object, ...]:
         batch.first_sequence,
         batch.timestamp_ns,
         batch.crc,
+        batch.qos,
     )
     return (place_of(batch.topic_id, batch.base), *columns, row_crc(*columns), batch.body)
+
+
+def _subscription_columns(
+    record: CursorMoved | Subscribed | Unsubscribed,
+) -> tuple[int, int, int, int, int]:
+    """All but the key: generation, cursor, active, qos, shown."""
+    ended = isinstance(record, Unsubscribed)
+    shown = record.cursor if isinstance(record, Unsubscribed) else record.shown
+    return (record.generation, record.cursor, int(not ended), record.terms.qos, shown)
 
 
 def _publisher_row(batch: Appended) -> tuple[object, ...]:
@@ -468,6 +480,7 @@ def _publisher_row(batch: Appended) -> tuple[object, ...]:
             batch.count,
             batch.base,
             batch.crc,
+            batch.qos,
         )
     )
 

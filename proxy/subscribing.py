@@ -9,6 +9,7 @@ from reliable_pubsub.common.messages import (
     History,
     LogChanged,
     Lost,
+    MessageBatches,
     NoMessagesYet,
     NotSub,
     PutAck,
@@ -20,7 +21,15 @@ from reliable_pubsub.common.messages import (
     UnsubAck,
 )
 
-from .records import ControlSeen, CursorMoved, Decision, Record, Subscribed, Unsubscribed
+from .records import (
+    ControlSeen,
+    CursorMoved,
+    Decision,
+    Record,
+    Subscribed,
+    Terms,
+    Unsubscribed,
+)
 from .starting import Starting
 from .subscriptions import Session, Subscription
 from .topic_log import TopicLog
@@ -74,10 +83,12 @@ class Subscribing(Starting):
             session.epoch,
             session.nonce,
             request.control,
+            max(active.shown, cursor) if active and active.generation == generation else cursor,
+            Terms(request.qos),
         )
-        shown = Subscription(generation, cursor, cursor, True, 0)
+        then = Subscription(generation, cursor, cursor, True, 0, subscribed.shown, subscribed.terms)
         return self._decided(
-            self._sub_ack(request, log, shown, already=active is not None), *created, subscribed
+            self._sub_ack(request, log, then, already=active is not None), *created, subscribed
         )
 
     def _first_place(
@@ -104,6 +115,8 @@ class Subscribing(Starting):
             cursor=subscription.cursor,
             already=already,
             witness_ns=self._witness_ns(log, subscription.cursor),
+            qos=subscription.terms.qos,
+            shown=subscription.shown,
         )
 
     def _witness_ns(self, log: TopicLog, cursor: int) -> int | None:
@@ -179,6 +192,7 @@ class Subscribing(Starting):
                 session.epoch,
                 session.nonce,
                 request.control,
+                known.terms,
             ),
         )
 
@@ -223,9 +237,9 @@ class Subscribing(Starting):
         if isinstance(found, Decision):
             return found
         log, subscription, visible_at = found
-        moved = self._moved(request, log, subscription, urgent=False)
         if request.cursor < log.start:
             lost = Lost(**self._echo(request), first=request.cursor, end=log.start)
+            moved = self._moved(request, log, subscription, urgent=False)
             return Decision(lost, moved, max(visible_at, log.trim_lsn))
         if request.cursor == log.durable_end:
             return Decision(
@@ -233,10 +247,14 @@ class Subscribing(Starting):
                     **self._echo(request),
                     end=log.durable_end,
                 ),
-                moved,
+                self._moved(request, log, subscription, urgent=False),
                 visible_at,
             )
         reply, body = self._batches(request, log, request.cursor)
+        shown = 0
+        if isinstance(reply, MessageBatches):
+            shown = reply.batches[-1].base + reply.batches[-1].count
+        moved = self._moved(request, log, subscription, urgent=False, shown=shown)
         return Decision(reply, moved, visible_at, body)
 
     def _ack(self, request: Ack, _body: bytes, _now_ns: int) -> Decision:
@@ -251,14 +269,34 @@ class Subscribing(Starting):
         return self._decided(reply, *moved) if moved else Decision(reply, visible_at=visible_at)
 
     def _moved(
-        self, request: Get | Ack, log: TopicLog, subscription: Subscription, *, urgent: bool
+        self,
+        request: Get | Ack,
+        log: TopicLog,
+        subscription: Subscription,
+        *,
+        urgent: bool,
+        shown: int = 0,
     ) -> tuple[CursorMoved, ...]:
         # An ACK must rest on a durable cursor, also when a lazy record has moved it already.
         held = subscription.durable_cursor if urgent else subscription.cursor
-        if request.cursor <= held:
-            return ()
         cursor = max(request.cursor, subscription.cursor)
-        return (CursorMoved(log.topic_id, request.client, subscription.generation, cursor, urgent),)
+        if urgent and cursor == request.cursor:
+            shown = cursor  # who acknowledges leaves nothing in hand, and knows it best
+        else:
+            shown = max(shown, cursor, subscription.shown)
+        if request.cursor <= held and shown == subscription.shown:
+            return ()
+        return (
+            CursorMoved(
+                log.topic_id,
+                request.client,
+                subscription.generation,
+                cursor,
+                urgent,
+                shown,
+                subscription.terms,
+            ),
+        )
 
 
 def _range(log: TopicLog) -> str:

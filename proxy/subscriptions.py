@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .records import Terms
+
 
 @dataclass(slots=True)
 class Subscription:
@@ -14,6 +16,8 @@ class Subscription:
     durable_cursor: int  # the same, on disk; only this one lets messages go
     active: bool  # False: ended, and remembered so that generations grow
     lsn: int  # record number of its last SUB or UNSUB
+    shown: int  # messages below it were sent; above the cursor they may come again
+    terms: Terms
 
 
 @dataclass(slots=True)

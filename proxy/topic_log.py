@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.limits import MIB
 
-from .records import Appended, StoredSegment, StoredTopic, Trimmed
+from .records import Appended, StoredPublisher, StoredSegment, StoredTopic, Trimmed
 from .subscriptions import Subscription
 
 SEGMENT_BYTES: Final = MIB
@@ -79,7 +79,8 @@ class TopicLog:
     trim_lsn: int = 0  # record number of the last trim
     segments: deque[Segment] = field(default_factory=deque)
     going: deque[tuple[int, Segment]] = field(default_factory=deque)  # trimmed, still on disk
-    publishers: dict[str, PublisherMark] = field(default_factory=dict)
+    publishers: dict[str, PublisherMark] = field(default_factory=dict)  # at QoS 2
+    unnumbered: dict[str, PublisherMark] = field(default_factory=dict)  # at QoS 1
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
     @classmethod
@@ -99,12 +100,12 @@ class TopicLog:
                 Segment(s.base, s.end, s.body_bytes, s.batches, s.timestamp_ns)
                 for s in stored.segments
             ),
-            publishers={
-                p.publisher: PublisherMark(p.first_sequence, p.count, p.base, p.crc, 0)
-                for p in stored.publishers
-            },
+            publishers={p.publisher: _mark(p) for p in stored.publishers if p.qos == 2},
+            unnumbered={p.publisher: _mark(p) for p in stored.publishers if p.qos == 1},
             subscriptions={
-                s.subscriber: Subscription(s.generation, s.cursor, s.cursor, s.active, 0)
+                s.subscriber: Subscription(
+                    s.generation, s.cursor, s.cursor, s.active, 0, s.shown, s.terms
+                )
                 for s in stored.subscriptions
             },
         )
@@ -126,7 +127,8 @@ class TopicLog:
         self.timestamp_ns = batch.timestamp_ns
         size = len(batch.body)
         self.stored_bytes += size
-        self.publishers[batch.publisher] = PublisherMark(
+        marks = self.publishers if batch.qos == 2 else self.unnumbered
+        marks[batch.publisher] = PublisherMark(
             batch.first_sequence, batch.count, batch.base, batch.crc, lsn
         )
         add_to_segments(self.segments, batch.base, batch.end, size, batch.timestamp_ns)
@@ -204,6 +206,10 @@ class TopicLog:
     def trimmed_to(self, start: int) -> Trimmed:
         """The record that lets the topic begin at `start`."""
         return Trimmed(self.topic_id, start, self.end, self.timestamp_ns)
+
+
+def _mark(stored: StoredPublisher) -> PublisherMark:
+    return PublisherMark(stored.first_sequence, stored.count, stored.base, stored.crc, 0)
 
 
 def add_to_segments(

@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Literal, NoReturn
+from typing import Final, Literal, NoReturn
 
 from reliable_pubsub.common import names
 from reliable_pubsub.common.batch import Batch, crc32, decode_batch, encode_batch
@@ -26,6 +26,7 @@ from reliable_pubsub.common.messages import (
     Limit,
     Put,
     PutAck,
+    QoS,
 )
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.recorder import Call, Recorder
@@ -39,6 +40,7 @@ from .outbox import Outbox, Pending, Receipt
 from .stream import Stream
 
 OnLogChanged = Literal["stop", "adopt"]
+UNNUMBERED_BITS: Final = 32  # of a sequence at QoS 1: below the epoch, a count within the process
 
 
 class Publisher:
@@ -90,6 +92,7 @@ class Publisher:
         self._nonce = secrets.token_bytes(16)
         self._request = 0
         self._connected = False
+        self._unnumbered = 0  # messages of this process that were put at QoS 1
         self._streaming = False
         self._met: set[str] = set()  # topics whose numbering was compared in this epoch
         self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
@@ -126,11 +129,14 @@ class Publisher:
         key: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         event_time_ns: int | None = None,
+        qos: QoS = 2,
     ) -> Receipt:
         """Put one message; return when it is stored as durably as the proxy promises.
 
         Args:
             payload: at most 1 MiB - 64 B.
+            qos: 2 stores it once. 1 stores every copy that a retry makes, and keeps nothing here:
+                what is in doubt is the caller's to put again.
 
         Raises:
             InvalidNameError, TooLargeError: nothing was sent.
@@ -147,7 +153,7 @@ class Publisher:
             None if headers is None else [headers],
             None if event_time_ns is None else [event_time_ns],
         )
-        return self.put_batch(topic, batch)
+        return self.put_batch(topic, batch, qos=qos)
 
     def put_many(
         self,
@@ -157,6 +163,7 @@ class Publisher:
         keys: Sequence[bytes | None] | None = None,
         headers: Sequence[Mapping[str, str] | None] | None = None,
         event_times_ns: Sequence[int | None] | None = None,
+        qos: QoS = 2,
     ) -> Receipt:
         """Put messages as one batch: one request, one commit, all or none of them.
 
@@ -166,13 +173,20 @@ class Publisher:
         Raises:
             As `put`; also TooLargeError if they do not fit in one batch.
         """
-        return self.put_batch(topic, Batch(payloads, keys, headers, event_times_ns))
+        return self.put_batch(topic, Batch(payloads, keys, headers, event_times_ns), qos=qos)
 
-    def put_batch(self, topic: str, batch: Batch, plan: PlanMark | None = None) -> Receipt:
-        """Put a batch; `plan` is written in the same step as its numbers."""
+    def put_batch(
+        self, topic: str, batch: Batch, plan: PlanMark | None = None, *, qos: QoS = 2
+    ) -> Receipt:
+        """Put a batch; `plan` is written in the same step as its numbers (QoS 1: behind it)."""
         if self._streaming:
             raise UsageError("this publisher has an open stream; put through it, or close it")
-        return self._put_numbered(topic, batch, plan)
+        if qos == 2:
+            return self._put_numbered(topic, batch, plan)
+        receipt = self._put_at_least_once(topic, batch)
+        if plan is not None:
+            self.mark_plan(plan)
+        return receipt
 
     def _put_numbered(self, topic: str, batch: Batch, plan: PlanMark | None) -> Receipt:
         body = encode_batch(batch)
@@ -187,6 +201,56 @@ class Publisher:
             self.outbox.dropped()  # it was never sent, and is not kept: the caller may put it again
             raise
         return self._settle(pending)
+
+    def _put_at_least_once(self, topic: str, batch: Batch) -> Receipt:
+        """Send until the proxy has it; a copy of an attempt that was late is stored too (QoS 1).
+
+        Its numbers are unique without being kept: they begin with the epoch.
+        """
+        body = encode_batch(batch)
+        count = len(batch.payloads)
+        with self._recorder.call("put", names.topic(topic)) as call:
+            if not self._connected:
+                self.connect()
+            first = (self.outbox.epoch << UNNUMBERED_BITS) + self._unnumbered + 1
+            self._unnumbered += count
+            reply = self._send_unnumbered(topic, first, count, body, call)
+            if self._is_forgotten(reply):
+                self.connect()
+                reply = self._send_unnumbered(topic, first, count, body, call)
+            if not isinstance(reply, PutAck):
+                self._refused(reply)
+            durability = reply.durability
+            call.ok(
+                epoch=self.outbox.epoch,
+                sequence=first,
+                count=count,
+                offset=reply.offset,
+                durability=durability,
+                qos=1,
+            )
+            return Receipt(topic, self.client, first, count, reply.offset, durability, False, 1)
+
+    def _send_unnumbered(
+        self, topic: str, first: int, count: int, body: bytes, call: Call
+    ) -> AnyReply:
+        if call.recorded:
+            payloads = decode_batch(body, count).payloads
+            crcs = tuple(map(crc32, payloads))
+            call.invoke(epoch=self.outbox.epoch, sequence=first, crcs=crcs, qos=1)
+        return self._ask(
+            Put(
+                client=self.client,
+                epoch=self.outbox.epoch,
+                request=self._next_request(),
+                topic=topic,
+                first_sequence=first,
+                count=count,
+                crc=crc32(body),
+                qos=1,
+            ),
+            body,
+        )
 
     @property
     def in_doubt(self) -> Pending | None:

@@ -13,7 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from reliable_pubsub.common.errors import LogChangedError
-from reliable_pubsub.common.messages import TopicPosition
+from reliable_pubsub.common.messages import QoS, TopicPosition
 from reliable_pubsub.common.names import message_id
 from reliable_pubsub.common.plan_mark import PlanMark
 
@@ -59,6 +59,7 @@ class Receipt(Struct, frozen=True):
     offset: int | None  # of the first; None if the proxy stored and has since removed them
     durability: str  # what "has" means: sync, os or snapshot
     duplicate: bool  # whether an earlier attempt had stored them
+    qos: QoS = 2
 
     @property
     def message_id(self) -> str:

@@ -98,9 +98,11 @@ def run_publisher(
     publisher.resume()
     for chunk in plan.chunks(mark.position):
         step = plan.steps[chunk.step]
-        payloads = plan.payloads(chunk, publisher.ready_for(step.topic))
+        # At QoS 1 nobody numbers the messages of a topic; they count within their step.
+        first = publisher.ready_for(step.topic) if step.qos == 2 else chunk.first_message + 1
+        batch = Batch(plan.payloads(chunk, first))
         try:
-            publisher.put_batch(step.topic, Batch(payloads), mark.at(chunk.position_after))
+            publisher.put_batch(step.topic, batch, mark.at(chunk.position_after), qos=step.qos)
         except TooLargeError as error:
             raise ConfigurationError(
                 f"steps[{chunk.step}]: messages {chunk.first_message + 1} to "

@@ -48,7 +48,7 @@ from reliable_pubsub.common.start import (  # noqa: E402
 )
 from reliable_pubsub.publisher.client import Publisher  # noqa: E402
 from reliable_pubsub.publisher.outbox import Receipt  # noqa: E402
-from reliable_pubsub.subscriber.client import Reading, Subscriber  # noqa: E402
+from reliable_pubsub.subscriber.client import QoSWarning, Reading, Subscriber  # noqa: E402
 
 __all__ = [
     "ConfigurationError",
@@ -72,6 +72,7 @@ __all__ = [
     "ProxyUnreachableError",
     "PubSubError",
     "Publisher",
+    "QoSWarning",
     "Reading",
     "Receipt",
     "RefusedError",

@@ -185,7 +185,8 @@ def contents(directory: Path) -> Contents:
             found.append(execute(f"SELECT * FROM {table}").fetchall())
         found.append(
             execute(
-                "SELECT topic_id, publisher, first_sequence, place FROM batch INDEXED BY batch_once"
+                "SELECT topic_id, publisher, first_sequence, place FROM batch"
+                " INDEXED BY batch_once WHERE qos = 2"
             ).fetchall()
         )
         found.append(execute("SELECT topic, topic_id FROM topic ORDER BY topic").fetchall())

@@ -33,7 +33,7 @@ from reliable_pubsub.common.steps import (
 )
 from reliable_pubsub.common.yaml_file import load_yaml
 
-from .client import Subscriber
+from .client import Subscriber, lower_qos_in_words
 from .link import OnLogChanged
 from .output import Output, Shown, begin_output
 from .runner import SubscriberRun
@@ -114,6 +114,7 @@ def main(
             state_dir=settings.state_dir,
             retry=retry_policy(settings),
             on_silence=tell_silence(),
+            on_lower_qos=_tell_lower_qos,
             on_log_changed=cast(OnLogChanged, on_log_changed),
             history=open_history(history, client, output=output.name if output else ""),
         ) as subscriber:
@@ -126,6 +127,10 @@ def main(
             )
             mark = begin_output(mark, output, again=again)
             _run(subscriber, steps, mark, output, quiet=quiet, where=where)
+
+
+def _tell_lower_qos(topic: str, publisher: str, qos: int) -> None:
+    complain(f"warning [QOS]: {lower_qos_in_words(topic, publisher, qos)}")
 
 
 def _run(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -23,12 +24,14 @@ from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.messages import (
     Ack,
     AnyReply,
+    BatchHeader,
     Get,
     History,
     Lost,
     MessageBatches,
     NoMessagesYet,
     PutAck,
+    QoS,
     Start,
 )
 from reliable_pubsub.common.plan_mark import PlanMark
@@ -47,8 +50,25 @@ from reliable_pubsub.common.state_file import ClientState, MemoryState, open_sta
 from reliable_pubsub.common.transport import ReqTransport, SystemClock
 
 from .inbox import Changes, Inbox, direct_followers, messages_in
-from .link import OnLogChanged, SubscriberLink
+from .link import Asked, OnLogChanged, SubscriberLink
 from .reader import stored_batches
+
+
+class QoSWarning(UserWarning):
+    """Messages come with a lower level than a subscription asked for."""
+
+
+def lower_qos_in_words(topic: str, publisher: str, qos: int) -> str:
+    """What it means that a publisher promises less than a subscription expects."""
+    return (
+        f"topic {topic!r}: {publisher!r} puts at QoS {qos}, so its messages may come twice here, "
+        "although the subscription has QoS 2"
+    )
+
+
+def warn_of_lower_qos(topic: str, publisher: str, qos: int) -> None:
+    """Tell a program, as Python tells it."""
+    warnings.warn(lower_qos_in_words(topic, publisher, qos), QoSWarning, stacklevel=5)
 
 
 class Reading(Struct, frozen=True):
@@ -81,6 +101,7 @@ class Subscriber:
         clock: Clock | None = None,
         state: ClientState | None = None,
         on_silence: Silence = unheard,
+        on_lower_qos: Callable[[str, str, int], None] = warn_of_lower_qos,
         history: Path | str | Recorder | None = None,
     ) -> None:
         """Lock and read the state; the proxy is asked at the first call.
@@ -91,6 +112,8 @@ class Subscriber:
                 with an error, rewind to its start (may repeat), or adopt its end (may miss).
             transport, clock, state: the world outside, where a test brings its own.
             on_silence: told of attempts that went unanswered, as they happen.
+            on_lower_qos: told once of each topic and publisher whose messages have a lower level
+                than the subscription.
             history: append to this file what is done and what is seen (docs/history.md); a
                 recorder is for a test that brings its own.
 
@@ -117,6 +140,8 @@ class Subscriber:
         )
         self._fetched: dict[str, deque[Message]] = {}  # not yet handed over, from the cursor on
         self._lost: dict[str, int] = {}  # reported as gone up to here, and not yet passed
+        self._on_lower_qos = on_lower_qos
+        self._lower: set[tuple[str, str]] = set()  # topics and publishers that were told of
         self._in_hand: dict[str, Message] = {}  # the last message handed over, not acknowledged
         self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
 
@@ -150,7 +175,9 @@ class Subscriber:
                 self._write(self._take_processed(topic))
             for topic, session in list(self._link.told.items()):
                 place = self.inbox.places.get(topic)
-                if place is not None and place.cursor > session.told:
+                # What was sent ahead and not handed over is not to come again with a mark.
+                ahead = isinstance(self._state, MemoryState) and self._fetched.get(topic)
+                if place is not None and (place.cursor > session.told or ahead):
                     self._acknowledge_to_proxy(topic)
         except InDoubtError as error:
             if isinstance(self._state, MemoryState):
@@ -174,13 +201,16 @@ class Subscriber:
 
     # What a program calls.
 
-    def subscribe(self, topic: str, *, start: Start | Position | None = None) -> int:
+    def subscribe(self, topic: str, *, start: Start | Position | None = None, qos: QoS = 2) -> int:
         """Subscribe, from the end of the topic; a subscription that exists is resumed.
 
         Args:
             start: begin there instead, whatever was known: `Now`, `LastReceived`, `Earliest`,
                 `at_offset(n)`, `newest(n)`, `at_time(t)`, `ago(age)`, or a `Position` that `read`
                 gave: then nothing is missed between the two.
+            qos: 2 delivers each message once. 1 writes nothing durably here, so after power loss
+                what was processed may come again. A message has the lower level of this and its
+                publisher's.
 
         Returns:
             The cursor: the offset of the next message.
@@ -198,7 +228,7 @@ class Subscriber:
         if isinstance(start, Position):
             log = start.log
             start = _start_at(start, topic)
-        self._link.subscribe(names.topic(topic), start, log)
+        self._link.subscribe(names.topic(topic), Asked(start=start, log=log, qos=qos))
         return self.inbox.places[topic].cursor
 
     def unsubscribe(self, topic: str) -> None:
@@ -313,10 +343,13 @@ class Subscriber:
         """Write that what is in hand is processed, and the place in the plan, in one step."""
         with self._recorder.call("record", topic) as call:
             changes = self._take_processed(topic) | self.inbox.mark_plan(plan)
-            self._state.write(changes, durable=True)
-            if topic in self.inbox.places:
-                cursor = self.inbox.places[topic].cursor
-                self._link.durable[topic] = cursor
+            place = self.inbox.places.get(topic)
+            durable = place is None or place.qos == 2
+            self._state.write(changes, durable=durable)
+            if place is not None:
+                cursor = place.cursor
+                if durable:
+                    self._link.durable[topic] = cursor
                 call.ok(epoch=self.inbox.epoch, cursor=cursor)
 
     def mark_plan(self, plan: PlanMark) -> None:
@@ -363,8 +396,10 @@ class Subscriber:
             self._link.compare(topic, reply.end)
         match reply:
             case MessageBatches():
-                cursor = self.inbox.places[topic].cursor
-                return deque(direct_followers(topic, cursor, reply.batches, body))
+                place = self.inbox.places[topic]
+                found = direct_followers(topic, place.cursor, reply.batches, body, qos=place.qos)
+                self._tell_lower_levels(place.qos, reply.batches, topic)
+                return deque(found)
             case NoMessagesYet():
                 return None
             case Lost():
@@ -373,6 +408,13 @@ class Subscriber:
                 raise LostError(topic=topic, first=reply.first, end=reply.end)
             case _:
                 self._link.refused(reply)
+
+    def _tell_lower_levels(self, qos: int, batches: Sequence[BatchHeader], topic: str) -> None:
+        """Say once of each publisher that what it puts has a lower level than was asked for."""
+        for batch in batches:
+            if batch.qos < qos and (topic, batch.publisher) not in self._lower:
+                self._lower.add((topic, batch.publisher))
+                self._on_lower_qos(topic, batch.publisher, batch.qos)
 
     def _acknowledge_to_proxy(self, topic: str) -> None:
         before = self._link.told.get(topic)

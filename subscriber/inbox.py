@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.batch import Batch, Message, crc32, decode_batch, messages_of
 from reliable_pubsub.common.errors import LogChangedError, MalformedError
-from reliable_pubsub.common.messages import BatchHeader, SubAck
+from reliable_pubsub.common.messages import BatchHeader, QoS, SubAck
 from reliable_pubsub.common.plan_mark import PlanMark
 
 Changes = dict[str, bytes | None]
@@ -32,6 +32,7 @@ class Place(Struct, frozen=True):
     witness_ns: int | None = None  # timestamp of the batch that holds offset cursor - 1
     # Handed over and not processed: from the cursor on, messages below each end, so many times.
     in_hand: tuple[tuple[int, int], ...] = ()
+    qos: QoS = 2  # of the subscription
 
     def deliveries(self, offset: int) -> int:
         """How often a message at or above the cursor was handed over."""
@@ -75,7 +76,8 @@ class Inbox:
                 state is older than what this subscriber did.
         """
         ours = self.places.get(reply.topic)
-        if ours is None or (adopt and reply.cursor > ours.cursor):
+        lazy = reply.qos < 2  # then our state may be older; what was acknowledged was processed
+        if ours is None or ((adopt or lazy) and reply.cursor > ours.cursor):
             return self.repositioned(reply)
         if reply.cursor > ours.cursor:
             raise LogChangedError(
@@ -83,11 +85,18 @@ class Inbox:
                 f"were acknowledged with this id, this state stands at {ours.cursor}: the state "
                 "is an older copy. To go on at the proxy's position, use --on-log-changed adopt"
             )
+        if reply.qos != ours.qos:
+            return self._set(reply.topic, msgspec.structs.replace(ours, qos=reply.qos))
         return {}
 
     def repositioned(self, reply: SubAck) -> Changes:
-        """The place was chosen anew; the proxy's position counts, whatever we had."""
-        return self._set(reply.topic, Place(reply.log, reply.cursor, reply.witness_ns))
+        """The place was chosen anew; the proxy's position counts, whatever we had.
+
+        What an earlier process of this id was sent, and lost with its memory, comes again marked.
+        """
+        in_hand = ((reply.shown, 1),) if reply.shown > reply.cursor else ()
+        place = Place(reply.log, reply.cursor, reply.witness_ns, in_hand, reply.qos)
+        return self._set(reply.topic, place)
 
     def restated(self, topic: str) -> Changes:
         """The place as it is: written durably, it takes earlier lazy writes with it."""
@@ -120,7 +129,8 @@ class Inbox:
         """Everything below `cursor` is done; the newest of it has the timestamp `witness_ns`."""
         place = self.places[topic]
         assert cursor >= place.cursor, (cursor, place)
-        return self._set(topic, Place(place.log, cursor, witness_ns, place.in_hand_from(cursor)))
+        left = place.in_hand_from(cursor)
+        return self._set(topic, Place(place.log, cursor, witness_ns, left, place.qos))
 
     def compared(self, topic: str, end: int, *, forget: bool) -> Changes:
         """The log ends at `end`: what was handed over before a crash can only lie below (rule R14).
@@ -146,7 +156,8 @@ class Inbox:
     def lost(self, topic: str, end: int) -> Changes:
         """Everything below `end` that was not delivered is gone; what is behind it is not."""
         place = self.places[topic]
-        return self._set(topic, Place(place.log, end, in_hand=place.in_hand_from(end)))
+        left = place.in_hand_from(end)
+        return self._set(topic, Place(place.log, end, in_hand=left, qos=place.qos))
 
     def mark_plan(self, plan: PlanMark) -> Changes:
         """Move the place in the plan."""
@@ -214,14 +225,18 @@ def direct_batches(
 
 
 def direct_followers(
-    topic: str, cursor: int, batches: Sequence[BatchHeader], body: bytes
+    topic: str, cursor: int, batches: Sequence[BatchHeader], body: bytes, *, qos: int = 2
 ) -> list[Message]:
     """The messages that follow a cursor directly; see `direct_batches`."""
-    return messages_in(topic, direct_batches(topic, cursor, batches, body))
+    return messages_in(topic, direct_batches(topic, cursor, batches, body), qos=qos)
 
 
-def messages_in(topic: str, batches: Sequence[StoredBatch]) -> list[Message]:
-    """The messages of batches, one by one."""
+def messages_in(topic: str, batches: Sequence[StoredBatch], *, qos: int = 2) -> list[Message]:
+    """The messages of batches, one by one.
+
+    Args:
+        qos: of the subscription; a message has the lower of it and its publisher's.
+    """
     messages: list[Message] = []
     for batch in batches:
         messages += messages_of(
@@ -231,6 +246,7 @@ def messages_in(topic: str, batches: Sequence[StoredBatch]) -> list[Message]:
             publisher=batch.header.publisher,
             first_sequence=batch.header.first_sequence,
             timestamp_ns=batch.header.timestamp_ns,
+            qos=min(batch.header.qos, qos),
             skip=batch.skip,
         )
     return messages

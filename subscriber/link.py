@@ -10,6 +10,9 @@ import random
 import secrets
 from typing import Any, Literal, NoReturn
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from reliable_pubsub.common import names
 from reliable_pubsub.common.errors import (
     LogChangedError,
@@ -23,6 +26,7 @@ from reliable_pubsub.common.messages import (
     Hello,
     LogChanged,
     NotSub,
+    QoS,
     Request,
     Stale,
     Start,
@@ -42,6 +46,14 @@ from .inbox import Inbox, Place
 OnLogChanged = Literal["stop", "rewind", "adopt"]
 
 CONFIRMATIONS_MAX = 10  # restarts of the proxy that one request lives through
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """What a program asks of a subscription."""
+
+    start: Start | None = None  # begin there instead, whatever was known
+    log: str | None = None  # log id that `start` speaks of, if it is known
+    qos: QoS = 2
 
 
 class _Session:
@@ -111,35 +123,38 @@ class SubscriberLink:
             )
         )
 
-    def subscribe(self, topic: str, start: Start | None = None, log: str | None = None) -> None:
+    def subscribe(self, topic: str, asked: Asked | None = None) -> None:
         """Begin or resume a subscription, with our own place as evidence (rules R13, R14).
 
         Args:
-            start: begin there instead, whatever was known.
-            log: log id that `start` speaks of, if it is known.
+            asked: what the program asked for; None resumes what there is.
         """
+        if asked is None:
+            place = self._inbox.places.get(topic)
+            asked = Asked(qos=place.qos if place else 2)
         with self._recorder.call("subscribe", topic) as call:
-            self._subscribe_call(topic, call, start, log)
+            self._subscribe_call(topic, call, asked)
 
-    def _subscribe_call(self, topic: str, call: Call, start: Start | None, log: str | None) -> None:
+    def _subscribe_call(self, topic: str, call: Call, asked: Asked) -> None:
         place = self._inbox.places.get(topic)
-        if place is not None and start is not None:
-            if start.at == "last":
-                start = None  # we know it better than the proxy
+        if place is not None and asked.start is not None:
+            if asked.start.at == "last":
+                asked = replace(asked, start=None)  # we know it better than the proxy
             else:
                 place = None
-        reply = self._ask_sub(topic, place, call, start, log)
+        reply = self._ask_sub(topic, place, call, asked)
         if self._is_forgotten(reply):
-            reply = self._ask_sub(topic, place, call, start, log)
+            reply = self._ask_sub(topic, place, call, asked)
         if isinstance(reply, LogChanged):
             if self._on_log_changed == "stop":
                 raise LogChangedError(reply.text)
             rewinds = self._on_log_changed == "rewind"
             start = Start("earliest") if rewinds else Start("offset", reply.end)
-            reply = self._ask_sub(topic, None, call, start, None)
+            asked = replace(asked, start=start, log=None)
+            reply = self._ask_sub(topic, None, call, asked)
         if not isinstance(reply, SubAck):
             self.refused(reply, topic)
-        if start is not None:
+        if asked.start is not None:
             changes = self._inbox.repositioned(reply)
         else:
             changes = self._inbox.subscribed(reply, adopt=self._on_log_changed == "adopt")
@@ -151,29 +166,29 @@ class SubscriberLink:
             log=reply.log,
             generation=reply.generation,
             cursor=self._inbox.places[topic].cursor,
+            qos=reply.qos,
         )
         self.told[topic] = _Session(reply.generation, reply.boot, reply.cursor)
 
-    def _ask_sub(
-        self, topic: str, place: Place | None, call: Call, start: Start | None, log: str | None
-    ) -> AnyReply:
+    def _ask_sub(self, topic: str, place: Place | None, call: Call, asked: Asked) -> AnyReply:
         self._control_request()
         if place is not None:
             self._make_durable(topic, place.cursor)
         call.invoke(
             epoch=self._inbox.epoch,
             cursor=place.cursor if place else None,
-            start=in_words(start) if start else "",
+            start=in_words(asked.start) if asked.start else "",
         )
         return self._ask(
             Sub(
                 **self.head(),
                 topic=topic,
                 control=self._control,
-                log=place.log if place else log,
+                log=place.log if place else asked.log,
                 cursor=place.cursor if place else None,
                 witness_ns=place.witness_ns if place else None,
-                start=start,
+                start=asked.start,
+                qos=asked.qos,
             )
         )
 
@@ -248,8 +263,8 @@ class SubscriberLink:
             self._state.write(changes, durable=True)
 
     def _make_durable(self, topic: str, cursor: int) -> None:
-        """A cursor is durable here before the proxy hears of it (rule R9)."""
-        if cursor > self.durable.get(topic, -1):
+        """A cursor is durable here before the proxy hears of it (rule R9), at QoS 2."""
+        if self._inbox.places[topic].qos == 2 and cursor > self.durable.get(topic, -1):
             self._state.write(self._inbox.restated(topic), durable=True)
             self.durable[topic] = cursor
 

@@ -49,7 +49,7 @@ class SubscriberRun:
             step = self._steps[mark.step]
             match step.action:
                 case "subscribe":
-                    self._subscriber.subscribe(step.topic, start=step.start)
+                    self._subscriber.subscribe(step.topic, start=step.start, qos=step.qos)
                     mark = self._finish(mark, step, 1)
                 case "unsubscribe":
                     self._subscriber.unsubscribe(step.topic)

@@ -17,6 +17,7 @@ from reliable_pubsub.common.messages import (
     History,
     MessageBatches,
     Put,
+    QoS,
     Role,
     Start,
     Sub,
@@ -70,6 +71,7 @@ def a_put(
     epoch: int = 1,
     body: bytes | None = None,
     request: int = 1,
+    qos: QoS = 2,
 ) -> Put:
     """A put whose body is `put_body(sequence, count)`, or another one."""
     return Put(
@@ -80,6 +82,7 @@ def a_put(
         first_sequence=sequence,
         count=count,
         crc=crc32(put_body(sequence, count) if body is None else body),
+        qos=qos,
     )
 
 
@@ -105,6 +108,7 @@ def a_sub(
     cursor: int | None = None,
     witness_ns: int | None = None,
     start: Start | None = None,
+    qos: QoS = 2,
 ) -> Sub:
     """A subscriber subscribes; with a cursor and no log it begins at that offset."""
     if cursor is not None and log is None:
@@ -119,6 +123,7 @@ def a_sub(
         cursor=cursor,
         witness_ns=witness_ns,
         start=start,
+        qos=qos,
     )
 
 
@@ -388,11 +393,14 @@ def as_stored(state: State) -> StoredState:
                 log.timestamp_ns,
                 log.segment_values(),
                 [
-                    StoredPublisher(name, mark.first_sequence, mark.count, mark.base, mark.crc)
-                    for name, mark in sorted(log.publishers.items())
+                    StoredPublisher(name, mark.first_sequence, mark.count, mark.base, mark.crc, qos)
+                    for qos, marks in ((1, log.unnumbered), (2, log.publishers))
+                    for name, mark in sorted(marks.items())
                 ],
                 [
-                    StoredSubscription(name, one.generation, one.cursor, one.active)
+                    StoredSubscription(
+                        name, one.generation, one.cursor, one.active, one.shown, one.terms
+                    )
                     for name, one in sorted(log.subscriptions.items())
                 ],
             )
@@ -413,7 +421,7 @@ def in_order(stored: StoredState) -> StoredState:
             replace(
                 topic,
                 segments=list(topic.segments),
-                publishers=sorted(topic.publishers, key=lambda one: one.publisher),
+                publishers=sorted(topic.publishers, key=lambda one: (one.qos, one.publisher)),
                 subscriptions=sorted(topic.subscriptions, key=lambda one: one.subscriber),
             )
             for topic in sorted(stored.topics, key=lambda one: one.topic_id)

@@ -90,7 +90,7 @@ def in_words(kind: inspect.Type) -> str:
         case inspect.BytesType(min_length=low, max_length=high):
             return f"bytes {low} .. {high}"
         case inspect.LiteralType(values=values):
-            return " or ".join(f'"{value}"' for value in values)
+            return " or ".join(json.dumps(value) for value in values)
         case inspect.UnionType(types=types):
             return " or ".join(in_words(one) for one in types)
         case inspect.VarTupleType(item_type=item, max_length=most):

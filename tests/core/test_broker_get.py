@@ -72,8 +72,9 @@ class TestAGet:
 
         answers = [proxy.decide(a_get(0)) for _ in range(3)]
 
-        assert answers[0] == answers[1] == answers[2]
-        assert answers[0].records == ()
+        assert answers[0].reply == answers[1].reply == answers[2].reply
+        assert [len(answer.records) for answer in answers] == [1, 0, 0]  # that it was shown
+        assert proxy.broker.topics["t"].subscriptions["s"].cursor == 0
 
     def test_moves_nothing_when_its_answer_is_lost_with_the_subscriber(self) -> None:
         """H5: the subscriber dies with the answer in flight and asks again from its own place."""
@@ -92,7 +93,7 @@ class TestAGet:
 
         decision = proxy.decide(a_get(1))
 
-        assert decision.records == (CursorMoved(1, "s", 1, 1, False),)
+        assert decision.records == (CursorMoved(1, "s", 1, 1, False, shown=2),)
         assert decision.visible_at <= proxy.broker.durable_lsn
 
     def test_with_an_older_cursor_does_not_take_the_acknowledgement_back(self) -> None:
@@ -265,7 +266,7 @@ class TestAnAck:
 
         decision = proxy.decide(an_ack(1))
 
-        assert decision.records == (CursorMoved(1, "s", 1, 1, True),)
+        assert decision.records == (CursorMoved(1, "s", 1, 1, True, shown=1),)
         assert decision.visible_at > proxy.broker.durable_lsn
 
     def test_of_what_is_acknowledged_is_a_success_without_a_record(self) -> None:

@@ -255,9 +255,15 @@ def test_status_shows_what_an_operator_asks_for(service: Service) -> None:
     assert topic["stored_bytes"] > 0
     (subscription,) = topic["subscriptions"]
     assert subscription.pop("lag_s") > 0
-    assert subscription == {"subscriber": "s", "generation": 1, "cursor": 0, "lag_messages": 5}
+    assert subscription == {
+        "subscriber": "s",
+        "generation": 1,
+        "qos": 2,
+        "cursor": 0,
+        "lag_messages": 5,
+    }
     (publisher,) = topic["publishers"]
-    assert publisher == {"publisher": "p", "last_sequence": 5, "last_offset": 4}
+    assert publisher == {"publisher": "p", "qos": 2, "last_sequence": 5, "last_offset": 4}
     assert report["durability"] == "sync"
     assert report["dropped_requests"] == 0
     assert report["committer"]["queued_records"] == 0

@@ -13,6 +13,7 @@ from reliable_pubsub.common.messages import (
     Hello,
     Put,
     PutAck,
+    QoS,
 )
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.state_file import ClientState
@@ -58,8 +59,10 @@ class ForgetsNumberingInPowerLoss(Publisher):
 class PlanAfterPut(Publisher):
     """Writes the place in the plan in a step of its own, behind the put."""
 
-    def put_batch(self, topic: str, batch: Any, plan: PlanMark | None = None) -> Any:
-        receipt = super().put_batch(topic, batch)
+    def put_batch(
+        self, topic: str, batch: Any, plan: PlanMark | None = None, *, qos: QoS = 2
+    ) -> Any:
+        receipt = super().put_batch(topic, batch, qos=qos)
         assert plan is not None
         self.mark_plan(plan)
         return receipt

@@ -152,14 +152,14 @@ class TestACommit:
             [
                 Subscribed(1, "s", 1, 0, 1, NONCE, 1),
                 CursorMoved(1, "s", 1, 3, False),
-                CursorMoved(1, "s", 1, 5, True),
+                CursorMoved(1, "s", 1, 5, True, shown=9),
             ],
             [Unsubscribed(1, "s", 1, 5, 1, NONCE, 2)],
         )
 
         state = stored_in(tmp_path)
 
-        assert state.topics[0].subscriptions == [StoredSubscription("s", 1, 5, False)]
+        assert state.topics[0].subscriptions == [StoredSubscription("s", 1, 5, False, shown=5)]
         assert [(s.client, s.control) for s in state.sessions] == [("p", 0), ("s", 2)]
 
     def test_that_trims_keeps_the_end_of_an_emptied_topic(self, tmp_path: Path) -> None:
