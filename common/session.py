@@ -30,18 +30,22 @@ from .messages import (
 )
 
 
-def claim_epoch(known_epoch: int, hello: Callable[[int], AnyReply], *, client: str) -> int:
+def claim_epoch(
+    known_epoch: int, hello: Callable[[int], AnyReply], *, asked_epoch: int = 0, client: str
+) -> int:
     """Get an epoch above the known one; FENCED names the current one, so ask above that.
 
     Args:
         hello: says HELLO for an epoch, and gives the answer.
+        asked_epoch: what this process asked for last. If the answer did not come, it is asked for
+            again, never a lower one: a late copy of that HELLO would fence its own sender.
 
     Raises:
         RefusedError: anything but HELLO_ACK and FENCED.
 
     Source: docs/decisions/0004.
     """
-    epoch = known_epoch + 1
+    epoch = max(known_epoch + 1, asked_epoch)
     while True:
         reply = hello(epoch)
         if isinstance(reply, HelloAck):

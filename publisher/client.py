@@ -91,6 +91,7 @@ class Publisher:
         self._adopt = on_log_changed == "adopt"
         self._nonce = secrets.token_bytes(16)
         self._request = 0
+        self._asked_epoch = 0  # of the last HELLO; it may be granted though no answer came
         self._connected = False
         self._unnumbered = 0  # messages of this process that were put at QoS 1
         self._streaming = False
@@ -304,7 +305,10 @@ class Publisher:
         with self._recorder.call("hello") as call:
             call.invoke(epoch=self.outbox.epoch + 1)
             epoch = claim_epoch(
-                self.outbox.epoch, lambda epoch: self._hello(epoch, ()), client=self.client
+                self.outbox.epoch,
+                lambda epoch: self._hello(epoch, ()),
+                asked_epoch=self._asked_epoch,
+                client=self.client,
             )
             self._state.write(self.outbox.granted(epoch), durable=False)
             call.ok(epoch=epoch)
@@ -312,6 +316,7 @@ class Publisher:
         self._met.clear()
 
     def _hello(self, epoch: int, topics: tuple[str, ...]) -> AnyReply:
+        self._asked_epoch = epoch
         return self._ask(
             Hello(
                 client=self.client,

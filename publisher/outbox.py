@@ -175,7 +175,9 @@ class Outbox:
             theirs = theirs if adopt else ours
         pending = self.pending
         if pending is not None and pending.topic == position.topic:
-            if problem or (conflict and adopt):
+            # Numbers that the proxy has too are tried first: they may be this batch, from before.
+            unknown = pending.last_sequence > theirs.last_sequence
+            if (problem and unknown) or (conflict and adopt):
                 first = theirs.last_sequence + 1
                 pending = msgspec.structs.replace(pending, first_sequence=first)
                 self.pending = pending

@@ -98,13 +98,19 @@ class SubscriberLink:
         self._nonce = secrets.token_bytes(16)
         self._request = 0
         self._control = 0
+        self._asked_epoch = 0  # of the last HELLO; it may be granted though no answer came
         self._connected = False
 
     def connect(self) -> None:
         """Get an epoch; whatever older process has this id is fenced from now on (rule R11)."""
         with self._recorder.call("hello") as call:
             call.invoke(epoch=self._inbox.epoch + 1)
-            epoch = claim_epoch(self._inbox.epoch, self._hello, client=self._client)
+            epoch = claim_epoch(
+                self._inbox.epoch,
+                self._hello,
+                asked_epoch=self._asked_epoch,
+                client=self._client,
+            )
             self._state.write(self._inbox.granted(epoch), durable=False)
             call.ok(epoch=epoch)
         self._connected = True
@@ -112,6 +118,7 @@ class SubscriberLink:
         self.told.clear()
 
     def _hello(self, epoch: int) -> AnyReply:
+        self._asked_epoch = epoch
         self._request += 1
         return self._ask(
             Hello(

@@ -243,3 +243,53 @@ def test_what_was_fetched_from_a_log_that_was_set_back_is_not_handed_over() -> N
     (second,) = subscriber.get("t")
 
     assert second.payload == b"another"
+
+
+@pytest.mark.parametrize("kind", [Publisher, Subscriber])
+def test_a_late_copy_of_a_hello_does_not_fence_its_sender(
+    kind: type[Publisher | Subscriber],
+) -> None:
+    """Seeds 502786, 506861: its answer was lost, then the proxy forgot all epochs."""
+    link, clock = Link(a_broker(publishers=("c",), subscribers=("c",))), FakeClock()
+    transport = FakeTransport(link, clock)
+    client = kind("c", transport=transport, clock=clock, retry=RetryPolicy(retries_max=0))
+    link.script(".<")  # epoch 1 is FENCED; epoch 2 is granted, and the answer is lost
+    with pytest.raises(ProxyUnreachableError):
+        client.connect()
+    hello = transport.sent[-1]
+    link.proxy = MemoryProxy()
+
+    client.connect()
+    link.proxy.frames(hello)
+
+    if isinstance(client, Publisher):
+        assert client.put("t", b"a").offset == 0
+    else:
+        assert client.subscribe("t") == 0
+
+
+def test_a_put_that_a_set_back_proxy_took_late_is_not_put_again_by_adopt() -> None:
+    """Seed 13761: the topic was born anew under another log id, by a late copy of the put."""
+    link, disk, clock = Link(a_broker(publishers=())), Disk(), FakeClock()
+    transport = FakeTransport(link, clock)
+    first = Publisher(
+        "p", transport=transport, clock=clock, state=disk, retry=RetryPolicy(retries_max=0)
+    )
+    link.proxy.ask(a_sub(topic="other"))  # topic 1
+    link.proxy.ask(a_sub(2, topic="t"))  # topic 2
+    first.ready_for("t")
+    link.script("<")
+    with pytest.raises(ProxyUnreachableError):
+        first.put("t", b"a")
+    link.proxy = a_broker(publishers=())  # set back to the beginning
+    link.proxy.ask(a_hello("publisher", "p"))
+    link.proxy.frames(transport.sent[-1])
+
+    second = Publisher(
+        "p", transport=FakeTransport(link, clock), clock=clock, state=disk, on_log_changed="adopt"
+    )
+    receipt = second.resume()
+
+    assert receipt is not None
+    assert receipt.duplicate
+    assert len(link.proxy.log.batches[1]) == 1

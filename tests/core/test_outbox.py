@@ -207,6 +207,21 @@ class TestMeetingTheProxyAgain:
         assert written.reopened().pending == outbox.pending
         assert outbox.topics["t"].log == "another.1"
 
+    def test_a_batch_in_doubt_that_the_other_log_may_have_keeps_its_number_when_adopting(
+        self,
+    ) -> None:
+        """P2: with a number of its own the message would stand there twice."""
+        outbox, written = an_outbox(last_sequence=3)
+        number(outbox, written)
+
+        written.write(outbox.meet(position(6, log="another.1"), adopt=True))
+        assert outbox.pending is not None
+        tried = outbox.pending.first_sequence
+        written.write(outbox.meet(position(6, log="another.1"), adopt=True, conflict=True))
+
+        assert (tried, outbox.pending.first_sequence) == (4, 7)
+        assert outbox.is_unproven(None) is False
+
 
 def test_a_receipt_names_its_first_message() -> None:
     receipt = Receipt("t", "sensor-1", 42, 3, 100, "sync", False)

@@ -62,6 +62,11 @@ def test_an_epoch_is_asked_for_above_the_one_that_fences() -> None:
     assert asked == [3, 8]
 
 
+def test_an_epoch_that_may_have_been_granted_is_asked_for_again() -> None:
+    assert claim_epoch(2, lambda _: HelloAck(**WHO), asked_epoch=5, client="c") == 5
+    assert claim_epoch(5, lambda _: HelloAck(**WHO), asked_epoch=5, client="c") == 6
+
+
 def test_a_proxy_that_fences_with_an_older_epoch_has_forgotten_us() -> None:
     assert is_forgotten(Fenced(**WHO, text="", current_epoch=2), 3)
     assert not is_forgotten(Fenced(**WHO, text="", current_epoch=4), 3)
