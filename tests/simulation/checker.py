@@ -24,7 +24,7 @@ from reliable_pubsub.proxy.records import (
 )
 
 from .after_rollback import RULES_AFTER_ROLLBACK
-from .history import Acknowledged, Entry, HandedOver, History, Line, Log
+from .history import Acknowledged, Entry, HandedOver, History, Line, Log, entry_of
 
 Ends = tuple[list[int], list[int]]  # indices in order, and the highest offset up to each
 
@@ -70,7 +70,8 @@ def _log_of(records: Sequence[Record], violations: list[str]) -> Log:
             if record.base != len(stored):
                 violations.append(f"dense offsets: {record.base} behind {len(stored) - 1}")
             for index, payload in enumerate(decode_batch(record.body, record.count).payloads):
-                stored.append((record.publisher, record.first_sequence + index, payload))
+                sequence = record.first_sequence + index
+                stored.append((record.publisher, sequence, payload, record.timestamp_ns))
     return log
 
 
@@ -118,7 +119,7 @@ def _each_put_stands_once(history: History, log: Log) -> Iterator[str]:
     """
     found: dict[tuple[str, str], list[tuple[int, str, int]]] = {}
     for topic, stored in log.items():
-        for publisher, sequence, payload in stored:
+        for publisher, sequence, payload, _ in stored:
             owner, planned, life = payload.decode().split("/")
             if owner != publisher:
                 yield f"each put once, in order: one of {owner} stands under {publisher}"
@@ -159,7 +160,7 @@ def _acknowledged_is_stored(history: History, log: Log) -> Iterator[str]:
 
 def _is_message(event: Acknowledged, number: int, entry: Entry) -> bool:
     """Whether an entry of the log is a message of a put; number 0 is its first one."""
-    publisher, sequence, payload = entry
+    publisher, sequence, payload, _ = entry
     owner, planned, life = payload.decode().split("/")
     return (
         (publisher, owner) == (event.publisher, event.publisher)
@@ -192,7 +193,7 @@ def _readers_agree_with_the_log(history: History, log: Log) -> Iterator[str]:
     for (topic, offset), reads in history.read.items():
         stored = log.get(topic, [])
         for reader, message in reads:
-            seen = (message.publisher, message.sequence, message.payload)
+            seen = entry_of(message)
             if offset >= len(stored) or stored[offset] != seen:
                 now = stored[offset] if offset < len(stored) else "nothing"
                 yield f"readers see the log: {reader} read {seen} at {offset}, which holds {now}"

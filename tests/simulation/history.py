@@ -11,7 +11,7 @@ from reliable_pubsub.common.batch import Message
 from reliable_pubsub.proxy.records import Appended, Record, TopicCreated, Trimmed
 from reliable_pubsub.publisher.outbox import Receipt
 
-Entry = tuple[str, int, bytes]  # publisher, sequence, payload
+Entry = tuple[str, int, bytes, int]  # publisher, sequence, payload, timestamp_ns
 Log = dict[str, list[Entry]]  # by topic; the place in the list is the offset
 
 
@@ -191,13 +191,13 @@ class History:
         """
         for message in messages:
             known = self.read.setdefault((message.topic, message.offset), [])
-            if any(_identity(message) == _identity(other) for _, other in known):
+            if any(entry_of(message) == entry_of(other) for _, other in known):
                 continue
             known.append((reader, message))
             if len(known) > (2 if self.rollback else 1):
                 self.violations.append(
                     f"one message for each offset: {message.topic!r} {message.offset} was read as "
-                    f"{[(who, *_identity(read)) for who, read in known]}"
+                    f"{[(who, *entry_of(read)) for who, read in known]}"
                 )
 
     def was_drained(self, subscriber: str, life: int, topic: str) -> None:
@@ -209,5 +209,6 @@ class History:
         self.told_lost.append((self.now(), subscriber, topic, first, end))
 
 
-def _identity(message: Message) -> tuple[str, int, bytes, int]:
+def entry_of(message: Message) -> Entry:
+    """The entry of the log that a message shows."""
     return (message.publisher, message.sequence, message.payload, message.timestamp_ns)

@@ -13,6 +13,7 @@ import msgspec
 
 from reliable_pubsub.common.errors import FencedError, InDoubtError, LogChangedError
 from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.proxy.records import Granted
 
 from .history import History, Line
 from .network import Network
@@ -245,7 +246,7 @@ class Machine:
             return
         expected = error is None or isinstance(error, Killed | InDoubtError)
         if isinstance(error, FencedError):
-            expected = not owned or self._has_twins
+            expected = not owned or self._has_twins or self._fenced_by_the_past(process, error)
         if not expected:
             assert error is not None
             raise error
@@ -255,6 +256,20 @@ class Machine:
             self._world.counts["kill"] += 1
             self._lose_power()
         self.start(self._world.random.uniform(0.002, 0.05))
+
+    def _fenced_by_the_past(self, process: Process, error: FencedError) -> bool:
+        """Whether a late HELLO of another process has fenced this one.
+
+        A proxy that was set back has forgotten the epochs too, so it may grant one to a process
+        that is dead. Nothing tells the living from the dead then; the living one is told FENCED,
+        and a person starts it again. A HELLO of its own never fences it.
+        """
+        if self.history.rollback is None:
+            return False
+        key = (self.role, self.name, error.current_epoch)
+        granted = [record for record in self.history.committed if isinstance(record, Granted)]
+        nonces = [r.nonce for r in granted if (r.role, r.client, r.epoch) == key]
+        return bool(nonces) and process.nonce not in nonces
 
     def _may_stop(self) -> bool:
         """Whether a client may have been told of what is gone, and was not asked to go on."""

@@ -80,6 +80,7 @@ class PublisherMachine(Machine):
             state=SimulatedState(process, self),
             on_log_changed=self.on_log_changed,
         )
+        process.nonce = publisher._nonce
         life = process.life if self.no_state else 0
         heard = self._heard
         while True:
@@ -198,7 +199,7 @@ class SubscriberMachine(Machine):
 
     def make_client(self, process: Process) -> Subscriber:
         """The client of a new process."""
-        return self.make(
+        subscriber = self.make(
             self.name,
             retry=self._retry,
             transport=SimulatedTransport(process, self._network, self.name),
@@ -206,6 +207,8 @@ class SubscriberMachine(Machine):
             state=SimulatedState(process, self),
             on_log_changed=self.on_log_changed,
         )
+        process.nonce = subscriber._link._nonce
+        return subscriber
 
     def subscribe(self, subscriber: Subscriber, process: Process, topic: str) -> int:
         """Subscribe, and tell the history."""

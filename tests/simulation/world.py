@@ -173,6 +173,7 @@ class Process:
         self.killed = False
         self.life = 0  # 1, 2, 3, ... among the processes of its machine
         self.epoch = 0  # granted by the proxy; 0: not yet
+        self.nonce = b""  # by which the proxy tells it from the other processes of its id
         self.points_left: int | None = None  # it dies at this point; None: it does not
         self.on_end: Callable[[Process, BaseException | None], None] = lambda process, error: None
         self._program = program
