@@ -25,7 +25,8 @@ from .history import Acknowledged, Entry, History, Log, entry_of
 def _liveness_of_stopped(history: History, before: Log, new: Log) -> Iterator[str]:
     """Only a client that may have been told of what is gone stops."""
     for client, text in history.stopped.items():
-        if history.rollback is None or not history.rollback.took_messages:
+        rollback = history.rollback
+        if rollback is None or not (rollback.took_messages or rollback.took_subscription(client)):
             yield f"stops for a reason: {client} stopped, but nothing is gone: {text}"
 
 

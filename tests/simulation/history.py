@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from reliable_pubsub.common.batch import Message
-from reliable_pubsub.proxy.records import Appended, Record, TopicCreated, Trimmed
+from reliable_pubsub.proxy.records import Appended, Record, Subscribed, TopicCreated, Trimmed
 from reliable_pubsub.publisher.outbox import Receipt
 
 Entry = tuple[str, int, bytes, int]  # publisher, sequence, payload, timestamp_ns
@@ -102,9 +102,20 @@ class Rollback(Struct, frozen=True):
 
     @property
     def took_messages(self) -> bool:
-        """Whether anybody can have been told of something that is gone."""
-        gone = self.before[self.kept :]
-        return any(isinstance(record, Appended | TopicCreated) for record in gone)
+        """Whether anybody can have been told of a message or a topic that is gone."""
+        return any(isinstance(record, Appended | TopicCreated) for record in self._gone)
+
+    def took_subscription(self, client: str) -> bool:
+        """Whether a client can have been told of a subscription that is gone.
+
+        A late copy of its SUB may begin it anew, elsewhere: then the proxy seems to know of more
+        than the client has done.
+        """
+        return any(isinstance(r, Subscribed) and r.subscriber == client for r in self._gone)
+
+    @property
+    def _gone(self) -> Sequence[Record]:
+        return self.before[self.kept :]
 
 
 @dataclass

@@ -272,9 +272,15 @@ class Machine:
         return bool(nonces) and process.nonce not in nonces
 
     def _may_stop(self) -> bool:
-        """Whether a client may have been told of what is gone, and was not asked to go on."""
+        """Whether a client may have been told of what is gone, and was not asked to go on.
+
+        To rewind is no way on for a client whose proxy seems to know of more than it has done.
+        """
         rollback = self.history.rollback
-        return rollback is not None and rollback.took_messages and self.on_log_changed == "stop"
+        if rollback is None:
+            return False
+        told = rollback.took_messages and self.on_log_changed == "stop"
+        return told or (rollback.took_subscription(self.name) and self.on_log_changed != "adopt")
 
     def stop(self) -> None:
         """It cannot go on: the log has changed."""
