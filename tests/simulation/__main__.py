@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from .faults import FAULTS
 from .simulation import SOUND, WHOLE, Outcome, run_seed
-from .swarm import ON_TRIAL, Shape
+from .swarm import Shape
 
 SEEDS_PER_TASK = 50
 FAILURES_SHOWN = 10
@@ -22,8 +22,7 @@ FAILURES_SHOWN = 10
 def replay_command(seed: int, fault: str | None = None, shape: Shape = WHOLE) -> str:
     """How to see one seed again."""
     planted = f" --fault '{fault}'" if fault else ""
-    trial = " --on-trial" if shape.on_trial else ""
-    return f"scripts/simulate --start {seed} --seeds 1{planted}{trial} --trace"
+    return f"scripts/simulate --start {seed} --seeds 1{planted} --trace"
 
 
 def _run_task(first: int, count: int, fault: str | None, shape: Shape) -> list[Outcome]:
@@ -70,14 +69,9 @@ def _show(outcome: Outcome, fault: str | None, shape: Shape) -> None:
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(min=1))
 @click.option("--fault", type=click.Choice(sorted(FAULTS)), help="Plant this fault.")
 @click.option("--trace", is_flag=True, help="Print everything that happens; one process.")
-@click.option(
-    "--on-trial",
-    is_flag=True,
-    help=f"Also {' and '.join(ON_TRIAL)}, whose rules are not settled: some seeds fail.",
-)
-def main(seeds: int, start: int, jobs: int, fault: str | None, trace: bool, on_trial: bool) -> None:
+def main(seeds: int, start: int, jobs: int, fault: str | None, trace: bool) -> None:
     """Run seeds of the simulator; exit 1 if one of them breaks a rule."""
-    shape = Shape(on_trial=on_trial)
+    shape = WHOLE
     begin_s = time.perf_counter()
     failed: list[Outcome] = []
     if trace:

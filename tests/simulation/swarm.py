@@ -58,9 +58,6 @@ class Faults(Struct, frozen=True, kw_only=True):
 
 _MEASURES: Final = ("late_s", "life_points", "topic_bytes_max")
 CLASSES: Final = tuple(f.name for f in fields(Faults) if f.name not in _MEASURES)
-# About 2 seeds in 1,000 with these break a rule, and it is not settled whether the rule is too
-# strict (what a twin or a client that rewinds may still see) or the system is wrong.
-ON_TRIAL: Final = ("rollback", "lose_oldest")
 _OFF: Final = Faults()
 
 
@@ -73,7 +70,6 @@ class Shape(Struct, frozen=True, kw_only=True):
     messages: int | None = None  # at most so many of each publisher
     steps: int | None = None  # at most so many of each subscriber, before it gets what is left
     faults_s: float = FAULTS_S
-    on_trial: bool = False  # with the classes in `ON_TRIAL`
 
 
 def swarm(chance: random.Random, shape: Shape) -> Faults:
@@ -85,11 +81,9 @@ def swarm(chance: random.Random, shape: Shape) -> Faults:
     def flag(probability: float) -> bool:
         return chance.random() < probability
 
-    rollback = flag(0.15) and shape.on_trial
+    rollback = flag(0.15)
     trim = flag(0.35) and not rollback
     bound = chance.choice(("", "full", "lose_oldest")) if trim else ""
-    if bound == "lose_oldest" and not shape.on_trial:
-        bound = "full"
     bytes_max = {"full": 400, "lose_oldest": 160}.get(bound)
     faults = Faults(
         drop_request=rate(0.25),
