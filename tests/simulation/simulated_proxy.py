@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from reliable_pubsub.common.errors import MalformedError
 from reliable_pubsub.common.messages import AnyReply, AnyRequest, Full, Sub
@@ -379,6 +379,10 @@ def _brief(message: object) -> str:
     """A request or an answer in a few words, for the trace."""
     skipped = ("text", "nonce", "durability", "crc", "boot", "bytes_max", "batches")
     facts = {name: getattr(message, name) for name in getattr(message, "__struct_fields__", ())}
-    words = [f"{name}={value}" for name, value in facts.items() if name not in skipped]
+    words = [
+        f"{name}={value}"
+        for name, value in facts.items()
+        if name not in skipped and value is not UNSET
+    ]
     words += [f"{b.base}+{b.count}" for b in facts.get("batches", ())]
     return f"{type(message).__name__} {' '.join(words)}"

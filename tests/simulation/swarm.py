@@ -15,7 +15,7 @@ from msgspec.structs import fields, replace
 FAULTS_S: Final = 1.2  # the network, the disk and the processes fail for so long
 
 
-class Faults(Struct, frozen=True, kw_only=True):
+class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     """The faults of one seed: chances for each message or process, rates in 1/s.
 
     The value that stands here switches a class off.

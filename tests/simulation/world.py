@@ -47,6 +47,7 @@ class _Worker(Turn):
 
 
 _idle: Final[list[_Worker]] = []
+os.register_at_fork(after_in_child=_idle.clear)  # threads stay with the parent
 
 Event = Callable[[], Turn | None]  # happens at its time; gives the process that goes on, if one
 

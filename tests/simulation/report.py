@@ -1,0 +1,81 @@
+"""What the simulator prints: seeds that failed, small, and how often each class of faults came."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import click
+from msgspec.structs import replace
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from .campaign import Tally
+from .faults import FAULTS
+from .options import replay_command
+from .shrink import RUNS_MAX, Shrunk, shrink
+from .simulation import SOUND, Outcome
+from .swarm import CLASSES, Shape
+
+FAILURES_SHOWN = 10
+FAILURES_SHRUNK = 3
+TRACE_LINES_SHOWN = 60
+
+
+@contextmanager
+def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
+    """A bar, if there is a terminal; gives what moves it on."""
+    console = Console(stderr=True)
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(
+        *columns, console=console, disable=not console.is_terminal, transient=True
+    ) as progress:
+        bar = progress.add_task(what, total=total)
+        yield lambda done: progress.advance(bar, done)
+
+
+def show_failures(
+    failed: Sequence[Outcome], fault: str | None, shape: Shape, *, shrinking: bool
+) -> None:
+    """The first seeds that failed, and the first of these as small as they get."""
+    for number, outcome in enumerate(failed[:FAILURES_SHOWN]):
+        if shrinking and number < FAILURES_SHRUNK:
+            _show_shrunk(outcome, _shrunk(outcome.seed, fault, shape), fault)
+        else:
+            show(outcome, fault, shape)
+
+
+def _shrunk(seed: int, fault: str | None, shape: Shape) -> Shrunk:
+    with progress_bar(f"shrinking seed {seed}", RUNS_MAX) as advance:
+        variant = FAULTS[fault] if fault else SOUND
+        return shrink(seed, variant, shape, on_run=lambda: advance(1))
+
+
+def _show_shrunk(whole: Outcome, shrunk: Shrunk, fault: str | None) -> None:
+    for violation in whole.violations:
+        click.echo(f"seed {whole.seed}: {violation}")
+    trace = shrunk.outcome.trace
+    shown = trace[-TRACE_LINES_SHOWN:]
+    click.echo(
+        f"seed {whole.seed} in a smaller world, the last {len(shown)} of {len(trace)} lines:"
+    )
+    show(replace(shrunk.outcome, trace=shown), fault, shrunk.shape)
+
+
+def show(outcome: Outcome, fault: str | None, shape: Shape) -> None:
+    """The trace if there is one, the broken rules, the command that shows it all again."""
+    for line in outcome.trace:
+        click.echo(line)
+    for violation in outcome.violations:
+        click.echo(f"seed {outcome.seed}: {violation}")
+    if outcome.violations:
+        click.echo(f"seed {outcome.seed}: replay with {replay_command(outcome.seed, fault, shape)}")
+
+
+def show_coverage(tally: Tally, seeds: int) -> None:
+    """How often each class of faults has happened."""
+    table = Table("fault class", f"of {seeds:,} seeds", "times")
+    for name in CLASSES:
+        table.add_row(name, f"{tally.seeds[name]:,}", f"{tally.times[name]:,}")
+    Console().print(table)
