@@ -67,6 +67,11 @@ def _warnings(facts: Facts) -> Iterator[str]:
             "wrote of itself, and may be partial"
         )
     for topic, log in facts.logs.items():
+        if log.untold:
+            yield (
+                f"{topic!r}: {log.untold} messages are known from others only, because the proxy "
+                "was killed before it could write that it has them"
+            )
         if log.audited and topic not in facts.found_ends:
             yield f"the auditor did not come to the end of {topic!r}: what follows is not judged"
         if log.start and not facts.has_proxy:

@@ -33,6 +33,7 @@ from reliable_pubsub.common.history import (
 from .final_log import FinalLog, final_logs
 from .run import OutputLine, Run
 from .subscription import NEVER, Stream
+from .untold import starts_behind_a_kill, untold
 from .verdict import MessageKey
 
 PlanPlace = tuple[int, int, int]  # life (0 if it remembers), step, message
@@ -204,7 +205,14 @@ def gather(run: Run) -> Facts:
     _supersede(facts.lives.values())
     for stream in facts.streams.values():
         stream.arrange({life.number: life.superseded_ns for life in facts.lives.values()})
-    facts.logs = final_logs(facts.found, facts.found_ends, facts.stored, facts.trimmed)
+    starts = starts_behind_a_kill(facts.lives.values())
+    facts.logs = final_logs(
+        facts.found,
+        facts.found_ends,
+        facts.stored,
+        facts.trimmed,
+        untold(starts, facts.puts, facts.gets),
+    )
     return facts
 
 

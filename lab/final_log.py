@@ -22,6 +22,7 @@ class FinalLog:
     start: int = 0
     end: int = 0
     trimmed: int = 0  # the proxy said that it begins here
+    untold: int = 0  # messages that stand here by the word of others
     by_publisher: dict[str, list[Seen]] = field(default_factory=dict)  # ascending by offset
     _places: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
 
@@ -51,8 +52,13 @@ def final_logs(
     found_ends: Mapping[str, FoundEnd],
     stored: Iterable[Stored],
     trimmed: Iterable[Trimmed],
+    untold: Iterable[tuple[str, Seen]] = (),
 ) -> dict[str, FinalLog]:
-    """The logs by topic. Of two lines for one offset the last counts; rule R3 compares them all."""
+    """The logs by topic. Of two lines for one offset the last counts; rule R3 compares them all.
+
+    Args:
+        untold: of what the proxy may have stored without a line; it counts where nothing stands.
+    """
     logs = _audited(found, found_ends)
     for batch in stored:
         log = logs.get(batch.topic)
@@ -61,6 +67,11 @@ def final_logs(
         for entry in batch.messages:
             if not log.audited or entry.offset < log.start:
                 log.entries[entry.offset] = entry
+    for topic, entry in untold:
+        log = logs.setdefault(topic, FinalLog(topic, audited=False))
+        if not log.audited and entry.offset not in log.entries:
+            log.entries[entry.offset] = entry
+            log.untold += 1
     for cut in trimmed:
         if cut.topic in logs:
             logs[cut.topic].trimmed = max(logs[cut.topic].trimmed, cut.start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -462,6 +462,35 @@ class FakeClock:
         """See `retry.Clock`."""
         self.sleeps.append(seconds)
         self.time_s += seconds
+
+
+class Disk:
+    """A client's state, which can lose power. Implements `ClientState`."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.after_power_loss: dict[str, bytes] = {}  # what the durable writes have left
+
+    def load(self) -> dict[str, bytes]:
+        """See `ClientState.load`."""
+        return dict(self.values)
+
+    def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
+        """See `ClientState.write`."""
+        for name, value in changes.items():
+            if value is None:
+                self.values.pop(name, None)
+            else:
+                self.values[name] = value
+        if durable:
+            self.after_power_loss = dict(self.values)
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def lose_power(self) -> None:
+        """Lazy writes since the last durable one are gone."""
+        self.values = dict(self.after_power_loss)
 
 
 Answer = Callable[[Sequence[bytes]], Sequence[bytes] | None]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Literal
 
 import pytest
@@ -20,6 +20,7 @@ from reliable_pubsub.proxy.records import Appended
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import (
+    Disk,
     FakeClock,
     FakeTransport,
     Link,
@@ -34,33 +35,6 @@ from tests.fakes import (
     put_body,
     shown,
 )
-
-
-class Disk:
-    """A client's state; `after_power_loss` is what the durable writes have left."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, bytes] = {}
-        self.after_power_loss: dict[str, bytes] = {}
-
-    def load(self) -> dict[str, bytes]:
-        return dict(self.values)
-
-    def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
-        for name, value in changes.items():
-            if value is None:
-                self.values.pop(name, None)
-            else:
-                self.values[name] = value
-        if durable:
-            self.after_power_loss = dict(self.values)
-
-    def close(self) -> None:
-        """Nothing to do."""
-
-    def lose_power(self) -> None:
-        """Lazy writes since the last durable one are gone."""
-        self.values = dict(self.after_power_loss)
 
 
 class RestartingLink(Link):

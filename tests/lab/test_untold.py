@@ -1,0 +1,116 @@
+"""Without an auditor, what a killed proxy had no time to write is believed of others."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliable_pubsub.common.history import AnyLine, Begin, End, Ok, Seen, Stored
+from reliable_pubsub.lab.checker import check
+from reliable_pubsub.lab.verdict import Verdict
+
+from .small_world import PROXY, SmallWorld
+
+FIRST, SECOND = PROXY, ("proxy", 99)
+PUTS, UNTOLD = 5, 2  # the message with this offset has no `stored` line
+
+
+def a_world(*, read: bool, clean: bool = False, killed: bool = True) -> SmallWorld:
+    """Puts and gets; behind the third put's invoke the proxy was started again.
+
+    Args:
+        read: whether a subscriber was given the messages; its lines are the only evidence then.
+        clean: whether the first life wrote its end.
+        killed: whether there was a second one.
+    """
+    world = SmallWorld()
+    world.start_client("p", "publisher")
+    if read:
+        world.start_client("s", "subscriber")
+        world.subscribe("s", "t")
+    for offset in range(PUTS):
+        world.put("p", "t")
+        if offset == UNTOLD:
+            _forget_the_line(world, clean=clean, killed=killed)
+        if read:
+            world.get("s", "t")
+    if read:
+        _forget_receipts(world)
+    return world
+
+
+def _forget_the_line(world: SmallWorld, *, clean: bool, killed: bool) -> None:
+    answer = world.lines.pop()
+    world.lines.pop()
+    if killed:
+        if clean:
+            world.write(FIRST, End)
+        world.write(SECOND, Begin, role="proxy", wall_ns=0, boot="b2", durability="sync")
+    world.lines.append(_now(world, answer))
+
+
+def _now(world: SmallWorld, line: AnyLine) -> AnyLine:
+    """The same line, a little later."""
+    world.write(FIRST, Begin, role="", wall_ns=0)
+    return type(line)(
+        **{name: getattr(line, name) for name in line.__struct_fields__}
+        | {"at_ns": world.lines.pop().at_ns}
+    )
+
+
+def _forget_receipts(world: SmallWorld) -> None:
+    """The publisher did not hear of the message: nobody has a receipt for it."""
+    world.lines = [
+        line
+        for line in world.lines
+        if not (isinstance(line, Ok) and line.op == "put" and line.offset == UNTOLD)
+    ]
+
+
+def broken(verdict: Verdict) -> set[str]:
+    return {rule.rule for rule in verdict.rules if not rule.holds}
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["by a receipt", "by a subscriber"])
+def test_a_message_that_a_kill_left_untold_is_known_of_others(read: bool) -> None:
+    verdict = check(a_world(read=read).run)
+
+    assert broken(verdict) == set()
+    assert any("1 messages are known from others only" in one for one in verdict.warnings)
+
+
+@pytest.mark.parametrize("read", [False, True], ids=["by a receipt", "by a subscriber"])
+@pytest.mark.parametrize(
+    "fault",
+    [{"killed": False}, {"clean": True}],
+    ids=["of a proxy that lived", "of a proxy that ended by itself"],
+)
+def test_a_missing_line_is_a_fault(fault: dict[str, bool], read: bool) -> None:
+    assert "R3" in broken(check(a_world(read=read, **fault).run))
+
+
+def test_a_message_that_was_acknowledged_before_the_kill_is_lost() -> None:
+    """The line is written before the answer leaves: it would be there."""
+    world = a_world(read=False)
+    world.lines = [
+        line
+        for line in world.lines
+        if not (isinstance(line, Stored) and line.messages[0].offset == 1)
+    ]
+
+    assert "R1" in broken(check(world.run))
+
+
+def test_an_auditor_is_believed_more_than_others() -> None:
+    world = a_world(read=False)
+    world.log["t"] = [seen for seen in world.log["t"] if seen.offset != UNTOLD]
+    world.audit()
+
+    assert {"R1", "R3"} <= broken(check(world.run))
+
+
+def test_a_line_of_the_proxy_is_believed_more_than_others() -> None:
+    world = a_world(read=False)
+    other = Seen(UNTOLD, "q", 1, 7, 1_000 + UNTOLD)
+    world.write(SECOND, Stored, topic="t", epoch=0, messages=(other,))
+
+    assert "R1" in broken(check(world.run))
