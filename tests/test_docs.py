@@ -19,7 +19,7 @@ import pytest
 from msgspec import UNSET, Struct, inspect
 from msgspec.structs import replace
 
-from reliable_pubsub.common import limits, messages
+from reliable_pubsub.common import history, limits, messages
 from reliable_pubsub.common.batch import Batch, crc32, decode_batch
 from reliable_pubsub.common.names import CLIENT_ID_PATTERN, TOPIC_PATTERN
 from reliable_pubsub.common.retry import RetryPolicy
@@ -32,6 +32,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted({*DOCS.rglob("*.md"), *ROOT.glob("*.md")})
 PROTOCOL = (DOCS / "protocol.md").read_text(encoding="utf-8")
 FEATURES = (DOCS / "features.md").read_text(encoding="utf-8")
+HISTORY = (DOCS / "history.md").read_text(encoding="utf-8")
 GLOSSARY = (DOCS / "glossary.md").read_text(encoding="utf-8")
 
 Row = dict[str, str]
@@ -238,6 +239,47 @@ class TestTheProtocolPage:
 
     def test_gives_the_right_checksum_to_compare_with(self) -> None:
         assert f"`{crc32(b'123456789'):08x}`" in PROTOCOL
+
+
+LINES = by_tag(history.AnyLine)
+
+
+def names(struct: type[Struct], *, without: type[Struct] = Struct) -> list[str]:
+    """The fields of a type, in their order."""
+    common = {field.name for field in msgspec.structs.fields(without)}
+    return [f.name for f in msgspec.structs.fields(struct) if f.name not in common]
+
+
+class TestTheHistoryPage:
+    def test_has_the_fields_of_each_line_in_their_order(self) -> None:
+        shown = {row["line"]: row["fields"] for row in table(HISTORY, "line")}
+
+        assert shown == {
+            f"`{tag}`": " ".join(f"`{name}`" for name in names(line, without=history.Line))
+            for tag, line in LINES.items()
+        }
+
+    def test_says_what_each_line_means_once(self) -> None:
+        cells = [row["type"] for rows in tables(HISTORY) for row in rows if "type" in row]
+        named = re.findall(r"`(\w+)`", " ".join(cells))
+
+        assert sorted([*named, "invoke"]) == sorted(LINES)
+
+    def test_says_what_every_line_has(self) -> None:
+        (sentence,) = re.findall(r"(?s)Every line has (.*?)\. ", HISTORY)
+
+        assert re.findall(r"`(\w+)`", sentence) == ["type", *names(history.Line)]
+
+    def test_says_in_which_order_a_message_stands_in_its_array(self) -> None:
+        (sentence,) = re.findall(r"`messages` is an array: (.*?)\.\n", HISTORY)
+
+        assert re.findall(r"`(\w+)`", sentence) == names(history.Seen)
+
+    def test_has_an_example_that_is_read_and_written_the_same(self) -> None:
+        (example,) = re.findall(r"(?ms)^```json\n(.*?)^```$", HISTORY)
+
+        for line in example.encode().splitlines(keepends=True):
+            assert history.encode_line(history.decode_line(line)) == line
 
 
 # The example in hex.
