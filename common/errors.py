@@ -3,6 +3,7 @@
 PubSubError                      code                 exit
 ├── UsageError                   USAGE                2     the caller's words are off
 │   ├── InvalidNameError         INVALID_NAME
+│   ├── InvalidPatternError      INVALID_PATTERN
 │   ├── TooLargeError            TOO_LARGE
 │   └── ConfigurationError       CONFIGURATION
 ├── InDoubtError                 IN_DOUBT             3     nobody knows yet; run again to resume
@@ -55,6 +56,17 @@ class InvalidNameError(UsageError, ValueError):
         self.kind = kind
         self.name = name
         self.expected = expected
+
+
+class InvalidPatternError(UsageError, ValueError):
+    """A pattern of topics, or a predicate over headers, cannot be read."""
+
+    code = "INVALID_PATTERN"
+
+    def __init__(self, *, pattern: str, problem: str) -> None:
+        super().__init__(f"pattern {pattern!r:.80} cannot be used: {problem}")
+        self.pattern = pattern
+        self.problem = problem
 
 
 class TooLargeError(UsageError, ValueError):

@@ -38,6 +38,19 @@ PUBLISHERS_PER_TOPIC_MAX: Final = 10_000
 CACHE_BYTES_MAX: Final = 32 * MIB  # newest bodies kept in memory for subscribers that keep up
 HELD_REQUESTS_MAX: Final = 64  # REP sockets of one endpoint: requests waiting for one commit
 
+# Interest: what a peer of the push tree may ask for.
+PATTERN_CHARS_MAX: Final = 255
+PATTERN_STATES_MAX: Final = 512  # of the automaton of a glob or regex; bounds the time of a match
+NESTING_MAX: Final = 16  # brackets in brackets, in a regex and in a predicate
+PREDICATE_CHARS_MAX: Final = 512
+PREDICATE_TESTS_MAX: Final = 64
+INCLUSION_STEPS_MAX: Final = 10_000  # of a proof that one pattern covers another
+INTEREST_PATTERNS_MAX: Final = 128  # in one set; who wants more takes everything
+RELAYS_BELOW_MAX: Final = 256  # relays whose interest one set carries
+CONSUMERS_MAX: Final = 10_000  # peers whose interest one node keeps
+LINK_BYTES: Final = 16  # random name of a link
+PUSH_BODY_BYTES_MAX: Final = 64 * KIB  # a longer body is fetched; its place is pushed
+
 # Numbers are signed 64-bit on disk.
 NUMBER_MAX: Final = 2**63 - 1
 
@@ -52,5 +65,12 @@ assert HELLO_TOPICS_MAX * (TOPIC_BYTES_MAX + 8) < HEADER_BYTES_MAX
 # A row or a batch header is below 160 bytes, a topic in STATUS below 480.
 assert REPLY_BATCHES_MAX * 160 < HEADER_BYTES_MAX
 assert (STATUS_PAGE_ROWS + 2 * STATUS_ROWS_MAX) * 160 + STATUS_TOPICS_MAX * 480 < HEADER_BYTES_MAX
+# A topic fits in a pattern, and its automaton in the states; the fullest set fits in a header.
+assert TOPIC_BYTES_MAX <= PATTERN_CHARS_MAX < PATTERN_STATES_MAX
+assert (
+    INTEREST_PATTERNS_MAX * (4 * PATTERN_CHARS_MAX + 80)
+    + RELAYS_BELOW_MAX * (CLIENT_ID_CHARS_MAX + 3)
+    < HEADER_BYTES_MAX
+)
 assert CACHE_BYTES_MAX >= 2 * BODY_BYTES_MAX
 assert TOPICS_MAX < SESSIONS_MAX

@@ -1,0 +1,260 @@
+"""Interest as a versioned set: said until it is acknowledged, said again when in doubt. Pure.
+
+The node below (`Wish`) has a set and a version. It says the whole set until the node above has
+that version, and then, three times in a lease, only the digest. The node above (`Links`) keeps the
+newest version of each link, and asks for the set when a digest is not its own. Nothing else is
+remembered, so losses, copies and another order of the messages change nothing in the end, and a
+node above that has restarted, or was away, is told again by the next digest.
+
+What is under way to one node above is one message, whatever happens meanwhile: a newer set takes
+the place of an older one that waits. A hung node above costs that, and nobody else anything.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from reliable_pubsub.common.errors import InvalidPatternError
+from reliable_pubsub.common.limits import CONSUMERS_MAX, RELAYS_BELOW_MAX
+from reliable_pubsub.common.messages import Limit, Malformed, Reply
+
+from .interest_table import InterestTable
+from .messages import Interest, InterestAck, Loop
+from .pattern import Kinds, Pattern
+
+RESEND_S: Final = 0.5  # before what was not answered is said again; doubles
+RESEND_S_MAX: Final = 5.0
+LEASE_S: Final = 15.0
+_REFUSED_S: Final = 30.0  # a refused set is said again after so long: the tree may have changed
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def digest_of(patterns: Iterable[Pattern], below: Iterable[str]) -> bytes:
+    """SHA-256 of a set: its patterns and the relays below, sorted, as msgpack."""
+    return hashlib.sha256(_encoder.encode([sorted(patterns), sorted(below)])).digest()
+
+
+class Wish:
+    """The lower end of one link: what we want, and what the node above knows of it."""
+
+    def __init__(self, *, client: str, link: bytes) -> None:
+        """Nothing is wanted, and nothing was said.
+
+        Args:
+            client: our name.
+            link: random, of this link alone, 16 bytes.
+        """
+        self.link = link
+        self.refused: str = ""  # why the node above refuses, in words
+        self.acknowledged = 0  # version that the node above has
+        self.applied = 0  # version by which it sends data
+        self.push_endpoint: str | None = None  # known from its first answer
+        self.is_full = False  # it sends everything, because our set is above its cap
+        self.unknown_kinds: tuple[str, ...] = ()  # it sends everything because of these
+        self.sent_count = 0
+        self.patterns: frozenset[Pattern] = frozenset()  # what we want
+        self._client = client
+        self._version = 1
+        self._below: frozenset[str] = frozenset()
+        self._digest = digest_of((), ())
+        self._set_wanted = True
+        self._request = 0
+        self._under_way = False
+        self._unanswered = 0
+        self._due_at_s = 0.0
+        self._lease_s = LEASE_S
+
+    def want(self, patterns: frozenset[Pattern], below: frozenset[str] = frozenset()) -> None:
+        """Want these from now on.
+
+        Args:
+            below: relays whose interest is in it, ourselves included.
+        """
+        if (patterns, below) == (self.patterns, self._below):
+            return
+        self.patterns, self._below = patterns, below
+        self._version += 1
+        self._digest = digest_of(patterns, below)
+        self._set_wanted = True
+        self.refused = ""
+        if not self._under_way:
+            self._due_at_s = 0.0
+
+    @property
+    def settled(self) -> bool:
+        """Whether the node above has the newest version and sends data by it."""
+        return self.acknowledged == self.applied == self._version and not self._set_wanted
+
+    def due_in_s(self, now_s: float) -> float:
+        """Seconds until there is something to say."""
+        return max(self._due_at_s - now_s, 0.0)
+
+    def message(self, now_s: float) -> Interest | None:
+        """What is to be said now, if anything; it then counts as under way."""
+        if now_s < self._due_at_s:
+            return None
+        if self._under_way:
+            self._unanswered += 1
+        self._under_way = True
+        self._due_at_s = now_s + min(RESEND_S * 2.0 ** min(self._unanswered, 10), RESEND_S_MAX)
+        self._request += 1
+        self.sent_count += 1
+        return Interest(
+            client=self._client,
+            epoch=0,
+            request=self._request,
+            link=self.link,
+            version=self._version,
+            digest=self._digest,
+            patterns=tuple(sorted(self.patterns)) if self._set_wanted else None,
+            below=tuple(sorted(self._below)) if self._set_wanted else (),
+        )
+
+    def answered(self, reply: Reply, now_s: float) -> None:
+        """Take an answer; an older one than the newest message has no effect."""
+        if reply.request != self._request or not self._under_way:
+            return
+        self._under_way = False
+        self._unanswered = 0
+        if not isinstance(reply, InterestAck):
+            self.refused = str(getattr(reply, "text", type(reply).__name__))
+            self._set_wanted = True
+            self._due_at_s = now_s + _REFUSED_S
+            return
+        self.refused = ""
+        self.acknowledged, self.applied = reply.version, reply.applied
+        self.push_endpoint = reply.push_endpoint
+        self.is_full, self.unknown_kinds = reply.is_full, reply.unknown_kinds
+        self._lease_s = reply.lease_s
+        self._set_wanted = reply.wanted or reply.version != self._version
+        self._due_at_s = now_s + (0.0 if self._set_wanted else self._pause_s())
+
+    def applied_soon(self, now_s: float) -> None:
+        """The data socket has said its name again: ask soon whether data is sent by the set."""
+        if not self._under_way:
+            self._due_at_s = min(self._due_at_s, now_s + RESEND_S / 10)
+
+    def _pause_s(self) -> float:
+        return self._lease_s / 3 if self.settled else min(RESEND_S, self._lease_s / 3)
+
+
+class _Link:
+    __slots__ = ("applied", "below", "client", "digest", "expires_at_s", "version")
+
+    def __init__(self) -> None:
+        self.client = ""
+        self.version = 0
+        self.digest = b""
+        self.below: tuple[str, ...] = ()
+        self.applied = 0
+        self.expires_at_s = 0.0
+
+
+class Links:
+    """The upper ends of all links of one node: the newest set of each, and its lease."""
+
+    def __init__(
+        self,
+        table: InterestTable[bytes],
+        *,
+        node: str,
+        kinds: Kinds,
+        push_endpoint: str,
+        boot: str,
+        lease_s: float = LEASE_S,
+    ) -> None:
+        """Nobody is below.
+
+        Args:
+            table: is told what each link wants.
+            node: our name; interest that carries it has gone round.
+        """
+        self._table = table
+        self._node = node
+        self._kinds = kinds
+        self._push_endpoint = push_endpoint
+        self._boot = boot
+        self._lease_s = lease_s
+        self._links: dict[bytes, _Link] = {}
+
+    def take(self, said: Interest, now_s: float) -> Reply:
+        """Take a set or a digest; answer with what is known of the link then."""
+        if self._node in said.below:
+            text = f"relay {self._node!r} is below {said.client!r}; data would go round for ever: "
+            text += "connect it to a node that is not below it"
+            return Loop(**self._echo(said), text=text)
+        if said.link not in self._links and len(self._links) >= CONSUMERS_MAX:
+            text = f"{len(self._links):,} links are known here, and there may be no more"
+            return Limit(**self._echo(said), text=text, limit=CONSUMERS_MAX)
+        if len(self.below.union(said.below)) > RELAYS_BELOW_MAX:
+            text = f"there would be more than {RELAYS_BELOW_MAX} relays below {self._node!r}"
+            return Limit(**self._echo(said), text=text, limit=RELAYS_BELOW_MAX)
+        known = self._links.get(said.link)
+        if said.patterns is not None and (known is None or said.version > known.version):
+            try:
+                known = self._new_set(said, said.patterns)
+            except InvalidPatternError as error:
+                return Malformed(**self._echo(said), text=str(error))
+        if known is None:
+            return self._ack(said, _Link())
+        known.expires_at_s = now_s + self._lease_s
+        return self._ack(said, known)
+
+    def _new_set(self, said: Interest, patterns: tuple[Pattern, ...]) -> _Link:
+        checked = [self._kinds.check(pattern) for pattern in patterns]
+        known = self._links.setdefault(said.link, _Link())
+        known.client, known.below = said.client, said.below
+        known.version, known.digest = said.version, digest_of(patterns, said.below)
+        self._table.replace(said.link, checked)
+        return known
+
+    def applied(self, link: bytes) -> frozenset[Pattern]:
+        """The data socket of a link has said its name: give what it is to be sent."""
+        known = self._links.get(link)
+        if known is None:
+            return frozenset()
+        known.applied = known.version
+        return self._table.patterns_of(link)
+
+    def expire(self, now_s: float) -> list[bytes]:
+        """Forget the links whose lease is over; give their names."""
+        gone = [link for link, known in self._links.items() if known.expires_at_s <= now_s]
+        for link in gone:
+            del self._links[link]
+            self._table.forget(link)
+        return gone
+
+    @property
+    def below(self) -> frozenset[str]:
+        """Ourselves, and every relay whose interest came to us."""
+        return frozenset({self._node}.union(*(known.below for known in self._links.values())))
+
+    @property
+    def names(self) -> dict[bytes, str]:
+        """Who is at the lower end of each link."""
+        return {link: known.client for link, known in self._links.items()}
+
+    def _echo(self, said: Interest) -> dict[str, Any]:
+        return {
+            "client": said.client,
+            "epoch": said.epoch,
+            "request": said.request,
+            "boot": self._boot,
+        }
+
+    def _ack(self, said: Interest, known: _Link) -> InterestAck:
+        return InterestAck(
+            **self._echo(said),
+            version=known.version,
+            wanted=(known.version, known.digest) != (said.version, said.digest),
+            applied=known.applied,
+            lease_s=self._lease_s,
+            push_endpoint=self._push_endpoint,
+            is_full=self._table.is_full(said.link),
+            unknown_kinds=self._kinds.unknown(self._table.patterns_of(said.link)),
+        )

@@ -1,0 +1,1 @@
+"""Tests of the relay: matchers, interest, its exchange."""

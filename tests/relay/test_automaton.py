@@ -1,0 +1,151 @@
+"""Globs and regular expressions: what they match, and that nothing makes them slow."""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reliable_pubsub.common.errors import InvalidPatternError
+from reliable_pubsub.common.limits import NESTING_MAX, PATTERN_STATES_MAX
+from reliable_pubsub.relay.automaton import Automaton, includes
+from reliable_pubsub.relay.expression import glob, literal, prefix, regex
+
+LETTERS = "ab/"
+texts = st.text(LETTERS, max_size=8)
+characters = st.sampled_from(["a", "b", "/", ".", "[ab]", "[^a]", r"\w"])
+expressions = st.recursive(
+    characters,
+    lambda inner: st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map(lambda two: f"({two[0]}|{two[1]})"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{1,}", "{0,2}"])).map(
+            lambda two: f"({two[0]}){two[1]}"
+        ),
+    ),
+    max_leaves=6,
+)
+globs = st.lists(st.sampled_from(["a", "b", "/", "*", "?", "[ab]", "[!a]"]), max_size=6).map(
+    "".join
+)
+
+
+@given(expressions, texts)
+def test_a_regex_matches_what_the_standard_library_matches(pattern: str, text: str) -> None:
+    assert regex(pattern).matches(text) == bool(re.fullmatch(pattern, text))
+
+
+@given(globs, texts)
+def test_a_glob_matches_what_a_shell_matches(pattern: str, text: str) -> None:
+    assert glob(pattern).matches(text) == fnmatch.fnmatchcase(text, pattern)
+
+
+@given(st.text(max_size=6), st.text(max_size=6))
+def test_a_literal_is_one_text_and_a_prefix_all_that_begin_with_it(text: str, more: str) -> None:
+    assert literal(text).matches(text)
+    assert literal(text).matches(text + more) == (not more)
+    assert prefix(text).matches(text + more)
+    assert prefix(text + more).matches(text) == (not more)
+
+
+@given(expressions, texts)
+def test_everything_that_fits_begins_with_the_literal_prefix(pattern: str, text: str) -> None:
+    one = regex(pattern)
+
+    assert not one.matches(text) or text.startswith(one.literal_prefix())
+
+
+@pytest.mark.parametrize(
+    ("pattern", "begin"),
+    [("sensor/.*", "sensor/"), ("a[0-9]b", "a"), ("ab?", "a"), ("(ab|ac)d", "a"), (".*", "")],
+)
+def test_the_literal_prefix_is_as_long_as_can_be_told(pattern: str, begin: str) -> None:
+    assert regex(pattern).literal_prefix() == begin
+
+
+BOMBS = [
+    "(a+)+b",
+    "(a|a)*b",
+    "(a*)*b",
+    "(a|aa)+b",
+    "(.*)(.*)(.*)(.*)b",
+    "a{0,80}a{80}b",
+    "(a?){80}b",
+]
+
+
+@pytest.mark.parametrize("pattern", BOMBS)
+def test_what_makes_backtracking_explode_costs_one_step_for_each_state(pattern: str) -> None:
+    """Counted, not timed: the states are bounded, and each character is read once."""
+    one = regex(pattern)
+
+    assert len(one.characters) <= PATTERN_STATES_MAX + 1
+    assert not one.matches("a" * 255)
+    assert one.matches("a" * 80 + "b")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [
+        "(", ")", "a)", "(a", "[", "[]", "[b-a]", "*a", "a|*", "a{", "a{2", "a{3,2}", "a{x}", "\\",
+        "\\q", "^a", "a$", "(?:a)", "(?=a)", r"(a)\1", "a{99999}", "((a{99}){99}){99}",
+        "((((){99}){99}){99}){99}", "(" * (NESTING_MAX + 2) + "a" + ")" * (NESTING_MAX + 2),
+        "a" + "*" * 100, "(" * 255,
+    ],
+)  # fmt: skip
+def test_what_is_no_expression_or_too_large_a_one_is_refused(pattern: str) -> None:
+    with pytest.raises(InvalidPatternError):
+        regex(pattern)
+
+
+@given(st.text("ab()[]{}|*+?^$\\-,0123", max_size=20))
+def test_any_text_is_an_expression_or_refused(text: str) -> None:
+    for make in (regex, glob):
+        with contextlib.suppress(InvalidPatternError):
+            assert make(text).matches("abab") in (True, False)
+
+
+def brute_force(wide: Automaton, narrow: Automaton) -> str | None:
+    """A short text that fits `narrow` and not `wide`."""
+    waiting = [""]
+    for text in waiting:
+        if narrow.matches(text) and not wide.matches(text):
+            return text
+        if len(text) < 5:
+            waiting += [text + one for one in LETTERS]
+    return None
+
+
+@given(expressions, expressions)
+def test_inclusion_is_told_only_where_no_text_speaks_against_it(left: str, right: str) -> None:
+    wide, narrow = regex(left), regex(right)
+
+    if includes(wide, narrow):
+        assert brute_force(wide, narrow) is None
+
+
+@pytest.mark.parametrize(
+    ("wide", "narrow", "included"),
+    [
+        ("a*", "ab*", True),
+        ("*b", "a*b", True),
+        ("a*", "?b", False),
+        ("a?c", "abc", True),
+        ("*", "x*y", True),
+        ("a*c", "a*b*c", True),
+        ("a*b*c", "a*c", False),
+        ("[a-c]*", "b?", True),
+    ],
+)
+def test_inclusion_of_globs_is_decided(wide: str, narrow: str, included: bool) -> None:
+    assert includes(glob(wide), glob(narrow)) == included
+
+
+def test_inclusion_that_would_take_too_long_counts_as_none() -> None:
+    many = "|".join(f"{chr(97 + n % 26)}.{{9}}" for n in range(40))
+
+    assert not includes(regex(f"({many})*"), regex(f"({many})*(a|b)"))

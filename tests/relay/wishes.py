@@ -1,0 +1,30 @@
+"""What tests of interest draw their patterns from."""
+
+from __future__ import annotations
+
+from hypothesis import strategies as st
+
+from reliable_pubsub.relay.pattern import Kinds, Pattern
+
+KINDS = Kinds({"ends": lambda text: lambda topic: topic.endswith(text)})
+
+topics = st.text("ab/", min_size=1, max_size=5)
+patterns = st.one_of(
+    st.builds(Pattern, st.just("exact"), topics),
+    st.builds(Pattern, st.just("prefix"), st.text("ab/", max_size=3)),
+    st.builds(
+        Pattern, st.just("glob"), st.sampled_from(["a*", "*b", "?b*", "a/*b", "[ab]", "a", "*"])
+    ),
+    st.builds(
+        Pattern, st.just("regex"), st.sampled_from(["a+", "(a|b)*", "a.*b", "[^/]*", "b?a", "ab"])
+    ),
+    st.builds(Pattern, st.just("ends"), st.text("ab", min_size=1, max_size=2)),
+    st.builds(Pattern, st.just("sql"), st.just("topic = 'a'")),  # a kind that nobody knows
+).map(KINDS.check)
+ALL_TOPICS = [a + b + c for a in "ab/" for b in ("", *"ab/") for c in ("", *"ab/")]
+
+
+def wanted_topics(some: frozenset[Pattern] | set[Pattern] | list[Pattern]) -> set[str]:
+    """The topics of three characters that any of these matches."""
+    tests = [KINDS.test(pattern) for pattern in some]
+    return {topic for topic in ALL_TOPICS if any(test(topic) for test in tests)}
