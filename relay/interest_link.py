@@ -29,6 +29,7 @@ from .pattern import Kinds, Pattern
 RESEND_S: Final = 0.5  # before what was not answered is said again; doubles
 RESEND_S_MAX: Final = 5.0
 LEASE_S: Final = 15.0
+_APPLIED_S: Final = 0.01  # what the data socket says takes another way; it needs about so long
 _REFUSED_S: Final = 30.0  # a refused set is said again after so long: the tree may have changed
 
 _encoder = msgspec.msgpack.Encoder()
@@ -117,7 +118,9 @@ class Wish:
 
     def answered(self, reply: Reply, now_s: float) -> None:
         """Take an answer; an older one than the newest message has no effect."""
-        if reply.request != self._request or not self._under_way:
+        # Who cannot read us answers without an echo: a node that knows nothing of interest.
+        unread = isinstance(reply, Malformed) and reply.request == 0
+        if not self._under_way or not (unread or reply.request == self._request):
             return
         self._under_way = False
         self._unanswered = 0
@@ -137,7 +140,7 @@ class Wish:
     def applied_soon(self, now_s: float) -> None:
         """The data socket has said its name again: ask soon whether data is sent by the set."""
         if not self._under_way:
-            self._due_at_s = min(self._due_at_s, now_s + RESEND_S / 10)
+            self._due_at_s = min(self._due_at_s, now_s + _APPLIED_S)
 
     def _pause_s(self) -> float:
         return self._lease_s / 3 if self.settled else min(RESEND_S, self._lease_s / 3)
@@ -181,6 +184,7 @@ class Links:
         self._boot = boot
         self._lease_s = lease_s
         self._links: dict[bytes, _Link] = {}
+        self.below = frozenset({node})  # ourselves, and every relay whose interest came to us
 
     def take(self, said: Interest, now_s: float) -> Reply:
         """Take a set or a digest; answer with what is known of the link then."""
@@ -211,7 +215,12 @@ class Links:
         known.client, known.below = said.client, said.below
         known.version, known.digest = said.version, digest_of(patterns, said.below)
         self._table.replace(said.link, checked)
+        self._count_below()
         return known
+
+    def _count_below(self) -> None:
+        below = (known.below for known in self._links.values() if known.below)
+        self.below = frozenset({self._node}.union(*below))
 
     def applied(self, link: bytes) -> frozenset[Pattern]:
         """The data socket of a link has said its name: give what it is to be sent."""
@@ -227,12 +236,9 @@ class Links:
         for link in gone:
             del self._links[link]
             self._table.forget(link)
+        if gone:
+            self._count_below()
         return gone
-
-    @property
-    def below(self) -> frozenset[str]:
-        """Ourselves, and every relay whose interest came to us."""
-        return frozenset({self._node}.union(*(known.below for known in self._links.values())))
 
     @property
     def names(self) -> dict[bytes, str]:

@@ -86,6 +86,7 @@ class InterestTable(Generic[_C]):
         self._kinds = kinds
         self._consumers: dict[_C, _Consumer] = {}
         self._counts: Counter[Pattern] = Counter()
+        self._is_dirty = False
         self._repeats: list[Pattern] = []  # strategy `none`: asked for again though it is there
         self._singly: dict[str, tuple[_C, ...]] = {}  # by topic; forgotten at every change
         self.above: frozenset[Pattern] = frozenset()  # what is asked for, as last told
@@ -117,6 +118,7 @@ class InterestTable(Generic[_C]):
     def _count(self, before: frozenset[Pattern], after: frozenset[Pattern]) -> None:
         if before == after:
             return
+        self._is_dirty = True
         if self._strategy == "none":
             self._repeats += sorted(one for one in after - before if one in self._counts)
         self._counts.update(after - before)
@@ -130,6 +132,9 @@ class InterestTable(Generic[_C]):
 
     def changes(self) -> tuple[Change, ...]:
         """The steps from what was last told above to what is wanted now; then they are told."""
+        if not self._is_dirty:
+            return ()
+        self._is_dirty = False
         wanted = aggregate(self._counts, self._strategy, self._kinds)
         steps = changes_between(self.above, wanted)
         repeats = tuple(Change(True, one) for one in self._repeats if one in wanted)

@@ -1,4 +1,4 @@
-"""What two nodes of the tree say to each other about interest; the wire is docs/protocol.md's.
+"""What two nodes of the tree say to each other about themselves; the wire is docs/protocol.md's.
 
 A node asks, the node above it answers, as with every request. The whole set is said each time, or
 only its digest, so that a copy, a loss or another order of these messages has no effect.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta
+from msgspec import Meta, Struct
 
 from reliable_pubsub.common.limits import INTEREST_PATTERNS_MAX, LINK_BYTES, RELAYS_BELOW_MAX
 from reliable_pubsub.common.messages import ClientField, Natural, Refusal, Reply, Request
@@ -48,4 +48,48 @@ class Loop(Refusal, frozen=True, kw_only=True, tag="LOOP"):
     """The node above is itself below: data would go round for ever. Nothing was changed."""
 
 
-AnyInterestReply = InterestAck | Loop
+class Node(Request, frozen=True, kw_only=True, tag="NODE"):
+    """Ask a node of the tree for itself and its neighbours. Answered by NODE_REPORT."""
+
+
+class AboveStatus(Struct, frozen=True, kw_only=True):
+    """A node that this one gets data from."""
+
+    endpoint: str
+    settled: bool  # it has our newest set and sends data by it
+    refused: str = ""  # why not, in its words
+    is_full: bool = False  # it sends everything
+    said: int = 0  # messages about interest, so far
+
+
+class BelowStatus(Struct, frozen=True, kw_only=True):
+    """A link that this node sends data to."""
+
+    client: str
+    patterns: int
+    is_full: bool  # above the cap: everything is sent
+
+
+class NodeReport(Reply, frozen=True, kw_only=True, tag="NODE_REPORT"):
+    """One node, as it sees itself."""
+
+    node: str
+    push_endpoint: str
+    strategy: str
+    above: tuple[AboveStatus, ...]
+    below: tuple[BelowStatus, ...]
+    below_left_out: int  # above the rows of one report
+    plain: int  # prefixes that plain ZeroMQ subscribers want
+    patterns: int  # asked for above
+    is_full: bool  # above our cap: everything is asked for
+    unknown_kinds: tuple[str, ...]
+    received: int  # data messages from above
+    sent_singly: int  # copies for one link alone
+    malformed: int  # data messages that are no push frame; passed on by prefix
+    from_cache: int  # requests answered here
+    shared: int  # requests that waited for another one's answer
+    passed: int  # requests passed on
+    dropped: int  # requests forgotten, because nobody above answered or too many waited
+
+
+AnyInterestReply = InterestAck | Loop | NodeReport

@@ -127,6 +127,11 @@ class Kinds:
         except ValueError as error:
             raise InvalidPatternError(pattern=pattern.text, problem=str(error)) from error
 
+    def literal_prefix(self, pattern: Pattern) -> str:
+        """What every topic begins with that a pattern matches."""
+        known = automaton_of(pattern)
+        return known.literal_prefix() if known else ""
+
     def everything(self, pattern: Pattern) -> bool:
         """Whether this node sends every topic to whoever asks for it."""
         return pattern == EVERYTHING or not self.knows(pattern)
@@ -184,7 +189,9 @@ def _maximal(patterns: frozenset[Pattern], kinds: Kinds) -> frozenset[Pattern]:
             simple.append(pattern)
     others: list[Pattern] = []
     for pattern in sorted(one for one in patterns if one.kind not in _SIMPLE):
-        wide = [*_beginning_of(pattern, simple), *others[:_COMPARED_MAX]]
+        begin = kinds.literal_prefix(pattern)
+        prefixes = [one for one in simple if one.kind == "prefix" and begin.startswith(one.text)]
+        wide = [*prefixes, *others[:_COMPARED_MAX]]
         if any(kinds.covers(one, pattern) for one in wide):
             continue
         if len(others) < _COMPARED_MAX:
@@ -193,13 +200,6 @@ def _maximal(patterns: frozenset[Pattern], kinds: Kinds) -> frozenset[Pattern]:
     wide = others[:_COMPARED_MAX]
     simple = [one for one in simple if not any(kinds.covers(other, one) for other in wide)]
     return frozenset([*simple, *others])
-
-
-def _beginning_of(pattern: Pattern, simple: list[Pattern]) -> list[Pattern]:
-    """The prefixes that may cover a glob or an expression: those that it begins with."""
-    known = automaton_of(pattern)
-    begin = known.literal_prefix() if known else ""
-    return [one for one in simple if one.kind == "prefix" and begin.startswith(one.text)]
 
 
 class Selection(Struct, frozen=True, kw_only=True):

@@ -10,6 +10,8 @@ _COMMANDS = {
     "proxy": "reliable_pubsub.proxy.__main__",
     "publisher": "reliable_pubsub.publisher.__main__",
     "subscriber": "reliable_pubsub.subscriber.__main__",
+    "relay": "reliable_pubsub.relay.__main__",
+    "topology": "reliable_pubsub.relay.topology",
     "status": "reliable_pubsub.proxy.status",
     "config": "reliable_pubsub.common.config_show",
     "lab": "reliable_pubsub.lab.__main__",

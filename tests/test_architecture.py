@@ -51,6 +51,7 @@ CORE_FILES = [
     "publisher/outbox.py",
     *(f"relay/{name}.py" for name in ("automaton", "expression", "predicate", "pattern")),
     *(f"relay/{name}.py" for name in ("messages", "interest_table", "interest_link")),
+    *(f"relay/{name}.py" for name in ("push", "wire", "batch_cache", "passing")),
     "subscriber/inbox.py",
     *(f"lab/{name}.py" for name in ("run", "verdict", "facts", "final_log", "untold")),
     "lab/subscription.py",

@@ -24,6 +24,9 @@ from reliable_pubsub.common.batch import Batch, crc32, decode_batch
 from reliable_pubsub.common.names import CLIENT_ID_PATTERN, TOPIC_PATTERN
 from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.wire import decode_reply, decode_request, encode_reply, encode_request
+from reliable_pubsub.relay.messages import Interest, InterestAck, Loop, Node, NodeReport
+from reliable_pubsub.relay.pattern import Kinds, Pattern
+from reliable_pubsub.relay.push import Pushed, decode_push, encode_push
 from tests.fakes import EMPTY, MemoryProxy, a_hello, a_sub, sub_ack
 from tests.simulation.faults import FAULTS
 
@@ -360,6 +363,52 @@ class TestTheExampleInHex:
         )
 
 
+# The push tree.
+
+TREE = sections(PARTS["The push tree"], "###")
+TREE_TYPES = {
+    str(one.__struct_config__.tag): one for one in (Interest, Node, InterestAck, Loop, NodeReport)
+}
+
+
+class TestThePushTree:
+    def test_has_a_section_for_each_message_between_nodes(self) -> None:
+        assert set(TREE) == {*TREE_TYPES, "Patterns", "Push frames"}
+
+    @pytest.mark.parametrize("tag", TREE_TYPES)
+    def test_has_the_fields_of_each_message(self, tag: str) -> None:
+        struct = TREE_TYPES[tag]
+        is_request = issubclass(struct, messages.Request)
+        columns = ("field", "type", "default") if is_request else ("field", "type")
+        expected = fields(struct, without=messages.Request if is_request else messages.Reply)
+
+        assert documented(TREE[tag], *columns) == only(expected, *columns)
+
+    def test_has_the_fields_of_a_push(self) -> None:
+        tag = {"field": "push", "type": "text"}
+
+        assert documented(TREE["Push frames"], "field", "type") == [
+            tag,
+            *only(fields(Pushed), "field", "type"),
+        ]
+
+    def test_has_every_kind_of_pattern(self) -> None:
+        kinds = [plain(row["kind"]) for row in table(TREE["Patterns"], "kind")]
+
+        assert all(Kinds().knows(Pattern(kind, "a")) for kind in kinds)
+        assert not Kinds().knows(Pattern("sql", "a"))
+
+    def test_shows_a_push_that_is_read_and_written_the_same(self) -> None:
+        (block,) = re.findall(r"(?ms)^```hex-of-a-push\n(.*?)^```$", PROTOCOL)
+        frames = frames_of(block)
+
+        push = decode_push(frames)
+
+        assert push.body is not None
+        assert encode_push(push.topic, push.pushed, push.body) == frames
+        assert decode_batch(push.body, push.pushed.batch.count).payloads == [b"hello_1", b"hello_2"]
+
+
 # Names of tests, decisions, files.
 
 
@@ -455,7 +504,7 @@ class TestTheGlossary:
     def test_has_only_words_that_the_code_uses(self) -> None:
         source = " ".join(
             path.read_text(encoding="utf-8").lower()
-            for room in ("common", "proxy", "publisher", "subscriber")
+            for room in ("common", "proxy", "publisher", "relay", "subscriber")
             for path in sorted((ROOT / room).glob("*.py"))
         )
         spoken = f" {' '.join(re.findall(r'[a-z0-9]+', source))} "
@@ -470,7 +519,7 @@ class TestTheGlossary:
         assert not [word for word, count in Counter(words).items() if count > 1]
 
     def test_names_files_that_exist(self) -> None:
-        named = re.findall(r"`((?:common|proxy|publisher|subscriber)/\w+\.py)`", GLOSSARY)
+        named = re.findall(r"`((?:common|proxy|publisher|relay|subscriber)/\w+\.py)`", GLOSSARY)
 
         assert named
         assert [file for file in named if not (ROOT / file).exists()] == []

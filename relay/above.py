@@ -1,0 +1,155 @@
+"""What is above a node: another node of ours, or a plain ZeroMQ publisher."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Protocol
+
+import zmq
+
+from reliable_pubsub.common.endpoint import host_of
+from reliable_pubsub.common.errors import MalformedError
+from reliable_pubsub.common.limits import LINK_BYTES
+from reliable_pubsub.common.wire import encode_request
+
+from .interest_link import Wish
+from .interest_table import CAP, Capped, changes_between
+from .messages import AboveStatus
+from .pattern import Kinds, Pattern
+from .push import END, prefix_of
+from .sockets import DATA_MESSAGES_MAX, Context, Socket, connecting
+from .wire import decode_node_reply
+
+INTEREST_WAITING_MAX = 2  # messages about interest that wait for a hung node
+
+
+class Above(Protocol):
+    """Something that data comes from."""
+
+    data: Socket
+
+    def want(self, patterns: frozenset[Pattern], below: frozenset[str]) -> None:
+        """Want these topics."""
+
+    def turn(self, now_s: float) -> float:
+        """Do what is due; give the seconds until more is."""
+
+    def status(self) -> AboveStatus:
+        """What to tell an operator."""
+
+
+class NodeAbove:
+    """A proxy or relay: interest on a DEALER of its own, data on an XSUB."""
+
+    def __init__(self, context: Context, endpoint: str, node: str, *, cap: int = CAP) -> None:
+        """Connect; where data comes from is told by the first answer."""
+        self.endpoint = endpoint
+        self.wish = Wish(client=node, link=secrets.token_bytes(LINK_BYTES))
+        self._capped = Capped(cap)
+        self.interest = connecting(
+            context, zmq.DEALER, sent_max=INTEREST_WAITING_MAX, received_max=0
+        )
+        self.interest.connect(endpoint)
+        self.data = connecting(context, zmq.XSUB, sent_max=0, received_max=DATA_MESSAGES_MAX)
+        self._data_endpoint: str | None = None
+        self._say_where()
+
+    def _say_where(self) -> None:
+        """Say on the data socket which link it is; ZeroMQ repeats it when it reconnects."""
+        self.data.send(b"\1" + END + self.wish.link)
+
+    def want(self, patterns: frozenset[Pattern], below: frozenset[str]) -> None:
+        """Want these topics; above the cap, everything."""
+        self.wish.want(self._capped.take(patterns), below)
+
+    def turn(self, now_s: float) -> float:
+        """Take answers, say what is due."""
+        while True:
+            try:
+                frames = self.interest.recv_multipart(zmq.DONTWAIT)
+            except zmq.Again:
+                break
+            self._answered(frames, now_s)
+        message = self.wish.message(now_s)
+        if message is not None:
+            with suppress(zmq.Again):  # a hung node has what it can hold; said again when due
+                self.interest.send_multipart([b"", *encode_request(message)], zmq.DONTWAIT)
+        return self.wish.due_in_s(now_s)
+
+    def _answered(self, frames: Sequence[bytes], now_s: float) -> None:
+        try:
+            reply = decode_node_reply(frames[1:])
+        except MalformedError:
+            return  # as if it were lost
+        self.wish.answered(reply, now_s)
+        self._connect_data()
+        if self.wish.acknowledged != self.wish.applied:
+            self._say_where()
+            self.wish.applied_soon(now_s)
+
+    def _connect_data(self) -> None:
+        endpoint = self.wish.push_endpoint
+        if endpoint is None or endpoint == self._data_endpoint:
+            return
+        if self._data_endpoint is not None:
+            self.data.disconnect(_reachable(self._data_endpoint, self.endpoint))
+        self._data_endpoint = endpoint
+        self.data.connect(_reachable(endpoint, self.endpoint))
+
+    def status(self) -> AboveStatus:
+        """What to tell an operator."""
+        return AboveStatus(
+            endpoint=self.endpoint,
+            settled=self.wish.settled,
+            refused=self.wish.refused,
+            is_full=self.wish.is_full,
+            said=self.wish.sent_count,
+        )
+
+
+class PlainAbove:
+    """A plain ZeroMQ publisher (PUB or XPUB): subscriptions by prefix, as it knows them."""
+
+    def __init__(self, context: Context, endpoint: str, kinds: Kinds, *, cap: int = CAP) -> None:
+        """Connect."""
+        self.endpoint = endpoint
+        # No bound, because ZeroMQ drops subscriptions at it; the cap is the bound.
+        self.data = connecting(context, zmq.XSUB, sent_max=0, received_max=DATA_MESSAGES_MAX)
+        self.data.connect(endpoint)
+        self._kinds = kinds
+        self._capped = Capped(cap)
+        self._wanted: frozenset[Pattern] = frozenset()
+        self._said = 0
+
+    def want(self, patterns: frozenset[Pattern], below: frozenset[str]) -> None:
+        """Subscribe to what is new, then give back what is not wanted any more."""
+        wanted = self._capped.take(patterns)
+        for change in changes_between(self._wanted, wanted):
+            # Two patterns may have one prefix: the socket counts them.
+            self.data.send(
+                (b"\1" if change.added else b"\0") + prefix_of(change.pattern, self._kinds)
+            )
+            self._said += 1
+        self._wanted = wanted
+
+    def turn(self, now_s: float) -> float:
+        """Nothing is ever due."""
+        return float("inf")
+
+    def status(self) -> AboveStatus:
+        """What to tell an operator."""
+        return AboveStatus(
+            endpoint=self.endpoint, settled=True, is_full=self._capped.is_full, said=self._said
+        )
+
+
+def _reachable(endpoint: str, through: str) -> str:
+    """An endpoint as we reach it: who listens on every interface is where we asked."""
+    host = host_of(endpoint, bind=True)
+    if host not in ("0.0.0.0", "*", "::"):
+        return endpoint
+    reached = host_of(through, bind=True) or "127.0.0.1"
+    port = endpoint.rsplit(":", 1)[1]
+    return f"tcp://[{reached}]:{port}" if ":" in reached else f"tcp://{reached}:{port}"

@@ -1,0 +1,261 @@
+"""The relay: one thread, one loop. Interest and requests go up, data and answers come down."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+import zmq
+from msgspec import Struct
+
+from reliable_pubsub.common.errors import MalformedError
+from reliable_pubsub.common.limits import STATUS_ROWS_MAX
+from reliable_pubsub.common.messages import Malformed, Reply
+from reliable_pubsub.common.wire import encode_reply
+
+from .above import Above, NodeAbove, PlainAbove
+from .batch_cache import BatchCache
+from .fan_out import TURN_MAX, FanOut
+from .interest_link import Links
+from .interest_table import CAP, InterestTable
+from .messages import BelowStatus, Interest, Node, NodeReport
+from .passing import Passing, ToAbove, ToPeer
+from .pattern import Kinds, Strategy
+from .push import decode_push, shared_topic_frame
+from .sockets import ANSWERS_MAX, Context, Socket, connecting, listening
+from .wire import decode_node_request, is_for_node
+
+TICK_S = 0.05
+
+
+class RelaySettings(Struct, frozen=True, kw_only=True):
+    """Where a relay stands in the tree, and how it forwards interest."""
+
+    node: str
+    upstreams: tuple[str, ...]  # request endpoints of nodes above; requests go to the first
+    publishers: tuple[str, ...] = ()  # data endpoints of plain ZeroMQ publishers
+    endpoint: str
+    push_endpoint: str
+    strategy: Strategy = "subsume"
+    cap: int = CAP
+    lease_s: float = 15.0
+    own_kinds: Kinds = Kinds()
+
+
+class Relay:
+    """A relay: binds, and runs until `stop`."""
+
+    def __init__(self, settings: RelaySettings) -> None:
+        """Bind, and connect to what is above.
+
+        Raises:
+            ConfigurationError: an endpoint cannot be bound.
+        """
+        self.settings = settings
+        self._kinds = settings.own_kinds
+        self._boot = secrets.token_hex(8)
+        self._context: Context = zmq.Context()
+        self._table: InterestTable[bytes] = InterestTable(
+            strategy=settings.strategy, cap=settings.cap, kinds=self._kinds
+        )
+        try:
+            self._requests = listening(self._context, zmq.ROUTER, settings.endpoint, "request")
+            self.fan_out = FanOut(self._context, settings.push_endpoint, self._table, self._kinds)
+        except BaseException:
+            self._context.destroy(linger=0)
+            raise
+        self.endpoint = self._requests.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._links = Links(
+            self._table,
+            node=settings.node,
+            kinds=self._kinds,
+            push_endpoint=self.fan_out.endpoint,
+            boot=self._boot,
+            lease_s=settings.lease_s,
+        )
+        self._passing = Passing(BatchCache())
+        self._pulled = connecting(self._context, zmq.DEALER, sent_max=ANSWERS_MAX, received_max=0)
+        if settings.upstreams:
+            self._pulled.connect(settings.upstreams[0])
+        self._above: list[Above] = [
+            *(
+                NodeAbove(self._context, endpoint, settings.node, cap=settings.cap)
+                for endpoint in settings.upstreams
+            ),
+            *(
+                PlainAbove(self._context, endpoint, self._kinds, cap=settings.cap)
+                for endpoint in settings.publishers
+            ),
+        ]
+        self._wake_descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._stopping = False
+        self._received = self._malformed = 0
+        self._tick_at_s = 0.0
+
+    def stop(self) -> None:
+        """Ask the loop to end; safe in a signal handler and from another thread."""
+        self._stopping = True
+        os.eventfd_write(self._wake_descriptor, 1)
+
+    def run(self) -> None:
+        """Serve until `stop`."""
+        poller = zmq.Poller()
+        poller.register(self._wake_descriptor, zmq.POLLIN)
+        sockets = [self._requests, self.fan_out.socket, self._pulled]
+        sockets += [above.data for above in self._above]
+        sockets += [above.interest for above in self._above if isinstance(above, NodeAbove)]
+        for socket in sockets:
+            poller.register(socket, zmq.POLLIN)
+        try:
+            wait_s = 0.0
+            while not self._stopping:
+                ready = {socket for socket, _ in poller.poll(max(int(wait_s * 1000), 0))}
+                wait_s = self._turn(ready)
+            self._tell_the_rest(poller)
+        finally:
+            self._context.destroy(linger=200)
+            os.close(self._wake_descriptor)
+
+    def _turn(self, ready: set[object]) -> float:
+        """Serve what is ready, do what is due; give the seconds to wait."""
+        now_s = time.monotonic()
+        if self.fan_out.socket in ready:
+            self.fan_out.listen(self._links)
+        for above in self._above:
+            if above.data in ready:
+                self._take_data(above.data)
+        if self._requests in ready:
+            self._take_requests(now_s)
+        if self._pulled in ready:
+            self._take_answers(now_s)
+        if now_s >= self._tick_at_s:
+            self._tick_at_s = now_s + TICK_S
+            self.fan_out.forget(self._links.expire(now_s))
+            self._passing.tick(now_s)
+        self._carry_out()
+        self._table.changes()
+        for above in self._above:
+            above.want(self._table.above, self._links.below)
+        return min(TICK_S, *(above.turn(now_s) for above in self._above))
+
+    # Data, down.
+
+    def _take_data(self, data: Socket) -> None:
+        for _ in range(TURN_MAX):
+            try:
+                frames = data.recv_multipart(zmq.DONTWAIT)
+            except zmq.Again:
+                return
+            self._received += 1
+            frames[0] = shared_topic_frame(frames[0])
+            try:
+                push = decode_push(frames)
+            except MalformedError:
+                self._malformed += 1  # of a plain publisher, perhaps: it goes by its first frame
+                self.fan_out.send(None, frames)
+                continue
+            self.fan_out.send(push.topic, frames)
+            if push.body is not None:
+                pushed = push.pushed
+                self._passing.cache.add(push.topic, pushed.boot, pushed.batch, push.body)
+
+    # Requests, up.
+
+    def _take_requests(self, now_s: float) -> None:
+        for _ in range(TURN_MAX):
+            try:
+                parts = self._requests.recv_multipart(zmq.DONTWAIT)
+            except zmq.Again:
+                return
+            if b"" not in parts:
+                continue  # no envelope: no way to answer
+            begin = parts.index(b"") + 1
+            envelope, frames = tuple(parts[:begin]), parts[begin:]
+            if is_for_node(frames):
+                self._reply(envelope, self._answer_node(frames, now_s))
+            elif len(frames) > 2:
+                self._reply(envelope, self._unread("a body does not belong on this endpoint"))
+            else:
+                self._passing.request(envelope, frames, now_s)
+
+    def _answer_node(self, frames: Sequence[bytes], now_s: float) -> Reply:
+        try:
+            request = decode_node_request(frames)
+        except MalformedError as error:
+            return self._unread(str(error))
+        if isinstance(request, Interest):
+            return self._links.take(request, now_s)
+        return self._report(request)
+
+    def _unread(self, text: str) -> Malformed:
+        return Malformed(client="", epoch=0, request=0, boot=self._boot, text=text)
+
+    def _reply(self, envelope: Sequence[bytes], reply: Reply) -> None:
+        self._requests.send_multipart([*envelope, *encode_reply(reply)])
+
+    def _take_answers(self, now_s: float) -> None:
+        for _ in range(TURN_MAX):
+            try:
+                parts = self._pulled.recv_multipart(zmq.DONTWAIT)
+            except zmq.Again:
+                return
+            if len(parts) > 2 and parts[1] == b"":
+                self._passing.answer(parts[0], parts[2:], now_s)
+
+    def _carry_out(self) -> None:
+        for action in self._passing.actions():
+            match action:
+                case ToPeer():
+                    self._requests.send_multipart([*action.envelope, *action.frames])
+                case ToAbove():
+                    with suppress(zmq.Again):  # nobody above: forgotten when its time is over
+                        self._pulled.send_multipart(
+                            [action.ticket, b"", *action.frames], zmq.DONTWAIT
+                        )
+
+    def _tell_the_rest(self, poller: zmq.Poller) -> None:
+        """Before the end, tell cursors that the proxy does not know yet; wait a moment at most."""
+        until_s = time.monotonic() + 0.5
+        while self._passing.untold and (now_s := time.monotonic()) < until_s:
+            self._passing.tick(now_s)
+            self._carry_out()
+            poller.poll(20)
+            self._take_answers(time.monotonic())
+
+    def _report(self, request: Node) -> NodeReport:
+        names = self._links.names
+        rows = [
+            BelowStatus(
+                client=name,
+                patterns=len(self._table.patterns_of(link)),
+                is_full=self._table.is_full(link),
+            )
+            for link, name in sorted(names.items(), key=lambda one: one[1])
+        ]
+        passing = self._passing
+        return NodeReport(
+            client=request.client,
+            epoch=request.epoch,
+            request=request.request,
+            boot=self._boot,
+            node=self.settings.node,
+            push_endpoint=self.fan_out.endpoint,
+            strategy=self.settings.strategy,
+            above=tuple(above.status() for above in self._above),
+            below=tuple(rows[:STATUS_ROWS_MAX]),
+            below_left_out=max(len(rows) - STATUS_ROWS_MAX, 0),
+            plain=self.fan_out.plain_count,
+            patterns=len(self._table.above),
+            is_full=any(map(self._kinds.everything, self._table.above)),
+            unknown_kinds=self._table.unknown_kinds,
+            received=self._received,
+            sent_singly=self.fan_out.sent_singly,
+            malformed=self._malformed,
+            from_cache=passing.from_cache_count,
+            shared=passing.shared_count,
+            passed=passing.passed_count,
+            dropped=passing.dropped_count,
+        )

@@ -1,0 +1,190 @@
+"""Relays under test: real processes, and ends of the tree in this one, watched and counted."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+
+import zmq
+
+from reliable_pubsub.common.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.messages import BatchHeader
+from reliable_pubsub.relay.above import NodeAbove
+from reliable_pubsub.relay.pattern import Pattern
+from reliable_pubsub.relay.push import Pushed, PushFrames, decode_push, encode_push
+from reliable_pubsub.relay.topology import ask_node
+from tests.integration.harness import ANY_PORT, PATIENCE_S, Process, Service, eventually
+
+SILENCE_MS = 150  # what was sent before something that has arrived, would have arrived too
+
+
+def exact(*topics: str) -> frozenset[Pattern]:
+    return frozenset(Pattern("exact", topic) for topic in topics)
+
+
+def prefix(*texts: str) -> frozenset[Pattern]:
+    return frozenset(Pattern("prefix", text) for text in texts)
+
+
+class RelayProcess:
+    """One relay; restarted, it has the same ports."""
+
+    def __init__(self, service: Service, name: str, *options: str) -> None:
+        self.service = service
+        self.name = name
+        self.options = options
+        self.endpoint = self.push_endpoint = ANY_PORT
+        self.start()
+
+    def start(self) -> None:
+        self.process: Process = self.service.run(
+            "relay", "-i", self.name, "--endpoint", self.endpoint,
+            "--push-endpoint", self.push_endpoint, *self.options,
+        )  # fmt: skip
+        found = re.search(r"requests=(\S+) push=(\S+) ", self.process.ready())
+        assert found is not None
+        self.endpoint, self.push_endpoint = found.groups()
+
+    def is_settled(self) -> bool:
+        return all(above.settled for above in ask_node(self.endpoint).above)
+
+
+class Source:
+    """A plain publisher of push frames in this process: the top of a tree."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        self.socket = context.socket(zmq.XPUB)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.XPUB_VERBOSE, 1)
+        self.endpoint = f"tcp://127.0.0.1:{self.socket.bind_to_random_port('tcp://127.0.0.1')}"
+        self.wanted: set[bytes] = set()
+        self.heard = 0  # messages about interest
+        self._ends: dict[str, int] = {}
+
+    def listen(self) -> set[bytes]:
+        """Take what is said from below; give the prefixes that are wanted."""
+        while self.socket.poll(0):
+            said = self.socket.recv()
+            self.heard += 1
+            if said[:1] == b"\1":
+                self.wanted.add(said[1:])
+            else:
+                self.wanted.discard(said[1:])
+        return self.wanted
+
+    def wants(self, *prefixes: bytes) -> None:
+        """Wait until exactly these are wanted."""
+        eventually(lambda: self.listen() == set(prefixes), f"interest in {prefixes}")
+
+    def push(self, topic: str, payload: bytes = b"x") -> None:
+        """Send one batch of one message, the next of its topic."""
+        body = encode_batch(Batch([payload]))
+        base = self._ends.get(topic, 0)
+        self._ends[topic] = base + 1
+        header = BatchHeader(base, 1, "p", base + 1, base + 1, crc32(body), len(body))
+        pushed = Pushed(boot="boot", log=f"log.{topic}", batch=header)
+        self.socket.send_multipart(encode_push(topic, pushed, body))
+
+
+class Leaf:
+    """The lower end of a link in this process, as a subscriber has one."""
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, name: str = "leaf"
+    ) -> None:
+        self.above = NodeAbove(context, endpoint, name, cap=128)
+
+    def want(self, patterns: frozenset[Pattern]) -> None:
+        """Want these, and wait until the node above sends by them."""
+        self.above.want(patterns, frozenset())
+        self.settle()
+
+    def settle(self) -> None:
+        def look() -> bool:
+            self.above.turn(time.monotonic())
+            return self.above.wish.settled
+
+        eventually(look, "settled link")
+
+    def take(self) -> PushFrames:
+        """The next data."""
+        assert self.above.data.poll(int(PATIENCE_S * 1000)), "no data came"
+        return decode_push(self.above.data.recv_multipart())
+
+    def topics(self, last: str) -> list[str]:
+        """The topics of all data up to one of `last`, this included."""
+        topics: list[str] = []
+        while not topics or topics[-1] != last:
+            topics.append(self.take().topic)
+        return topics
+
+    def is_silent(self) -> bool:
+        return not self.above.data.poll(SILENCE_MS)
+
+
+@contextmanager
+def zmq_context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        yield context
+    finally:
+        context.destroy(linger=0)
+
+
+class CountingLink:
+    """TCP to an endpoint, with the bytes of each way counted; it can hang, and be cut."""
+
+    def __init__(self, endpoint: str) -> None:
+        self._target = int(endpoint.rsplit(":", 1)[1])
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.endpoint = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
+        self.down_bytes = 0  # to whoever connected
+        self.up_bytes = 0
+        self._passing = threading.Event()
+        self._passing.set()
+        self._pairs: list[Sequence[socket.socket]] = []
+        threading.Thread(target=self._accept, name="counting link", daemon=True).start()
+
+    def hang(self) -> None:
+        """Pass nothing on, and read nothing: TCP fills up."""
+        self._passing.clear()
+
+    def go_on(self) -> None:
+        self._passing.set()
+
+    def cut(self) -> None:
+        """Close the connections; new ones are accepted."""
+        for pair in self._pairs:
+            for one in pair:
+                with suppress(OSError):
+                    one.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listener.close()
+        self._passing.set()
+        self.cut()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                here, _ = self._listener.accept()
+                there = socket.create_connection(("127.0.0.1", self._target))
+                self._pairs.append((here, there))
+                for source, target, way in ((here, there, "up"), (there, here, "down")):
+                    threading.Thread(
+                        target=self._copy, args=(source, target, way), daemon=True
+                    ).start()
+
+    def _copy(self, source: socket.socket, target: socket.socket, way: str) -> None:
+        with suppress(OSError), source, target:
+            while self._passing.wait() and (data := source.recv(65_536)):
+                self._passing.wait()
+                target.sendall(data)
+                if way == "up":
+                    self.up_bytes += len(data)
+                else:
+                    self.down_bytes += len(data)

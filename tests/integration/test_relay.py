@@ -1,0 +1,516 @@
+"""Relays as real processes: data down once, interest up, requests through, nothing lost."""
+
+from __future__ import annotations
+
+import random
+import re
+import signal
+import time
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+import zmq
+
+from reliable_pubsub import Message
+from reliable_pubsub.common.messages import Malformed
+from reliable_pubsub.common.wire import PROTOCOL
+from reliable_pubsub.relay.interest_table import CAP
+from reliable_pubsub.relay.pattern import EVERYTHING, Pattern
+from reliable_pubsub.relay.topology import ask_node
+from reliable_pubsub.relay.wire import decode_node_reply
+from tests.integration.harness import ANY_PORT, Service, eventually
+from tests.integration.relay_tree import (
+    SILENCE_MS,
+    CountingLink,
+    Leaf,
+    RelayProcess,
+    Source,
+    exact,
+    prefix,
+    zmq_context,
+)
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
+    with zmq_context() as context:
+        yield context
+
+
+Context = zmq.Context[zmq.Socket[bytes]]
+
+
+def test_a_relay_says_where_it_is_and_ends_cleanly(service: Service) -> None:
+    relay = RelayProcess(service, "relay-1", "--upstream", "tcp://127.0.0.1:1")
+
+    line = relay.process.ready()
+
+    assert re.fullmatch(
+        r"ready: relay relay-1 requests=tcp://127.0.0.1:\d+ push=tcp://127.0.0.1:\d+ "
+        r"upstream=tcp://127.0.0.1:1 strategy=subsume",
+        line,
+    )
+    assert relay.process.terminate() == 0
+    assert relay.process.stderr == ""
+
+
+def test_an_endpoint_that_is_taken_is_told_in_a_sentence(service: Service) -> None:
+    relay = RelayProcess(service, "one", "--upstream", "tcp://127.0.0.1:1")
+    second = service.run("relay", "--endpoint", relay.endpoint, "--push-endpoint", ANY_PORT)
+
+    assert second.wait() == 2
+    assert "cannot bind the request endpoint" in second.stderr
+
+
+class TestData:
+    def test_comes_down_three_levels_once_and_only_what_is_wanted(
+        self, service: Service, context: Context
+    ) -> None:
+        source = Source(context)
+        top = RelayProcess(service, "top", "--publisher", source.endpoint)
+        middle = RelayProcess(service, "middle", "--upstream", top.endpoint)
+        bottom = RelayProcess(service, "bottom", "--upstream", middle.endpoint)
+        leaves = [Leaf(context, bottom.endpoint, f"leaf-{n}") for n in range(3)]
+        leaves[0].want(exact("a/1", "end") | prefix("a/"))  # several of its patterns match
+        leaves[1].want(exact("a/1", "end"))
+        leaves[2].want(frozenset({Pattern("glob", "a/*/x")}) | exact("end"))
+        source.wants(b"a/", b"end")
+
+        for topic in ("a/1", "b/1", "a/2/x", "a/2", "en", "ender", "end"):
+            source.push(topic)
+
+        assert leaves[0].topics("end") == ["a/1", "a/2/x", "a/2", "end"]
+        assert leaves[1].topics("end") == ["a/1", "end"]
+        assert leaves[2].topics("end") == ["a/2/x", "end"]
+        assert ask_node(bottom.endpoint).received == 4  # "ender" went no further than the top
+        assert ask_node(top.endpoint).sent_singly == 0
+
+    def test_of_a_glob_alone_comes_as_a_copy_of_its_own(
+        self, service: Service, context: Context
+    ) -> None:
+        source = Source(context)
+        top = RelayProcess(service, "top", "--publisher", source.endpoint)
+        one, other = Leaf(context, top.endpoint, "one"), Leaf(context, top.endpoint, "other")
+        one.want(frozenset({Pattern("glob", "a*z")}))
+        other.want(frozenset({EVERYTHING}))
+        plain = context.socket(zmq.SUB)
+        plain.setsockopt(zmq.SUBSCRIBE, b"")
+        plain.connect(top.push_endpoint)
+        eventually(lambda: ask_node(top.endpoint).plain, "plain subscriber")
+        source.wants(b"")
+
+        for topic in ("abz", "abc", "az"):
+            source.push(topic)
+
+        assert one.topics("az") == ["abz", "az"]
+        assert other.topics("az") == ["abz", "abc", "az"]
+        assert [plain.recv_multipart()[0] for _ in range(3)] == [b"abz\0", b"abc\0", b"az\0"]
+        # The copies for the one link came to nobody else.
+        assert other.is_silent()
+        assert not plain.poll(SILENCE_MS)
+
+    def test_misses_nothing_while_a_link_changes_what_it_wants(
+        self, service: Service, context: Context
+    ) -> None:
+        source = Source(context)
+        top = RelayProcess(service, "top", "--publisher", source.endpoint)
+        leaf, holder = Leaf(context, top.endpoint), Leaf(context, top.endpoint, "holder")
+        holder.want(prefix("a"))  # so that nothing changes above
+        wishes = [frozenset({Pattern("glob", "a*z")}), prefix("ab"), exact("abz"), prefix("a")]
+        leaf.want(wishes[0])
+        source.wants(b"a")
+        pushed = 0
+        for number in range(40):
+            leaf.above.want(wishes[number % 4], frozenset())
+            for _ in range(10):
+                source.push("abz")
+                leaf.above.turn(time.monotonic())
+            pushed += 10
+        offsets = set()
+        while pushed - 1 not in offsets:
+            offsets.add(leaf.take().pushed.batch.base)
+
+        assert offsets == set(range(pushed))
+
+    def test_serves_plain_zeromq_subscribers_and_devices(
+        self, service: Service, context: Context
+    ) -> None:
+        """Rows 4.7 and 4.19: nodes without the extras are ordinary nodes."""
+        source = Source(context)
+        top = RelayProcess(service, "top", "--publisher", source.endpoint)
+        subscribers = []
+        for wanted in (b"a", b"", b"b"):
+            subscriber = context.socket(zmq.SUB)
+            subscriber.setsockopt(zmq.SUBSCRIBE, wanted)
+            subscriber.connect(top.push_endpoint)
+            subscribers.append(subscriber)
+        device = context.socket(zmq.XSUB)
+        device.connect(top.push_endpoint)
+        device.send(b"\1a")
+        leaf = Leaf(context, top.endpoint)
+        leaf.want(exact("a"))
+        source.wants(b"")
+        eventually(lambda: ask_node(top.endpoint).plain == 3, "three plain prefixes")
+
+        source.push("a")
+        source.socket.send_multipart([b"a of a plain publisher", b"whatever"])
+
+        for one in (subscribers[0], subscribers[1], device):
+            assert one.recv_multipart()[0] == b"a\0"
+            assert one.recv_multipart() == [b"a of a plain publisher", b"whatever"]
+        assert not subscribers[2].poll(SILENCE_MS)
+        assert leaf.take().topic == "a"
+        for one in (*subscribers, device):
+            one.close(linger=0)
+        source.wants(b"a")
+
+    def test_does_not_touch_a_link_whose_far_side_wants_nothing(
+        self, service: Service, context: Context
+    ) -> None:
+        """Rows 4.2 and 4.3, in bytes on the link."""
+        source = Source(context)
+        link = CountingLink(source.endpoint)
+        top = RelayProcess(service, "top", "--publisher", link.endpoint)
+        leaf = Leaf(context, top.endpoint)
+        leaf.want(exact("wanted"))
+        source.wants(b"wanted")
+        source.push("wanted")
+        leaf.take()
+        before = link.down_bytes
+
+        for _ in range(100):
+            source.push("nobody wants this", b"x" * 1000)
+        source.push("wanted")
+        leaf.take()
+
+        assert 0 < link.down_bytes - before < 500
+        link.close()
+
+
+class TestInterest:
+    def test_is_aggregated_before_it_goes_up(self, service: Service, context: Context) -> None:
+        source = Source(context)
+        top = RelayProcess(service, "top", "--publisher", source.endpoint)
+        wide, narrow = Leaf(context, top.endpoint, "wide"), Leaf(context, top.endpoint, "narrow")
+        narrow.want(prefix("ab"))
+        source.wants(b"ab")
+        wide.want(prefix("a"))
+        source.wants(b"a")
+
+        wide.want(frozenset())
+
+        source.wants(b"ab")
+
+    def test_above_the_cap_is_everything_and_is_reported(
+        self, service: Service, context: Context
+    ) -> None:
+        source = Source(context)
+        top = RelayProcess(service, "top", "--publisher", source.endpoint)
+        leaf = Leaf(context, top.endpoint)
+        many = [str(number) for number in range(CAP + 1)]
+
+        leaf.want(exact(*many))
+        source.wants(b"")
+        (below,) = ask_node(top.endpoint).below
+        assert below.is_full
+        assert leaf.above.status().is_full
+        leaf.want(exact(*many[: CAP // 2]))
+
+        source.wants(*(one.encode() for one in many[: CAP // 2]))
+        (below,) = ask_node(top.endpoint).below
+        assert not below.is_full
+
+    def test_ends_with_its_lease_and_not_with_its_connection(
+        self, service: Service, context: Context
+    ) -> None:
+        source = Source(context)
+        top = RelayProcess(service, "top", "--publisher", source.endpoint, "--lease", "1")
+        link = CountingLink(top.endpoint)
+        staying, leaving = (
+            Leaf(context, link.endpoint, "stays"),
+            Leaf(context, top.endpoint, "goes"),
+        )
+        staying.want(exact("stays"))
+        leaving.want(exact("goes"))
+        source.wants(b"stays", b"goes")
+
+        link.cut()
+        leaving.above.interest.close()
+        source.listen()
+        assert b"stays" in source.wanted
+        for _ in range(3):  # digests on a new connection keep it
+            staying.settle()
+
+        def only_one() -> bool:
+            staying.settle()
+            return source.listen() == {b"stays"}
+
+        eventually(only_one, "end of the lease of the link that went")
+        link.close()
+
+    def test_survives_the_restart_of_the_node_above(
+        self, service: Service, context: Context
+    ) -> None:
+        source = Source(context)
+        top = RelayProcess(service, "top", "--publisher", source.endpoint)
+        leaf = Leaf(context, top.endpoint)
+        leaf.want(exact(*(str(number) for number in range(20))))
+        top.process.kill()
+        source.wants()
+
+        top.start()
+
+        def told_again() -> bool:
+            leaf.above.wish.applied_soon(0.0)
+            leaf.settle()
+            return len(source.listen()) == 20
+
+        eventually(told_again, "interest told again")
+        source.push("7")
+        assert leaf.take().topic == "7"
+
+    @pytest.mark.parametrize(
+        "fields",
+        [
+            {},
+            {"link": b"short"},
+            {"patterns": [["exact"]]},
+            {"patterns": [["exact", "x"]] * 129},
+            {"patterns": [["exact", "x" * 256]]},
+            {"patterns": [["regex", "(a+"]]},
+            {"patterns": [["regex", "((((a{99}){99}){99}){99})"]]},
+            {"version": -1},
+            {"digest": b""},
+            {"below": ["no_name"]},
+        ],
+        ids=str,
+    )
+    def test_that_is_malformed_is_refused_and_harms_nobody(
+        self, fields: dict[str, object], service: Service, context: Context
+    ) -> None:
+        top = RelayProcess(service, "top", "--upstream", "tcp://127.0.0.1:1")
+        good = {
+            "verb": "INTEREST", "client": "stranger", "epoch": 0, "request": 7,
+            "link": b"l" * 16, "version": 1, "digest": b"d" * 32, "patterns": [],
+        }  # fmt: skip
+        header = {"verb": "INTEREST"} if not fields else good | fields
+        with context.socket(zmq.REQ) as stranger:
+            stranger.connect(top.endpoint)
+            stranger.send_multipart([PROTOCOL, msgspec.msgpack.encode(header)])
+            reply = decode_node_reply(stranger.recv_multipart())
+
+        assert isinstance(reply, Malformed)
+        assert reply.text
+        leaf = Leaf(context, top.endpoint)
+        leaf.want(exact("a"))
+
+    def test_that_goes_in_a_ring_is_refused(self, service: Service, context: Context) -> None:
+        first = RelayProcess(service, "first", "--upstream", "tcp://127.0.0.1:1")
+        second = RelayProcess(service, "second", "--upstream", first.endpoint)
+        first.process.terminate()
+        first.options = ("--upstream", second.endpoint)
+        first.start()
+
+        refusals = eventually(
+            lambda: [
+                above.refused
+                for relay in (first, second)
+                for above in ask_node(relay.endpoint).above
+                if above.refused
+            ],
+            "refusal of the ring",
+        )
+
+        assert any("round for ever" in text for text in refusals)
+
+
+class TestAnUpstreamThatHangs:
+    def test_delays_itself_and_nobody_else(self, service: Service, context: Context) -> None:
+        """R22 and row 4.22: thousands of changes pass it by; awake again, it knows the newest."""
+        good, bad = Source(context), Source(context)
+        awake = RelayProcess(service, "awake", "--publisher", good.endpoint)
+        hung = RelayProcess(service, "hung", "--publisher", bad.endpoint)
+        both = RelayProcess(
+            service, "both", "--upstream", awake.endpoint, "--upstream", hung.endpoint
+        )
+        leaf = Leaf(context, both.endpoint)
+        leaf.want(exact("before"))
+        good.wants(b"before")
+        bad.wants(b"before")
+        hung.process.signal(signal.SIGSTOP)
+
+        for number in range(200):
+            leaf.want(exact(f"channel-{number}"))
+        good.wants(b"channel-199")
+        good.push("channel-199")
+        assert leaf.take().topic == "channel-199"
+        said = ask_node(both.endpoint).above[1].said
+        hung.process.signal(signal.SIGCONT)
+
+        bad.wants(b"channel-199")
+        assert said < 40  # one message is under way, however often the wish changed
+
+
+class TestPlainSubscriptionsAgainstOurs:
+    """R22: libzmq issue 4064. A reconnection repeats all subscriptions at once, and above the
+    high-water mark they are dropped without a word."""
+
+    MANY = 100
+    MARK = 10
+
+    def test_a_plain_socket_loses_subscriptions_when_it_reconnects(self, context: Context) -> None:
+        source = Source(context)
+        link = CountingLink(source.endpoint)
+        plain = context.socket(zmq.XSUB)
+        plain.setsockopt(zmq.SNDHWM, self.MARK)
+        plain.setsockopt(zmq.RECONNECT_IVL, 10)
+        plain.connect(link.endpoint)
+        for number in range(self.MANY):  # slowly, each before the next, so that all arrive
+            plain.poll(0)  # takes note of what was read above
+            plain.send(b"\1%d\0" % number)
+            eventually(lambda: len(source.listen()) > number, "subscription")  # noqa: B023
+
+        link.cut()
+        eventually(lambda: len(source.listen()) < self.MANY, "end of the old connection")
+        # A socket repeats its subscriptions when its program looks at it.
+        eventually(lambda: plain.poll(0) or source.listen(), "new connection")
+        while source.socket.poll(SILENCE_MS):
+            source.listen()
+
+        assert 0 < len(source.wanted) < self.MANY
+        link.close()
+
+    def test_ours_has_all_of_them_again(self, service: Service, context: Context) -> None:
+        source = Source(context)
+        top = RelayProcess(
+            service, "top", "--publisher", source.endpoint, "--max-subscriptions", "128"
+        )
+        links = CountingLink(top.endpoint), CountingLink(top.push_endpoint)
+        leaf = Leaf(context, links[0].endpoint)
+        leaf.above.data.setsockopt(zmq.SNDHWM, self.MARK)
+        leaf.above.wish.push_endpoint = leaf.above._data_endpoint = top.push_endpoint
+        leaf.above.data.connect(links[1].endpoint)
+        topics = [str(number) for number in range(self.MANY)]
+        leaf.want(exact(*topics))
+
+        for link in links:
+            link.cut()
+        leaf.above.wish.applied_soon(0.0)
+        leaf.settle()
+
+        def all_came() -> bool:
+            for topic in topics:
+                source.push(topic)
+            came = set()
+            while leaf.above.data.poll(SILENCE_MS):
+                came.add(leaf.take().topic)
+            return came == set(topics)
+
+        eventually(all_came, "data of every topic after the reconnection")
+        for link in links:
+            link.close()
+
+
+class TestReliablePullThroughTheTree:
+    def test_gives_each_message_once_in_order_through_two_relays(self, service: Service) -> None:
+        service.start_proxy()
+        top = RelayProcess(service, "top", "--upstream", service.subscriber_endpoint)
+        bottom = RelayProcess(service, "bottom", "--upstream", top.endpoint)
+        payloads = [b"m%d" % number for number in range(500)]
+        with (
+            service.open_subscriber("s", endpoint=bottom.endpoint) as subscriber,
+            service.open_publisher("p") as publisher,
+        ):
+            subscriber.subscribe("t")
+            for begin in range(0, 500, 10):
+                publisher.put_many("t", payloads[begin : begin + 10])
+            got: list[Message] = []
+            while len(got) < 500:
+                got += subscriber.get("t", max_messages=7, timeout_s=20)
+            subscriber.acknowledge("t")
+
+            assert [message.payload for message in got] == payloads
+            assert service.topic("t").subscriptions[0].cursor == 500
+            assert [m.payload for m in subscriber.history("t", 100, max_messages=5)] == payloads[
+                100:105
+            ]
+
+    def test_fetches_once_for_many_subscribers(self, service: Service) -> None:
+        service.start_proxy()
+        top = RelayProcess(service, "top", "--upstream", service.subscriber_endpoint)
+        link = CountingLink(service.subscriber_endpoint)
+        relay = RelayProcess(service, "below", "--upstream", link.endpoint)
+        assert top.process.exit_code is None
+        names = [f"s{number}" for number in range(10)]
+        subscribers = [service.open_subscriber(name, endpoint=relay.endpoint) for name in names]
+        for subscriber in subscribers:
+            subscriber.subscribe("t")
+            subscriber.get("t")  # confirmed
+        with service.open_publisher("p") as publisher:
+            publisher.put("t", b"x" * 500_000)
+        before = link.down_bytes
+
+        for subscriber in subscribers:
+            (message,) = subscriber.get("t", timeout_s=20)
+            assert len(message.payload) == 500_000
+        fetched = link.down_bytes - before
+        for subscriber in subscribers:
+            subscriber.close()
+
+        assert 500_000 < fetched < 2 * 500_000
+        cursors = {one.subscriber: one.cursor for one in service.topic("t").subscriptions}
+        assert cursors == dict.fromkeys(names, 1)
+        link.close()
+
+    def test_loses_and_doubles_nothing_when_relays_are_killed(
+        self, service: Service, chance: random.Random
+    ) -> None:
+        service.start_proxy()
+        top = RelayProcess(service, "top", "--upstream", service.subscriber_endpoint)
+        bottom = RelayProcess(service, "bottom", "--upstream", top.endpoint)
+        with (
+            service.open_subscriber("s", endpoint=bottom.endpoint) as subscriber,
+            service.open_publisher("p") as publisher,
+        ):
+            subscriber.subscribe("t")
+            got: list[bytes] = []
+            for number in range(60):
+                publisher.put("t", b"%d" % number)
+                if number % 10 == 5:
+                    victim = chance.choice([top, bottom])
+                    victim.process.kill()
+                    victim.start()
+                if chance.random() < 0.7:
+                    got += [m.payload for m in subscriber.get("t", max_messages=3)]
+            while len(got) < 60:
+                got += [m.payload for m in subscriber.get("t", max_messages=9, timeout_s=20)]
+
+        assert got == [b"%d" % number for number in range(60)]
+
+    def test_lets_the_proxy_judge_a_verb_that_no_relay_knows(self, service: Service) -> None:
+        service.start_proxy()
+        top = RelayProcess(service, "top", "--upstream", service.subscriber_endpoint)
+        with zmq_context() as context, context.socket(zmq.REQ) as stranger:
+            stranger.connect(top.endpoint)
+            stranger.send_multipart([PROTOCOL, b"\x81\xa4verb\xa4NOPE"])
+            reply = decode_node_reply(stranger.recv_multipart())
+
+            assert isinstance(reply, Malformed)
+            assert reply.boot == service.status().boot
+
+
+def test_topology_shows_a_relay_and_what_is_above_it(service: Service, context: Context) -> None:
+    source = Source(context)
+    top = RelayProcess(service, "top", "--publisher", source.endpoint)
+    bottom = RelayProcess(service, "bottom", "--upstream", top.endpoint)
+    leaf = Leaf(context, bottom.endpoint, "screen")
+    leaf.want(exact("a"))
+    source.wants(b"a")
+
+    shown = service.run("", "topology", "--endpoint", bottom.endpoint)
+    shown.done()
+
+    assert "below screen: 1 patterns" in shown.stdout
+    assert "below bottom: 1 patterns" in shown.stdout
+    assert "top: asks for 1 patterns" in shown.stdout
