@@ -230,6 +230,11 @@ class Links:
         known.applied = known.version
         return self._table.patterns_of(link)
 
+    def misplaced(self, link: bytes) -> None:
+        """Where the data socket of a link is, is not known after all: it is to say so again."""
+        if link in self._links:
+            self._links[link].applied = 0
+
     def expire(self, now_s: float) -> list[bytes]:
         """Forget the links whose lease is over; give their names."""
         gone = [link for link, known in self._links.items() if known.expires_at_s <= now_s]

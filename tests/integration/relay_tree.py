@@ -13,10 +13,12 @@ import zmq
 
 from reliable_pubsub.common.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.messages import BatchHeader
+from reliable_pubsub.common.wire import encode_request
 from reliable_pubsub.relay.above import NodeAbove
 from reliable_pubsub.relay.pattern import Pattern
 from reliable_pubsub.relay.push import Pushed, PushFrames, decode_push, encode_push
 from reliable_pubsub.relay.topology import ask_node
+from reliable_pubsub.relay.wire import decode_node_reply
 from tests.integration.harness import ANY_PORT, PATIENCE_S, Process, Service, eventually
 
 SILENCE_MS = 150  # what was sent before something that has arrived, would have arrived too
@@ -102,6 +104,16 @@ class Leaf:
         """Want these, and wait until the node above sends by them."""
         self.above.want(patterns, frozenset())
         self.settle()
+
+    def tell(self, patterns: frozenset[Pattern]) -> None:
+        """Want these, and have that acknowledged, without a word on the data socket."""
+        self.above.want(patterns, frozenset())
+        message = self.above.wish.message(time.monotonic() + PATIENCE_S)
+        assert message is not None
+        self.above.interest.send_multipart([b"", *encode_request(message)])
+        reply = decode_node_reply(self.above.interest.recv_multipart()[1:])
+        self.above.wish.answered(reply, time.monotonic())
+        assert self.above.wish.acknowledged == message.version
 
     def settle(self) -> None:
         def look() -> bool:

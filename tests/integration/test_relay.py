@@ -133,6 +133,34 @@ class TestData:
 
         assert offsets == set(range(pushed))
 
+    def test_comes_also_if_a_strangers_message_mixed_up_who_is_where(
+        self, service: Service, context: Context
+    ) -> None:
+        """libzmq counts a message that is no subscription as one: the next ones are taken for
+        those of another connection."""
+        source = Source(context)
+        top = RelayProcess(service, "top", "--publisher", source.endpoint)
+        leaves = [Leaf(context, top.endpoint, name) for name in ("one", "two")]
+        stranger = context.socket(zmq.XSUB)
+        stranger.connect(top.push_endpoint)
+        for leaf, topic in zip(leaves, ("a", "b"), strict=True):
+            leaf.want(exact("before"))
+            leaf.tell(exact(topic))
+        source.wants(b"a", b"b")
+        top.process.signal(signal.SIGSTOP)
+        for one, said in (
+            (stranger, b"no subscription"),
+            *((leaf.above.data, b"\1\0" + leaf.above.wish.link) for leaf in leaves),
+        ):
+            one.send(said)
+            leaves[0].above.interest.poll(SILENCE_MS)  # each arrives before the next
+        top.process.signal(signal.SIGCONT)
+
+        for leaf, topic in zip(leaves, ("a", "b"), strict=True):
+            leaf.settle()
+            source.push(topic)
+            assert leaf.take().topic == topic
+
     def test_serves_plain_zeromq_subscribers_and_devices(
         self, service: Service, context: Context
     ) -> None:
