@@ -97,6 +97,14 @@ class _Reader:
         return ours == (request.epoch, request.generation, request.boot)
 
 
+def _what_is_asked(request: _Reading) -> bytes:
+    """A request without its sender: who asks the same gets the same answer."""
+    asked = replace(request, client="anybody", epoch=0, request=0)
+    if isinstance(asked, Get):
+        asked = replace(asked, generation=1)
+    return encode_request(asked)[1]
+
+
 class Passing:
     """What is under way through one node; gives actions, does nothing itself."""
 
@@ -139,15 +147,18 @@ class Passing:
         if isinstance(request, Get) and not self._is_confirmed(request, now_s):
             self._pass_on(_Flight(encode_request(request), envelope, request), now_s)
             return
-        offset = request.cursor if isinstance(request, Get) else request.offset
-        limits = {"messages_max": request.messages_max, "bytes_max": request.bytes_max}
-        if isinstance(request, History) or request.boot == self.cache.boot:
-            found = self.cache.read(request.topic, offset, **limits)
+        if isinstance(request, Get) and request.boot == self.cache.boot:
+            found = self.cache.read(
+                request.topic,
+                request.cursor,
+                messages_max=request.messages_max,
+                bytes_max=request.bytes_max,
+            )
             if found is not None:
                 self.from_cache_count += 1
                 self._answer_found(envelope, request, found)
                 return
-        key = (type(request), request.topic, offset, *limits.values(), getattr(request, "boot", ""))
+        key = _what_is_asked(request)
         flight = self._by_key.get(key)
         if flight is None:
             flight = _Flight(encode_request(request), envelope, request)
@@ -164,7 +175,7 @@ class Passing:
             return False
         return now_s < known.confirmed_at_s + CONFIRMED_S
 
-    def _answer_found(self, envelope: Envelope, request: _Reading, found: Found) -> None:
+    def _answer_found(self, envelope: Envelope, request: Get, found: Found) -> None:
         reply = MessageBatches(
             client=request.client,
             epoch=request.epoch,

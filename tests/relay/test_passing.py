@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec.structs import replace
+
 from reliable_pubsub.common.batch import crc32
 from reliable_pubsub.common.messages import (
     AnyReply,
@@ -210,17 +212,24 @@ class TestOneFetch:
 
         assert len(node.above) == 2
 
-    def test_of_history_serves_gets_and_needs_no_subscription(self) -> None:
-        node = ANode()
+    def test_of_history_is_the_proxys_each_time_and_fills_the_cache(self) -> None:
+        node = confirmed("one")
         node.proxy.put(1)
-        for _ in range(2):
-            history = encode_request(a_history(0))
-            node.passing.request(envelope("x"), history, 0.0)
+        for client in ("x", "y"):
+            history = replace(a_history(0), client=client)
+            node.passing.request(envelope(client), encode_request(history), 0.0)
             node.collect()
-            node.answer()
+        assert node.verbs() == ["History"]
+        node.answer()
+        node.answer()
+        passed = node.passing.passed_count
+        node.ask("one", 0)
 
-        assert names(node.taken()) == [("x", "MessageBatches")] * 2
-        assert node.passing.passed_count == 1
+        answers = node.taken()
+        assert passed == 3  # with the GET that confirmed the reader
+        assert sorted(names(answers)) == [(name, "MessageBatches") for name in ("one", "x", "y")]
+        assert [reply.client for _, reply, _ in answers] == [client for client, _, _ in answers]
+        assert node.above == []
 
 
 class TestACursor:
