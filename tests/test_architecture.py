@@ -25,7 +25,9 @@ ROOMS: dict[str, frozenset[str]] = {
     "publisher": frozenset({"common", "relay"}),
     "subscriber": frozenset({"common", "relay"}),
     # It puts faulty parts in the place of sound ones, so it must know them.
-    "lab": frozenset({"common", "proxy", "publisher", "relay", "subscriber"}),
+    "lab": frozenset({"common", "relay", "proxy", "publisher", "subscriber"}),
+    # Its audit is the lab's checker over what Spark has read.
+    "pipeline": frozenset({"common", "publisher", "subscriber", "lab"}),
 }
 
 # Values in, values out: no socket, clock, file, thread or chance.
@@ -58,6 +60,8 @@ CORE_FILES = [
     *(f"lab/{name}.py" for name in ("finding", "checker", "story")),
     *(f"lab/rules_of_{name}.py" for name in ("puts", "order", "delivery", "subscribers")),
     *(f"lab/{name}.py" for name in ("scenario", "scenario_file")),
+    *(f"pipeline/{name}.py" for name in ("options", "offsets", "loss", "planning", "columns")),
+    *(f"pipeline/{name}.py" for name in ("progress", "tables")),
 ]
 WORLD = frozenset(
     {"zmq", "socket", "select", "signal", "sys", "os", "io", "fcntl", "sqlite3", "yaml"}

@@ -76,8 +76,8 @@ def test_a_batch_is_told_message_by_message(lines: HistoryLines) -> None:
     history.durable(1)
 
     assert lines.written[0]["messages"] == [
-        [0, "p", 1, M1, NOW_NS, 1],
-        [1, "p", 2, M2, NOW_NS, 1],
+        [0, "p", 1, M1, NOW_NS, 1, 2],
+        [1, "p", 2, M2, NOW_NS, 1, 2],
     ]
 
 

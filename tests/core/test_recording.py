@@ -323,8 +323,8 @@ class TestAGet:
 
         at_ns = first.timestamp_ns
         assert subscribed.gets.of("get") == [
-            {"type": "ok", "call": 3, "epoch": 2, "messages": [[0, "p", 1, A, at_ns, 1]]},
-            {"type": "ok", "call": 4, "epoch": 2, "messages": [[1, "p", 2, B, at_ns, 1]]},
+            {"type": "ok", "call": 3, "epoch": 2, "messages": [[0, "p", 1, A, at_ns, 1, 2]]},
+            {"type": "ok", "call": 4, "epoch": 2, "messages": [[1, "p", 2, B, at_ns, 1, 2]]},
         ]
 
     def test_that_finds_nothing_writes_nothing(self, subscribed: World) -> None:
@@ -414,7 +414,7 @@ class TestASubscription:
 
         *_, first, second, ok = world.gets.of("subscribe")
         assert (first["type"], first["cursor"]) == ("invoke", 2)
-        assert (second["type"], second["cursor"]) == ("invoke", 0)
+        assert (second["type"], second["start"]) == ("invoke", "earliest")
         assert (ok["type"], ok["cursor"]) == ("ok", 0)
         assert first["call"] == second["call"] == ok["call"]
 

@@ -302,6 +302,11 @@ class Relay:
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._run, name="relay", daemon=True)
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether an answer was lost."""
+        return self._answers < 0
+
     def mend(self) -> None:
         """Pass on every answer from now on."""
         self._mended.set()

@@ -1,0 +1,34 @@
+"""The pipeline: topics as Spark tables and streams, and the jobs that use them.
+
+    from reliable_pubsub.pipeline import register
+
+    register(spark)
+    spark.readStream.format("reliable_pubsub").option("subscribe", "topic1").load()
+
+Needs the extra `spark`: `pip install reliable-pubsub[spark]`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from .progress import lag
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["lag", "register", "session"]
+
+
+def register(spark: SparkSession) -> None:
+    """Teach a Spark session the format `reliable_pubsub`; doing it again is harmless."""
+    from .data_source import ReliablePubSubSource
+
+    spark.dataSource.register(ReliablePubSubSource)
+
+
+def session(name: str = "reliable-pubsub", *, master: str | None = None) -> SparkSession:
+    """A Spark session that knows the format; see `sessions.open_session`."""
+    from .sessions import open_session
+
+    return open_session(name, master=master)

@@ -1,0 +1,231 @@
+"""The format `reliable_pubsub`: what Spark calls, handed on to the files that decide.
+
+Readers are pickled into tasks and task workers are forked, so no socket may live in them: the view
+of a driver is made in the process that asks, and left behind when the reader travels; a task makes
+its own reader of the log, and closes it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from reliable_pubsub.common.errors import UsageError
+from reliable_pubsub.common.status_client import StatusClient
+from reliable_pubsub.lab.reading import read_run
+from reliable_pubsub.subscriber.reader import LogReader
+
+from .columns import COLUMNS
+from .instants import instant_ns
+from .options import SourceOptions, parse_options
+from .planning import MessageRange
+from .reading import arrow_batches
+from .stream import QueryStream, batch_ranges
+from .tables import TABLES, Row, delivery_rows, status_rows
+from .view import TopicView
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT = "reliable_pubsub"
+
+
+class ReliablePubSubSource(DataSource):
+    """`spark.read` and `spark.readStream` of the format."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        """Keep the options; they are judged when it is known what they are for."""
+        self.options = options
+
+    @classmethod
+    def name(cls) -> str:
+        """Of the format."""
+        return FORMAT
+
+    def schema(self) -> str:
+        """All columns of the table that is asked for.
+
+        Raises:
+            UsageError: an option is wrong.
+        """
+        return ", ".join(f"`{name}` {kind}" for name, kind in _columns(self._source()).items())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Of a batch query."""
+        options = self._source()
+        _check_schema(schema, options)
+        if options.table == "messages":
+            return MessagesReader(options, schema)
+        return TableReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """Of a streaming query."""
+        options = self._source()
+        if options.table != "messages":
+            raise UsageError(f"table={options.table} can be read, not streamed: use spark.read")
+        _check_schema(schema, options)
+        return MessagesStream(options, schema)
+
+    def _source(self) -> SourceOptions:
+        return parse_options(dict(self.options), instant_ns=instant_ns)
+
+
+def _columns(options: SourceOptions) -> Mapping[str, str]:
+    if options.table != "messages":
+        return TABLES[options.table]
+    return {n: kind for n, kind in COLUMNS.items() if n != "headers" or options.include_headers}
+
+
+def _check_schema(schema: StructType, options: SourceOptions) -> None:
+    """A user's own schema may leave columns out; it may not have others.
+
+    Raises:
+        UsageError: it has.
+    """
+    known = _columns(options)
+    for field in schema.fields:
+        kind = field.dataType.simpleString()
+        if known.get(field.name) != kind:
+            raise UsageError(
+                f"column {field.name!r} {kind} is not one of this source; it has "
+                + ", ".join(f"{name} {kind}" for name, kind in known.items())
+            )
+
+
+class MessagePartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(self, wanted: MessageRange) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
+
+
+class _Messages:
+    """What batch and stream share: options, columns, the work of a task."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """In a task: the messages of a range."""
+        if not isinstance(partition, MessagePartition):
+            return  # Spark's stand-in for "no partition"
+        options = self._options
+        with LogReader(options.endpoint, retry=options.retry) as reader:
+            yield from arrow_batches(
+                partition.wanted,
+                reader,
+                to_arrow_schema(self._schema, timezone="UTC"),
+                fail_on_data_loss=options.fail_on_data_loss,
+            )
+
+
+class MessagesReader(_Messages, DataSourceReader):
+    """Messages as they are stored when the query is planned."""
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """In the driver: the tasks."""
+        view = TopicView(self._options)
+        try:
+            return [MessagePartition(one) for one in batch_ranges(self._options, view)]
+        finally:
+            view.close()
+
+
+class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Messages as they come."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        super().__init__(options, schema)
+        self._query: QueryStream | None = None
+        self._pid = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_query": None}
+
+    @property
+    def query(self) -> QueryStream:
+        """The decisions of this query, with sockets of this process."""
+        if self._query is None or self._pid != os.getpid():
+            self._query = QueryStream(self._options, TopicView(self._options))
+            self._pid = os.getpid()
+        return self._query
+
+    def initialOffset(self) -> dict[str, Any]:
+        """See `QueryStream.initial`."""
+        return self.query.initial()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Option maxOffsetsPerTrigger."""
+        return ReadMaxRows(self._options.trigger_rows_max)
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """See `QueryStream.latest`."""
+        if isinstance(limit, ReadMaxRows):
+            return self.query.latest(start, limit.max_rows)
+        assert isinstance(limit, ReadAllAvailable), limit
+        return self.query.latest(start, None)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """Spark shows it as `latestOffset` in the progress; see `progress.lag`."""
+        return self.query.ends()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """See `QueryStream.prepare_available_now`."""
+        self.query.prepare_available_now()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """See `QueryStream.ranges`."""
+        return [MessagePartition(one) for one in self.query.ranges(start, end)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """See `QueryStream.processed`."""
+        self.query.processed(end)
+
+
+class TableReader(DataSourceReader):
+    """A table of what the proxy knows, or of what histories tell. Read by one task."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._names = schema.names
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One."""
+        return [InputPartition(None)]
+
+    def read(self, partition: InputPartition) -> Iterator[Row]:
+        """In the task: the rows."""
+        names = list(TABLES[self._options.table])
+        places = [names.index(name) for name in self._names]
+        for row in self._rows():
+            yield tuple(row[place] for place in places)
+
+    def _rows(self) -> Iterator[Row]:
+        options = self._options
+        if options.table == "deliveries":
+            yield from delivery_rows(read_run(Path(options.histories)).lines, options.wants)
+            return
+        status = StatusClient(options.endpoint, options.retry)
+        try:
+            yield from status_rows(options.table, status.ask(), options.wants)
+        finally:
+            status.close()

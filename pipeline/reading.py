@@ -1,0 +1,95 @@
+"""What a task does: read a range of offsets, all of it, and give it as Arrow batches.
+
+Stateless: a retry, a speculative copy or a replay reads the same messages again, and nobody is
+disturbed. A range that is not complete is never silent.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from reliable_pubsub.common.errors import LogChangedError, LostError, TruncatedError
+from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX
+from reliable_pubsub.subscriber.inbox import StoredBatch
+from reliable_pubsub.subscriber.reader import LogReader
+
+from .columns import MessageColumns
+from .loss import DataLossError
+from .planning import MessageRange
+
+_log = logging.getLogger("reliable_pubsub.pipeline")
+
+
+def arrow_batches(
+    wanted: MessageRange, reader: LogReader, schema: pa.Schema, *, fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    """The messages of a range in Arrow.
+
+    Args:
+        schema: the columns that are asked for, by their names.
+
+    Raises:
+        DataLossError: not all of it is there.
+        ProxyUnreachableError: no answer within the retries of the reader.
+    """
+    columns = MessageColumns(wanted.topic, schema)
+    for batch in stored_range(wanted, reader, fail_on_data_loss=fail_on_data_loss):
+        columns.add(batch, end=wanted.end)
+        if columns.full:
+            yield columns.take()
+    if columns.count:
+        yield columns.take()
+
+
+def stored_range(
+    wanted: MessageRange, reader: LogReader, *, fail_on_data_loss: bool
+) -> Iterator[StoredBatch]:
+    """The batches that hold a range, each the direct follower of the one before.
+
+    Raises:
+        As `arrow_batches`.
+    """
+    offset = wanted.first
+    while offset < wanted.end:
+        try:
+            batches = _read(wanted, offset, reader, checked=fail_on_data_loss)
+            # Between planning and now the end of a log can only fall if it was set back.
+            gone_end, why = wanted.end, "the log ends here: the proxy was set back"
+        except TruncatedError as error:
+            batches, gone_end, why = [], error.start, f"the first that is left is {error.start}"
+        except LostError as error:
+            batches, gone_end, why = [], error.end, "an operator gave them up (--accept-loss)"
+        except LogChangedError as error:
+            batches, gone_end, why = [], wanted.end, str(error)
+        for batch in batches:
+            yield batch
+            offset = batch.end
+        if not batches:
+            gone_end = min(gone_end, wanted.end)
+            loss = DataLossError(topic=wanted.topic, first=offset, end=gone_end, why=why)
+            if fail_on_data_loss:
+                raise loss
+            _log.warning(
+                "topic %r: offsets %d to %d are left out: %s",
+                wanted.topic,
+                offset,
+                gone_end - 1,
+                why,
+            )
+            offset = gone_end
+
+
+def _read(
+    wanted: MessageRange, offset: int, reader: LogReader, *, checked: bool
+) -> list[StoredBatch]:
+    at_its_beginning = offset == wanted.first
+    return reader.read(
+        wanted.topic,
+        offset,
+        log=wanted.log,
+        witness_ns=wanted.witness_ns if at_its_beginning and checked else None,
+        messages_max=min(wanted.end - offset, BATCH_MESSAGES_MAX),
+    )

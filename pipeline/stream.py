@@ -1,0 +1,145 @@
+"""A streaming query's decisions in their order, without Spark: what its driver asks of a source.
+
+Spark calls these from one process, in an order that research and tests have taken down:
+initial twice, `latest` before each batch with the end of the last one, `ranges` for each batch (the
+same again after a crash), `processed` late or never.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from .offsets import TopicOffset, from_json, to_json
+from .options import SourceOptions
+from .planning import (
+    MessageRange,
+    admitted,
+    ending_offsets,
+    ranges_between,
+    resumed_offsets,
+    rows_within,
+    starting_offsets,
+)
+from .view import TopicView, ends_of
+
+Json = dict[str, Any]
+
+_log = logging.getLogger("reliable_pubsub.pipeline")
+
+
+class QueryStream:
+    """One streaming query over topics. Everything that must survive is in Spark's checkpoint."""
+
+    def __init__(self, options: SourceOptions, view: TopicView) -> None:
+        self._options = options
+        self._view = view
+        self._first: Json | None = None
+        self._target: dict[str, int] | None = None  # AvailableNow: where this run ends
+
+    def initial(self) -> Json:
+        """Where a query without checkpoint begins; the same at every call of a run.
+
+        With a subscriber the proxy remembers it, so it is the same in every run too.
+
+        Raises:
+            UsageError, DataLossError: `startingOffsets` cannot be.
+            ProxyUnreachableError.
+        """
+        if self._first is None:
+            extents = self._view.extents()
+            begun = starting_offsets(self._options, extents, self._view.find_time, _log.warning)
+            if self._view.keeps_place:
+                begun = self._begin_places(begun, {t: e.end for t, e in extents.items()})
+            self._first = to_json(begun)
+        return self._first
+
+    def _begin_places(
+        self, begun: Mapping[str, TopicOffset], ends: Mapping[str, int]
+    ) -> dict[str, TopicOffset]:
+        """Where the query begins is where its subscriptions stand.
+
+        "The latest", and a time that has not come, are told without an offset: the next run must
+        not move the subscription to what is the end then.
+        """
+        starting = self._options.starting
+        by_time = starting.timestamp_ns is not None
+        stand: dict[str, TopicOffset] = {}
+        for topic, place in begun.items():
+            at_end = place.offset == ends[topic] if by_time else starting.of(topic) == "latest"
+            stand[topic] = self._view.begin_place(topic, None if at_end else place)
+        return stand
+
+    def prepare_available_now(self) -> None:
+        """Fix where this run ends: at what is stored now."""
+        self._target = self._ends()
+
+    def _ends(self) -> dict[str, int]:
+        return ending_offsets(self._options.ending, self._view.extents(), self._view.find_time)
+
+    def latest(self, start: Mapping[str, Any], rows_max: int | None) -> Json:
+        """The end of the next batch; `start` itself if there is nothing new.
+
+        Args:
+            start: the end of the last batch. Spark asks only when that one is finished, so this
+                is what the proxy may be told as processed.
+            rows_max: of the trigger; None reads everything.
+
+        Raises:
+            DataLossError: what comes next is gone.
+            ProxyUnreachableError.
+        """
+        known = from_json(start)
+        extents = self._view.extents()
+        ends = self._ends()
+        if self._target is not None:
+            target = self._target
+            extents = {t: e for t, e in extents.items() if t in target or t in known}
+            ends = {topic: min(end, target.get(topic, 0)) for topic, end in ends.items()}
+        self._view.tell_places(known)
+        resumed = resumed_offsets(known, extents, self._options, _log.warning)
+        rows = [n for n in (rows_max, self._rows_of_bytes(resumed, rows_max)) if n is not None]
+        reached = admitted(known, resumed, ends, min(rows, default=None))
+        return to_json(self._view.witnessed(reached, known))
+
+    def _rows_of_bytes(
+        self, resumed: Mapping[str, TopicOffset], rows_max: int | None
+    ) -> int | None:
+        if rows_max is None:
+            return None  # everything was asked for
+        return rows_within(self._options.trigger_bytes_max, resumed, self._view.extents())
+
+    def ends(self) -> Json:
+        """Where the topics end now: by it and `endOffset` a person sees the lag."""
+        return to_json(ends_of(self._view.extents()))
+
+    def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[MessageRange]:
+        """The tasks of a batch; the same for the same two offsets, whatever the proxy holds."""
+        return ranges_between(
+            from_json(start),
+            from_json(end),
+            rows_max=self._options.partition_rows_max,
+            ranges_min=self._options.partitions_min,
+        )
+
+    def processed(self, end: Mapping[str, Any]) -> None:
+        """Spark says so, one batch late."""
+        self._view.tell_places(from_json(end))
+
+
+def batch_ranges(options: SourceOptions, view: TopicView) -> list[MessageRange]:
+    """The tasks of a batch query: from where it begins to where it ends.
+
+    Raises:
+        UsageError, DataLossError, ProxyUnreachableError.
+    """
+    extents = view.extents()
+    begun = starting_offsets(options, extents, view.find_time, _log.warning)
+    ends = ending_offsets(options.ending, extents, view.find_time)
+    return ranges_between(
+        begun,
+        admitted(begun, begun, ends, None),
+        rows_max=options.partition_rows_max,
+        ranges_min=options.partitions_min,
+    )

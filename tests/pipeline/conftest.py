@@ -1,0 +1,43 @@
+"""One Spark for all tests; a proxy for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from reliable_pubsub.pipeline.sessions import open_session
+from tests.integration.harness import Service
+
+# Less to compile and less to collect: a session is there in 4 s instead of 6.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """Two workers; a task that fails is tried again, as on a cluster."""
+    session = open_session(
+        "tests",
+        master="local[2,4]",
+        conf={
+            "spark.driver.extraJavaOptions": QUICK,
+            "spark.sql.shuffle.partitions": "2",
+            "spark.sql.session.timeZone": "UTC",
+        },
+    )
+    session.sparkContext.setLogLevel("OFF")  # a failing query is a test here, not a story
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """A service in an empty directory; nothing runs yet, and nothing will be left."""
+    service = Service(tmp_path)
+    try:
+        yield service
+    finally:
+        service.close()
+    service.check_no_traceback()

@@ -1,0 +1,100 @@
+"""What the proxy knows, and what histories tell, as rows."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliable_pubsub.common.errors import LimitError
+from reliable_pubsub.common.history import Begin, Failed, Ok, Seen
+from reliable_pubsub.common.messages import (
+    PublisherStatus,
+    StatusReport,
+    SubscriptionStatus,
+    TopicStatus,
+)
+from reliable_pubsub.pipeline.tables import TABLES, delivery_rows, status_rows
+
+
+def everything(topic: str) -> bool:
+    return True
+
+
+def a_report(**more: int) -> StatusReport:
+    subscription = SubscriptionStatus(
+        subscriber="s", generation=2, qos=2, cursor=5, lag_messages=4, lag_s=1.5
+    )
+    counts = {"subscriptions_left_out": 0, "publishers_left_out": 0} | more
+    topic = TopicStatus(
+        topic="t",
+        log="x.1",
+        start=1,
+        end=9,
+        stored_bytes=80,
+        subscriptions=(subscription,),
+        publishers=(PublisherStatus(publisher="p", qos=2, last_sequence=9, last_offset=8),),
+        **counts,
+    )
+    return StatusReport(
+        client="c",
+        epoch=0,
+        request=1,
+        topics=(topic,),
+        topics_count=1,
+        sessions_count=2,
+        dropped_requests=0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("table", "row"),
+    [
+        ("topics", ("t", "x.1", 1, 9, 80, 1, 1)),
+        ("subscriptions", ("t", "s", 2, 5, 9, 4, 1.5)),
+        ("publishers", ("t", "p", 9, 8)),
+    ],
+)
+def test_a_table_of_the_proxy_has_these_columns(table: str, row: tuple[object, ...]) -> None:
+    assert list(status_rows(table, a_report(), everything)) == [row]
+    assert len(TABLES[table]) == len(row)
+
+
+def test_topics_that_are_not_wanted_are_left_out() -> None:
+    assert list(status_rows("topics", a_report(), lambda topic: False)) == []
+
+
+def test_a_table_that_would_not_be_whole_is_refused() -> None:
+    report = a_report(subscriptions_left_out=3)
+
+    with pytest.raises(LimitError, match="'t' has 3 subscriptions more"):
+        list(status_rows("subscriptions", report, everything))
+    assert list(status_rows("publishers", report, everything))
+    assert next(status_rows("topics", report, everything))[5] == 4
+
+
+class TestADelivery:
+    def test_has_the_wall_clock_of_the_life_that_handed_it_over(self) -> None:
+        begin = Begin(at_ns=100, process="s", pid=1, role="subscriber", wall_ns=5_000_100)
+        seen = Seen(7, "p", 3, 99, timestamp_ns=3_000_000, delivery_count=2)
+        get = Ok(at_ns=2_000_100, process="s", pid=1, op="get", call=1, topic="t", messages=(seen,))
+
+        (row,) = delivery_rows([begin, get], everything)
+
+        assert row == ("s", "t", 7, "p", 3, 99, 3_000_000, 7_000_100, 4.0001, 2)
+        assert len(row) == len(TABLES["deliveries"])
+
+    def test_of_a_life_whose_begin_is_missing_has_no_time(self) -> None:
+        get = Ok(
+            at_ns=1, process="s", pid=1, op="get", call=1, topic="t", messages=(Seen(0, "p", 1, 9),)
+        )
+
+        (row,) = delivery_rows([get], everything)
+
+        assert row[6:9] == (None, None, None)
+
+    def test_is_nothing_but_what_a_get_gave(self) -> None:
+        failed = Failed(at_ns=1, process="s", pid=1, op="get", call=1, code="LOST", topic="t")
+        acknowledged = Ok(
+            at_ns=1, process="s", pid=1, op="acknowledge", call=2, topic="t", cursor=1
+        )
+
+        assert list(delivery_rows([failed, acknowledged], everything)) == []
