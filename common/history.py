@@ -19,7 +19,7 @@ from msgspec import Struct
 Operation = Literal["hello", "put", "subscribe", "unsubscribe", "get", "record", "acknowledge"]
 
 
-class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="type"):
     """What every line says."""
 
     at_ns: int  # monotonic clock
@@ -68,7 +68,7 @@ class Invoke(Line, frozen=True, tag="invoke"):
     start: str = ""  # subscribe: where it is to begin, in the words of a step file; "" if not said
 
 
-class Seen(Struct, frozen=True, array_like=True):
+class Seen(Struct, frozen=True, array_like=True, gc=False):
     """A message that was handed over, or stands in a log. In JSON an array, in this order."""
 
     offset: int
@@ -184,7 +184,8 @@ class Event(Line, frozen=True, tag="event"):
     """Something was done to a process, to a link or to a disk."""
 
     what: str  # kill, stop, continue, restart, cut, heal, delay, fill_disk, free_disk, rollback,
-    # power_loss, quiet (no more faults from here on)
+    # power_loss, replace (`detail`: pid of the life whose work another one goes on with), quiet (no
+    # more faults from here on)
     target: str = ""
     detail: str = ""
 

@@ -7,7 +7,8 @@ it still shows to its own program proves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -116,6 +117,8 @@ class Facts:
     trimmed: list[Trimmed] = field(default_factory=list)
     finished: dict[str, Finished] = field(default_factory=dict)
     power_losses: dict[str, list[int]] = field(default_factory=dict)  # by target: when
+    rollbacks_ns: list[int] = field(default_factory=list)  # when the proxy was set back
+    replaced: dict[tuple[str, int], int] = field(default_factory=dict)  # process, pid: when
     told_lost: list[tuple[Life, Failed]] = field(default_factory=list)
     told_changed: dict[str, None] = field(default_factory=dict)  # processes, in order
     unmatched: int = 0  # answers whose `invoke` is not there
@@ -202,9 +205,10 @@ def gather(run: Run) -> Facts:
             facts.granted.append(line)
         else:
             facts.positions.append(line)
-    _supersede(facts.lives.values())
+    _supersede(facts)
+    superseded_ns = {life.number: life.superseded_ns for life in facts.lives.values()}
     for stream in facts.streams.values():
-        stream.arrange({life.number: life.superseded_ns for life in facts.lives.values()})
+        stream.arrange(superseded_ns, facts.rollbacks_ns)
     starts = starts_behind_a_kill(facts.lives.values())
     facts.logs = final_logs(
         facts.found,
@@ -216,17 +220,27 @@ def gather(run: Run) -> Facts:
     return facts
 
 
-def _supersede(lives: Iterable[Life]) -> None:
-    """A life counts until the one with the next higher epoch began (or, if that is the older
-    process, until it heard of its epoch)."""
+def _supersede(facts: Facts) -> None:
+    """Say from when on the lives of a client do not count any more.
+
+    A life counts until it was replaced, by the word of the lab. Where nobody says a word: until
+    the one with the next higher epoch began (or, if that is the older process, until it heard of
+    its epoch). A proxy that was set back begins with its epochs anew.
+    """
+
+    def order(life: Life) -> tuple[int, int]:
+        return bisect_left(facts.rollbacks_ns, life.epoch_ns), life.epoch
+
     of_client: dict[tuple[str, str], list[Life]] = {}
-    for life in lives:
-        if life.epoch:
+    for key, life in facts.lives.items():
+        if key in facts.replaced:
+            life.superseded_ns = facts.replaced[key]
+        elif life.epoch:
             of_client.setdefault((life.process, life.role), []).append(life)
     for same in of_client.values():
-        same.sort(key=lambda life: life.epoch)
+        same.sort(key=order)
         for life, newer in pairwise(same):
-            if newer.epoch > life.epoch:
+            if order(newer) > order(life):
                 later = newer.began_ns > life.began_ns
                 life.superseded_ns = newer.began_ns if later else newer.epoch_ns
 
@@ -259,6 +273,10 @@ class _Reader:
     def event(self, line: Event) -> None:
         if line.what == "power_loss":
             self.facts.power_losses.setdefault(line.target, []).append(line.at_ns)
+        elif line.what == "rollback":
+            self.facts.rollbacks_ns.append(line.at_ns)
+        elif line.what == "replace":
+            self.facts.replaced[(line.target, int(line.detail))] = line.at_ns
 
     def finished(self, line: Finished) -> None:
         self.facts.finished[line.target] = line
@@ -276,7 +294,7 @@ class _Reader:
             life.open_attempts[line.call] = self._attempts(life, line)
         elif op in ("subscribe", "unsubscribe"):
             moved = before is not None and before.cursor not in (None, line.cursor)
-            self._stream(line).invoked(line, moved=moved)
+            self._stream(line).invoked(life.number, line, moved=moved)
 
     def _attempts(self, life: Life, line: Invoke) -> list[Attempt]:
         known = self.facts.puts.setdefault((line.topic, line.process), {})

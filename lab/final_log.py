@@ -13,11 +13,11 @@ class FinalLog:
     """What stands at each offset.
 
     An auditor sees what is left; what was removed before stands here too, as far as the proxy told
-    of storing it.
+    of storing it. Where no auditor came to the end, the proxy's word counts for all of it.
     """
 
     topic: str
-    audited: bool
+    audited: bool  # somebody has read it to its end
     entries: dict[int, Seen] = field(default_factory=dict)  # ascending
     start: int = 0
     end: int = 0
@@ -54,7 +54,8 @@ def final_logs(
     trimmed: Iterable[Trimmed],
     untold: Iterable[tuple[str, Seen]] = (),
 ) -> dict[str, FinalLog]:
-    """The logs by topic. Of two lines for one offset the last counts; rule R3 compares them all.
+    """The logs by topic. What an auditor read who came to the end counts, and of two lines for one
+    offset the last; rule R3 compares them all.
 
     Args:
         untold: of what the proxy may have stored without a line; it counts where nothing stands.
@@ -77,7 +78,7 @@ def final_logs(
             logs[cut.topic].trimmed = max(logs[cut.topic].trimmed, cut.start)
     for log in logs.values():
         log.arrange()
-        if log.topic not in found_ends:
+        if not log.audited:
             log.start = min(log.entries, default=0)
             log.end = max(log.entries, default=-1) + 1
     return logs
@@ -86,11 +87,12 @@ def final_logs(
 def _audited(found: Iterable[Found], found_ends: Mapping[str, FoundEnd]) -> dict[str, FinalLog]:
     logs: dict[str, FinalLog] = {}
     for topic in dict.fromkeys([line.topic for line in found] + list(found_ends)):
-        logs[topic] = FinalLog(topic, audited=True)
+        logs[topic] = FinalLog(topic, audited=topic in found_ends)
     for line in found:
-        entries = logs[line.topic].entries
-        for entry in line.messages:
-            entries[entry.offset] = entry
+        end = found_ends.get(line.topic)
+        if end is None or (line.process, line.pid) == (end.process, end.pid):
+            log = logs[line.topic]
+            log.entries.update((entry.offset, entry) for entry in line.messages)
     for topic, end_line in found_ends.items():
         logs[topic].start, logs[topic].end = end_line.start, end_line.end
     return logs

@@ -76,11 +76,12 @@ class _OutputReader:
         received.count = len(lines)
         if not self._subscriptions and lines:  # its history is not here
             self._subscriptions = [Subscription(lines[0].offset)]
-        # A subscription that was left has no lines from here on.
+        # A subscription that was left, or that another one followed, has no lines from here on.
         has_gets = any(subscription.has_gets for subscription in self._subscriptions)
+        last = len(self._subscriptions) - 1
         ends = [
-            subscription.handed_end if subscription.ended and has_gets else NEVER
-            for subscription in self._subscriptions
+            subscription.handed_end if has_gets and (subscription.ended or n < last) else NEVER
+            for n, subscription in enumerate(self._subscriptions)
         ]
         for line in lines:
             offset = line.offset

@@ -21,7 +21,7 @@ def one_value(facts: Facts) -> Finding:
         "nobody saw any offset",
     )
     known: dict[str, dict[int, tuple[str, Seen]]] = {}
-    for who, topic, seen in _sightings(facts):
+    for who, topic, seen in sightings(facts):
         finding.checked += 1
         log = facts.logs.get(topic)
         entry = log.entries.get(seen.offset) if log is not None else None
@@ -46,7 +46,8 @@ def one_value(facts: Facts) -> Finding:
     return finding
 
 
-def _sightings(facts: Facts) -> Iterator[tuple[str, str, Seen]]:
+def sightings(facts: Facts) -> Iterator[tuple[str, str, Seen]]:
+    """Whoever saw a message: who, topic, what."""
     for found in facts.found:
         for seen in found.messages:
             yield "the auditor", found.topic, seen

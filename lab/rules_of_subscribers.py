@@ -51,7 +51,7 @@ def subscription_points(facts: Facts) -> Finding:
                 )
             if subscription.asked:
                 _check_start(facts, who, stream.topic, subscription, finding)
-            key = (stream.subscriber, stream.topic, subscription.generation)
+            key = (stream.subscriber, stream.topic, subscription.opened.generation)
             known = earlier.get(key, NEVER) < subscription.called_ns
             if subscription.moved or subscription.asked or known:
                 continue

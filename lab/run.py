@@ -9,7 +9,7 @@ from msgspec import Struct
 from reliable_pubsub.common.history import AnyLine, Seen
 
 
-class OutputLine(Struct, frozen=True):
+class OutputLine(Struct, frozen=True, gc=False):
     """One line of a subscriber's output file."""
 
     topic: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,7 +20,7 @@ class Subscription:
     """From a subscribe to its unsubscribe; to subscribe again in between is to resume it."""
 
     start: int
-    generation: int = 0
+    generation: int = 0  # by the last subscribe; 0: not known
     opened: Ok | None = None  # None: the history begins behind it
     called_ns: int = NEVER  # when it was asked for, for the first time
     asked: str = ""  # where it was to begin, in the words of a step file; "" if not said
@@ -32,7 +32,7 @@ class Subscription:
     confirmed: int = 0  # the highest cursor that the proxy has durably, by its own word
     has_gets: bool = False
     told: list[tuple[int, int]] = field(default_factory=list)  # lost: first, end
-    leaving: bool = False  # an unsubscribe was begun
+    leaving: bool = False  # an unsubscribe was begun, and nobody knows its outcome
     ended_ns: int = NEVER  # and came to its end
 
     def __post_init__(self) -> None:
@@ -62,6 +62,18 @@ class Subscription:
 
 
 @dataclass(slots=True)
+class _Request:
+    """The subscribe that is under way."""
+
+    called_ns: int = NEVER  # when it was asked for, for the first time
+    at_ns: int = 0  # and for the last time
+    has_place: bool = False  # it brings a place that the subscriber remembers
+    moved: bool = False  # it leaves it
+    start: str = ""  # where it asks to begin; "" if it does not say
+    pending: bool = False  # it was sent, and did not come to its end yet
+
+
+@dataclass(slots=True)
 class Stream:
     """Everything between a subscriber and a topic, in the order of its history."""
 
@@ -70,11 +82,13 @@ class Stream:
     subscriptions: list[Subscription] = field(default_factory=list)
     late: list[Ok] = field(default_factory=list)  # handed over while there was no subscription
     ignored: int = 0  # what superseded lives showed
+    _confirmed_ns: int = 0  # when the last subscribe that came to its end was sent
+    _rollbacks_ns: Sequence[int] = ()
     _raw: list[tuple[int, bool, Invoke | Ok | Failed, bool]] = field(default_factory=list)
 
-    def invoked(self, line: Invoke, *, moved: bool) -> None:
+    def invoked(self, life: int, line: Invoke, *, moved: bool) -> None:
         """A subscribe or an unsubscribe begins; `moved`: it asks for another place than before."""
-        self._raw.append((0, True, line, moved))
+        self._raw.append((life, True, line, moved))
 
     def add(self, life: int, remembers: bool, line: Ok | Failed) -> None:
         """Something came of it."""
@@ -85,64 +99,90 @@ class Stream:
         """The last one."""
         return self.subscriptions[-1] if self.subscriptions else None
 
-    def arrange(self, superseded_ns: Mapping[int, int]) -> None:
+    def arrange(self, superseded_ns: Mapping[int, int], rollbacks_ns: Sequence[int]) -> None:
         """Everything was added; sort it into subscriptions.
 
         Args:
             superseded_ns: by number of life; what a life shows from then on is left out.
+            rollbacks_ns: when the proxy was set back; then generations are given a second time.
         """
-        called_ns = NEVER
-        moved = pending = False
-        asked = ""
-        for life, remembers, line, asks_anew in self._raw:
+        self._rollbacks_ns = rollbacks_ns
+        request = _Request()
+        for life, remembers, line, moved in self._raw:
             if isinstance(line, Invoke):
-                if line.op == "subscribe":
-                    if line.start and not pending:
-                        called_ns = NEVER  # it asks for a place of its own
-                    called_ns = min(called_ns, line.at_ns)
-                    pending = True
-                    moved = moved or asks_anew
-                    asked = line.start
-                elif self.current is not None:
-                    self.current.leaving = True
+                counts = line.at_ns < superseded_ns[life]
+                self._requested(request, line, moved=moved, counts=counts)
             elif line.at_ns >= superseded_ns[life]:
-                self.ignored += line.op == "get"
+                self.ignored += isinstance(line, Ok) and line.op == "get"
             elif isinstance(line, Ok) and line.op == "subscribe":
-                self._subscribed(life, remembers, line, called_ns, asked, moved=moved)
-                moved = pending = False
+                self._subscribed(life, remembers, line, request)
+                request.moved = request.pending = False
             elif isinstance(line, Ok) and line.op == "unsubscribe":
                 if self.current is not None and not self.current.ended:
                     self.current.ended_ns = line.at_ns
-                called_ns = NEVER
+                request.called_ns = NEVER
             else:
                 self._happened(life, remembers, line)
         self._raw.clear()
 
-    def _subscribed(
-        self, life: int, remembers: bool, line: Ok, called_ns: int, asked: str, *, moved: bool
-    ) -> None:
+    def _requested(self, request: _Request, line: Invoke, *, moved: bool, counts: bool) -> None:
+        """A subscribe or an unsubscribe began; one of a superseded life may still arrive."""
+        if line.op == "subscribe":
+            if line.start and not request.pending:
+                request.called_ns = NEVER  # it asks for a place of its own
+            request.pending = True
+            request.called_ns = min(request.called_ns, line.at_ns)
+            if counts:
+                request.at_ns = line.at_ns
+                request.has_place = line.cursor is not None
+                request.moved = request.moved or moved
+                request.start = line.start
+        elif counts and self.current is not None:
+            self.current.leaving = True
+
+    def _subscribed(self, life: int, remembers: bool, line: Ok, request: _Request) -> None:
+        """A subscribe came to its end: a new subscription, or one goes on.
+
+        Who brings its place goes on, also where the proxy had to build the subscription anew.
+        Who brings none goes on if the proxy still has the subscription, known by its generation.
+        """
         current = self.current
-        cursor = line.cursor or 0
-        anew = current is None or current.leaving or current.ended or moved
-        if current is not None and current.opened is not None and line.log:
-            anew = anew or line.log != current.opened.log
-        if anew or asked not in ("", "last"):
-            was_here = current is not None and not current.ended
+        if (
+            current is None
+            or current.ended
+            or request.moved
+            or request.start not in ("", "last")
+            or self._is_another(current, line, request)
+        ):
+            moved = request.moved and current is not None and not current.ended
             self.subscriptions.append(
                 Subscription(
-                    cursor,
+                    line.cursor or 0,
                     line.generation,
                     line,
-                    called_ns,
-                    asked,
+                    request.called_ns,
+                    request.start,
                     line.qos,
-                    moved=moved and was_here,
+                    moved=moved,
                 )
             )
-            return
-        assert current is not None
-        current.happenings.append((life, remembers, line))
-        current.confirmed = max(current.confirmed, cursor)
+        else:
+            current.leaving = False
+            current.generation = line.generation
+            current.happenings.append((life, remembers, line))
+            current.confirmed = max(current.confirmed, line.cursor or 0)
+        self._confirmed_ns = request.at_ns
+
+    def _is_another(self, current: Subscription, line: Ok, request: _Request) -> bool:
+        if current.opened is None:
+            return False
+        if line.log and line.log != current.opened.log:
+            return True
+        if request.has_place:
+            return False
+        # A proxy that was set back gives generations a second time.
+        set_back = any(self._confirmed_ns < at_ns < line.at_ns for at_ns in self._rollbacks_ns)
+        return set_back or line.generation != current.generation
 
     def _happened(self, life: int, remembers: bool, line: Ok | Failed) -> None:
         current = self.current
