@@ -66,7 +66,7 @@ class ProxyHistory:
             case TopicCreated(topic_id, topic):
                 self._topics[topic_id] = topic
             case Appended():
-                messages = _messages(record)
+                messages = seen_in(record)
                 topic = self._topics[record.topic_id]
                 line(history.Stored, topic=topic, epoch=record.epoch, messages=messages)
             case Granted(role, client, epoch):
@@ -85,7 +85,7 @@ class ProxyHistory:
                 line(history.Trimmed, topic=self._topics[topic_id], start=start)
 
 
-def _messages(batch: Appended) -> tuple[Seen, ...]:
+def seen_in(batch: Appended) -> tuple[Seen, ...]:
     """The messages of a batch; those of one that a foreign publisher encoded wrongly have CRC 0."""
     try:
         crcs = [crc32(payload) for payload in decode_batch(batch.body, batch.count).payloads]

@@ -1,9 +1,11 @@
 """What holds when the proxy's store was set back to an earlier durable copy, once.
 
-The log then has two lines: the one *before*, with everything that was ever durable until then, and
-the *new* one, which shares its beginning. Nothing about it may be silent: who had been told of what
-is gone stops with LOG_CHANGED, or never asks about that topic again; nobody goes on over the seam,
-except a client that was asked to rewind or to adopt.
+The log then has two lines: the *old* one, with everything that was ever durable until then, and the
+*new* one, which shares its beginning. Until the rollback everything holds. Afterwards what was
+acknowledged may be gone, and with it the order in real time, subscription points, epochs and
+generations; the other rules of the lab still hold, over the new line. And nothing about it may be
+silent: who had been told of what is gone stops with LOG_CHANGED, or never asks about that topic
+again; nobody goes on over the seam, except a client that was asked to rewind or to adopt.
 
 Not promised, because nothing remembers it: what a client had been told of a topic that it has
 unsubscribed from, the offset of a receipt whose message comes back by a late copy, and that a
@@ -13,265 +15,244 @@ again, marked, from a store that was set back in between and has grown again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
 
-from msgspec import Struct
+from reliable_pubsub.common.history import Event, Invoke, Ok, Seen
+from reliable_pubsub.lab.checker import check
+from reliable_pubsub.lab.facts import Facts, gather
+from reliable_pubsub.lab.rules_of_delivery import Received, delivered_once
+from reliable_pubsub.lab.rules_of_order import sightings
+from reliable_pubsub.lab.rules_of_puts import no_duplicate, publisher_order, unknown_outcomes
+from reliable_pubsub.lab.rules_of_subscribers import everything_ends, nothing_while_away
+from reliable_pubsub.lab.run import Run
+from reliable_pubsub.lab.subscription import Subscription
+from reliable_pubsub.lab.verdict import RuleVerdict
 
-from reliable_pubsub.common.batch import Message
-
-from .history import Acknowledged, Entry, History, Log, entry_of
-
-
-def _liveness_of_stopped(history: History, before: Log, new: Log) -> Iterator[str]:
-    """Only a client that may have been told of what is gone stops."""
-    for client, text in history.stopped.items():
-        rollback = history.rollback
-        if rollback is None or not (rollback.took_messages or rollback.took_subscription(client)):
-            yield f"stops for a reason: {client} stopped, but nothing is gone: {text}"
-
-
-def _each_put_stands_once(history: History, before: Log, new: Log) -> Iterator[str]:
-    """On both lines: each message at most once, in order; what is missing was told, or is gone."""
-    for log in (before, new):
-        for topic, stored in log.items():
-            for publisher in history.plans:
-                here = [entry for entry in stored if entry[0] == publisher]
-                parts = _late_and_others(history, here, topic) if log is new else [here]
-                sequences = [sequence for _, sequence, _, _ in here]
-                if not all(_in_order(history, part) for part in parts) or sequences != list(
-                    range(1, len(here) + 1)
-                ):
-                    yield f"each put once, in order: {publisher} on {topic!r} has {here}"
-    for publisher, plan in history.plans.items():
-        stops = publisher in history.stopped
-        for topic in {item.topic: None for item in plan}:
-            entries = {
-                e for e in (*before.get(topic, ()), *new.get(topic, ())) if e[0] == publisher
-            }
-            known = {_planned(entry)[1] for entry in entries}
-            wanted = range(sum(item.count for item in plan if item.topic == topic))
-            if not stops and known != set(wanted):
-                yield f"each put once, in order: {publisher} on {topic!r} put only {sorted(known)}"
+Log = Mapping[str, Sequence[Seen]]  # by topic; the place in the sequence is the offset
+Part = tuple[str, int, int]  # of a message: publisher, sequence, CRC-32
 
 
-def _in_order(history: History, entries: Sequence[Entry]) -> bool:
-    """Whether messages of one publisher are in the order in which it made them, none twice."""
-    planned = [_planned(entry) for entry in entries]
-    if entries and entries[0][0] not in history.no_state:
-        planned = [(0, index) for _, index in planned]
-    return planned == sorted(set(planned))
+def rollback_in(run: Run) -> int | None:
+    """Which line says that the store was set back; None if it never was."""
+    for index, line in enumerate(run.lines):
+        if isinstance(line, Event) and line.what == "rollback":
+            return index
+    return None
 
 
-def _late_and_others(
-    history: History, entries: Sequence[Entry], topic: str
-) -> Sequence[Sequence[Entry]]:
-    """Messages of one publisher: those whose put was called before the rollback, and the others.
+def sentences(rules: Sequence[RuleVerdict]) -> Iterator[str]:
+    """Each violation behind the name of its rule."""
+    for rule in rules:
+        yield from (f"{rule.rule}: {violation.text}" for violation in rule.violations)
 
-    The set-back proxy has forgotten the epochs. A process that has forgotten its own gets one that
-    was given before, and then a late put of the dead process that had it is not fenced: the order
-    holds for each of the two, and not between them.
+
+class Seam:
+    """A run in which the store was set back."""
+
+    def __init__(self, run: Run, index: int, choices: Mapping[str, str]) -> None:
+        """Take it apart; see `check_after_rollback`."""
+        self.facts: Facts = gather(run)
+        self.at_ns = run.lines[index].at_ns
+        self.choices = choices
+        self.old: dict[str, list[Seen]] = {}
+        for line in self.facts.stored:
+            if line.at_ns < self.at_ns:
+                self.old.setdefault(line.topic, []).extend(line.messages)
+        self.new: Log = {
+            topic: list(log.entries.values()) for topic, log in self.facts.logs.items()
+        }
+        self.kept = {topic: self._kept(topic) for topic in self.new}
+
+    def _kept(self, topic: str) -> int:
+        """How many messages the two lines share."""
+        both = zip(self.old.get(topic, ()), self.new[topic], strict=False)
+        return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
+
+    def choice(self, client: str) -> str:
+        """What a client does about a changed log."""
+        return self.choices[client]
+
+    def stands(self, log: Log, topic: str, seen: Seen) -> bool:
+        """Whether a line has this message, taken at this time."""
+        line = log.get(topic, ())
+        return seen.offset < len(line) and _same(line[seen.offset], seen)
+
+    def end_at(self, topic: str, at_ns: int) -> int:
+        """Where the durable log ended at a time."""
+        end = self.kept.get(topic, 0) if at_ns > self.at_ns else 0
+        for line in self.facts.stored:
+            if line.topic == topic and (line.at_ns > self.at_ns) == (at_ns > self.at_ns):
+                end = line.messages[-1].offset + 1 if line.at_ns < at_ns else end
+        return end
+
+    def forget_places(self) -> None:
+        """Take the plan away from puts that a process without memory began before the rollback.
+
+        The set-back proxy has forgotten the epochs. A process that has forgotten its own gets one
+        that was given before, and then a late put of the dead process that had it is not fenced:
+        it may come between those of the living one.
+        """
+        for attempt in self.facts.attempts():
+            if not attempt.remembers and attempt.invoked_ns < self.at_ns:
+                attempt.place = None
+
+
+def check_after_rollback(run: Run, index: int, choices: Mapping[str, str]) -> Iterator[str]:
+    """Give every broken rule, in words.
+
+    Args:
+        index: of the line that says that the store was set back.
+        choices: by client, what it does about a changed log: stop, rewind or adopt.
     """
-    if not entries or entries[0][0] not in history.no_state:
-        return [entries]
-    assert history.rollback is not None
-    publisher = entries[0][0]
-    parts: tuple[list[Entry], list[Entry]] = ([], [])
-    for entry in entries:
-        life, index = _planned(entry)
-        called = max(
-            (first, at)
-            for (who, its_life, where, first), at in history.invoked.items()
-            if (who, its_life, where) == (publisher, life, topic) and first <= index
-        )
-        parts[called[1] > history.rollback.index].append(entry)
-    return parts
-
-
-def _planned(entry: Entry) -> tuple[int, int]:
-    """Of a message: the life that made it, and its index in the plan."""
-    _, planned, life = entry[2].decode().split("/")
-    return int(life), int(planned)
-
-
-def _acknowledged_is_stored(history: History, before: Log, new: Log) -> Iterator[str]:
-    """What was acknowledged stood on one of the lines; since the rollback, on the new one."""
-    assert history.rollback is not None
-    for event in history.acknowledged:
-        wanted = _messages_of(event)
-        lines = [new] if event.called > history.rollback.index else [new, before]
-        offset = event.receipt.offset
-        if offset is None or not any(
-            _facts(line.get(event.item.topic, [])[offset : offset + len(wanted)]) == wanted
-            for line in lines
-        ):
-            yield f"acknowledged means stored: {event.receipt} stands on none of the lines"
-
-
-def _nothing_told_is_gone_in_silence(history: History, before: Log, new: Log) -> Iterator[str]:
-    """A publisher that was told of a message which is gone gets no further receipt, unasked."""
-    assert history.rollback is not None
-    gone: dict[tuple[str, int, str], Acknowledged] = {}
-    for event in history.acknowledged:
-        who = (event.publisher, event.life, event.item.topic)
-        if event.called > history.rollback.index and who in gone:
-            first = gone[who]
-            if event.publisher not in history.choices and first.index < event.called:
-                yield f"nothing is silent: {event.receipt} after {first.receipt}, which is gone"
-        if not set(_messages_of(event)) <= set(_facts(new.get(event.item.topic, ()))):
-            gone.setdefault(who, event)
-
-
-def _messages_of(event: Acknowledged) -> list[tuple[str, int, int]]:
-    receipt = event.receipt
-    return [
-        (event.publisher, receipt.first_sequence + n, event.item.first + n)
-        for n in range(receipt.count)
+    yield from sentences(check(Run(lines=run.lines[:index], outputs={})).rules)
+    seam = Seam(run, index, choices)
+    findings = [everything_ends(seam.facts, ())]
+    seam.forget_places()
+    delivered, all_received = delivered_once(seam.facts)
+    findings += [
+        no_duplicate(seam.facts),
+        publisher_order(seam.facts),
+        delivered,
+        nothing_while_away(seam.facts, all_received),
+        unknown_outcomes(seam.facts),
     ]
+    yield from sentences([finding.verdict() for finding in findings])
+    yield from _acknowledged_is_stored(seam)
+    yield from _nothing_told_is_gone_in_silence(seam)
+    yield from _whatever_was_seen_stood(seam)
+    for received in all_received:
+        for before, subscription in zip(
+            [None, *received.stream.subscriptions], received.stream.subscriptions, strict=False
+        ):
+            who = f"{received.stream.subscriber} on {received.stream.topic!r}"
+            yield from _keeps_to_a_line(seam, received, subscription, who)
+            if before is not None and subscription.moved:
+                yield from _moves_for_a_reason(seam, received, before, subscription, who)
+        yield from _reaches_the_end(seam, received)
 
 
-def _facts(entries: Sequence[Entry]) -> list[tuple[str, int, int]]:
-    return [(entry[0], entry[1], _planned(entry)[1]) for entry in entries]
+def _same(one: Seen, other: Seen) -> bool:
+    return _part(one) == _part(other) and one.timestamp_ns == other.timestamp_ns
 
 
-def _readers_see_a_line(history: History, before: Log, new: Log) -> Iterator[str]:
-    """Whatever anybody has seen stood on one of the lines."""
-    for (topic, offset), reads in history.read.items():
-        for reader, message in reads:
-            if not (_stands(message, before) or _stands(message, new)):
-                yield f"readers see the log: {reader} read at {topic!r} {offset} {message}"
+def _part(seen: Seen) -> Part:
+    return (seen.publisher, seen.sequence, seen.crc)
 
 
-def _stands(message: Message, log: Log) -> bool:
-    stored = log.get(message.topic, [])
-    return message.offset < len(stored) and stored[message.offset] == entry_of(message)
-
-
-def _runs_keep_to_a_line(history: History, before: Log, new: Log) -> Iterator[str]:
-    """What one subscription gave: one line, without gap, to its end; a seam only where chosen."""
-    for run in _runs(history):
-        choice = history.choices.get(run.subscriber, "stop")
-        who = f"{run.subscriber} on {run.topic!r}, {choice}, from {run.begin}"
-        messages = run.messages
-        offsets = [message.offset for message in messages]
-        seam = _seam(messages, before, new)
-        if seam is None:
-            yield f"one line of the log: {who} has {_shown(messages)}"
+def _acknowledged_is_stored(seam: Seam) -> Iterator[str]:
+    """What was acknowledged stood on one of the lines; if it was put since, on the new one."""
+    for _, invoke, line in seam.facts.effects:
+        if line.op != "put":
             continue
-        parts = (messages[:seam], messages[seam:])
-        kept = history.rollback.ends.get(run.topic, 0) if history.rollback else 0
-        if parts[0] and parts[1] and (choice == "stop" or parts[0][-1].offset < kept):
-            yield f"one line of the log: {who} goes on over the seam: {_shown(messages)}"
-        for part in parts:
-            first = part[0].offset if part else 0
-            if [message.offset for message in part] != list(range(first, first + len(part))):
-                yield f"once, in order, without gap: {who} has {offsets}"
-        if messages and offsets[0] != run.begin and choice == "stop":
-            yield f"once, in order, without gap: {who} has {offsets}"
-        if choice == "rewind" and parts[0] and parts[1] and parts[1][0].offset != 0:
-            yield f"once, in order, without gap: {who} does not begin anew: {offsets}"
-        if not run.ended and run.subscriber not in history.stopped:
-            yield from _reaches_the_end(history, run, choice, parts[1])
-
-
-def _reaches_the_end(
-    history: History, run: Run, choice: str, behind_seam: Sequence[Message]
-) -> Iterator[str]:
-    """A subscription that nobody ended holds all that the log had when its client was done.
-
-    No more: a late copy of a put that was set back may arrive when everybody is done. No less,
-    except that a client which was asked to go on elsewhere gets nothing there if nothing comes:
-    it adopted the end, or began anew in a topic that is empty, or the message it had in hand when
-    its process died is gone, and it stands before it.
-    """
-    drained = history.drained.get((run.subscriber, run.topic))
-    if drained is None:  # it is not done, and `liveness` says so
-        return
-    messages = run.messages
-    end = messages[-1].offset + 1 if messages else run.begin
-    stands_before = messages[-run.in_hand].offset if run.in_hand else end
-    elsewhere = {
-        "stop": False,
-        "rewind": drained.end in (0, stands_before),
-        "adopt": True,
-    }[choice]
-    assert history.rollback is not None
-    if end != drained.end and (
-        behind_seam or drained.index < history.rollback.index or not elsewhere
-    ):
-        yield (
-            f"to the end: {run.subscriber} on {run.topic!r}, {choice}, from {run.begin} ended at "
-            f"{end} of {drained.end}"
-        )
-
-
-def _seam(run: Sequence[Message], before: Log, new: Log) -> int | None:
-    """How many messages stand on the line before, where all behind them stand on the new one.
-
-    As few as can be, and no more gaps than one; None if there is no such place.
-    """
-    for seam in range(len(run) + 1):
-        if all(_stands(message, new) for message in run[seam:]):
-            if not all(_stands(message, before) for message in run[:seam]):
-                return None
-            gap = next(
-                (i for i in range(1, len(run)) if run[i].offset != run[i - 1].offset + 1), seam
+        lines = [seam.new] if invoke.at_ns > seam.at_ns else [seam.new, seam.old]
+        offset = line.offset
+        if offset is None or not any(
+            [_part(seen) for seen in log.get(line.topic, ())[offset : offset + line.count]]
+            == _parts(invoke)
+            for log in lines
+        ):
+            yield (
+                f"acknowledged means stored: {line.process} on {line.topic!r}, sequence "
+                f"{line.sequence} at {offset}, stands on none of the lines"
             )
-            return gap if gap > seam else seam
-    return len(run)
 
 
-def _shown(run: Sequence[Message]) -> list[tuple[int, str, int]]:
-    return [(message.offset, message.publisher, message.sequence) for message in run]
+def _nothing_told_is_gone_in_silence(seam: Seam) -> Iterator[str]:
+    """A publisher that was told of a message which is gone gets no further receipt, unasked."""
+    left = {topic: {_part(seen) for seen in line} for topic, line in seam.new.items()}
+    gone: dict[tuple[str, int, str], Ok] = {}
+    for life, invoke, line in seam.facts.effects:
+        if line.op != "put":
+            continue
+        who = (line.process, 0 if life.remembers else life.number, line.topic)
+        told = gone.get(who)
+        if (
+            told is not None
+            and told.at_ns < invoke.at_ns
+            and invoke.at_ns > seam.at_ns
+            and seam.choice(line.process) == "stop"
+        ):
+            yield (
+                f"nothing is silent: {line.process} on {line.topic!r}, sequence {line.sequence} "
+                f"was taken, and its sequence {told.sequence}, acknowledged before, is gone"
+            )
+        if not left.get(line.topic, set()).issuperset(_parts(invoke)):
+            gone.setdefault(who, line)
 
 
-class Run(Struct, frozen=True):
-    """What one subscription gave."""
-
-    subscriber: str
-    topic: str
-    begin: int  # its cursor at the begin
-    messages: Sequence[Message]
-    ended: bool  # by the client; or with its memory
-    in_hand: int = 0  # so many of the last messages were in hand when their process died
+def _parts(invoke: Invoke) -> list[Part]:
+    return [(invoke.process, invoke.sequence + n, crc) for n, crc in enumerate(invoke.crcs)]
 
 
-def _runs(history: History) -> Iterator[Run]:
-    """What each subscription gave, one after another."""
-    for subscriber, lines in history.outputs.items():
-        open_runs: dict[str, tuple[int, list[Message]]] = {}
-        for line in lines:
-            if line.kind == "subscribed" and line.topic not in open_runs:
-                open_runs[line.topic] = (line.offset, [])
-            elif line.kind == "unsubscribed":
-                yield Run(subscriber, line.topic, *open_runs.pop(line.topic), ended=True)
-            elif line.message is not None:
-                open_runs[line.topic][1].append(line.message)
-        for topic, (begin, messages) in open_runs.items():
-            yield Run(subscriber, topic, begin, messages, ended=False)
-    for (subscriber, topic), groups in history.handed_over.items():
-        forgets = subscriber in history.no_state
-        run: list[Message] = []
-        last_count = 0
-        for index, group in enumerate(groups):
-            if index and groups[index - 1].life != group.life:
-                if forgets:
-                    yield Run(subscriber, topic, run[0].offset, run, ended=True)
-                    run = []
-                elif group.first == groups[index - 1].first:  # what was in hand comes again
-                    run = run[: len(run) - last_count]
-            run = [*run, *group.messages]
-            last_count = len(group.messages)
-        drained = history.drained.get((subscriber, topic))
-        died = drained is not None and drained.life != groups[-1].life
-        in_hand = last_count if died else 0
-        yield Run(subscriber, topic, run[0].offset, run, died and forgets, in_hand)
+def _whatever_was_seen_stood(seam: Seam) -> Iterator[str]:
+    """Whatever anybody has seen stood on one of the lines."""
+    for who, topic, seen in sightings(seam.facts):
+        if not (seam.stands(seam.new, topic, seen) or seam.stands(seam.old, topic, seen)):
+            yield f"readers see the log: {who} saw on {topic!r} {seen}"
 
 
-RULES_AFTER_ROLLBACK: Sequence[Callable[[History, Log, Log], Iterator[str]]] = (
-    _liveness_of_stopped,
-    _each_put_stands_once,
-    _acknowledged_is_stored,
-    _nothing_told_is_gone_in_silence,
-    _readers_see_a_line,
-    _runs_keep_to_a_line,
-)
+def _keeps_to_a_line(
+    seam: Seam, received: Received, subscription: Subscription, who: str
+) -> Iterator[str]:
+    """What one subscription gave, without what came again, stands on one line."""
+    topic = received.stream.topic
+    kept = _kept_by(subscription)
+    if not any(all(seam.stands(log, topic, seen) for seen in kept) for log in (seam.old, seam.new)):
+        shown = [(seen.offset, seen.publisher, seen.sequence) for seen in kept]
+        yield f"one line of the log: {who} goes on over the seam: {shown}"
+
+
+def _kept_by(subscription: Subscription) -> list[Seen]:
+    """What it gave; what was in hand when a process died and came again counts once."""
+    kept: list[Seen] = []
+    last = (0, 0)  # life and first offset of the last get
+    for life, _, line in subscription.happenings:
+        if not isinstance(line, Ok) or line.op != "get":
+            continue
+        first = line.messages[0].offset
+        if life != last[0] and first == last[1]:
+            kept = [seen for seen in kept if seen.offset < first]
+        kept += line.messages
+        last = (life, first)
+    return kept
+
+
+def _moves_for_a_reason(
+    seam: Seam, received: Received, before: Subscription, subscription: Subscription, who: str
+) -> Iterator[str]:
+    """Only who was asked to leaves its place, and only if something it had is gone."""
+    topic = received.stream.topic
+    choice = seam.choice(received.stream.subscriber)
+    had = max(before.handed_end, before.recorded_end, before.confirmed)
+    assert before.opened is not None
+    assert subscription.opened is not None
+    same_log = before.opened.log == subscription.opened.log
+    if choice == "stop" or (same_log and had <= seam.kept[topic]):
+        yield f"one line of the log: {who}, {choice}, left {had} for {subscription.start}"
+    if choice == "rewind" and subscription.start != 0:
+        yield f"one line of the log: {who} does not begin anew, but at {subscription.start}"
+
+
+def _reaches_the_end(seam: Seam, received: Received) -> Iterator[str]:
+    """Who has finished has, in a subscription that goes on, all that was there at that moment.
+
+    No more: a late copy of a put that was set back may arrive when everybody is done. What it
+    received may be more only if it was in hand when its process died, is gone, and it was asked to
+    go on without it.
+    """
+    stream, current = received.stream, received.stream.current
+    finished = seam.facts.finished[stream.subscriber]
+    if not finished.drained or current is None or current.ended:
+        return
+    told = [line for _, _, line in current.happenings if line.op == "acknowledge"]
+    last = told[-1] if told else None
+    end = seam.end_at(stream.topic, last.at_ns) if isinstance(last, Ok) else None
+    choice = seam.choice(stream.subscriber)
+    more = choice != "stop" and (received.position or 0) > (end or 0)
+    if not isinstance(last, Ok) or last.cursor != end or (received.position != end and not more):
+        cursor = last.cursor if isinstance(last, Ok) else None
+        yield (
+            f"to the end: {stream.subscriber} on {stream.topic!r}, {choice}, stands at {cursor}, "
+            f"received up to {received.position}; the log ended at {end}"
+        )

@@ -16,7 +16,7 @@ from reliable_pubsub.common.messages import (
     QoS,
 )
 from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.state_file import ClientState
+from reliable_pubsub.common.state_file import ClientState, MemoryState
 from reliable_pubsub.common.wire import decode_reply, encode_reply
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.outbox import Changes
@@ -27,42 +27,59 @@ class _Withholding:
     """A state whose writes are changed on their way. Implements `ClientState`."""
 
     def __init__(self, state: ClientState, *, without: str = "", lazy: bool = False) -> None:
+        self.without = without
         self._state = state
-        self._without = without
         self._lazy = lazy
 
     def load(self) -> dict[str, bytes]:
         return self._state.load()
 
     def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
-        kept = {name: value for name, value in changes.items() if name != self._without}
+        kept = {name: value for name, value in changes.items() if name != self.without}
         self._state.write(kept, durable=durable and not self._lazy)
 
     def close(self) -> None:
         self._state.close()
 
 
+class _WithholdingMemory(_Withholding, MemoryState):
+    """The same, where the state ends with the process."""
+
+
+def _withholding(state: ClientState, *, without: str = "", lazy: bool = False) -> _Withholding:
+    kind = _WithholdingMemory if isinstance(state, MemoryState) else _Withholding
+    return kind(state, without=without, lazy=lazy)
+
+
 class NumbersWithoutOutbox(Publisher):
     """Sends first: the number and the body are not kept."""
 
     def __init__(self, client: str, *, state: ClientState, **more: Any) -> None:
-        super().__init__(client, state=_Withholding(state, without="pending"), **more)
+        super().__init__(client, state=_withholding(state, without="pending"), **more)
 
 
 class ForgetsNumberingInPowerLoss(Publisher):
     """Writes nothing durably, not even that it has begun to number a topic."""
 
     def __init__(self, client: str, *, state: ClientState, **more: Any) -> None:
-        super().__init__(client, state=_Withholding(state, lazy=True), **more)
+        super().__init__(client, state=_withholding(state, lazy=True), **more)
 
 
 class PlanAfterPut(Publisher):
     """Writes the place in the plan in a step of its own, behind the put."""
 
+    def __init__(self, client: str, *, state: ClientState, **more: Any) -> None:
+        self._kept = _withholding(state)
+        super().__init__(client, state=self._kept, **more)
+
     def put_batch(
         self, topic: str, batch: Any, plan: PlanMark | None = None, *, qos: QoS = 2
     ) -> Any:
-        receipt = super().put_batch(topic, batch, qos=qos)
+        self._kept.without = "plan"
+        try:
+            receipt = super().put_batch(topic, batch, plan, qos=qos)
+        finally:
+            self._kept.without = ""
         assert plan is not None
         self.mark_plan(plan)
         return receipt
@@ -107,7 +124,7 @@ class AcknowledgesBeforeInbox(Subscriber):
     """Tells the proxy of a cursor that power loss can still take."""
 
     def __init__(self, client: str, *, state: ClientState, **more: Any) -> None:
-        super().__init__(client, state=_Withholding(state, lazy=True), **more)
+        super().__init__(client, state=_withholding(state, lazy=True), **more)
 
 
 class OutputAndCursorApart(Subscriber):

@@ -12,11 +12,13 @@ from typing import ClassVar
 import msgspec
 
 from reliable_pubsub.common.errors import FencedError, InDoubtError, LogChangedError
+from reliable_pubsub.common.recorder import Recorder
 from reliable_pubsub.common.retry import RetryPolicy
-from reliable_pubsub.proxy.records import Granted
+from reliable_pubsub.common.state_file import MemoryState
+from reliable_pubsub.lab.run import OutputLine
 
-from .history import History, Line
 from .network import Network
+from .recording import Recording
 from .swarm import Faults
 from .world import Killed, Process, World
 
@@ -27,7 +29,7 @@ class Disk:
     def __init__(self) -> None:
         """Begin empty."""
         self.values: dict[str, bytes] = {}
-        self.output: list[Line] = []
+        self.output: list[OutputLine] = []
         self._durable: dict[str, bytes] = {}
         self._lazy: list[Mapping[str, bytes | None]] = []
 
@@ -73,9 +75,9 @@ def _merge(values: dict[str, bytes], changes: Mapping[str, bytes | None]) -> Non
 class SimulatedState:
     """A process' view of its disk, or of its memory. Implements `state_file.ClientState`."""
 
-    def __init__(self, process: Process, machine: Machine) -> None:
-        """Use the disk of a process; a machine without state gives it an empty one."""
-        self._disk = Disk() if machine.no_state else machine.disk_of(process)
+    def __init__(self, process: Process, machine: Machine, disk: Disk) -> None:
+        """Use a disk."""
+        self._disk = disk
         self._process = process
         self._machine = machine
 
@@ -97,22 +99,29 @@ class SimulatedState:
         """Nothing to do."""
 
 
+class SimulatedMemory(SimulatedState, MemoryState):
+    """A state that ends with its process."""
+
+
 class Machine:
     """One client id: its disk, and its processes one after another."""
 
     role: ClassVar[str]
+    output: ClassVar[str] = ""  # name of its output file; "": it has none
     choices: ClassVar[tuple[str, ...]]  # what it may do about a changed log, besides stopping
     may_forget: ClassVar[bool] = True  # whether it makes sense without state on disk
 
-    def __init__(self, name: str, world: World, network: Network, faults: Faults) -> None:
+    def __init__(
+        self, name: str, world: World, network: Network, faults: Faults, recording: Recording
+    ) -> None:
         """Begin switched off."""
         self.name = name
         self.done = False  # the work is finished, or cannot go on
+        self.stopped_by: LogChangedError | None = None  # why it cannot
         self.process: Process | None = None
         self.processes: list[Process] = []
         self.zombies: set[Process] = set()
-        self.history: History
-        self.power_losses = 0
+        self.recording = recording
         self._has_twins = False
         self._disk = Disk()
         self._disks: dict[Process, Disk] = {}
@@ -131,14 +140,6 @@ class Machine:
             pause_s_max=0.05,
         )
 
-    def begin_history(self, history: History) -> None:
-        """Tell what kind of client this is."""
-        self.history = history
-        if self.no_state:
-            history.no_state.add(self.name)
-        if self.on_log_changed != "stop":
-            history.choices[self.name] = self.on_log_changed
-
     def start(self, delay_s: float) -> None:
         """Start a process, and perhaps a second one beside it."""
         process = self._new_process(self._disk)
@@ -150,21 +151,41 @@ class Machine:
             self._world.happened("no_state", process.name, "begins, and remembers nothing")
         if self._world.happens("twin", self._faults.twin):
             twin = self._new_process(self._disk.copy())
-            self.zombies.add(twin)
+            self._replaced(twin)
             self._has_twins = True
             self._world.note(twin.name, f"begins beside {process.name}, with its id")
             twin.start(delay_s + self._world.random.uniform(0.0, 0.01))
 
     def _new_process(self, disk: Disk) -> Process:
         life = len(self.processes) + 1
-        process = Process(self._world, f"{self.name}#{life}", self.program)
+        process = Process(self._world, f"{self.name}#{life}", self._live)
         process.life = life
         process.on_end = self._ended
         self.processes.append(process)
         self._disks[process] = disk
         return process
 
-    def program(self, process: Process) -> None:
+    def _live(self, process: Process) -> None:
+        """One life; where it ends by itself, its history says so."""
+        recorder = self.recorder(process)
+        try:
+            self.program(process, recorder)
+        except Exception as error:
+            recorder.end(error)
+            raise
+        recorder.end()
+
+    def recorder(self, process: Process) -> Recorder:
+        """Writes the history of a life."""
+        return self.recording.recorder(self.name, process.life, output=self.output)
+
+    def state_of(self, process: Process) -> SimulatedState:
+        """What a process reads and writes as its state."""
+        if self.no_state:
+            return SimulatedMemory(process, self, Disk())
+        return SimulatedState(process, self, self.disk_of(process))
+
+    def program(self, process: Process, recorder: Recorder) -> None:
         """What a process does."""
         raise NotImplementedError
 
@@ -210,10 +231,15 @@ class Machine:
         self._world.note(process.name, "frozen; a new process takes its id")
         process.frozen = True
         process.points_left = None
-        self.zombies.add(process)
+        self._replaced(process)
         self._disk = self._disk.copy()
         self.start(self._world.random.uniform(0.001, 0.02))
         self._thaw_later(process)
+
+    def _replaced(self, process: Process) -> None:
+        """From here on another process goes on with the machine's work; this one has a copy."""
+        self.zombies.add(process)
+        self.recording.event("replace", self.name, str(process.life))
 
     def _thaw_later(self, zombie: Process) -> None:
         def thaw() -> None:
@@ -241,8 +267,8 @@ class Machine:
             self._world.note(process.name, f"ends: {error!r}")
         if owned and isinstance(error, LogChangedError) and self._may_stop():
             self._world.counts["stopped"] += 1
-            self.history.stopped[self.name] = str(error)
-            self.stop()
+            self.stopped_by = error
+            self.done = True
             return
         expected = error is None or isinstance(error, Killed | InDoubtError)
         if isinstance(error, FencedError):
@@ -264,34 +290,25 @@ class Machine:
         that is dead. Nothing tells the living from the dead then; the living one is told FENCED,
         and a person starts it again. A HELLO of its own never fences it.
         """
-        if self.history.rollback is None:
-            return False
-        key = (self.role, self.name, error.current_epoch)
-        granted = [record for record in self.history.committed if isinstance(record, Granted)]
-        nonces = [r.nonce for r in granted if (r.role, r.client, r.epoch) == key]
-        return bool(nonces) and process.nonce not in nonces
+        nonces = self.recording.nonces(self.role, self.name, error.current_epoch)
+        return self.recording.rolled_back and bool(nonces) and process.nonce not in nonces
 
     def _may_stop(self) -> bool:
         """Whether a client may have been told of what is gone, and was not asked to go on.
 
-        To rewind is no way on for a client whose proxy seems to know of more than it has done.
+        A late copy of a SUB that is gone may begin the subscription anew, elsewhere: the proxy
+        seems to know of more than its client has done then, and to rewind is no way on.
         """
-        rollback = self.history.rollback
-        if rollback is None:
-            return False
-        told = rollback.took_messages and self.on_log_changed == "stop"
-        return told or (rollback.took_subscription(self.name) and self.on_log_changed != "adopt")
-
-    def stop(self) -> None:
-        """It cannot go on: the log has changed."""
-        self.done = True
+        told = self.recording.took_messages and self.on_log_changed == "stop"
+        lost_place = self.name in self.recording.took_subscriptions
+        return told or (lost_place and self.on_log_changed != "adopt")
 
     def _lose_power(self) -> None:
         """Perhaps it was more than a kill: lazy writes may be gone."""
         may = self.role == "subscriber" or self._faults.same_bytes
         if may and not self.no_state and self._world.happens("power_loss", self._faults.power_loss):
-            self.power_losses += 1
             self._world.counts["same_bytes"] += self.role == "publisher"
             survivors = self._world.random.randint(0, self._disk.lazy_writes)
+            self.recording.event("power_loss", self.name, f"{survivors} lazy writes survive")
             self._world.note(self.name, f"power loss, {survivors} lazy writes survive")
             self._disk.lose_power(survivors)

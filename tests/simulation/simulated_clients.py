@@ -3,25 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import accumulate
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import Struct
 
-from reliable_pubsub.common.batch import Batch, Message
+from reliable_pubsub.common.batch import Batch, Message, crc32
 from reliable_pubsub.common.errors import InDoubtError, LostError
+from reliable_pubsub.common.history import AnyLine, Invoke
 from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.common.recorder import Recorder, seen
 from reliable_pubsub.common.retry import Clock, RetryPolicy, Transport
 from reliable_pubsub.common.state_file import ClientState
+from reliable_pubsub.lab.run import OutputLine
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.outbox import Receipt
 from reliable_pubsub.subscriber.client import Subscriber
 
-from .history import FinalSubscription, HandedOver, History, Item, Line, SubscribeReturned
-from .machine import Machine, SimulatedState
+from .machine import Machine
 from .network import SimulatedClock, SimulatedTransport
+from .recording import Life
 from .world import Process
 
 Step = tuple[str, str, int]  # "subscribe" | "get" | "unsubscribe" | "drain", topic, messages
+
+
+class Item(Struct, frozen=True):
+    """One request of a publisher's plan."""
+
+    topic: str
+    first: int  # index of its first message among the publisher's messages of this topic
+    count: int
 
 
 class MakePublisher(Protocol):
@@ -36,6 +49,7 @@ class MakePublisher(Protocol):
         clock: Clock,
         state: ClientState,
         on_log_changed: Any,
+        history: Recorder,
     ) -> Publisher:
         """Make one."""
 
@@ -52,6 +66,7 @@ class MakeSubscriber(Protocol):
         clock: Clock,
         state: ClientState,
         on_log_changed: Any,
+        history: Recorder,
     ) -> Subscriber:
         """Make one."""
 
@@ -63,48 +78,51 @@ class PublisherMachine(Machine):
     choices = ("adopt",)
     make: MakePublisher
 
-    def begin(self, plan: Sequence[Item], history: History) -> None:
+    def begin(self, plan: Sequence[Item]) -> None:
         """Take a plan."""
         self._plan = plan
-        self._heard = 0  # without state: items whose put has returned
-        self.begin_history(history)
-        history.plans[self.name] = plan
+        self._places = list(accumulate((item.count for item in plan), initial=0))
+        self._heard = 0  # items whose put has returned, in some life
 
-    def program(self, process: Process) -> None:
+    @property
+    def messages(self) -> int:
+        """How many messages the plan has."""
+        return self._places[-1]
+
+    def recorder(self, process: Process) -> Recorder:
+        """Writes the history of a life, and looks at it."""
+        return Recorder(_Witness(self, process))
+
+    def program(self, process: Process, recorder: Recorder) -> None:
         """Put what is left of the plan."""
         publisher = self.make(
             self.name,
             retry=self._retry,
             transport=SimulatedTransport(process, self._network, self.name),
             clock=SimulatedClock(process),
-            state=SimulatedState(process, self),
+            state=self.state_of(process),
             on_log_changed=self.on_log_changed,
+            history=recorder,
         )
         process.nonce = publisher._nonce
-        life = process.life if self.no_state else 0
-        heard = self._heard
+        if publisher.outbox.plan is None:
+            publisher.mark_plan(self._mark(self._heard if self.no_state else 0))
         while True:
             try:
-                if self.no_state:
-                    index = heard
-                else:
-                    mark = publisher.outbox.plan
-                    index = mark.message if mark else 0
-                    index -= publisher.in_doubt is not None
+                mark = publisher.outbox.plan
+                assert mark is not None
+                index = self._places.index(mark.message) - (publisher.in_doubt is not None)
                 if index == len(self._plan):
                     break
                 item = self._plan[index]
-                called = self.history.put_called(self.name, life, item)
                 receipt = publisher.resume() or self._put(publisher, index, process)
             except InDoubtError as error:
                 self.wait_or_end(process, error)
                 continue
-            self.history.put_returned(self.name, life, item, receipt, called)
             if not self.no_state and receipt.first_sequence != item.first + 1:
                 self._world.counts["log_changed"] += 1  # it has adopted other numbers
-            heard += 1
             if self.owns(process):
-                self._heard = heard
+                self._heard = index + 1
             process.point("put returned")
             if self._world.random.random() < 0.6:
                 process.wait(self._world.random.uniform(0.0, 0.12))
@@ -115,8 +133,36 @@ class PublisherMachine(Machine):
         item = self._plan[index]
         # Two processes of one id that make different messages show a missing fence.
         maker = 0 if self._faults.same_bytes and not self.no_state else process.life
-        payloads = [f"{self.name}/{item.first + n}/{maker}".encode() for n in range(item.count)]
-        return publisher.put_batch(item.topic, Batch(payloads), PlanMark("", message=index + 1))
+        batch = Batch(self._payloads(item, maker))
+        return publisher.put_batch(item.topic, batch, self._mark(index + 1))
+
+    def _payloads(self, item: Item, maker: int) -> list[bytes]:
+        return [f"{self.name}/{item.first + n}/{maker}".encode() for n in range(item.count)]
+
+    def _mark(self, index: int) -> PlanMark:
+        return PlanMark("", steps=1, message=self._places[index])
+
+    def witness_put(self, line: Invoke, life: int) -> None:
+        """What goes out under a place of the plan is what some life has made for that place."""
+        place = int(line.plan.partition(":")[2])
+        item = self._plan[self._places.index(place)]
+        made = (tuple(map(crc32, self._payloads(item, maker))) for maker in range(life + 1))
+        assert line.topic == item.topic, f"{item} is put on {line.topic!r}"
+        assert line.crcs in made, f"{item} of {self.name} is put with another content"
+
+
+class _Witness(Life):
+    """The history of a publisher, held against what its program asked for."""
+
+    def __init__(self, machine: PublisherMachine, process: Process) -> None:
+        super().__init__(machine.recording, machine.name, process.life)
+        self._machine = machine
+
+    def write(self, line: AnyLine) -> None:
+        """See that a put is what was asked for, and keep the line."""
+        if isinstance(line, Invoke) and line.op == "put":
+            self._machine.witness_put(line, self.pid)
+        super().write(line)
 
 
 class SubscriberMachine(Machine):
@@ -124,25 +170,27 @@ class SubscriberMachine(Machine):
 
     role = "subscriber"
     choices = ("rewind", "adopt")
+    output = "output"
     may_forget = False
     make: MakeSubscriber
 
-    def begin(
-        self, steps: Sequence[Step], history: History, end: Callable[[str], int | None]
-    ) -> None:
+    def begin(self, steps: Sequence[Step], end: Callable[[str], int | None]) -> None:
         """Take a plan.
 
         Args:
             end: where a topic ends for good; None as long as somebody may put.
         """
         self._steps = steps
-        self.begin_history(history)
         self._end = end
-        self._called: dict[str, int] = {}  # first call of each subscription, by topic
 
-    def program(self, process: Process) -> None:
+    @property
+    def lines(self) -> Sequence[OutputLine]:
+        """What stands in its output file."""
+        return self._disk.output
+
+    def program(self, process: Process, recorder: Recorder) -> None:
         """Do what is left of the steps."""
-        subscriber = self.make_client(process)
+        subscriber = self.make_client(process, recorder)
         disk = self.disk_of(process)
         mark = subscriber.inbox.plan or PlanMark("")
         del disk.output[mark.output_bytes :]
@@ -156,14 +204,14 @@ class SubscriberMachine(Machine):
                         wanted = 0 if not self._undrained(subscriber) else mark.message + 2
                         new = []
                     else:
-                        new = self._get_lines(subscriber, process, topic)
+                        new = self._get(subscriber, process, topic)
                         wanted = mark.message + len(new) + 2
                 else:
                     new = self._do(subscriber, process, action, topic)
             except InDoubtError as error:
                 self.wait_or_end(process, error)
                 continue
-            disk.output.extend(new)
+            disk.output.extend(_output_line(message) for message in new)
             process.point("output written")
             count = len(new) or 1
             done = mark.message + count >= wanted
@@ -174,71 +222,55 @@ class SubscriberMachine(Machine):
                 output_bytes=len(disk.output),
             )
             subscriber.record(topic, mark)
-            if action == "unsubscribe" and self.owns(process):
-                self._called.pop(topic, None)
         if self.owns(process):
-            for topic in subscriber.inbox.places:
-                self.history.was_drained(self.name, process.life, topic)
-            self.finish(subscriber)
+            self.done = True
 
-    def _do(self, subscriber: Subscriber, process: Process, action: str, topic: str) -> list[Line]:
+    def _do(
+        self, subscriber: Subscriber, process: Process, action: str, topic: str
+    ) -> list[Message]:
+        if action == "get":
+            return self._get(subscriber, process, topic)
         if action == "subscribe":
-            return [Line("subscribed", topic, self.subscribe(subscriber, process, topic))]
-        if action == "unsubscribe":
+            subscriber.subscribe(topic)
+        else:
             subscriber.unsubscribe(topic)
-            return [Line("unsubscribed", topic, 0)]
-        return self._get_lines(subscriber, process, topic)
+        return []
 
-    def _get_lines(self, subscriber: Subscriber, process: Process, topic: str) -> list[Line]:
-        try:
-            found = self.get(subscriber, process, topic)
-        except LostError as lost:
-            self.lost(lost)
-            return [Line("lost", topic, lost.first, end=lost.end)]
-        return [Line("message", topic, message.offset, message) for message in found]
-
-    def make_client(self, process: Process) -> Subscriber:
+    def make_client(self, process: Process, recorder: Recorder) -> Subscriber:
         """The client of a new process."""
         subscriber = self.make(
             self.name,
             retry=self._retry,
             transport=SimulatedTransport(process, self._network, self.name),
             clock=SimulatedClock(process),
-            state=SimulatedState(process, self),
+            state=self.state_of(process),
             on_log_changed=self.on_log_changed,
+            history=recorder,
         )
         process.nonce = subscriber._link._nonce
         return subscriber
 
-    def subscribe(self, subscriber: Subscriber, process: Process, topic: str) -> int:
-        """Subscribe, and tell the history."""
-        called = self._called.setdefault(topic, self.history.now())
-        cursor = subscriber.subscribe(topic)
-        if self.owns(process):
-            event = SubscribeReturned(self.history.now(), called, self.name, topic, cursor)
-            self.history.subscribed.append(event)
-        return cursor
-
-    def get(self, subscriber: Subscriber, process: Process, topic: str) -> list[Message]:
-        """Get some messages, or pause; sometimes read the history too."""
+    def _get(self, subscriber: Subscriber, process: Process, topic: str) -> list[Message]:
+        """Get some messages, a loss, or a pause; sometimes read the history too."""
         chance = self._world.random
         if chance.random() < 0.05 and not self._faults.trim:
-            offset = chance.randint(0, 40)
-            read = subscriber.history(topic, offset, max_messages=20)
-            self.history.was_read(process.name, read)
-        found = subscriber.get(topic, max_messages=chance.choice((1, 1, 2, 5)))
-        self.history.was_read(process.name, found)
+            read = subscriber.history(topic, chance.randint(0, 40), max_messages=20)
+            self.recording.found(topic, map(seen, read))
+        try:
+            found = subscriber.get(topic, max_messages=chance.choice((1, 1, 2, 5)))
+        except LostError as lost:
+            self._lost(lost)
+            return []
         if not found:
             process.wait(chance.uniform(0.002, 0.03))
         return found
 
-    def lost(self, lost: LostError) -> None:
+    def _lost(self, lost: LostError) -> None:
         """Messages are gone; where nothing may be lost, that is a fault."""
         if not self._faults.lose_oldest:
             raise lost
         what = f"LOST {lost.topic} {lost.first} to {lost.end - 1}"
         self._world.happened("lose_oldest", self.name, what)
-        self.history.was_lost(self.name, lost.topic, lost.first, lost.end)
 
     def _undrained(self, subscriber: Subscriber) -> str:
         """A topic of which something is still to come; "" if there is none."""
@@ -259,71 +291,36 @@ class SubscriberMachine(Machine):
         cursor = message.offset + 1 if message else subscriber.inbox.places[topic].cursor
         return cursor == self._end(topic)
 
-    def finish(self, subscriber: Subscriber) -> None:
-        """All steps are done."""
-        self.done = True
-        self.history.outputs[self.name] = self._disk.output
-        for topic in {topic: None for _, topic, _ in self._steps if topic}:
-            place = subscriber.inbox.places.get(topic)
-            self.history.final.append(
-                FinalSubscription(self.name, topic, place is not None, place.cursor if place else 0)
-            )
-
-    def stop(self) -> None:
-        """The output is what it is."""
-        super().stop()
-        self.history.outputs[self.name] = self._disk.output
-
 
 class LoopingSubscriberMachine(SubscriberMachine):
     """A program with a loop over `get`, as the manual shows it, and no output file."""
 
+    output = ""
     may_forget = True
 
-    def begin(
-        self, steps: Sequence[Step], history: History, end: Callable[[str], int | None]
-    ) -> None:
-        """Take the topics of a plan."""
-        super().begin(steps, history, end)
-        self._acknowledged: dict[str, int] = {}
-
-    def program(self, process: Process) -> None:
+    def program(self, process: Process, recorder: Recorder) -> None:
         """Subscribe to the topics of the steps, and get until everything was handed over."""
-        subscriber = self.make_client(process)
+        subscriber = self.make_client(process, recorder)
         left = list({topic: None for _, topic, _ in self._steps if topic})
         subscribed: set[str] = set()
         while left:
             topic = self._world.random.choice(left)
             try:
                 if topic not in subscribed:
-                    self.subscribe(subscriber, process, topic)
+                    subscriber.subscribe(topic)
                     subscribed.add(topic)
-                self._get_group(subscriber, process, topic)
+                self._get(subscriber, process, topic)
                 drained = self.is_drained(subscriber, topic)
                 if drained or self._world.random.random() < 0.1:
                     process.point("acknowledge")
                     subscriber.acknowledge(topic)
-                    if self.owns(process):
-                        self._acknowledged[topic] = subscriber.inbox.places[topic].cursor
                 if drained and self.is_drained(subscriber, topic):
                     left.remove(topic)
-                    if self.owns(process):
-                        self.history.was_drained(self.name, process.life, topic)
             except InDoubtError as error:
                 self.wait_or_end(process, error)
         if self.owns(process):
-            self.finish(subscriber)
+            self.done = True
 
-    def _get_group(self, subscriber: Subscriber, process: Process, topic: str) -> None:
-        found: list[Message] = []
-        gone = None
-        try:
-            found = self.get(subscriber, process, topic)
-        except LostError as lost:
-            self.lost(lost)
-            gone = (lost.first, lost.end)
-        if (found or gone) and self.owns(process):
-            acknowledged = self._acknowledged.get(topic, 0)
-            self.history.handed_over.setdefault((self.name, topic), []).append(
-                HandedOver(process.life, self.power_losses, acknowledged, tuple(found), gone)
-            )
+
+def _output_line(message: Message) -> OutputLine:
+    return OutputLine(message.topic, msgspec.structs.replace(seen(message), delivery_count=1))

@@ -369,7 +369,7 @@ class SimulatedProxy:
     def _note(self, request: AnyRequest, decision: Decision) -> None:
         if isinstance(decision.reply, Full):
             self.world.counts["full"] += 1
-        elif isinstance(request, Sub) and request.cursor is not None and request.log is None:
+        elif isinstance(request, Sub) and request.start is not None:
             self.world.counts["log_changed"] += 1  # a subscriber rewinds or adopts
         if self.world.tracing:
             self.world.note("proxy", f"{_brief(request)} -> {_brief(decision.reply)}")

@@ -52,13 +52,13 @@ class SimulatedStore:
     def __init__(
         self,
         on_commit: Callable[[Sequence[Record]], None],
-        on_rollback: Callable[[int], None] = lambda _: None,
+        on_rollback: Callable[[Sequence[Record]], None] = lambda _: None,
     ) -> None:
         """Begin empty.
 
         Args:
             on_commit: told of every record that has become durable.
-            on_rollback: told how many records are left.
+            on_rollback: told of every record that is gone.
         """
         self._on_commit = on_commit
         self._on_rollback = on_rollback
@@ -77,14 +77,15 @@ class SimulatedStore:
 
     def roll_back(self, commits: int) -> None:
         """Become the copy that was made before the last `commits` commits."""
-        kept = self._committed[: max(len(self._committed) - commits, 0)]
+        keep = max(len(self._committed) - commits, 0)
+        kept, gone = self._committed[:keep], self._committed[keep:]
         self._committed = kept
         self._topics = {}
         self._sessions = {}
         for records in kept:
             for record in records:
                 self._write(record)
-        self._on_rollback(sum(len(records) for records in kept))
+        self._on_rollback([record for records in gone for record in records])
 
     def _write(self, record: Record) -> None:
         match record:
@@ -150,6 +151,14 @@ class SimulatedStore:
             for topic_id, rows in self._topics.items()
         ]
         return StoredState("store", topics, list(self._sessions.values()))
+
+    def end(self, topic: str) -> int:
+        """Where the durable log of a topic ends."""
+        return next((rows.end for rows in self._topics.values() if rows.topic == topic), 0)
+
+    def batches(self, topic_id: int) -> Sequence[Appended]:
+        """All that is left of a log."""
+        return self._topics[topic_id].batches
 
     def read(
         self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int

@@ -9,17 +9,19 @@ from unittest.mock import patch
 
 from msgspec import Struct
 
+from reliable_pubsub.lab.checker import check
 from reliable_pubsub.proxy import topic_log
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import Record, Trimmed
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 
-from .checker import check
-from .history import History, Item
+from .after_rollback import check_after_rollback, rollback_in, sentences
 from .machine import Machine
 from .network import Network
+from .recording import Recording
 from .simulated_clients import (
+    Item,
     LoopingSubscriberMachine,
     MakePublisher,
     MakeSubscriber,
@@ -65,13 +67,21 @@ def run_seed(
 ) -> Outcome:
     """Run one seed and check it. The same seed gives the same run, on every machine."""
     world = World(seed, tracing=tracing)
-    history = history_of(world, variant, shape)
-    violations = history.violations or check(history)
-    return Outcome(seed, violations, world.events_count, world.counts, world.trace)
+    simulation = run_world(world, variant, shape)
+    return Outcome(seed, judge(simulation), world.events_count, world.counts, world.trace)
 
 
-def history_of(world: World, variant: Variant = SOUND, shape: Shape = WHOLE) -> History:
-    """Run one seed; give what happened, not yet checked."""
+def judge(simulation: Simulation) -> list[str]:
+    """What is wrong with a run, each sentence behind the name of its rule."""
+    run = simulation.recording.run
+    rollback = rollback_in(run)
+    if rollback is None:
+        return [*simulation.raised, *sentences(check(run).rules)]
+    return [*simulation.raised, *check_after_rollback(run, rollback, simulation.choices)]
+
+
+def run_world(world: World, variant: Variant = SOUND, shape: Shape = WHOLE) -> Simulation:
+    """Run one seed; what happened is not judged yet."""
     chance = random.getstate()
     random.seed(world.seed)  # the clients' jitter
     segment = world.random.randint(1, 6)  # batches; small, so that retention has something to cut
@@ -81,7 +91,7 @@ def history_of(world: World, variant: Variant = SOUND, shape: Shape = WHOLE) -> 
             simulation.run()
     finally:
         random.setstate(chance)
-    return simulation.history
+    return simulation
 
 
 class Simulation:
@@ -92,35 +102,42 @@ class Simulation:
         self._world = world
         self._shape = shape
         self._faults = swarm(world.random, shape)
-        self.history = History(trimmed=self._faults.trim, loses=self._faults.lose_oldest)
+        self.recording = Recording(world)
+        self.raised: list[str] = []  # what the core itself raised
         world.note("world", str(self._faults))
-        store = variant.store(self._committed, self.history.rolled_back)
-        self._proxy = variant.proxy(world, self._faults, store)
+        self._store = variant.store(self._committed, self.recording.set_back)
+        self._proxy = variant.proxy(world, self._faults, self._store)
         self._proxy.broker_class = variant.broker
         self._network = Network(world, self._faults, self._proxy)
         self._machines: list[Machine] = []
+        surroundings = (world, self._network, self._faults, self.recording)
         chance = world.random
         for number in range(_at_most(shape.publishers, chance.randint(2, 3))):
-            publisher = PublisherMachine(f"p{number}", world, self._network, self._faults)
+            publisher = PublisherMachine(f"p{number}", *surroundings)
             publisher.make = variant.publisher
-            publisher.begin(_publisher_plan(chance, shape), self.history)
+            publisher.begin(_publisher_plan(chance, shape))
             self._machines.append(publisher)
         for number in range(_at_most(shape.subscribers, chance.randint(2, 3))):
             loops = chance.random() < 0.35
             kind = LoopingSubscriberMachine if loops else SubscriberMachine
-            subscriber = kind(f"s{number}", world, self._network, self._faults)
+            subscriber = kind(f"s{number}", *surroundings)
             subscriber.make = variant.subscriber
-            subscriber.begin(_subscriber_steps(chance, shape), self.history, self._end)
+            subscriber.begin(_subscriber_steps(chance, shape), self._end)
             self._machines.append(subscriber)
 
+    @property
+    def choices(self) -> Mapping[str, str]:
+        """By client, what it does about a changed log."""
+        return {machine.name: machine.on_log_changed for machine in self._machines}
+
     def _committed(self, records: Sequence[Record]) -> None:
-        self.history.records_committed(records)
+        self.recording.committed(records)
         self._world.counts["trim"] += sum(isinstance(record, Trimmed) for record in records)
 
     def _end(self, topic: str) -> int | None:
         """Where a topic ends for good; None as long as somebody may put."""
         if all(machine.done for machine in self._machines if machine.role == "publisher"):
-            return self.history.end(topic)
+            return self._store.end(topic)
         return None
 
     def run(self) -> None:
@@ -135,7 +152,7 @@ class Simulation:
             self._calm_down()
             self._await_the_end()
             world.run(self._shape.faults_s + QUIET_S)
-            self._look_at_the_end()
+        self._look_at_the_end()
         world.close([p for machine in self._machines for p in machine.processes])
 
     @contextmanager
@@ -144,7 +161,7 @@ class Simulation:
         try:
             yield
         except Exception as error:
-            self.history.violations.append(f"{type(error).__name__}: {error}")
+            self.raised.append(f"{type(error).__name__}: {error}")
             self._world.note("world", f"failed: {error!r}")
 
     def _plan_faults(self) -> None:
@@ -183,6 +200,7 @@ class Simulation:
 
     def _calm_down(self) -> None:
         """No more faults; what is dead comes back by itself."""
+        self.recording.event("quiet")
         self._world.note("world", "quiet from here on")
         self._world.quiet = True
 
@@ -194,17 +212,25 @@ class Simulation:
             self._world.at(0.02, self._await_the_end)
 
     def _look_at_the_end(self) -> None:
-        """Note what liveness asks for, and what the proxy holds."""
-        self.history.unfinished = [
-            f"liveness: {machine.name} is not done {QUIET_S:g} s after the last fault"
-            for machine in self._machines
-            if not machine.done
-        ]
+        """Note how everybody has ended, and what the proxy holds."""
+        for machine in self._machines:
+            subscribes = isinstance(machine, SubscriberMachine)
+            done = machine.done and machine.stopped_by is None
+            self.recording.finished(
+                machine.name,
+                done=done,
+                expected=machine.stopped_by is None,
+                drained=done and subscribes,
+                detail=str(machine.stopped_by or ""),
+            )
+            if isinstance(machine, SubscriberMachine) and machine.output:
+                self.recording.outputs[machine.name] = machine.lines
         broker = self._proxy.broker
-        assert broker is not None, "the proxy did not come back"
-        for topic, log in broker.topics.items():
-            for subscriber, subscription in log.subscriptions.items():
-                self.history.proxy_active[(subscriber, topic)] = subscription.active
+        positions = {
+            topic: {who: one.cursor for who, one in log.subscriptions.items() if one.active}
+            for topic, log in (broker.topics if broker else {}).items()
+        }
+        self.recording.audit(self._store, TOPICS, positions)
 
 
 def _at_most(bound: int | None, drawn: int) -> int:

@@ -22,7 +22,7 @@ NEEDS_NO_LUCK = [
     "dedup by last id only",
     "subscribes too early",
     "plan apart from outbox",
-    "redelivery not marked",
+    "cursor moves on hand-over",
 ]
 
 

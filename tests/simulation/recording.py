@@ -1,0 +1,148 @@
+"""What happens in a seed, as the lines of a history: what `lab/checker.py` judges.
+
+Clients write their own lines, as real ones do. The simulator, which knows everything, writes the
+rest: what the proxy's disk holds, in the very moment in which it does, and what was done to whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+
+from reliable_pubsub.common.history import AnyLine, Event, Finished, Found, FoundEnd, Seen
+from reliable_pubsub.common.recorder import Recorder
+from reliable_pubsub.lab.auditor import NAME as AUDITOR
+from reliable_pubsub.lab.run import OutputLine, Run
+from reliable_pubsub.proxy.history import ProxyHistory, seen_in
+from reliable_pubsub.proxy.records import Appended, Granted, Record, Subscribed, TopicCreated
+
+from .simulated_store import SimulatedStore
+from .world import World
+
+
+class Recording:
+    """The lines of all processes of a seed, in one order: each has a time of its own."""
+
+    def __init__(self, world: World) -> None:
+        """Begin empty."""
+        self.lines: list[AnyLine] = []
+        self.outputs: dict[str, Sequence[OutputLine]] = {}
+        self.rolled_back = False  # the store was set back
+        self.took_messages = False  # and lost a message or a topic that somebody may know
+        self.took_subscriptions: set[str] = set()  # and those of these clients
+        self._nonces: dict[tuple[str, str, int], list[bytes]] = {}  # role, client, epoch
+        self.world = world
+        self._last_ns = 0
+        self._simulator = self.recorder("simulator", 1)
+        self._reads = count(1)
+        self._commits = 0
+        proxy = self.recorder("proxy", 1)
+        proxy.begin("proxy", durability="sync")
+        self._proxy = ProxyHistory(proxy, ())
+
+    @property
+    def run(self) -> Run:
+        """Everything that a verdict rests on."""
+        return Run(lines=self.lines, outputs=self.outputs)
+
+    def recorder(self, process: str, pid: int, *, output: str = "") -> Recorder:
+        """Writes the lines of one life; see `Recorder`."""
+        return Recorder(Life(self, process, pid), output=output)
+
+    def now_ns(self) -> int:
+        """The world's time, at least a nanosecond further: lines of one time have no order."""
+        self._last_ns = max(self._last_ns + 1, int(self.world.now_s * 1e9))
+        return self._last_ns
+
+    # What the simulator knows.
+
+    def committed(self, records: Sequence[Record]) -> None:
+        """The proxy's disk has these."""
+        for record in records:
+            if isinstance(record, Granted):
+                self._nonces_of(record).append(record.nonce)
+        self._commits += 1
+        self._proxy.submitted(records, self._commits)
+        self._proxy.durable(self._commits)
+
+    def set_back(self, gone: Sequence[Record]) -> None:
+        """The proxy's disk has lost these."""
+        self.event("rollback", "proxy", f"{len(gone)} records are gone")
+        self.rolled_back = True
+        self.took_messages = any(isinstance(one, Appended | TopicCreated) for one in gone)
+        self.took_subscriptions = {one.subscriber for one in gone if isinstance(one, Subscribed)}
+        for record in gone:
+            if isinstance(record, Granted):
+                self._nonces_of(record).remove(record.nonce)
+
+    def _nonces_of(self, grant: Granted) -> list[bytes]:
+        return self._nonces.setdefault((grant.role, grant.client, grant.epoch), [])
+
+    def nonces(self, role: str, client: str, epoch: int) -> Sequence[bytes]:
+        """Of those to whom an epoch was granted: one, unless the store was set back."""
+        return self._nonces.get((role, client, epoch), ())
+
+    def event(self, what: str, target: str = "", detail: str = "") -> None:
+        """Something was done to a process or a disk."""
+        self._simulator.line(Event, what=what, target=target, detail=detail)
+
+    def finished(self, target: str, **facts: object) -> None:
+        """How a client has ended."""
+        self._simulator.line(Finished, target=target, **facts)
+
+    def found(self, topic: str, messages: Iterable[Seen]) -> None:
+        """Somebody has read a part of a log, without a subscription."""
+        reader = self.recorder(AUDITOR, next(self._reads))
+        reader.line(Found, topic=topic, messages=tuple(messages))
+
+    def audit(
+        self,
+        store: SimulatedStore,
+        topics: Iterable[str],
+        positions: Mapping[str, Mapping[str, int]],
+    ) -> None:
+        """Read every log to its end.
+
+        Args:
+            topics: what was put to; the store may have forgotten one.
+            positions: by topic, the cursors of its active subscriptions.
+        """
+        stored = {topic.topic: topic for topic in store.state().topics}
+        for name in sorted({*stored, *topics}):
+            reader = self.recorder(AUDITOR, next(self._reads))
+            topic = stored.get(name)
+            batches = store.batches(topic.topic_id) if topic else ()
+            messages = tuple(seen for batch in batches for seen in seen_in(batch))
+            reader.line(Found, topic=name, messages=messages)
+            reader.line(
+                FoundEnd,
+                topic=name,
+                start=topic.start if topic else 0,
+                end=topic.end if topic else 0,
+                positions=dict(positions.get(name, {})),
+            )
+
+
+class Life:
+    """Where one life of a process writes to. Implements `recorder.HistorySink`."""
+
+    def __init__(self, recording: Recording, process: str, pid: int) -> None:
+        """Begin nothing yet."""
+        self.process = process
+        self.pid = pid
+        self._recording = recording
+
+    def now_ns(self) -> int:
+        """See `Recording.now_ns`."""
+        return self._recording.now_ns()
+
+    def wall_ns(self) -> int:
+        """The world's wall clock."""
+        return self._recording.world.wall_ns()
+
+    def write(self, line: AnyLine) -> None:
+        """Keep a line."""
+        self._recording.lines.append(line)
+
+    def close(self) -> None:
+        """Nothing to do."""
