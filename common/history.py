@@ -132,6 +132,13 @@ class Stored(Line, frozen=True, tag="stored"):
     messages: tuple[Seen, ...]
 
 
+class Created(Line, frozen=True, tag="created"):
+    """A topic appears."""
+
+    topic: str
+    log: str  # log id
+
+
 class Granted(Line, frozen=True, tag="granted"):
     """A client has an epoch; older ones have no effect any more."""
 
@@ -149,6 +156,13 @@ class Position(Line, frozen=True, tag="position"):
     cursor: int
     active: bool
     epoch: int = 0  # of the subscriber that moved it; 0: not told
+
+
+class ControlSeen(Line, frozen=True, tag="control_seen"):
+    """A subscriber left a topic that it was not subscribed to: taken, and nothing was moved."""
+
+    subscriber: str
+    epoch: int
 
 
 class Trimmed(Line, frozen=True, tag="trimmed"):
@@ -197,9 +211,11 @@ class Finished(Line, frozen=True, tag="finished"):
     done: bool
     expected: bool = True  # False: it was not asked to finish
     drained: bool = False  # a subscriber that must have received everything that is stored
+    messages: int | None = None  # of a publisher's plan; None: nobody knows
     detail: str = ""  # exit code, or why not
 
 
+ProxyLine = Stored | Created | Granted | Position | ControlSeen | Trimmed
 AnyLine = (
     Begin
     | End
@@ -207,10 +223,7 @@ AnyLine = (
     | Ok
     | Failed
     | Unknown
-    | Stored
-    | Granted
-    | Position
-    | Trimmed
+    | ProxyLine
     | Found
     | FoundEnd
     | Event

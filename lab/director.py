@@ -349,12 +349,15 @@ class Director:
         detail = f"exit code {code}" if code is not None else "it never ended"
         if code != wanted:
             self.unfinished[client.name] = f"{detail}, expected was exit code {wanted}"
+        puts = client.role == "publisher"
+        planned = self._scenario.messages_planned(client) if puts else None
         self._recorder.line(
             history.Finished,
             target=client.name,
             done=code == 0,
             expected=wanted == 0,
             drained=client.gets_all and wanted == 0,
+            messages=planned,
             detail=detail,
         )
 

@@ -16,6 +16,8 @@ from typing import Any
 from reliable_pubsub.common.history import (
     AnyLine,
     Begin,
+    ControlSeen,
+    Created,
     End,
     Event,
     Failed,
@@ -26,6 +28,7 @@ from reliable_pubsub.common.history import (
     Invoke,
     Ok,
     Position,
+    ProxyLine,
     Stored,
     Trimmed,
     Unknown,
@@ -110,9 +113,10 @@ class Facts:
     stored: list[Stored] = field(default_factory=list)
     found: list[Found] = field(default_factory=list)
     found_ends: dict[str, FoundEnd] = field(default_factory=dict)
+    created: list[Created] = field(default_factory=list)
     granted: list[Granted] = field(default_factory=list)
     positions: list[Position] = field(default_factory=list)
-    proxy_lines: list[Stored | Granted | Position] = field(default_factory=list)
+    proxy_lines: list[ProxyLine] = field(default_factory=list)  # in its own order
     gets: list[Ok] = field(default_factory=list)  # of all lives
     trimmed: list[Trimmed] = field(default_factory=list)
     finished: dict[str, Finished] = field(default_factory=dict)
@@ -187,9 +191,11 @@ def gather(run: Run) -> Facts:
         Failed: reader.failed,
         Unknown: reader.unknown,
         Stored: reader.facts.proxy_lines.append,
+        Created: reader.facts.proxy_lines.append,
         Granted: reader.facts.proxy_lines.append,
         Position: reader.facts.proxy_lines.append,
-        Trimmed: reader.facts.trimmed.append,
+        ControlSeen: reader.facts.proxy_lines.append,
+        Trimmed: reader.facts.proxy_lines.append,
         Found: reader.facts.found.append,
         FoundEnd: reader.found_end,
         Event: reader.event,
@@ -199,12 +205,17 @@ def gather(run: Run) -> Facts:
         handlers[type(line)](line)
     facts = reader.facts
     for line in facts.proxy_lines:
-        if isinstance(line, Stored):
-            facts.stored.append(line)
-        elif isinstance(line, Granted):
-            facts.granted.append(line)
-        else:
-            facts.positions.append(line)
+        match line:
+            case Stored():
+                facts.stored.append(line)
+            case Created():
+                facts.created.append(line)
+            case Granted():
+                facts.granted.append(line)
+            case Position():
+                facts.positions.append(line)
+            case Trimmed():
+                facts.trimmed.append(line)
     _supersede(facts)
     superseded_ns = {life.number: life.superseded_ns for life in facts.lives.values()}
     for stream in facts.streams.values():

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
-from reliable_pubsub.common.history import Found, FoundEnd, Seen, Stored, Trimmed
+from reliable_pubsub.common.history import Created, Found, FoundEnd, Seen, Stored, Trimmed
 
 
 @dataclass(slots=True)
@@ -30,6 +31,11 @@ class FinalLog:
     def first(self) -> int:
         """The first offset of which anything is known."""
         return min(next(iter(self.entries), self.start), self.start)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything that ever stood here is known."""
+        return len(self.entries) == self.end
 
     def place_of(self, publisher: str, sequence: int, crc: int) -> int | None:
         """The first offset of a message."""
@@ -96,3 +102,26 @@ def _audited(found: Iterable[Found], found_ends: Mapping[str, FoundEnd]) -> dict
     for topic, end_line in found_ends.items():
         logs[topic].start, logs[topic].end = end_line.start, end_line.end
     return logs
+
+
+@dataclass(slots=True)
+class Start:
+    """Where a topic begins from here on, by the word of one life of the proxy."""
+
+    at_ns: int
+    pid: int
+    offset: int
+
+
+def starts_of(
+    created: Iterable[Created], trimmed: Iterable[Trimmed]
+) -> Mapping[str, Sequence[Start]]:
+    """Where each topic began, one after another, as the proxy told it."""
+    starts: dict[str, list[Start]] = {}
+    for line in created:
+        starts.setdefault(line.topic, []).append(Start(line.at_ns, line.pid, 0))
+    for cut in trimmed:
+        starts.setdefault(cut.topic, []).append(Start(cut.at_ns, cut.pid, cut.start))
+    for of_topic in starts.values():
+        of_topic.sort(key=attrgetter("offset"))
+    return starts

@@ -17,13 +17,11 @@ from reliable_pubsub.common.history import (
     Finished,
     Found,
     FoundEnd,
-    Granted,
     Invoke,
     Ok,
-    Position,
+    ProxyLine,
     Seen,
     Stored,
-    Trimmed,
     Unknown,
 )
 
@@ -199,7 +197,7 @@ class _Reader:
 
 def _role(line: AnyLine) -> str:
     """What a process without a `begin` must be, by what it says."""
-    if isinstance(line, Stored | Granted | Position | Trimmed):
+    if isinstance(line, ProxyLine):
         return "proxy"
     if isinstance(line, Invoke | Ok | Failed | Unknown) and line.op in ("put", "hello"):
         return "publisher"

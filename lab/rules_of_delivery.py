@@ -5,13 +5,15 @@ What counts is its output file, if it has one, else what `get` gave to its progr
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from reliable_pubsub.common.history import Failed, Seen
 
 from .facts import Facts
+from .final_log import Start, starts_of
 from .finding import Finding, in_words
 from .subscription import NEVER, Stream, Subscription
 from .verdict import Losses, MessageKey
@@ -153,20 +155,30 @@ class _OutputReader:
             )
 
     def _check_resumes(self, subscription: Subscription) -> None:
-        """Where it goes on after a restart: not behind what was handed over to it."""
-        highest = subscription.start
-        for _, _, line in subscription.happenings:
+        """Where it goes on after a restart: not behind what was handed over to it.
+
+        What is told as lost begins where it stands; in a new life that may be what was recorded.
+        """
+        highest = position = recorded = subscription.start
+        last_life = 0
+        for life, _, line in subscription.happenings:
             if isinstance(line, Failed):
-                highest = max(highest, line.end)
+                again = life != last_life and recorded <= line.first <= position
+                if line.first != position and not again:
+                    _wrong_loss(self._finding, self._stream, line, position)
+                position = line.end
             elif line.op == "get":
-                highest = max(highest, line.messages[-1].offset + 1)
+                position = line.messages[-1].offset + 1
+            elif line.op == "record":
+                position = recorded = line.cursor or 0
             elif line.op == "subscribe" and (line.cursor or 0) > highest:
                 self._finding.broken(
                     f"{self._stream.subscriber} resumed {self._stream.topic!r} at {line.cursor}, "
                     f"and was given nothing from {highest} on"
                 )
-            elif line.op == "record":
-                highest = max(highest, line.cursor or 0)
+            highest = max(highest, position)
+            if isinstance(line, Failed) or line.op == "get":
+                last_life = life
 
 
 class _HandOverReader:
@@ -202,8 +214,7 @@ class _HandOverReader:
                     self._floor = kept if remembers and self._qos == 2 else proxys
             last = now
             if isinstance(line, Failed):
-                if line.first <= self._position < line.end:
-                    self._position = line.end
+                self._lost(line)
             elif line.op == "get":
                 self._given(line.messages)
             elif line.op == "subscribe":
@@ -228,15 +239,26 @@ class _HandOverReader:
         self._position = cursor
         self._between_lives = False
 
+    def _begin_at(self, first: int) -> None:
+        """Something is told from here on: what was in hand when a life ended may come again."""
+        if self._between_lives and self._floor <= first <= self._position:
+            self._position = first
+        self._between_lives = False
+        self._floor = first
+
+    def _lost(self, line: Failed) -> None:
+        """Judge a loss that was told."""
+        self._begin_at(line.first)
+        if line.first != self._position:
+            _wrong_loss(self._finding, self._stream, line, self._position)
+        self._position = max(self._position, line.end)
+
     def _given(self, messages: Sequence[Seen]) -> None:
         """Judge one group."""
         topic, who = self._stream.topic, self._stream.subscriber
         self._received.count += len(messages)
         first = messages[0].offset
-        if self._between_lives and self._floor <= first <= self._position:
-            self._position = first
-        self._between_lives = False
-        self._floor = first
+        self._begin_at(first)
         for message in messages:
             offset = message.offset
             key = MessageKey(topic, message.publisher, message.sequence)
@@ -262,8 +284,16 @@ class _HandOverReader:
         self._known = range(min(known.start, first), max(known.stop, self._position))
 
 
+def _wrong_loss(finding: Finding, stream: Stream, line: Failed, expected: int) -> None:
+    finding.broken(
+        f"{stream.subscriber} was told that {stream.topic!r} lost {line.first} to {line.end - 1}, "
+        f"where {expected} was to come"
+    )
+
+
 def _check_told_losses(facts: Facts, finding: Finding) -> None:
-    """LOST names what is gone, and the proxy says so when that is durable, not before."""
+    """LOST names what is gone, exactly, and the proxy says so when that is durable, not before."""
+    starts = starts_of(facts.created, facts.trimmed)
     for life, line in facts.told_lost:
         finding.checked += 1
         what = f"{life.process} was told that {line.topic!r} lost {line.first} to {line.end - 1}"
@@ -278,9 +308,28 @@ def _check_told_losses(facts: Facts, finding: Finding) -> None:
                     f"{what}, and offset {there[0]} is in the log",
                     MessageKey(line.topic, entry.publisher, entry.sequence),
                 )
-        cuts = [cut for cut in facts.trimmed if cut.topic == line.topic and cut.start >= line.end]
-        if cuts and min(cut.at_ns for cut in cuts) > line.at_ns:
-            finding.broken(f"{what} before that was durable")
+            elif line.end > log.end:
+                finding.broken(f"{what}, and the log ends at {log.end}")
+        why = _never_began_there(starts.get(line.topic, ()), line)
+        if why:
+            finding.broken(f"{what}{why}")
+
+
+def _never_began_there(starts: Sequence[Start], line: Failed) -> str:
+    """Why a topic cannot have begun at the end of a told loss by then; "" if it can.
+
+    The last lines of a life of the proxy may be missing, so only what one life tells is complete.
+    """
+    place = bisect_left(starts, line.end, key=attrgetter("offset"))
+    if place == len(starts):
+        return ""
+    start = starts[place]
+    if start.offset == line.end:
+        return " before that was durable" if start.at_ns > line.at_ns else ""
+    before = starts[place - 1] if place else None
+    if before is None or before.pid != start.pid:
+        return ""
+    return f", and it began at {before.offset}, and then at {start.offset}"
 
 
 def subscriber_losses(facts: Facts, received: Received) -> Losses | None:

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from reliable_pubsub.common.history import Granted, Ok, Seen, Stored
+from reliable_pubsub.common.history import (
+    ControlSeen,
+    Granted,
+    Ok,
+    Position,
+    ProxyLine,
+    Seen,
+    Stored,
+)
 
 from .facts import Facts
 from .final_log import FinalLog
@@ -151,6 +160,7 @@ def _check_growth(facts: Facts, finding: Finding) -> None:
             behind = seen.offset + 1
         found[(page.pid, page.topic)] = behind
     ends: dict[str, tuple[int, int]] = {}
+    by_life: dict[tuple[int, str], int] = {}  # where a life of the proxy has come to
     for line in facts.stored:
         if not line.messages:
             continue
@@ -162,18 +172,33 @@ def _check_growth(facts: Facts, finding: Finding) -> None:
                 f"stored up to {end - 1} before" + facts.told(line.topic, first.offset, end),
                 _key(line.topic, first),
             )
+        elif first.offset > by_life.get((line.pid, line.topic), first.offset):
+            finding.broken(
+                f"{line.process} stored offset {first.offset} of {line.topic!r}, where {end} was "
+                "to come",
+                _key(line.topic, first),
+            )
         elif first.timestamp_ns and first.timestamp_ns <= time_ns:
             finding.broken(
                 f"{line.topic!r}: a later batch must have a later time: {first.timestamp_ns} ns "
                 f"at offset {first.offset}, behind {time_ns} ns",
                 _key(line.topic, first),
             )
-        ends[line.topic] = (line.messages[-1].offset + 1, first.timestamp_ns)
+        end = line.messages[-1].offset + 1
+        ends[line.topic] = (end, first.timestamp_ns)
+        by_life[(line.pid, line.topic)] = end
 
 
 def _check_log_ids(facts: Facts, finding: Finding) -> None:
     """A topic has one log; a second one is another data directory."""
     first: dict[str, tuple[str, str]] = {}
+    for line in facts.created:
+        if line.topic in first:
+            finding.broken(
+                f"{line.process} created {line.topic!r} twice: as log {first[line.topic][1]} and "
+                f"as {line.log}" + facts.told(line.topic)
+            )
+        first[line.topic] = (line.process, line.log)
     for stream in facts.streams.values():
         for subscription in stream.subscriptions:
             opened = subscription.opened
@@ -321,29 +346,50 @@ def _check_proxy_epochs(
 ) -> None:
     """In the proxy's own order: what it stores and moves belongs to the newest epoch."""
     newest: dict[tuple[str, str], int] = {}
+    used: dict[tuple[str, str], int] = {}
     for line in facts.proxy_lines:
         if isinstance(line, Granted):
-            newest[(line.role, line.client)] = line.epoch
+            client = (line.role, line.client)
+            if newest.get(client, 0) < line.epoch <= used.get(client, 0):
+                finding.broken(
+                    f"{line.process} granted {line.role} {line.client} epoch {line.epoch} after "
+                    "something was done under it"
+                )
+            newest[client] = line.epoch
             continue
-        if isinstance(line, Stored):
-            if not line.messages:
-                continue
-            first = line.messages[0]
-            client = ("publisher", first.publisher)
-            what = f"stored {first.publisher}_{first.sequence}"
-            key = _key(line.topic, first)
-        else:
-            client = ("subscriber", line.subscriber)
-            what = f"moved {line.subscriber}"
-            key = None
-        if not line.epoch:
+        effect = _effect_of(line)
+        if effect is None or not effect.epoch:
             continue
         finding.checked += 1
-        told = f"{line.process} {what} on {line.topic!r} under epoch {line.epoch}"
-        if line.epoch < newest.get(client, 0):
-            finding.broken(f"{told}, after it had granted {newest[client]}", key)
-        elif client in highest and line.epoch > highest[client]:
-            finding.broken(f"{told}, which nobody was granted", key)
+        client, epoch = effect.client, effect.epoch
+        told = f"{line.process} {effect.what} under epoch {epoch}"
+        if epoch < newest.get(client, 0):
+            finding.broken(f"{told}, after it had granted {newest[client]}", effect.key)
+        elif client in highest and epoch > highest[client]:
+            finding.broken(f"{told}, which nobody was granted", effect.key)
+        used[client] = max(epoch, used.get(client, 0))
+
+
+@dataclass(slots=True)
+class _Effect:
+    """Something that the proxy did for a client."""
+
+    client: tuple[str, str]  # role, id
+    epoch: int  # 0: not told
+    what: str
+    key: MessageKey | None = None
+
+
+def _effect_of(line: ProxyLine) -> _Effect | None:
+    match line:
+        case Stored(topic=topic, epoch=epoch, messages=[first, *_]):
+            what = f"stored {first.publisher}_{first.sequence} on {topic!r}"
+            return _Effect(("publisher", first.publisher), epoch, what, _key(topic, first))
+        case Position(topic=topic, subscriber=subscriber, epoch=epoch):
+            return _Effect(("subscriber", subscriber), epoch, f"moved {subscriber} on {topic!r}")
+        case ControlSeen(subscriber=subscriber, epoch=epoch):
+            return _Effect(("subscriber", subscriber), epoch, f"let {subscriber} leave")
+    return None
 
 
 def _key(topic: str, seen: Seen) -> MessageKey:

@@ -55,10 +55,11 @@ def _is_where_it_should_be(facts: Facts, log: FinalLog, put: Attempt, finding: F
     """Say so, or report that it is elsewhere; False: it is nowhere."""
     removed_below = facts.removed_below(put.topic)
     if put.offset is None:
-        if not removed_below and log.place_of(put.publisher, put.sequence, put.crc) is None:
+        why = _not_removed(log, put, removed_below)
+        if why:
             finding.broken(
                 f"{put.key.message_id} on {put.topic!r} was acknowledged as stored and removed "
-                "since, and nothing was removed from that topic",
+                f"since, and {why}",
                 put.key,
             )
         return True
@@ -78,6 +79,16 @@ def _is_where_it_should_be(facts: Facts, log: FinalLog, put: Attempt, finding: F
         put.key,
     )
     return True
+
+
+def _not_removed(log: FinalLog, put: Attempt, removed_below: int) -> str:
+    """What speaks against it that a message was stored and removed; "" if nothing."""
+    place = log.place_of(put.publisher, put.sequence, put.crc)
+    if place is not None:
+        return "" if place < removed_below else f"it stands at offset {place}"
+    if not removed_below:
+        return "nothing was removed from that topic"
+    return "it was never stored" if log.is_whole else ""
 
 
 def _is(entry: Seen, put: Attempt) -> bool:

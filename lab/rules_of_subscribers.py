@@ -225,12 +225,30 @@ def _check_plans(facts: Facts, finding: Finding) -> None:
                     f"with {attempt.code} and never put",
                     MessageKey(topic, publisher, attempt.sequence),
                 )
+    _check_sizes(facts, finding)
     for (publisher, step), messages in begun.items():
         left_out = sorted(set(range(min(messages), max(messages))) - messages)
         for first, last in runs_of(left_out):
             finding.broken(
                 f"{publisher} has finished, and left out message {in_words(first, last)} of step "
                 f"{step}"
+            )
+
+
+def _check_sizes(facts: Facts, finding: Finding) -> None:
+    """As many messages as the plan has were acknowledged, or stand in a log."""
+    put: dict[str, set[tuple[int, int]]] = {}
+    for attempt in facts.attempts():
+        if attempt.place is not None and (
+            attempt.acknowledged or facts.offset_of(attempt) is not None
+        ):
+            put.setdefault(attempt.publisher, set()).add(attempt.place[1:])
+    for line in facts.finished.values():
+        count = len(put.get(line.target, ()))
+        if line.done and line.messages is not None and count < line.messages:
+            finding.broken(
+                f"{line.target} has finished, and put {count} of the {line.messages} messages of "
+                "its plan"
             )
 
 

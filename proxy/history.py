@@ -18,6 +18,7 @@ from reliable_pubsub.common.recorder import Recorder
 
 from .records import (
     Appended,
+    ControlSeen,
     CursorMoved,
     Granted,
     Record,
@@ -63,8 +64,9 @@ class ProxyHistory:
     def _write(self, record: Record) -> None:
         line = self._recorder.line
         match record:
-            case TopicCreated(topic_id, topic):
+            case TopicCreated(topic_id, topic, log):
                 self._topics[topic_id] = topic
+                line(history.Created, topic=topic, log=log)
             case Appended():
                 messages = seen_in(record)
                 topic = self._topics[record.topic_id]
@@ -81,6 +83,8 @@ class ProxyHistory:
                     active=not isinstance(record, Unsubscribed),
                     epoch=0 if isinstance(record, CursorMoved) else record.epoch,
                 )
+            case ControlSeen(subscriber, epoch):
+                line(history.ControlSeen, subscriber=subscriber, epoch=epoch)
             case Trimmed(topic_id, start):
                 line(history.Trimmed, topic=self._topics[topic_id], start=start)
 

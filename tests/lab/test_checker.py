@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from reliable_pubsub.common.history import (
+    ControlSeen,
+    Created,
     End,
     Event,
     Failed,
@@ -44,7 +46,7 @@ from .damage import (
     places,
     texts,
 )
-from .small_world import LAB, SmallWorld, sound_world
+from .small_world import LAB, PROXY, SmallWorld, sound_world
 
 Damage = Callable[[SmallWorld], None]
 
@@ -92,6 +94,23 @@ def a_receipt_says_removed_where_nothing_was_removed(world: SmallWorld) -> None:
 def the_log_begins_later_without_a_word_of_the_proxy(world: SmallWorld) -> None:
     edit_log(world, "t", lambda seen: seen if seen.offset >= 2 else None)
     change(world, places(world, FoundEnd, topic="t")[0], start=2)
+
+
+@planted("R1")
+def a_receipt_says_removed_of_what_stands_there(world: SmallWorld) -> None:
+    world.trim("t", 1)
+    change(world, places(world, FoundEnd, topic="t")[0], start=1)
+    edit_log(world, "t", lambda seen: seen if seen.offset else None)
+    change(world, places(world, Ok, op="put", process="p1")[-1], offset=None)
+
+
+@planted("R1")
+def a_receipt_says_removed_of_what_was_never_stored(world: SmallWorld) -> None:
+    begin_with_puts(world, "p1", "p1")
+    world.trim("t", 2)
+    world.put("p1", "t", stored=False)
+    change(world, places(world, Ok, op="put")[-1], offset=None)
+    world.audit_anew()
 
 
 @planted("R2", "R4")
@@ -185,6 +204,20 @@ def the_proxy_stores_an_offset_again(world: SmallWorld) -> None:
     last = line_at(world, places(world, Stored, topic="t")[-1])
     again = tuple(replace(seen, timestamp_ns=0) for seen in last.messages)
     world.lines.append(replace(last, at_ns=world.at_ns, messages=again))
+
+
+@planted("R3")
+def the_proxy_left_out_an_offset_that_was_removed_since(world: SmallWorld) -> None:
+    begin_with_puts(world, "p1", "p2", "p1")
+    del world.lines[places(world, Ok, op="put", process="p2")[0]]
+    del world.lines[places(world, Stored)[1]]
+    world.trim("t", 3)
+    world.audit_anew()
+
+
+@planted("R3")
+def a_topic_is_created_twice(world: SmallWorld) -> None:
+    world.write(PROXY, Created, topic="t", log="log-of-t")
 
 
 @planted("R4")
@@ -422,6 +455,16 @@ def a_fenced_subscriber_moves_the_proxy(world: SmallWorld) -> None:
     change(world, places(world, Position, subscriber="s2")[-1], epoch=1)
 
 
+@planted("R10")
+def the_proxy_lets_a_fenced_subscriber_leave(world: SmallWorld) -> None:
+    world.write(PROXY, ControlSeen, subscriber="s2", epoch=1)
+
+
+@planted("R10")
+def the_proxy_stores_under_an_epoch_that_it_grants_later(world: SmallWorld) -> None:
+    change(world, places(world, Stored, topic="t")[0], epoch=2)
+
+
 @planted("R2", "R11")
 def a_put_with_an_unknown_outcome_stands_twice(world: SmallWorld) -> None:
     not_drained(world)
@@ -443,6 +486,12 @@ def a_finished_publisher_left_out_a_message_of_its_plan(world: SmallWorld) -> No
     for index in places(world, Invoke, op="put", process="p2"):
         if line_at(world, index).plan == "0:3":
             change(world, index, plan="0:4")
+
+
+@planted("R12")
+def a_finished_publisher_left_out_the_end_of_its_plan(world: SmallWorld) -> None:
+    index = places(world, Finished, target="p2")[0]
+    change(world, index, messages=line_at(world, index).messages + 1)
 
 
 @planted("R3")
@@ -488,7 +537,7 @@ def a_message_of_a_finished_plan_was_refused_and_never_put(world: SmallWorld) ->
     ]
 
 
-@planted("R2")
+@planted("R2", "R12")
 def the_next_message_of_the_plan_repeats_the_last_one(world: SmallWorld) -> None:
     change(world, places(world, Invoke, op="put", process="p1", plan="0:5")[0], plan="0:4")
 
@@ -632,14 +681,44 @@ def a_loss_is_told_before_it_is_durable(world: SmallWorld) -> None:
     change(world, places(world, Trimmed)[0], at_ns=world.at_ns)
 
 
-def begin_with_a_loss(world: SmallWorld) -> None:
+@planted("R6")
+def a_loss_ends_before_what_is_gone(world: SmallWorld) -> None:
+    begin_with_a_loss(world)
+    index = places(world, Failed)[0]
+    line = line_at(world, index)
+    world.lines[index : index + 1] = [replace(line, end=2), replace(line, first=2)]
+
+
+@planted("R6", "R12")
+def a_loss_reaches_beyond_the_end_of_the_log(world: SmallWorld) -> None:
+    begin_with_a_loss(world, lost=5)
+    change(world, places(world, Failed)[0], end=7)
+
+
+@planted("R6")
+def a_loss_names_what_was_given_to_a_program(world: SmallWorld) -> None:
+    begin_with_a_loss(world, had=2)
+    change(world, places(world, Failed)[0], first=1)
+
+
+@planted("R6")
+def a_loss_names_what_is_in_the_output(world: SmallWorld) -> None:
+    begin_with_a_loss(world, had=2, output=True)
+    change(world, places(world, Failed)[0], first=1)
+
+
+def begin_with_a_loss(
+    world: SmallWorld, *, had: int = 0, lost: int = 3, output: bool = False
+) -> None:
     """Begin anew: a topic loses what a subscriber did not have yet, and says so."""
     fresh = SmallWorld()
     fresh.start_client("p1", "publisher")
-    fresh.start_client("s1", "subscriber")
+    fresh.start_client("s1", "subscriber", output=output)
     fresh.subscribe("s1", "t")
     fresh.put("p1", "t", 5)
-    fresh.trim("t", 3)
+    if had:
+        fresh.get("s1", "t", had)
+    fresh.trim("t", lost)
     fresh.finish()
     vars(world).update(vars(fresh))
 
@@ -730,6 +809,18 @@ def test_what_is_lost_and_told_is_no_gap() -> None:
     world.finish()
 
     assert [line.message.offset for line in world.outputs["s1"]] == [0, 4, 5]
+    assert_sound(world)
+
+
+def test_a_loss_is_not_doubted_where_the_last_lines_of_a_killed_proxy_may_be_missing() -> None:
+    world = SmallWorld()
+    begin_with_a_loss(world)
+    world.trim("t", 4)
+    del world.lines[places(world, Trimmed)[0]]
+    change(world, places(world, Trimmed)[0], pid=9)
+    change(world, places(world, FoundEnd)[0], start=4)
+    edit_log(world, "t", lambda seen: seen if seen.offset >= 4 else None)
+
     assert_sound(world)
 
 
@@ -976,6 +1067,10 @@ def take(world: SmallWorld, what: str, name: str, how: Any) -> None:
         world.subscribe(name, "t")
     elif what == "get":
         world.get(name, "t", how, record=how < 3)
+        if client.output and how == 3:
+            world.kill(name)
+            world.restart(name)
+            world.subscribe(name, "t")
     elif what == "move" and not client.in_hand:
         world.unsubscribe(name, "t")
     else:

@@ -62,7 +62,7 @@ def test_a_story_has_one_line_for_each_event_with_the_kills_in_between(
     ]
     assert story.outputs == {"s1": [2]}
     assert next(in_one_column(story)) == (
-        "     0.012 s  p1 (pid 101)              put t sequence 1 to 2: invoked"
+        "     0.013 s  p1 (pid 101)              put t sequence 1 to 2: invoked"
     )
 
 

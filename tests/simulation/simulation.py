@@ -221,6 +221,7 @@ class Simulation:
                 done=done,
                 expected=machine.stopped_by is None,
                 drained=done and subscribes,
+                messages=machine.messages if isinstance(machine, PublisherMachine) else None,
                 detail=str(machine.stopped_by or ""),
             )
             if isinstance(machine, SubscriberMachine) and machine.output:
