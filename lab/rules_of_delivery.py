@@ -205,8 +205,13 @@ class _HandOverReader:
         self._between_lives = False
         kept = proxys = subscription.start  # durable at the subscriber; confirmed by the proxy
         last: tuple[int, int] | None = None
+        set_back = 0  # how often the log had been, by the line before
         for life, remembers, line in subscription.happenings:
             now = (life, bisect_right(self._losses_ns, line.at_ns))
+            rollbacks = bisect_right(self._facts.rollbacks_ns, line.at_ns)
+            if rollbacks > set_back:
+                self._known = range(0)  # who goes on in another log forgets what was in hand (R14)
+            set_back = rollbacks
             if last is not None and life != last[0]:
                 self._between_lives = True
                 if not remembers or now[1] != last[1]:
