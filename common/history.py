@@ -217,17 +217,7 @@ class Finished(Line, frozen=True, tag="finished"):
 
 ProxyLine = Stored | Created | Granted | Position | ControlSeen | Trimmed
 AnyLine = (
-    Begin
-    | End
-    | Invoke
-    | Ok
-    | Failed
-    | Unknown
-    | ProxyLine
-    | Found
-    | FoundEnd
-    | Event
-    | Finished
+    Begin | End | Invoke | Ok | Failed | Unknown | ProxyLine | Found | FoundEnd | Event | Finished
 )
 
 _encoder = msgspec.json.Encoder()

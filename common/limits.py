@@ -24,6 +24,7 @@ BATCH_MESSAGES_MAX: Final = 65_536
 BATCH_OVERHEAD_BYTES_MAX: Final = 64  # what the encoding of a batch of one adds to its payload
 PAYLOAD_BYTES_MAX: Final = BODY_BYTES_MAX - BATCH_OVERHEAD_BYTES_MAX
 NONCE_BYTES_MAX: Final = 32
+LEASE_MS_MAX: Final = 30 * 86_400_000  # of a subscription: 30 days
 HELLO_TOPICS_MAX: Final = 256  # topics whose numbering one HELLO may ask for
 REPLY_BATCHES_MAX: Final = 1000  # batches in one MESSAGE
 STATUS_TOPICS_MAX: Final = 100  # topics in one page of STATUS

@@ -15,6 +15,7 @@ from .limits import (
     BATCH_MESSAGES_MAX,
     BODY_BYTES_MAX,
     HELLO_TOPICS_MAX,
+    LEASE_MS_MAX,
     NONCE_BYTES_MAX,
     NUMBER_MAX,
     STATUS_ROWS_MAX,
@@ -25,6 +26,7 @@ from .names import CLIENT_ID_PATTERN, TOPIC_PATTERN
 Role = Literal["publisher", "subscriber"]
 Durability = Literal["sync", "os", "snapshot"]
 QoS = Literal[1, 2]  # 1: at least once; 2: exactly once
+SessionKind = Literal["persistent", "clean"]
 
 ClientField = Annotated[str, Meta(pattern=CLIENT_ID_PATTERN)]
 TopicField = Annotated[str, Meta(pattern=TOPIC_PATTERN)]
@@ -46,6 +48,14 @@ class Start(Struct, frozen=True, array_like=True):
 
     at: StartAt
     value: Natural = 0  # offset: it. newest: messages before the end. time: ns since 1970. age: ns
+
+
+class Terms(Struct, frozen=True, kw_only=True):
+    """What a subscriber asks of a subscription."""
+
+    qos: QoS = 2  # what is delivered has the lower of this level and the publisher's
+    session: SessionKind = "persistent"  # clean: it ends with BYE or its lease, and nothing is kept
+    lease_ms: Annotated[int, Meta(ge=0, le=LEASE_MS_MAX)] = 0  # silence that is borne; 0: any
 
 
 class Request(Struct, frozen=True, kw_only=True, tag_field="verb", forbid_unknown_fields=True):
@@ -131,7 +141,7 @@ class Sub(Request, frozen=True, kw_only=True, tag="SUB"):
     cursor: Natural | None = None
     witness_ns: Natural | None = None  # timestamp of the batch that holds offset cursor - 1
     start: Start | None = None  # without `cursor`
-    qos: QoS = 2  # what is delivered has the lower of this level and the publisher's
+    terms: Terms = Terms()  # a clean session needs a lease
 
 
 class Unsub(Request, frozen=True, kw_only=True, tag="UNSUB"):
@@ -139,6 +149,13 @@ class Unsub(Request, frozen=True, kw_only=True, tag="UNSUB"):
 
     topic: TopicField
     control: Positive
+
+
+class Bye(Request, frozen=True, kw_only=True, tag="BYE"):
+    """Leave: clean sessions end now, persistent ones stay. Idempotent.
+
+    Answered by BYE_ACK, FENCED or STORAGE_FULL.
+    """
 
 
 class History(Request, frozen=True, kw_only=True, tag="HISTORY"):
@@ -167,7 +184,7 @@ class Status(Request, frozen=True, kw_only=True, tag="STATUS"):
     rows_max: Annotated[int, Meta(ge=0, le=STATUS_ROWS_MAX)] = STATUS_ROWS_MAX
 
 
-AnyRequest = Hello | Put | Get | Ack | Sub | Unsub | History | Status
+AnyRequest = Hello | Put | Get | Ack | Sub | Unsub | Bye | History | Status
 
 
 class Reply(Struct, frozen=True, kw_only=True, tag_field="answer"):
@@ -216,7 +233,7 @@ class SubAck(Reply, frozen=True, kw_only=True, tag="SUB_ACK"):
     cursor: int
     already: bool  # the subscription existed
     witness_ns: int | None = None  # timestamp of the batch that holds offset cursor - 1
-    qos: QoS = 2
+    terms: Terms = Terms()
     shown: int = 0  # messages below it were sent before: a process that knows nothing marks them
 
 
@@ -225,6 +242,12 @@ class UnsubAck(Reply, frozen=True, kw_only=True, tag="UNSUB_ACK"):
 
     topic: str
     already: bool  # there was none
+
+
+class ByeAck(Reply, frozen=True, kw_only=True, tag="BYE_ACK"):
+    """The sender has left."""
+
+    ended: int  # clean sessions that ended with it
 
 
 class BatchHeader(Struct, frozen=True, array_like=True):
@@ -356,12 +379,17 @@ class StorageFull(TryLater, frozen=True, kw_only=True, tag="STORAGE_FULL"):
     code: ClassVar[str] = "STORAGE_FULL"
 
 
+SubscriptionState = Literal["active", "suspended", "expired"]
+
+
 class SubscriptionStatus(Struct, frozen=True, kw_only=True):
     """One subscription, as STATUS shows it."""
 
     subscriber: str
     generation: int
-    qos: int
+    terms: Terms
+    state: SubscriptionState
+    silent_s: float  # since its last request, or since the start of the proxy
     cursor: int
     lag_messages: int
     lag_s: float  # age of the oldest message not yet acknowledged; 0 if there is none
@@ -418,6 +446,7 @@ AnyReply = (
     | Duplicate
     | SubAck
     | UnsubAck
+    | ByeAck
     | MessageBatches
     | NoMessagesYet
     | Lost

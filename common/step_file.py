@@ -14,9 +14,10 @@ from .limits import (
     BATCH_MESSAGES_MAX,
     BATCH_OVERHEAD_BYTES_MAX,
     BODY_BYTES_MAX,
+    LEASE_MS_MAX,
     STEP_MESSAGES_MAX,
 )
-from .messages import QoS, Start
+from .messages import QoS, SessionKind, Start
 from .settings import did_you_mean, in_words
 from .start import parse_start
 from .steps import Action, OnEmpty, PublisherStep, SubscriberStep
@@ -46,8 +47,9 @@ GET_KEYS: Final = (
     "on_empty",
     "timeout",
 )
-SUBSCRIBE_KEYS: Final = ("from", "qos")
+SUBSCRIBE_KEYS: Final = ("from", "qos", "session", "lease")
 SUBSCRIBER_KEYS: Final = ("action", "topic", "sleep_after", *SUBSCRIBE_KEYS, *GET_KEYS)
+SESSIONS: Final[tuple[SessionKind, ...]] = ("persistent", "clean")
 QOS: Final[tuple[QoS, ...]] = (1, 2)
 ACTIONS: Final[tuple[Action, ...]] = ("subscribe", "get", "unsubscribe")
 ON_EMPTY: Final[tuple[OnEmpty, ...]] = ("wait", "skip")
@@ -138,7 +140,13 @@ def _subscriber_step(fields: Fields) -> SubscriberStep:
     start = _start(fields)
     if action is not None and action != "get":
         return SubscriberStep(
-            action=action, topic=topic, sleep_after_s=sleep_after_s, start=start, qos=_qos(fields)
+            action=action,
+            topic=topic,
+            sleep_after_s=sleep_after_s,
+            start=start,
+            qos=_qos(fields),
+            session=fields.choice("session", SESSIONS, default="persistent") or "persistent",
+            lease_s=_lease_s(fields),
         )
     between = "sleep_between"
     if fields.has("sleep_between_messages"):
@@ -168,6 +176,19 @@ def _qos(fields: Fields) -> QoS:
             return qos
     fields.wrong("qos", "1 (at least once) or 2 (exactly once)")
     return 2
+
+
+def _lease_s(fields: Fields) -> float | None:
+    """Give how long a subscription may be silent; None if it is not given."""
+    if not fields.has("lease"):
+        return None
+    lease_s = fields.given("lease", None)
+    number = isinstance(lease_s, int | float) and not isinstance(lease_s, bool)
+    if number and 0.001 <= lease_s <= LEASE_MS_MAX / 1000:  # type: ignore[operator]
+        return float(lease_s)  # type: ignore[arg-type]
+    most = LEASE_MS_MAX // 1000
+    fields.wrong("lease", f"seconds above 0 (0.001), at most {most:,}; leave it out for no end")
+    return None
 
 
 def _start(fields: Fields) -> Start | None:

@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from .errors import ConfigurationError
-from .messages import QoS, Start
+from .messages import QoS, SessionKind, Start
 from .start import in_words
 
 Action = Literal["subscribe", "get", "unsubscribe"]
@@ -43,7 +43,7 @@ class PublisherStep(Struct, frozen=True, kw_only=True):
 class SubscriberStep(Struct, frozen=True, kw_only=True):
     """Subscribe to a topic, get messages of it, or unsubscribe.
 
-    `start` and `qos` have a meaning for `subscribe` only; all else but `topic` and `sleep_after_s`
+    What stands behind `timeout_s` is for `subscribe` only; all else but `topic` and `sleep_after_s`
     for `get` only. Elsewhere they have their defaults.
     """
 
@@ -56,7 +56,9 @@ class SubscriberStep(Struct, frozen=True, kw_only=True):
     on_empty: OnEmpty = "wait"  # skip: a get that finds nothing counts as done
     timeout_s: float | None = None  # how long one get may wait, above 0; None: for ever
     start: Start | None = None  # of a subscribe: where it begins, whatever was known
-    qos: QoS = 2  # of a subscribe
+    qos: QoS = 2
+    session: SessionKind = "persistent"
+    lease_s: float | None = None  # above 0; None: a persistent one has none, a clean one 60 s
 
 
 Step = PublisherStep | SubscriberStep
@@ -243,7 +245,10 @@ def _row(index: int, step: Step, line_count_of: Callable[[int], int] | None) -> 
 
 def _subscribe_in_words(step: SubscriberStep) -> str:
     words = [f"from {in_words(step.start)}"] if step.start else []
-    return ", ".join(words + ([f"QoS {step.qos}"] if step.qos != 2 else []))
+    words += [f"QoS {step.qos}"] if step.qos != 2 else []
+    words += ["clean session"] if step.session == "clean" else []
+    words += [f"lease {step.lease_s:g} s"] if step.lease_s else []
+    return ", ".join(words)
 
 
 def _message_in_words(step: PublisherStep) -> str:

@@ -23,6 +23,7 @@ from reliable_pubsub.common.messages import (
     Ack,
     AnyReply,
     AnyRequest,
+    Bye,
     Durability,
     Get,
     Hello,
@@ -38,6 +39,7 @@ from reliable_pubsub.common.messages import (
     Unsub,
 )
 
+from .leasing import Leasing
 from .publishing import Publishing
 from .records import Decision, Granted, Record, StoredState
 from .report import status_report
@@ -46,7 +48,7 @@ from .state import BrokerSettings
 from .subscribing import Subscribing
 
 
-class Broker(Publishing, Subscribing):
+class Broker(Publishing, Subscribing, Leasing):
     """Every rule over one state."""
 
     def __init__(
@@ -68,6 +70,7 @@ class Broker(Publishing, Subscribing):
         super().__init__(stored, boot=boot, reader=reader, durability=durability, settings=settings)
         self._storage_full_until_s = storage_full_until_s
         self._trim_at_s = 0.0
+        self._heard_s = {}
         self._decide: Mapping[type[Any], Callable[[Any, bytes, int], Decision]] = {
             Hello: self._hello,
             Put: self._put,
@@ -75,6 +78,7 @@ class Broker(Publishing, Subscribing):
             Ack: self._ack,
             Sub: self._sub,
             Unsub: self._unsub,
+            Bye: self._bye,
             History: self._history,
             Status: self._status,
         }
@@ -107,7 +111,7 @@ class Broker(Publishing, Subscribing):
         )
 
     def tick(self, *, now_s: float, now_ns: int) -> Sequence[Record]:
-        """Give the records that are due by time: what retention removes.
+        """Give the records that are due by time: leases that end, what retention removes.
 
         Args:
             now_s: monotonic clock. now_ns: wall clock, for history by age.
@@ -117,7 +121,7 @@ class Broker(Publishing, Subscribing):
         if now_s < self._trim_at_s or self._storage_full_until_s is not None:
             return ()
         self._trim_at_s = now_s + self._settings.trim_interval_s
-        return self.expired(now_ns)
+        return [*self.ended_leases(now_s), *self.expired(now_ns)]
 
     def _without_storage(self, request: AnyRequest, decision: Decision) -> Decision:
         """On a full disk: serve what needs no disk, refuse the rest."""
@@ -197,6 +201,7 @@ class Broker(Publishing, Subscribing):
                 topics=self.topics,
                 sessions_count=len(self.sessions),
                 reader=self._reader,
+                leases=self,
                 now_ns=now_ns,
             )
         )

@@ -24,7 +24,8 @@ _SMALL_TABLES = {
     "meta": "name, value",
     "topic": "topic_id, topic, log, start_offset, trimmed_end, trimmed_ns",
     "publisher": "topic_id, publisher, first_sequence, count, base, crc, qos",
-    "subscription": "topic_id, subscriber, generation, cursor, active, qos, shown",
+    "subscription": "topic_id, subscriber, generation, cursor, active, qos, shown, expired,"
+    " session, lease_ms",
     "session": "role, client, epoch, nonce, control",
 }
 

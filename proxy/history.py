@@ -20,6 +20,7 @@ from .records import (
     Appended,
     ControlSeen,
     CursorMoved,
+    Expired,
     Granted,
     Record,
     Subscribed,
@@ -73,15 +74,18 @@ class ProxyHistory:
                 line(history.Stored, topic=topic, epoch=record.epoch, messages=messages)
             case Granted(role, client, epoch):
                 line(history.Granted, role=role, client=client, epoch=epoch)
-            case Subscribed() | Unsubscribed() | CursorMoved():
+            case Subscribed() | Unsubscribed() | CursorMoved() | Expired():
                 line(
                     history.Position,
                     topic=self._topics[record.topic_id],
                     subscriber=record.subscriber,
                     generation=record.generation,
                     cursor=record.cursor,
-                    active=not isinstance(record, Unsubscribed),
-                    epoch=0 if isinstance(record, CursorMoved) else record.epoch,
+                    active=not (
+                        isinstance(record, Unsubscribed)
+                        or (isinstance(record, Expired) and record.terms.session == "clean")
+                    ),
+                    epoch=getattr(record, "epoch", 0),
                 )
             case ControlSeen(subscriber, epoch):
                 line(history.ControlSeen, subscriber=subscriber, epoch=epoch)

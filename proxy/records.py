@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from reliable_pubsub.common.messages import AnyReply, QoS, Role
+from reliable_pubsub.common.messages import AnyReply, QoS, Role, Terms
 
 
 class TopicCreated(Struct, frozen=True, gc=False):
@@ -48,12 +48,6 @@ class Appended(Struct, frozen=True, gc=False):
     def last_sequence(self) -> int:
         """Sequence of its last message."""
         return self.first_sequence + self.count - 1
-
-
-class Terms(Struct, frozen=True, gc=False):
-    """What a subscriber asked of its subscription."""
-
-    qos: QoS = 2  # what is delivered has the lower of this level and the publisher's
 
 
 class Granted(Struct, frozen=True, gc=False):
@@ -117,6 +111,21 @@ class CursorMoved(Struct, frozen=True, gc=False):
     terms: Terms = Terms()
 
 
+class Expired(Struct, frozen=True, gc=False):
+    """A subscription was silent for longer than its lease and as long again.
+
+    A clean one has ended. A persistent one holds nothing back any more; its subscriber may return,
+    and is told of what is gone.
+    """
+
+    urgent: ClassVar[bool] = False
+    topic_id: int
+    subscriber: str
+    generation: int
+    cursor: int
+    terms: Terms
+
+
 class Trimmed(Struct, frozen=True, gc=False):
     """A topic now begins at `start`; what was below is gone."""
 
@@ -135,6 +144,7 @@ Record = (
     | Unsubscribed
     | ControlSeen
     | CursorMoved
+    | Expired
     | Trimmed
 )
 
@@ -178,6 +188,7 @@ class StoredSubscription(Struct, frozen=True, gc=False):
     active: bool
     shown: int = 0
     terms: Terms = Terms()
+    expired: bool = False
 
 
 class StoredTopic(Struct, frozen=True):

@@ -14,10 +14,12 @@ from reliable_pubsub.common.messages import (
     PublisherStatus,
     Status,
     StatusReport,
+    SubscriptionState,
     SubscriptionStatus,
     TopicStatus,
 )
 
+from .subscriptions import Subscription
 from .topic_log import TopicLog
 
 
@@ -28,6 +30,16 @@ class TimestampReader(Protocol):
         """See `rules.LogReader.timestamp_ns`."""
 
 
+class Leases(Protocol):
+    """What a report asks of the leases."""
+
+    def state_of(self, client: str, subscription: Subscription) -> SubscriptionState:
+        """See `leasing.Leasing.state_of`."""
+
+    def silent_s(self, client: str) -> float:
+        """See `leasing.Leasing.silent_s`."""
+
+
 def status_report(
     request: Status,
     echo: Mapping[str, Any],
@@ -35,6 +47,7 @@ def status_report(
     topics: Mapping[str, TopicLog],
     sessions_count: int,
     reader: TimestampReader,
+    leases: Leases,
     now_ns: int,
 ) -> StatusReport:
     """One page, topics in the order of their names, behind `after_topic`."""
@@ -43,7 +56,7 @@ def status_report(
     page: list[TopicStatus] = []
     rows = 0
     for name in names[first : first + request.topics_max]:
-        page.append(_topic(topics[name], reader, now_ns, request.rows_max))
+        page.append(_topic(topics[name], reader, leases, now_ns, request.rows_max))
         rows += len(page[-1].subscriptions) + len(page[-1].publishers)
         if rows >= STATUS_PAGE_ROWS:
             break
@@ -57,8 +70,10 @@ def status_report(
     )
 
 
-def _topic(log: TopicLog, reader: TimestampReader, now_ns: int, rows_max: int) -> TopicStatus:
-    active = {name: s for name, s in log.subscriptions.items() if s.active}
+def _topic(
+    log: TopicLog, reader: TimestampReader, leases: Leases, now_ns: int, rows_max: int
+) -> TopicStatus:
+    active = {name: s for name, s in log.subscriptions.items() if s.active or s.expired}
     # The slowest first: if a page cannot show all, these are the ones to see.
     slowest = sorted(active.items(), key=lambda item: (item[1].cursor, item[0]))
     publishers = {(name, 2): mark for name, mark in log.publishers.items()}
@@ -73,7 +88,9 @@ def _topic(log: TopicLog, reader: TimestampReader, now_ns: int, rows_max: int) -
             SubscriptionStatus(
                 subscriber=name,
                 generation=subscription.generation,
-                qos=subscription.terms.qos,
+                terms=subscription.terms,
+                state=leases.state_of(name, subscription),
+                silent_s=leases.silent_s(name),
                 cursor=subscription.cursor,
                 lag_messages=max(log.durable_end - subscription.cursor, 0),
                 lag_s=_lag_s(log, subscription.cursor, reader, now_ns),

@@ -65,6 +65,9 @@ CREATE TABLE subscription (
     active INTEGER NOT NULL,
     qos INTEGER NOT NULL,
     shown INTEGER NOT NULL,         -- messages below it were sent
+    expired INTEGER NOT NULL,
+    session TEXT NOT NULL,          -- persistent or clean
+    lease_ms INTEGER NOT NULL,
     row_crc INTEGER NOT NULL,
     PRIMARY KEY (topic_id, subscriber)
 ) WITHOUT ROWID;

@@ -212,6 +212,7 @@ class Server:
             text = f"{type(request).__name__.upper()} does not belong on the {role} endpoint"
             self._send(socket, encode_reply(self.broker.malformed(text, request)))
             return
+        self.broker.heard(request, time.monotonic())
         decision = self.broker.decide(request, body, now_ns=time.time_ns())  # decide,
         if decision.records:
             self.broker.apply(decision.records)  # apply,

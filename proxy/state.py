@@ -18,6 +18,7 @@ from .records import (
     Appended,
     ControlSeen,
     CursorMoved,
+    Expired,
     Granted,
     Record,
     StoredSegment,
@@ -58,6 +59,12 @@ class State:
         self.lsn = 0  # number of the newest record
         self.durable_lsn = 0
         self._undurable: deque[tuple[int, Record]] = deque()
+        self._leased: set[tuple[int, str]] = {
+            (log.topic_id, name)
+            for log in self.topics.values()
+            for name, one in log.subscriptions.items()
+            if one.holds and one.terms.lease_ms
+        }
         self._touched: set[int] = set(self._by_id)  # topics in which retention may find work
         self._apply: Mapping[type[Any], Callable[[Any], None]] = {
             TopicCreated: self._apply_topic_created,
@@ -67,6 +74,7 @@ class State:
             Unsubscribed: self._apply_unsubscribed,
             ControlSeen: self._apply_control,
             CursorMoved: self._apply_cursor_moved,
+            Expired: self._apply_expired,
             Trimmed: self._apply_trimmed,
         }
 
@@ -170,6 +178,11 @@ class State:
             record.shown,
             record.terms,
         )
+        key = (record.topic_id, record.subscriber)
+        if record.terms.lease_ms:
+            self._leased.add(key)
+        else:
+            self._leased.discard(key)
         self._apply_control(record)
 
     def _apply_unsubscribed(self, record: Unsubscribed) -> None:
@@ -177,6 +190,7 @@ class State:
         subscription.active = False
         subscription.shown = record.cursor
         subscription.lsn = self.lsn
+        self._leased.discard((record.topic_id, record.subscriber))
         self._touched.add(record.topic_id)
         self._apply_control(record)
 
@@ -190,6 +204,15 @@ class State:
         if subscription.generation == record.generation:
             subscription.cursor = max(subscription.cursor, record.cursor)
             subscription.shown = record.shown
+
+    def _apply_expired(self, record: Expired) -> None:
+        subscription = self._by_id[record.topic_id].subscriptions[record.subscriber]
+        if subscription.generation == record.generation:
+            subscription.expired = True
+            subscription.active = record.terms.session == "persistent"
+            subscription.lsn = self.lsn
+            self._leased.discard((record.topic_id, record.subscriber))
+            self._touched.add(record.topic_id)
 
     def _apply_durable_cursor(self, record: CursorMoved | Subscribed) -> None:
         subscription = self._by_id[record.topic_id].subscriptions[record.subscriber]

@@ -42,7 +42,9 @@ def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:
             f"{one.lag_messages:,}",
             f"{one.lag_s:.1f}",
             str(one.generation),
-            str(one.qos),
+            str(one.terms.qos),
+            one.terms.session,
+            one.state + (f" {one.silent_s:.0f} s" if one.state != "active" else ""),
         )
         for topic in report.topics
         for one in topic.subscriptions
@@ -56,7 +58,17 @@ def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:
         for topic in report.topics
         for one in topic.publishers
     ]
-    names = ("topic", "subscriber", "cursor", "lag", "lag s", "generation", "QoS")
+    names = (
+        "topic",
+        "subscriber",
+        "cursor",
+        "lag",
+        "lag s",
+        "generation",
+        "QoS",
+        "session",
+        "state",
+    )
     return Group(
         _head(report),
         _table("subscriptions, the slowest first", names, subscriptions, rows_max),
@@ -77,7 +89,7 @@ def _table(
         return Text(f"{title.split(',')[0]}: none")
     table = Table(title=title, title_justify="left")
     for name in columns:
-        text = name in ("topic", "subscriber", "publisher")
+        text = name in ("topic", "subscriber", "publisher", "session", "state")
         table.add_column(name, justify="left" if text else "right", overflow="fold")
     for row in rows[:rows_max]:
         table.add_row(*map(Text, row))  # a name is no markup

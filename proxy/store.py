@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from reliable_pubsub.common.damage import error_of
 from reliable_pubsub.common.errors import DamagedError, PubSubError, StorageFailedError
 from reliable_pubsub.common.lock import FileLock, make_directory, sync_directory
-from reliable_pubsub.common.messages import Durability
+from reliable_pubsub.common.messages import Durability, Terms
 
 from .last_run import LastRun, machine_boot, read_last_run, write_last_run
 from .log_check import LogDamage, check_log
@@ -30,6 +30,7 @@ from .records import (
     Appended,
     ControlSeen,
     CursorMoved,
+    Expired,
     Granted,
     Record,
     StoredPublisher,
@@ -39,7 +40,6 @@ from .records import (
     StoredSubscription,
     StoredTopic,
     Subscribed,
-    Terms,
     TopicCreated,
     Trimmed,
     Unsubscribed,
@@ -243,7 +243,7 @@ class Store:
         """Fold the records into rows; where several speak of one row, the last counts."""
         batches: list[tuple[object, ...]] = []
         publishers: dict[tuple[int, str, int], Appended] = {}
-        subscriptions: dict[tuple[int, str], tuple[int, int, int, int, int]] = {}
+        subscriptions: dict[tuple[int, str], tuple[int | str, ...]] = {}
         sessions: dict[tuple[str, str], tuple[int, bytes, int]] = {}
         trimmed: dict[int, Trimmed] = {}
         for record in records:
@@ -251,11 +251,12 @@ class Store:
                 case Appended():
                     batches.append(_batch_row(record))
                     publishers[(record.topic_id, record.publisher, record.qos)] = record
-                case CursorMoved() | Subscribed() | Unsubscribed():
+                case CursorMoved() | Expired():
                     key = (record.topic_id, record.subscriber)
                     subscriptions[key] = _subscription_columns(record)
-                    if isinstance(record, CursorMoved):
-                        continue
+                case Subscribed() | Unsubscribed():
+                    key = (record.topic_id, record.subscriber)
+                    subscriptions[key] = _subscription_columns(record)
                     session = (record.epoch, record.nonce, record.control)
                     sessions[("subscriber", record.subscriber)] = session
                 case ControlSeen(subscriber, epoch, nonce, control):
@@ -382,11 +383,14 @@ def read_state(
     ):
         publishers.setdefault(topic_id, []).append(StoredPublisher(*row))
     subscriptions: dict[int, list[StoredSubscription]] = {}
-    for topic_id, subscriber, generation, cursor, active, qos, shown in connection.execute(
-        "SELECT topic_id, subscriber, generation, cursor, active, qos, shown FROM subscription"
+    for topic_id, *place, active, shown, expired, qos, session, lease_ms in connection.execute(
+        "SELECT topic_id, subscriber, generation, cursor, active, shown, expired, qos, session,"
+        " lease_ms FROM subscription"
     ):
+        terms = Terms(qos=qos, session=session, lease_ms=lease_ms)
+        subscriber, generation, cursor = place
         subscription = StoredSubscription(
-            subscriber, generation, cursor, bool(active), shown, Terms(qos)
+            subscriber, generation, cursor, bool(active), shown, terms, bool(expired)
         )
         subscriptions.setdefault(topic_id, []).append(subscription)
     known_ends = {topic_id: end for topic_id, _, _, end in connection.execute(KNOWN_ENDS)}
@@ -463,12 +467,23 @@ def _batch_row(batch: Appended) -> tuple[object, ...]:
 
 
 def _subscription_columns(
-    record: CursorMoved | Subscribed | Unsubscribed,
-) -> tuple[int, int, int, int, int]:
-    """All but the key: generation, cursor, active, qos, shown."""
-    ended = isinstance(record, Unsubscribed)
-    shown = record.cursor if isinstance(record, Unsubscribed) else record.shown
-    return (record.generation, record.cursor, int(not ended), record.terms.qos, shown)
+    record: CursorMoved | Subscribed | Unsubscribed | Expired,
+) -> tuple[int | str, ...]:
+    """All but the key, in the order of the table."""
+    terms = record.terms
+    expired = isinstance(record, Expired)
+    ended = isinstance(record, Unsubscribed) or (expired and terms.session == "clean")
+    shown = record.shown if isinstance(record, CursorMoved | Subscribed) else record.cursor
+    return (
+        record.generation,
+        record.cursor,
+        int(not ended),
+        terms.qos,
+        shown,
+        int(expired),
+        terms.session,
+        terms.lease_ms,
+    )
 
 
 def _publisher_row(batch: Appended) -> tuple[object, ...]:

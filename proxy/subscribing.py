@@ -5,6 +5,8 @@ from __future__ import annotations
 from reliable_pubsub.common.limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPICS_MAX
 from reliable_pubsub.common.messages import (
     Ack,
+    Bye,
+    ByeAck,
     Get,
     History,
     LogChanged,
@@ -27,7 +29,6 @@ from .records import (
     Decision,
     Record,
     Subscribed,
-    Terms,
     Unsubscribed,
 )
 from .starting import Starting
@@ -45,10 +46,13 @@ class Subscribing(Starting):
             return session
         if request.control < session.control:
             return self._stale_control(request, session)
+        if request.terms.session == "clean" and not request.terms.lease_ms:
+            text = "a clean session needs a lease: without one nobody would know when it has ended"
+            return Decision(self.malformed(text, request))
         log = self.topics.get(request.topic)
         known = log.subscriptions.get(request.client) if log else None
         active = known if known and known.active else None
-        if request.control == session.control and log and active:
+        if request.control == session.control and log and active and not active.expired:
             return Decision(
                 self._sub_ack(request, log, active, already=True), visible_at=active.lsn
             )
@@ -84,7 +88,7 @@ class Subscribing(Starting):
             session.nonce,
             request.control,
             max(active.shown, cursor) if active and active.generation == generation else cursor,
-            Terms(request.qos),
+            request.terms,
         )
         then = Subscription(generation, cursor, cursor, True, 0, subscribed.shown, subscribed.terms)
         return self._decided(
@@ -115,7 +119,7 @@ class Subscribing(Starting):
             cursor=subscription.cursor,
             already=already,
             witness_ns=self._witness_ns(log, subscription.cursor),
-            qos=subscription.terms.qos,
+            terms=subscription.terms,
             shown=subscription.shown,
         )
 
@@ -196,6 +200,30 @@ class Subscribing(Starting):
             ),
         )
 
+    def _bye(self, request: Bye, _body: bytes, _now_ns: int) -> Decision:
+        """Let a subscriber leave: its clean sessions end, nothing of them is kept."""
+        session = self._fence("subscriber", request)
+        if isinstance(session, Decision):
+            return session
+        ended = [
+            Unsubscribed(
+                log.topic_id,
+                request.client,
+                one.generation,
+                one.cursor,
+                session.epoch,
+                session.nonce,
+                session.control,
+                one.terms,
+            )
+            for log in self.topics.values()
+            if (one := log.subscriptions.get(request.client)) is not None
+            and one.active
+            and one.terms.session == "clean"
+        ]
+        reply = ByeAck(**self._echo(request), ended=len(ended))
+        return self._decided(reply, *ended) if ended else Decision(reply, visible_at=session.lsn)
+
     def _stale_control(self, request: Sub | Unsub, session: Session) -> Decision:
         return Decision(
             Stale(
@@ -216,10 +244,14 @@ class Subscribing(Starting):
         if log is None or known is None or not known.active:
             text = f"{request.client!r} is not subscribed to {request.topic!r}; subscribe first"
             if known is not None:
-                text += f" (subscription {known.generation} has ended)"
+                why = (
+                    "expired, because it was silent for too long" if known.expired else "has ended"
+                )
+                text += f" (subscription {known.generation} {why})"
             reply = NotSub(**self._echo(request), text=text)
             return Decision(reply, visible_at=known.lsn if known else 0)
-        if (request.generation, request.boot) != (known.generation, self.boot):
+        current = (request.generation, request.boot) == (known.generation, self.boot)
+        if known.expired or not current:
             text = (
                 f"subscription {request.generation} of {request.client!r} to {request.topic!r} is "
                 f"to be confirmed; the current one is {known.generation}: subscribe again"

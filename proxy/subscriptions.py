@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .records import Terms
+from reliable_pubsub.common.messages import Terms
 
 
 @dataclass(slots=True)
@@ -18,6 +18,12 @@ class Subscription:
     lsn: int  # record number of its last SUB or UNSUB
     shown: int  # messages below it were sent; above the cursor they may come again
     terms: Terms
+    expired: bool = False  # its lease has ended
+
+    @property
+    def holds(self) -> bool:
+        """Whether what it has not acknowledged has to stay."""
+        return self.active and not self.expired
 
 
 @dataclass(slots=True)

@@ -104,7 +104,7 @@ class TopicLog:
             unnumbered={p.publisher: _mark(p) for p in stored.publishers if p.qos == 1},
             subscriptions={
                 s.subscriber: Subscription(
-                    s.generation, s.cursor, s.cursor, s.active, 0, s.shown, s.terms
+                    s.generation, s.cursor, s.cursor, s.active, 0, s.shown, s.terms, s.expired
                 )
                 for s in stored.subscriptions
             },
@@ -146,7 +146,7 @@ class TopicLog:
     def low_watermark(self) -> int:
         """The lowest durable acknowledged cursor; below it a message may go (rule R10)."""
         return min(
-            (s.durable_cursor for s in self.subscriptions.values() if s.active),
+            (s.durable_cursor for s in self.subscriptions.values() if s.holds),
             default=self.durable_end,
         )
 

@@ -20,7 +20,7 @@ from reliable_pubsub.common.errors import (
     UsageError,
 )
 from reliable_pubsub.common.history_file import open_history
-from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX
+from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX, LEASE_MS_MAX
 from reliable_pubsub.common.messages import (
     Ack,
     AnyReply,
@@ -32,7 +32,9 @@ from reliable_pubsub.common.messages import (
     NoMessagesYet,
     PutAck,
     QoS,
+    SessionKind,
     Start,
+    Terms,
 )
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.recorder import Call, Recorder, seen
@@ -45,7 +47,7 @@ from reliable_pubsub.common.retry import (
     unheard,
 )
 from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
-from reliable_pubsub.common.start import Position, at_offset, newest, start_of
+from reliable_pubsub.common.start import Now, Position, at_offset, newest, start_of
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.transport import ReqTransport, SystemClock
 
@@ -78,6 +80,7 @@ class Reading(Struct, frozen=True):
     position: Position
 
 
+CLEAN_LEASE_MS = 60_000  # of a clean session that names none
 FETCH_AHEAD = 10  # times the messages asked for; those behind wait here, unacknowledged
 
 
@@ -179,6 +182,7 @@ class Subscriber:
                 ahead = isinstance(self._state, MemoryState) and self._fetched.get(topic)
                 if place is not None and (place.cursor > session.told or ahead):
                     self._acknowledge_to_proxy(topic)
+            self._link.bye()
         except InDoubtError as error:
             if isinstance(self._state, MemoryState):
                 self._free(error)
@@ -201,7 +205,15 @@ class Subscriber:
 
     # What a program calls.
 
-    def subscribe(self, topic: str, *, start: Start | Position | None = None, qos: QoS = 2) -> int:
+    def subscribe(
+        self,
+        topic: str,
+        *,
+        start: Start | Position | None = None,
+        qos: QoS = 2,
+        session: SessionKind = "persistent",
+        lease_s: float | None = None,
+    ) -> int:
         """Subscribe, from the end of the topic; a subscription that exists is resumed.
 
         Args:
@@ -211,6 +223,12 @@ class Subscriber:
             qos: 2 delivers each message once. 1 writes nothing durably here, so after power loss
                 what was processed may come again. A message has the lower level of this and its
                 publisher's.
+            session: persistent outlives this process. clean ends with `close`, or when its lease
+                does; it always begins anew, by default with what comes from now on.
+            lease_s: silence that the proxy bears, above 0 to 30 days: after so long the
+                subscription is suspended (seen in status), after twice as long it has expired: a
+                clean one has ended, a persistent one holds nothing back any more. None: any (for a
+                clean session 60 s). Every call but `history` and `read` ends the silence.
 
         Returns:
             The cursor: the offset of the next message.
@@ -228,7 +246,10 @@ class Subscriber:
         if isinstance(start, Position):
             log = start.log
             start = _start_at(start, topic)
-        self._link.subscribe(names.topic(topic), Asked(start=start, log=log, qos=qos))
+        if session == "clean" and start is None:
+            start = Now
+        terms = Terms(qos=qos, session=session, lease_ms=lease_ms_of(session, lease_s))
+        self._link.subscribe(names.topic(topic), Asked(start=start, log=log, terms=terms))
         return self.inbox.places[topic].cursor
 
     def unsubscribe(self, topic: str) -> None:
@@ -301,6 +322,17 @@ class Subscriber:
         self._write(self._take_processed(topic))
         self._acknowledge_to_proxy(topic)
 
+    def keep_alive(self) -> None:
+        """End the silence of every subscription that has a lease, while a message takes long.
+
+        Raises:
+            InDoubtError, NotSubscribedError, FencedError, LogChangedError.
+        """
+        for topic, place in self.inbox.places.items():
+            if place.terms.lease_ms:
+                self._acknowledge_to_proxy(topic)
+                return  # the proxy counts the silence of a client, not of a topic
+
     def history(
         self, topic: str, start: int | Start = 0, *, max_messages: int = 100
     ) -> list[Message]:
@@ -344,7 +376,7 @@ class Subscriber:
         with self._recorder.call("record", topic) as call:
             changes = self._take_processed(topic) | self.inbox.mark_plan(plan)
             place = self.inbox.places.get(topic)
-            durable = place is None or place.qos == 2
+            durable = place is None or place.terms.qos == 2
             self._state.write(changes, durable=durable)
             if place is not None:
                 cursor = place.cursor
@@ -397,8 +429,10 @@ class Subscriber:
         match reply:
             case MessageBatches():
                 place = self.inbox.places[topic]
-                found = direct_followers(topic, place.cursor, reply.batches, body, qos=place.qos)
-                self._tell_lower_levels(place.qos, reply.batches, topic)
+                found = direct_followers(
+                    topic, place.cursor, reply.batches, body, qos=place.terms.qos
+                )
+                self._tell_lower_levels(place.terms.qos, reply.batches, topic)
                 return deque(found)
             case NoMessagesYet():
                 return None
@@ -460,3 +494,20 @@ def _start_at(position: Position, topic: str) -> Start:
     if position.topic != topic:
         raise UsageError(f"the position is one of {position.topic!r}, not of {topic!r}")
     return at_offset(position.offset)
+
+
+def lease_ms_of(session: SessionKind, lease_s: float | None) -> int:
+    """A lease as the wire has it; 0: none.
+
+    Raises:
+        UsageError: not above 0, or above 30 days.
+    """
+    if lease_s is None:
+        return CLEAN_LEASE_MS if session == "clean" else 0
+    lease_ms = round(lease_s * 1000) if lease_s == lease_s else 0  # NaN is no number
+    if not 1 <= lease_ms <= LEASE_MS_MAX:
+        raise UsageError(
+            f"lease_s is {lease_s:g}, allowed is above 0 (0.001) to {LEASE_MS_MAX // 1000:,} "
+            "(30 days); leave it out for a subscription that never expires"
+        )
+    return lease_ms

@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.batch import Batch, Message, crc32, decode_batch, messages_of
 from reliable_pubsub.common.errors import LogChangedError, MalformedError
-from reliable_pubsub.common.messages import BatchHeader, QoS, SubAck
+from reliable_pubsub.common.messages import BatchHeader, SubAck, Terms
 from reliable_pubsub.common.plan_mark import PlanMark
 
 Changes = dict[str, bytes | None]
@@ -32,7 +32,7 @@ class Place(Struct, frozen=True):
     witness_ns: int | None = None  # timestamp of the batch that holds offset cursor - 1
     # Handed over and not processed: from the cursor on, messages below each end, so many times.
     in_hand: tuple[tuple[int, int], ...] = ()
-    qos: QoS = 2  # of the subscription
+    terms: Terms = Terms()  # of the subscription
 
     def deliveries(self, offset: int) -> int:
         """How often a message at or above the cursor was handed over."""
@@ -76,7 +76,9 @@ class Inbox:
                 state is older than what this subscriber did.
         """
         ours = self.places.get(reply.topic)
-        lazy = reply.qos < 2  # then our state may be older; what was acknowledged was processed
+        lazy = (
+            reply.terms.qos < 2
+        )  # then our state may be older; what was acknowledged was processed
         if ours is None or ((adopt or lazy) and reply.cursor > ours.cursor):
             return self.repositioned(reply)
         if reply.cursor > ours.cursor:
@@ -85,8 +87,8 @@ class Inbox:
                 f"were acknowledged with this id, this state stands at {ours.cursor}: the state "
                 "is an older copy. To go on at the proxy's position, use --on-log-changed adopt"
             )
-        if reply.qos != ours.qos:
-            return self._set(reply.topic, msgspec.structs.replace(ours, qos=reply.qos))
+        if reply.terms != ours.terms:
+            return self._set(reply.topic, msgspec.structs.replace(ours, terms=reply.terms))
         return {}
 
     def repositioned(self, reply: SubAck) -> Changes:
@@ -95,7 +97,7 @@ class Inbox:
         What an earlier process of this id was sent, and lost with its memory, comes again marked.
         """
         in_hand = ((reply.shown, 1),) if reply.shown > reply.cursor else ()
-        place = Place(reply.log, reply.cursor, reply.witness_ns, in_hand, reply.qos)
+        place = Place(reply.log, reply.cursor, reply.witness_ns, in_hand, reply.terms)
         return self._set(reply.topic, place)
 
     def restated(self, topic: str) -> Changes:
@@ -130,7 +132,7 @@ class Inbox:
         place = self.places[topic]
         assert cursor >= place.cursor, (cursor, place)
         left = place.in_hand_from(cursor)
-        return self._set(topic, Place(place.log, cursor, witness_ns, left, place.qos))
+        return self._set(topic, Place(place.log, cursor, witness_ns, left, place.terms))
 
     def compared(self, topic: str, end: int, *, forget: bool) -> Changes:
         """The log ends at `end`: what was handed over before a crash can only lie below (rule R14).
@@ -157,7 +159,7 @@ class Inbox:
         """Everything below `end` that was not delivered is gone; what is behind it is not."""
         place = self.places[topic]
         left = place.in_hand_from(end)
-        return self._set(topic, Place(place.log, end, in_hand=left, qos=place.qos))
+        return self._set(topic, Place(place.log, end, in_hand=left, terms=place.terms))
 
     def mark_plan(self, plan: PlanMark) -> Changes:
         """Move the place in the plan."""

@@ -22,16 +22,19 @@ from reliable_pubsub.common.errors import (
 from reliable_pubsub.common.messages import (
     Ack,
     AnyReply,
+    Bye,
+    ByeAck,
+    Fenced,
     Get,
     Hello,
     LogChanged,
     NotSub,
-    QoS,
     Request,
     Stale,
     Start,
     Sub,
     SubAck,
+    Terms,
     Unsub,
     UnsubAck,
 )
@@ -41,7 +44,7 @@ from reliable_pubsub.common.session import claim_epoch, is_forgotten, refusal
 from reliable_pubsub.common.start import in_words
 from reliable_pubsub.common.state_file import ClientState
 
-from .inbox import Inbox, Place
+from .inbox import Changes, Inbox, Place
 
 OnLogChanged = Literal["stop", "rewind", "adopt"]
 
@@ -53,7 +56,7 @@ class Asked(Struct, frozen=True, kw_only=True):
 
     start: Start | None = None  # begin there instead, whatever was known
     log: str | None = None  # log id that `start` speaks of, if it is known
-    qos: QoS = 2
+    terms: Terms = Terms()
 
 
 class _Session:
@@ -138,7 +141,7 @@ class SubscriberLink:
         """
         if asked is None:
             place = self._inbox.places.get(topic)
-            asked = Asked(qos=place.qos if place else 2)
+            asked = Asked(terms=place.terms if place else Terms())
         with self._recorder.call("subscribe", topic) as call:
             self._subscribe_call(topic, call, asked)
 
@@ -173,7 +176,7 @@ class SubscriberLink:
             log=reply.log,
             generation=reply.generation,
             cursor=self._inbox.places[topic].cursor,
-            qos=reply.qos,
+            qos=reply.terms.qos,
         )
         self.told[topic] = _Session(reply.generation, reply.boot, reply.cursor)
 
@@ -195,7 +198,7 @@ class SubscriberLink:
                 cursor=place.cursor if place else None,
                 witness_ns=place.witness_ns if place else None,
                 start=asked.start,
-                qos=asked.qos,
+                terms=asked.terms,
             )
         )
 
@@ -253,6 +256,10 @@ class SubscriberLink:
                 )
             )
             session.told = cursor
+            if isinstance(reply, NotSub) and self._is_clean(topic):
+                self.told.pop(topic)
+                self._state.write(self._inbox.unsubscribed(topic), durable=True)
+                self.refused(reply)  # it has ended, and with it what was not delivered
             if isinstance(reply, Stale | NotSub | LogChanged) or self._is_forgotten(reply):
                 # The proxy has restarted, or has forgotten us: our own place is the evidence.
                 del self.told[topic]
@@ -261,6 +268,24 @@ class SubscriberLink:
         if isinstance(reply, Stale):
             raise TryLaterError(code="STALE", text=reply.text, attempts=CONFIRMATIONS_MAX)
         self.refused(reply)
+
+    def _is_clean(self, topic: str) -> bool:
+        return self._inbox.places[topic].terms.session == "clean"
+
+    def bye(self) -> None:
+        """Leave; the proxy ends our clean sessions now, not when their leases do."""
+        clean = [topic for topic in self._inbox.places if self._is_clean(topic)]
+        if not clean:
+            return
+        if self._connected:
+            reply = self._ask(Bye(**self.head()))
+            if not isinstance(reply, ByeAck | Fenced):
+                self.refused(reply)
+        changes: Changes = {}
+        for topic in clean:
+            self.told.pop(topic, None)
+            changes |= self._inbox.unsubscribed(topic)
+        self._state.write(changes, durable=True)
 
     def compare(self, topic: str, end: int) -> None:
         """See that the log, which ends at `end`, still has what was in hand at a crash."""
@@ -271,7 +296,7 @@ class SubscriberLink:
 
     def _make_durable(self, topic: str, cursor: int) -> None:
         """A cursor is durable here before the proxy hears of it (rule R9), at QoS 2."""
-        if self._inbox.places[topic].qos == 2 and cursor > self.durable.get(topic, -1):
+        if self._inbox.places[topic].terms.qos == 2 and cursor > self.durable.get(topic, -1):
             self._state.write(self._inbox.restated(topic), durable=True)
             self.durable[topic] = cursor
 

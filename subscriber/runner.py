@@ -49,7 +49,13 @@ class SubscriberRun:
             step = self._steps[mark.step]
             match step.action:
                 case "subscribe":
-                    self._subscriber.subscribe(step.topic, start=step.start, qos=step.qos)
+                    self._subscriber.subscribe(
+                        step.topic,
+                        start=step.start,
+                        qos=step.qos,
+                        session=step.session,
+                        lease_s=step.lease_s,
+                    )
                     mark = self._finish(mark, step, 1)
                 case "unsubscribe":
                     self._subscriber.unsubscribe(step.topic)

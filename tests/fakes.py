@@ -22,6 +22,7 @@ from reliable_pubsub.common.messages import (
     Start,
     Sub,
     SubAck,
+    Terms,
     Unsub,
 )
 from reliable_pubsub.common.retry import RetryPolicy
@@ -108,7 +109,7 @@ def a_sub(
     cursor: int | None = None,
     witness_ns: int | None = None,
     start: Start | None = None,
-    qos: QoS = 2,
+    terms: Terms = Terms(),  # noqa: B008  (frozen)
 ) -> Sub:
     """A subscriber subscribes; with a cursor and no log it begins at that offset."""
     if cursor is not None and log is None:
@@ -123,7 +124,7 @@ def a_sub(
         cursor=cursor,
         witness_ns=witness_ns,
         start=start,
-        qos=qos,
+        terms=terms,
     )
 
 
@@ -293,12 +294,14 @@ class MemoryProxy:
         self.log = log or MemoryLog()
         self.broker = Broker(stored, boot=boot, reader=self.log, settings=settings)
         self.now_ns = NOW_NS
+        self.now_s = 0.0  # monotonic clock, as of the last tick
         self.uncommitted: list[Record] = []
         self.durable = State(stored, settings)
         self.boots = 1
 
     def decide(self, request: AnyRequest, body: bytes = b"") -> Decision:
         """Decide and apply; nothing is durable yet."""
+        self.broker.heard(request, self.now_s)
         decision = self.broker.decide(request, body, now_ns=self.now_ns)
         self.take(decision.records)
         return decision
@@ -329,6 +332,7 @@ class MemoryProxy:
 
     def tick(self, *, now_s: float = 1.0) -> None:
         """Let due work be done, and make it durable."""
+        self.now_s = now_s
         self.take(self.broker.tick(now_s=now_s, now_ns=self.now_ns))
         self.commit()
 
@@ -399,7 +403,13 @@ def as_stored(state: State) -> StoredState:
                 ],
                 [
                     StoredSubscription(
-                        name, one.generation, one.cursor, one.active, one.shown, one.terms
+                        name,
+                        one.generation,
+                        one.cursor,
+                        one.active,
+                        one.shown,
+                        one.terms,
+                        one.expired,
                     )
                     for name, one in sorted(log.subscriptions.items())
                 ],

@@ -41,6 +41,7 @@ CORE_FILES = [
         f"proxy/{name}.py"
         for name in (
             "starting",
+            "leasing",
             "publishing",
             "subscribing",
             "broker",

@@ -132,6 +132,8 @@ def default_in_words(default: object) -> str:
             return '""'
         case ():
             return "empty"
+        case Struct() if default == type(default)():
+            return "all defaults"
     return str(default)
 
 

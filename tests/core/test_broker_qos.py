@@ -16,6 +16,7 @@ from reliable_pubsub.common.messages import (
     PutAck,
     QoS,
     Start,
+    Terms,
 )
 from reliable_pubsub.proxy.records import StoredPublisher, StoredState, StoredTopic
 from reliable_pubsub.proxy.state import BrokerSettings
@@ -107,21 +108,21 @@ class TestASubscription:
     @pytest.mark.parametrize("qos", [1, 2])
     def test_says_its_level_also_after_a_restart(self, qos: QoS) -> None:
         proxy = a_broker()
-        first = sub_ack(proxy.ask(a_sub(1, qos=qos)))
+        first = sub_ack(proxy.ask(a_sub(1, terms=Terms(qos=qos))))
         proxy = proxy.restarted()
 
-        again = sub_ack(proxy.ask(a_sub(2, qos=qos, log=first.log, cursor=0)))
+        again = sub_ack(proxy.ask(a_sub(2, terms=Terms(qos=qos), log=first.log, cursor=0)))
 
-        assert (first.qos, again.qos) == (qos, qos)
+        assert (first.terms.qos, again.terms.qos) == (qos, qos)
         assert proxy.broker.topics["t"].subscriptions["s"].terms.qos == qos
 
     def test_can_change_its_level_without_beginning_anew(self) -> None:
         proxy = a_broker()
-        first = sub_ack(proxy.ask(a_sub(1, qos=2)))
+        first = sub_ack(proxy.ask(a_sub(1)))
 
-        again = sub_ack(proxy.ask(a_sub(2, qos=1)))
+        again = sub_ack(proxy.ask(a_sub(2, terms=Terms(qos=1))))
 
-        assert (again.qos, again.generation) == (1, first.generation)
+        assert (again.terms.qos, again.generation) == (1, first.generation)
 
 
 class TestWhatWasShown:

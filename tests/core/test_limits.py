@@ -30,6 +30,7 @@ from reliable_pubsub.common.messages import (
     PublisherStatus,
     StatusReport,
     SubscriptionStatus,
+    Terms,
     TopicPosition,
     TopicStatus,
 )
@@ -137,7 +138,14 @@ class TestTheLargestHeader:
     def test_of_a_page_of_status_fits(self) -> None:
         """The largest page: full topics until the rows of a page are reached, then one more."""
         subscription = SubscriptionStatus(
-            subscriber=ID, generation=HUGE, qos=2, cursor=HUGE, lag_messages=HUGE, lag_s=1e300
+            subscriber=ID,
+            generation=HUGE,
+            terms=Terms(),
+            state="active",
+            silent_s=0.5,
+            cursor=HUGE,
+            lag_messages=HUGE,
+            lag_s=1e300,
         )
         publisher = PublisherStatus(publisher=ID, qos=2, last_sequence=HUGE, last_offset=HUGE)
 

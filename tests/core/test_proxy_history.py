@@ -8,7 +8,6 @@ from reliable_pubsub.common.batch import crc32
 from reliable_pubsub.common.recorder import Recorder
 from reliable_pubsub.proxy.history import ProxyHistory
 from reliable_pubsub.proxy.records import (
-    ControlSeen,
     CursorMoved,
     Granted,
     Record,
@@ -98,15 +97,7 @@ def test_a_topic_has_its_name_from_the_moment_it_is_there(lines: HistoryLines) -
     history.submitted([TopicCreated(2, "new", LOG), an_append(0, topic_id=2)], 2)
     history.durable(2)
 
-    assert [line["topic"] for line in lines.written] == ["new"]
-
-
-def test_what_no_rule_speaks_of_is_no_line(lines: HistoryLines) -> None:
-    history = a_history(lines)
-    history.submitted([TopicCreated(2, "new", LOG), ControlSeen("s", 1, NONCE, 3)], 2)
-    history.durable(2)
-
-    assert lines.written == []
+    assert [line["topic"] for line in lines.written] == ["new", "new"]
 
 
 def test_nothing_is_told_before_it_is_durable(lines: HistoryLines) -> None:

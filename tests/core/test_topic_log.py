@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reliable_pubsub.common.limits import KIB, MIB
+from reliable_pubsub.common.messages import Terms
 from reliable_pubsub.proxy.records import (
     Appended,
     Record,
     StoredSegment,
     StoredState,
     Subscribed,
-    Terms,
     TopicCreated,
     Trimmed,
     Unsubscribed,

@@ -33,7 +33,7 @@ def test_a_message_has_the_lower_level_of_publisher_and_subscription(
         (message,) = subscriber.get("t", timeout_s=5)
         topic = running.topic("t")
     assert message.qos == effective
-    assert [s.qos for s in topic.subscriptions] == [subscribed]
+    assert [s.terms.qos for s in topic.subscriptions] == [subscribed]
     assert [p.qos for p in topic.publishers] == [put]
 
 

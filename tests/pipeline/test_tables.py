@@ -10,6 +10,7 @@ from reliable_pubsub.common.messages import (
     PublisherStatus,
     StatusReport,
     SubscriptionStatus,
+    Terms,
     TopicStatus,
 )
 from reliable_pubsub.pipeline.tables import TABLES, delivery_rows, status_rows
@@ -21,7 +22,14 @@ def everything(topic: str) -> bool:
 
 def a_report(**more: int) -> StatusReport:
     subscription = SubscriptionStatus(
-        subscriber="s", generation=2, qos=2, cursor=5, lag_messages=4, lag_s=1.5
+        subscriber="s",
+        generation=2,
+        terms=Terms(),
+        state="active",
+        silent_s=0.5,
+        cursor=5,
+        lag_messages=4,
+        lag_s=1.5,
     )
     counts = {"subscriptions_left_out": 0, "publishers_left_out": 0} | more
     topic = TopicStatus(

@@ -1,0 +1,95 @@
+"""Sessions against a real proxy: clean and persistent, BYE, leases, and what status shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliable_pubsub import LostError, NotSubscribedError, UsageError
+
+from .harness import Service, eventually
+
+
+@pytest.fixture
+def running(service: Service) -> Service:
+    """A service whose proxy runs and keeps no history that everybody has acknowledged."""
+    service.start_proxy("-f", service.file("proxy.yaml", "history_bytes: 0\n"))
+    return service
+
+
+def state_of(service: Service) -> list[str]:
+    return [one.state for one in service.topic("t").subscriptions]
+
+
+def test_a_clean_session_ends_with_its_process_and_begins_anew(running: Service) -> None:
+    """Row 3.8: nothing is queued for it while it is away."""
+    with running.open_publisher("p") as publisher:
+        with running.open_subscriber("s") as subscriber:
+            subscriber.subscribe("t", session="clean")
+            publisher.put("t", b"1")
+            assert [m.payload for m in subscriber.get("t", timeout_s=5)] == [b"1"]
+        assert running.topic("t").subscriptions == ()
+        publisher.put("t", b"missed")
+        with running.open_subscriber("s") as subscriber:
+            subscriber.subscribe("t", session="clean")
+            publisher.put("t", b"2")
+            assert [m.payload for m in subscriber.get("t", timeout_s=5)] == [b"2"]
+
+
+def test_a_persistent_session_gets_what_came_while_it_was_away(running: Service) -> None:
+    with running.open_publisher("p") as publisher:
+        with running.open_subscriber("s") as subscriber:
+            subscriber.subscribe("t")
+        publisher.put("t", b"1")
+        with running.open_subscriber("s") as subscriber:
+            subscriber.subscribe("t")
+            assert [m.payload for m in subscriber.get("t", timeout_s=5)] == [b"1"]
+
+
+def test_a_silent_subscriber_is_suspended_then_expired_and_told_what_is_gone(
+    running: Service,
+) -> None:
+    """Row 2.10: visible before anything is dropped, and never in silence."""
+    with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
+        subscriber.subscribe("t", lease_s=0.3)
+        for _ in range(3):
+            publisher.put("t", b"x" * 600_000)
+        eventually(lambda: state_of(running) == ["suspended"], "suspended subscription")
+        assert running.topic("t").start == 0
+        eventually(lambda: state_of(running) == ["expired"], "expired subscription")
+        running.removed("t")
+        with pytest.raises(LostError) as lost:
+            subscriber.get("t")
+        assert lost.value.first == 0
+        assert state_of(running) == ["active"]
+
+
+def test_a_clean_session_that_was_silent_is_told_that_it_has_ended(running: Service) -> None:
+    with running.open_subscriber("s") as subscriber:
+        subscriber.subscribe("t", session="clean", lease_s=0.2)
+        eventually(lambda: state_of(running) == ["expired"], "expired subscription")
+        with pytest.raises(NotSubscribedError, match="silent for too long"):
+            subscriber.get("t")
+        subscriber.subscribe("t", session="clean", lease_s=0.2)
+        assert subscriber.get("t") == []
+
+
+@pytest.mark.parametrize("lease_s", [0, -1, float("nan"), 31 * 86_400])
+def test_a_lease_that_cannot_be_is_told_with_what_can(running: Service, lease_s: float) -> None:
+    with (
+        running.open_subscriber("s") as subscriber,
+        pytest.raises(UsageError, match=r"allowed is above 0 \(0.001\) to 2,592,000"),
+    ):
+        subscriber.subscribe("t", lease_s=lease_s)
+
+
+def test_step_files_name_session_and_lease(running: Service) -> None:
+    steps = (
+        "steps:\n  - action: subscribe\n    topic: t\n    session: clean\n    lease: {}\n"
+        "  - action: get\n    topic: t\n    on_empty: skip\n"
+    )
+    running.subscriber("s", steps.format(60)).done()
+    assert running.topic("t").subscriptions == ()
+
+    bad = running.subscriber("s2", steps.format(0))
+    assert bad.wait() == 2
+    assert "steps[0].lease: found 0, expected seconds above 0" in " ".join(bad.stderr.split())
