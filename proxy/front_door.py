@@ -16,13 +16,16 @@ from reliable_pubsub.common.errors import ConfigurationError
 from reliable_pubsub.common.limits import FRAME_BYTES_MAX
 from reliable_pubsub.common.messages import Role
 
+from .listener import listen
+
 HANDSHAKE_MS = 2_000  # a connection that says nothing is closed
 HEARTBEAT_MS = 5_000
 HEARTBEAT_TIMEOUT_MS = 15_000
 BACKLOG = 1024  # connections that wait for their turn; ZeroMQ's own 100 is less than one burst
-PEER_MESSAGES_MAX = 32  # answers kept for one connection; so half as many may be under way
+PEER_ANSWERS_MAX = 32  # kept for one connection that does not read
+PEER_REQUESTS_MAX = 8  # kept of one connection, before its input is stopped
 NO_BOUND = 0
-WAITING_MAX = 16  # requests behind a busy socket; with 1, each one costs a signal back
+WAITING_MAX = 2  # requests behind a busy REP socket, at each end of its pipe
 
 
 def allow_connections() -> None:
@@ -56,23 +59,23 @@ class FrontDoor:
         outside.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
         outside.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
         outside.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
-        outside.setsockopt(zmq.BACKLOG, BACKLOG)
         # Without an authenticator the domain changes nothing for ZMTP 3. Peers of ZMTP 1 and 2 are
         # refused because of it: they know no heartbeat, so a silent one would stay for ever.
         outside.setsockopt(zmq.ZAP_DOMAIN, b"reliable-pubsub")
         outside.setsockopt(zmq.LINGER, 0)
-        # A REQ peer has one request under way; a peer that does not read loses its answers, and
-        # must not make us keep them.
-        outside.setsockopt(zmq.SNDHWM, PEER_MESSAGES_MAX)
-        # libzmq 4.3.5 ends the process (assertion !_io_error) when a peer resets its connection
-        # while its input is stopped at this bound and a PING is due: a few peers are enough.
-        outside.setsockopt(zmq.RCVHWM, NO_BOUND)
+        # A REQ peer has one request under way. One that does not read loses its answers, one that
+        # asks without end is stopped: it must not make us keep them.
+        outside.setsockopt(zmq.SNDHWM, PEER_ANSWERS_MAX)
+        bounded = endpoint.startswith("tcp:")  # a stopped local peer that ends would end us
+        outside.setsockopt(zmq.RCVHWM, PEER_REQUESTS_MAX if bounded else NO_BOUND)
         inside = context.socket(zmq.DEALER)
         inside.setsockopt(zmq.SNDHWM, WAITING_MAX)  # more requests wait outside
         inside.setsockopt(zmq.LINGER, 0)
         try:
+            if bounded:
+                outside.setsockopt(zmq.USE_FD, listen(endpoint, BACKLOG))
             outside.bind(endpoint)
-        except zmq.ZMQError as error:
+        except (OSError, zmq.ZMQError) as error:
             outside.close()
             inside.close()
             raise ConfigurationError(

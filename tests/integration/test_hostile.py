@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import random
 import socket
+import struct
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
@@ -17,6 +20,7 @@ import zmq
 from msgspec.structs import replace
 
 from reliable_pubsub import Publisher, RetryPolicy, Subscriber
+from reliable_pubsub.common.limits import BODY_BYTES_MAX
 from reliable_pubsub.common.messages import Role, Status
 from reliable_pubsub.common.wire import encode_request
 from reliable_pubsub.proxy import front_door
@@ -26,13 +30,15 @@ from tests.fuzz.attacks import KINDS, attack
 from tests.fuzz.crowd import Crowd, address_of
 from tests.fuzz.trial import DESCRIPTORS_SPARE, SCENE, Trial, footprint, hostile_attacks, make_known
 
-from .harness import Process, Service, eventually
+from .harness import PATIENCE_S, REPOSITORY, Process, Service, eventually
 
 SEED = 20
 ATTACKS = 10  # of one kind at each endpoint
 STAYS_S_MAX = 0.2
 FLOOD, AT_ONCE = 1000, 20
 ANSWER_S = 20.0
+ENDLESS = 200  # requests of full size: more than both sides and the kernel keep of a connection
+STOPPED_MS = 2000  # a connection that takes nothing for so long is stopped
 ONCE = RetryPolicy(timeout_s=ANSWER_S, retries_max=0)  # a request that goes unanswered is a fault
 
 
@@ -155,6 +161,17 @@ SILENT = {
 
 
 @pytest.fixture
+def idle_door() -> Iterator[FrontDoor]:
+    """A front door behind which nobody takes a request."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    door = FrontDoor(context, "publisher", "tcp://127.0.0.1:*", 2)
+    yield door
+    door.close()
+    context.term()
+    door.join()
+
+
+@pytest.fixture
 def quick_door(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontDoor]:
     """A front door with little patience; whatever is asked is answered at length."""
     monkeypatch.setattr(front_door, "HANDSHAKE_MS", 200)
@@ -185,11 +202,18 @@ def quick_door(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontDoor]:
 
 
 def opened(door: FrontDoor, opening: bytes, rest: bytes) -> socket.socket:
-    """A raw peer that has said all this."""
+    """A raw peer of a door that has said all this."""
+    return connected(door.endpoint, opening, rest)
+
+
+def connected(endpoint: str, opening: bytes, rest: bytes, *, resets: bool = False) -> socket.socket:
+    """A raw peer that has said all this; with `resets` its end is a reset."""
     one = socket.socket()
     one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    if resets:
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     one.settimeout(ANSWER_S)
-    one.connect(address_of(door.endpoint))
+    one.connect(address_of(endpoint))
     one.sendall(opening)
     if rest:
         assert one.recv(zmtp.HANDSHAKE_BYTES, socket.MSG_WAITALL)
@@ -216,6 +240,61 @@ def test_a_peer_that_reads_nothing_loses_its_connection_and_its_answers(
         eventually(lambda: not is_held(quick_door, deaf), "end of the connection")
 
 
+def test_a_peer_that_asks_without_end_is_stopped(idle_door: FrontDoor) -> None:
+    """P7: what it asks waits at its own side, and not in our memory."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    fast = context.socket(zmq.DEALER)
+    fast.setsockopt(zmq.SNDHWM, 1)
+    fast.connect(idle_door.endpoint)
+    asked = 0
+    while asked < ENDLESS and fast.poll(STOPPED_MS, zmq.POLLOUT):
+        fast.send_multipart([b"", bytes(BODY_BYTES_MAX)])
+        asked += 1
+    context.destroy(linger=0)
+
+    assert asked < ENDLESS
+
+
+STOPPED_AND_RESET = """
+import sys
+import zmq
+from reliable_pubsub.proxy import front_door
+
+front_door.HEARTBEAT_MS = int(sys.argv[1])
+context = zmq.Context()
+door = front_door.FrontDoor(context, "publisher", "tcp://127.0.0.1:*", 1)
+print("ready:", door.endpoint, flush=True)
+sys.stdin.readline()
+(socket,) = door.sockets
+socket.setsockopt(zmq.RCVTIMEO, 1000)
+try:
+    while True:
+        socket.recv_multipart()
+        socket.send(b"")
+except zmq.Again:
+    print("all served")
+"""
+
+
+@pytest.mark.parametrize("heartbeat_ms", [0, 50], ids=["a PING of the peer", "a PING of its own"])
+def test_a_reset_while_a_peer_is_stopped_does_not_end_the_process(heartbeat_ms: int) -> None:
+    """With a high-water mark, and a reset that libzmq hears, an assertion of it does."""
+    command = [sys.executable, "-c", STOPPED_AND_RESET, str(heartbeat_ms)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, cwd=REPOSITORY, **pipes) as door:  # type: ignore[call-overload]
+        endpoint = door.stdout.readline().split()[1]
+        rest = zmtp.asked([b"?"]) * 40 + (b"" if heartbeat_ms else zmtp.command(b"PING", b"\0\0x"))
+        with connected(endpoint, zmtp.OPENED, rest), connected(endpoint, zmtp.OPENED, b"") as alive:
+            for _ in range(AT_ONCE):
+                connected(endpoint, zmtp.OPENED, rest, resets=True).close()
+            alive.recv(zmtp.HANDSHAKE_BYTES, socket.MSG_WAITALL)
+            for _ in range(2 if heartbeat_ms else 0):
+                assert alive.recv(1), "no PING"
+            stdout, stderr = door.communicate("serve\n", timeout=PATIENCE_S)
+
+    assert (door.returncode, stdout, stderr) == (0, "all served\n", "")
+
+
 def is_held(door: FrontDoor, peer: socket.socket) -> bool:
     """Whether a process still holds the door's side of the connection, by the kernel's table."""
     ends = f":{address_of(door.endpoint)[1]:04X}", f":{peer.getsockname()[1]:04X}"
@@ -234,6 +313,6 @@ def test_more_peers_than_the_usual_limit_of_descriptors_keep_nobody_out(service:
             silent.enter_context(socket.create_connection(address)).sendall(zmtp.OPENED)
         eventually(lambda: footprint(proxy.pid).descriptors > 200, "connection above the limit")
 
-        with service.open_publisher("newcomer") as publisher:
+        with service.open_publisher("newcomer", retry=ONCE) as publisher:
             assert not publisher.put("t", b"m").duplicate
     assert service.payloads("t") == [b"m"]

@@ -1,0 +1,54 @@
+"""A listening TCP socket whose connections do not hear resets.
+
+libzmq 4.3.5 ends the process (assertion `!_io_error`) when a connection is reset while its input is
+stopped at a high-water mark and a PING is due (zeromq/libzmq, issue 4364). A reset that the kernel
+drops is a peer that has fallen silent: the heartbeat closes its connection (docs/decisions/0014).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import socket
+import struct
+from typing import Final
+
+# A packet filter over the TCP header: drop what has the flag RST, keep everything else.
+_LOAD_BYTE, _IF_ANY_BIT, _RETURN = 0x30, 0x45, 0x06  # linux/bpf_common.h
+_FLAGS_BYTE, _RST = 13, 0x04  # RFC 9293, section 3.1
+_INSTRUCTIONS: Final = (  # operation, how far to jump if it is true, and if not, operand
+    (_LOAD_BYTE, 0, 0, _FLAGS_BYTE),
+    (_IF_ANY_BIT, 0, 1, _RST),
+    (_RETURN, 0, 0, 0),
+    (_RETURN, 0, 0, 0xFFFF_FFFF),
+)
+_SO_ATTACH_FILTER: Final = 26  # asm-generic/socket.h; Python has no name for it
+
+
+def listen(endpoint: str, backlog: int) -> int:
+    """Listen at `tcp://host:port`; `*` is every address, or a port of the system's choice.
+
+    Returns:
+        The descriptor, which belongs to the caller.
+
+    Raises:
+        OSError: the address is in use, or not of this machine.
+    """
+    host, port = endpoint.removeprefix("tcp://").rsplit(":", 1)
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _ignore_resets(listening)
+        listening.bind(("" if host == "*" else host, 0 if port == "*" else int(port)))
+        listening.listen(backlog)
+    except BaseException:
+        listening.close()
+        raise
+    return listening.detach()
+
+
+def _ignore_resets(listening: socket.socket) -> None:
+    """Set the filter before there are connections: each one inherits it."""
+    program = b"".join(struct.pack("=HBBI", *one) for one in _INSTRUCTIONS)
+    held = ctypes.create_string_buffer(program, len(program))
+    option = struct.pack("HP", len(_INSTRUCTIONS), ctypes.addressof(held))
+    listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
