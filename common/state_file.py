@@ -57,23 +57,28 @@ class StateFile:
         Raises:
             InUseError: another process uses this id.
             DamagedError: the file is not a state file, or cannot be read back.
+            StorageFailedError: the system refuses to open or to sync it.
         """
         make_directory(directory, what="state directory")
         name = f"{role}-{client_id(client)}"
         self.path = directory / f"{name}.sqlite3"
         self._lock = FileLock(directory / f"{name}.lock", what=f"state of {role} {client!r} in")
         try:
-            fresh = not self.path.exists()
             self._connection = sqlite3.connect(
                 self.path, isolation_level=None, check_same_thread=False
             )
             self.path.chmod(0o600)
             self._prepare()
-            if fresh:
-                sync_directory(directory)
+            sync_directory(directory)  # each time: the one that made the file may have died here
         except sqlite3.Error as error:
             self._lock.close()
             raise self._unreadable(error) from error
+        except OSError as error:
+            self._lock.close()
+            raise StorageFailedError(
+                f"{error.filename or directory}: {error.strerror}; nothing is lost: look at the "
+                "disk, then run the same command again"
+            ) from error
         except BaseException:
             self._lock.close()
             raise

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 import sqlite3
 import stat
@@ -184,6 +186,27 @@ class TestDamage:
 
         with pytest.raises(DamagedError, match="state version 9"):
             a_state(tmp_path)
+
+
+def test_a_directory_that_cannot_be_synced_is_told_and_synced_by_the_next_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Found by `scripts/inject`: a traceback, and a name that no later start would have synced."""
+    synced: list[str] = []
+    outcomes = iter([OSError(errno.EIO, os.strerror(errno.EIO)), None])
+
+    def fsync(descriptor: int) -> None:
+        if error := next(outcomes):
+            raise error
+        synced.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with pytest.raises(StorageFailedError, match=r"Input/output error.*run the same command again"):
+        a_state(tmp_path)
+
+    a_state(tmp_path).close()
+
+    assert synced == [str(tmp_path)]
 
 
 def test_a_state_can_be_read_by_its_owner_only(tmp_path: Path) -> None:
