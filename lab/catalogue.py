@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from itertools import takewhile
 from pathlib import Path
 from typing import Final
 
@@ -58,12 +59,15 @@ def scenario_path(given: str) -> Path:
 
 
 def comment_of(path: Path) -> dict[str, str]:
-    """The teaching comment at the top of a scenario, by the words before the colon."""
+    """The teaching comment at the top of a scenario, by the words before the colon.
+
+    What stands above an empty line is its heading, which the title says again.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines()
+    comment = list(takewhile(lambda line: line.startswith("#"), lines))
     parts: dict[str, str] = {}
     part = ""
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("#"):
-            break
+    for line in comment[comment.index("#") :] if "#" in comment else comment:
         word, colon, rest = line.removeprefix("#").strip().partition(": ")
         if colon and not line.startswith("#  "):
             part, parts[word] = word, rest
@@ -73,8 +77,8 @@ def comment_of(path: Path) -> dict[str, str]:
 
 
 def about(path: Path) -> str:
-    """The teaching comment, as one paragraph."""
-    return " ".join(f"{word}: {text}" for word, text in comment_of(path).items())
+    """The teaching comment, a paragraph for each of its parts."""
+    return "\n\n".join(f"{word}: {text}" for word, text in comment_of(path).items())
 
 
 def complete(_context: click.Context, _option: click.Parameter, begun: str) -> list[CompletionItem]:

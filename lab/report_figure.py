@@ -15,7 +15,7 @@ from xml.etree.ElementTree import Element
 from .report_axis import PLOT_WIDTH, TimeAxis
 from .report_curves import TopicCurves
 from .report_density import Drawn
-from .report_lanes import Fault, Lane, Life, Mark, MarkKind, Scene, duration
+from .report_lanes import LINK_FAULTS, Fault, Lane, Life, Mark, MarkKind, Scene, duration
 from .report_markup import element, number, printable, shortened
 from .report_panels import LABEL_WIDTH, Column, draw_topics
 from .verdict import MessageKey
@@ -32,7 +32,9 @@ FAULT_WORDS = {
     "kill": "kill",
     "stop": "stopped",
     "cut": "link cut",
+    "half_open": "answers lost",
     "delay": "link delayed",
+    "slow": "link slow",
     "fill_disk": "disk full",
     "rollback": "rollback",
     "power_loss": "power loss",
@@ -173,8 +175,10 @@ def _draw_elsewhere(column: Column, axis: TimeAxis, faults: Sequence[Fault]) -> 
     """A lane for what was done to no process in particular."""
     group = element("g", class_="lane faults", transform=f"translate(0 {number(column.y)})")
     for fault in faults:
-        moment = fault.until_ns is None
-        group.append(_moment(axis, fault) if moment else _period(axis, fault))
+        if fault.until_ns is not None:
+            group.append(_period(axis, fault))
+        elif fault.what != "quiet":  # that is a line through all lanes
+            group.append(_moment(axis, fault))
     group.extend(
         _labels(axis, [(f.at_ns, f"{_fault_label(f)} {f.target}".rstrip()) for f in faults])
     )
@@ -197,7 +201,7 @@ def _period(axis: TimeAxis, fault: Fault) -> Element:
     """A process that is stopped, or has no disk, fills its bar; a link is a strip below it."""
     assert fault.until_ns is not None
     x = axis.x(fault.at_ns)
-    is_link = fault.what in ("cut", "delay")
+    is_link = fault.what in LINK_FAULTS
     y, height = (BAR_Y + BAR_HEIGHT + 2, 5.0) if is_link else (BAR_Y, BAR_HEIGHT)
     text = (
         f"{axis.moment(fault.at_ns)} to {axis.moment(fault.until_ns)}: "

@@ -195,7 +195,9 @@ def _legend(*, aggregated: bool, with_first: bool) -> Element:
         (sign("kill"), "killed"),
         (bar("period stop", 16), "stopped"),
         (bar("period cut", 5), "link cut"),
+        (bar("period half_open", 5), "answers lost"),
         (bar("period delay", 5), "link delayed"),
+        (bar("period slow", 5), "link slow"),
         (bar("period fill_disk", 16), "disk full"),
         (element("use", href="#moment", x=12, y=12, class_="moment"), "other fault"),
     ]
@@ -234,6 +236,7 @@ def _rules(verdict: Verdict) -> Element:
                 for rule in verdict.rules
             ],
         ),
+        class_="rules",
     )
 
 
@@ -266,18 +269,18 @@ def _losses(verdict: Verdict) -> Sequence[Element]:
             element(
                 "p",
                 "Acknowledged messages that are missing, by where they stood among all of one "
-                "publisher (or for one subscriber). A lost suffix is the mark of an "
-                "acknowledgement that came too early; a lost middle that of damage, or of a "
-                "wrong deduplication.",
+                "publisher (or for one subscriber). A lost end is the mark of an acknowledgement "
+                "that came too early; a lost middle that of damage, or of a wrong "
+                "deduplication.",
             ),
             _table(
                 (
                     "topic",
                     "publisher, or subscriber",
                     "#acknowledged",
-                    "#prefix lost",
-                    "#middle lost",
-                    "#suffix lost",
+                    "#lost: beginning",
+                    "#middle",
+                    "#end",
                 ),
                 [
                     [

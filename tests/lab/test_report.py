@@ -13,12 +13,14 @@ from click.testing import CliRunner
 from reliable_pubsub.__main__ import main
 from reliable_pubsub.common.history import Event, encode_line
 from reliable_pubsub.lab.report import report_page_text
+from reliable_pubsub.lab.report_lanes import LINK_FAULTS
 from reliable_pubsub.lab.run import Run
 from reliable_pubsub.lab.verdict import Verdict
 
 from .report_runs import (
     LIVES,
     LOST,
+    at,
     broken_verdict,
     damaged_run,
     holding_verdict,
@@ -84,6 +86,34 @@ def test_every_kill_is_a_mark(sound: str) -> None:
 
     assert killed > 0
     assert len(marks) == killed
+
+
+@pytest.mark.parametrize("fault", LINK_FAULTS)
+def test_a_fault_of_a_link_is_a_bar_until_it_is_healed(fault: str) -> None:
+    lines = [
+        Event(at_ns=at(begin), process="lab", pid=1, what=what, target="subscriber-1")
+        for begin, what in ((3.0, fault), (5.0, "heal"))
+    ]
+    run = Run(lines=[*sound_run().lines, *lines], outputs={})
+    before = len(bars(page_of(sound_run(), holding_verdict()), fault))
+
+    page = page_of(run, holding_verdict())
+
+    assert len(bars(page, fault)) == before + 1
+    assert fault in {
+        name.removeprefix("period ")
+        for _, attributes in Tags(page[page.index('class="legend"') :]).tags
+        if (name := attributes.get("class") or "").startswith("period ")
+    }
+
+
+def bars(page: str, fault: str) -> list[ElementTree.Element]:
+    return [one for one in figure_of(page).iter() if one.get("class") == f"period {fault}"]
+
+
+def test_the_end_of_all_faults_is_no_fault(sound: str) -> None:
+    assert not [one for one in figure_of(sound).iter() if one.get("class") == "moment quiet"]
+    assert "no more faults" in Tags(sound).text
 
 
 def test_the_verdict_the_title_and_each_paragraph_of_the_comment_stand_there(sound: str) -> None:

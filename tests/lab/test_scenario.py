@@ -13,6 +13,7 @@ from reliable_pubsub.common.errors import ConfigurationError
 from reliable_pubsub.common.limits import STEP_MESSAGES_MAX
 from reliable_pubsub.common.topic_settings import split_document
 from reliable_pubsub.common.yaml_file import Document, parse_yaml
+from reliable_pubsub.lab.catalogue import about, load_scenario, shipped
 from reliable_pubsub.lab.scenario import (
     AT_ONCE,
     PROXY,
@@ -32,6 +33,7 @@ from reliable_pubsub.lab.scenario_file import (
     parse_scenario,
 )
 
+PARTS = ["What happens", "Look at", "Promise", "Question"]
 WHOLE = """
 title: The proxy dies
 seed: 7
@@ -263,3 +265,11 @@ def test_the_example_of_the_guide_is_a_scenario() -> None:
 @pytest.mark.parametrize("key", sorted({*SCENARIO_KEYS, *CLIENT_KEYS, *EVENT_KEYS, *RANDOM_KEYS}))
 def test_the_guide_explains_every_key(key: str) -> None:
     assert re.search(rf"`{key}\b", GUIDE)
+
+
+@pytest.mark.parametrize("name", shipped())
+def test_a_shipped_scenario_teaches_in_four_paragraphs_below_its_title(name: str) -> None:
+    path = shipped()[name]
+
+    assert load_scenario(path).title
+    assert [part.split(": ")[0] for part in about(path).split("\n\n")] == PARTS
