@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Value = int | float | str
 Kind = Literal["seconds", "whole number", "choice", "path", "endpoint"]
-OnBound = Literal["reject", "lose_oldest"]
+OnBound = Literal["reject", "lose_oldest", "expire"]
 
 PROBLEMS_MAX: Final = 20  # of one file, told at once
 ENVIRONMENT_PREFIX: Final = "RELIABLE_PUBSUB_"
@@ -163,6 +163,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         help="how long acknowledged messages stay",
     ),
     Setting(
+        name="history_messages",
+        kind="whole number",
+        default=NUMBER_MAX,
+        help="how many acknowledged messages stay in each topic, about: whole segments go",
+    ),
+    Setting(
         name="topic_bytes_max",
         kind="whole number",
         default=4 * GIB,
@@ -174,8 +180,9 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="on_bound",
         kind="choice",
         default="reject",
-        choices=("reject", "lose_oldest"),
-        help="what happens at that bound: refuse puts, or report the oldest messages as lost",
+        choices=("reject", "lose_oldest", "expire"),
+        help="what happens at that bound: refuse puts, report the oldest messages as lost, or let "
+        "the slowest subscriptions expire",
     ),
 )
 BY_NAME: Final[Mapping[str, Setting]] = {setting.name: setting for setting in SETTINGS}
@@ -195,6 +202,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     rep_sockets: int
     history_bytes: int
     history_s: int
+    history_messages: int
     topic_bytes_max: int
     on_bound: OnBound
 

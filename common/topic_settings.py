@@ -19,7 +19,13 @@ from .errors import ConfigurationError, InvalidNameError
 from .settings import Resolved, did_you_mean, key_in_words, settings_from_document
 from .yaml_file import Document, KeyPath
 
-TOPIC_SETTINGS: Final = ("history_bytes", "history_s", "topic_bytes_max", "on_bound")
+TOPIC_SETTINGS: Final = (
+    "history_bytes",
+    "history_s",
+    "history_messages",
+    "topic_bytes_max",
+    "on_bound",
+)
 
 
 def split_document(

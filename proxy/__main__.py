@@ -46,7 +46,8 @@ def retention(settings: Settings) -> Retention:
         history_bytes=settings.history_bytes,
         history_s=float(settings.history_s),
         topic_bytes_max=settings.topic_bytes_max,
-        lose_oldest=settings.on_bound == "lose_oldest",
+        on_bound=settings.on_bound,
+        history_messages=settings.history_messages,
     )
 
 
@@ -121,7 +122,7 @@ def main(
       topics:
         telemetry:
           topic_bytes_max: 67108864
-          on_bound: lose_oldest      # or reject (puts are refused, the default)
+          on_bound: lose_oldest      # or expire (the slowest), or reject (the default)
     """
     with readable_errors():
         file, topics = split_document(load_yaml(config_file)) if config_file else ({}, {})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from reliable_pubsub.common.limits import PUBLISHERS_PER_TOPIC_MAX, TOPICS_MAX
 from reliable_pubsub.common.messages import Busy, Conflict, Duplicate, Full, Gap, Put, PutAck
 
-from .records import Appended, Decision, Record, Trimmed
+from .records import Appended, Decision, Expired, Record
 from .rules import Rules
 from .topic_log import PublisherMark, TopicLog
 
@@ -113,18 +115,46 @@ class Publishing(Rules):
 
     def _make_room(
         self, request: Put, log: TopicLog, body_bytes: int
-    ) -> Decision | tuple[Trimmed, ...]:
+    ) -> Decision | tuple[Record, ...]:
         """Keep the topic below its bound (rule R17).
 
-        What everybody has acknowledged goes first; then, by choice, the oldest, or this put.
+        What everybody has acknowledged goes first; then, by choice, the oldest, or what only the
+        slowest subscriptions hold back, which expire; or this put.
         """
         bound = log.retention.topic_bytes_max
         excess = log.stored_bytes + body_bytes - bound
         if excess <= 0:
             return ()
-        start = log.start_without(excess, all_may_go=log.retention.lose_oldest)
+        policy = log.retention.on_bound
+        start = log.start_without(excess, all_may_go=policy == "lose_oldest")
         if start is not None:
             return (log.trimmed_to(start),)
+        if policy == "expire":
+            expired, start = self._without_the_slowest(log, excess)
+            if start is not None:
+                return (*expired, log.trimmed_to(start))
+        return self._full(request, log)
+
+    def _without_the_slowest(
+        self, log: TopicLog, excess: int
+    ) -> tuple[Sequence[Expired], int | None]:
+        """Who must expire so that enough can go, and where the topic begins then.
+
+        No more of them than needed, the slowest first; None: not even all of them.
+        """
+        without: set[str] = set()
+        expired: list[Expired] = []
+        start = None
+        for name, one in log.slowest_first():
+            without.add(name)
+            expired.append(Expired(log.topic_id, name, one.generation, one.cursor, one.terms))
+            start = log.start_without(excess, all_may_go=False, without=without)
+            if start is not None:
+                break
+        return expired, start
+
+    def _full(self, request: Put, log: TopicLog) -> Decision:
+        bound = log.retention.topic_bytes_max
         return Decision(
             Full(
                 **self._echo(request),

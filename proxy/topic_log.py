@@ -7,12 +7,14 @@ gigabyte of history costs a thousand small entries and not one for each message.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec import Struct
 
-from reliable_pubsub.common.limits import MIB
+from reliable_pubsub.common.limits import MIB, NUMBER_MAX
+from reliable_pubsub.common.settings import OnBound
 
 from .records import Appended, StoredPublisher, StoredSegment, StoredTopic, Trimmed
 from .subscriptions import Subscription
@@ -28,7 +30,8 @@ class Retention(Struct, frozen=True, kw_only=True):
     history_bytes: int = 256 * MIB  # of messages that every subscriber has acknowledged
     history_s: float = 86_400.0
     topic_bytes_max: int = 4096 * MIB  # in all
-    lose_oldest: bool = False  # at the bound: False refuses puts (FULL), True reports LOST
+    on_bound: OnBound = "reject"  # at the bound: FULL, LOST, or the slowest expire
+    history_messages: int = NUMBER_MAX  # kept of those that every subscriber has acknowledged
 
 
 @dataclass(slots=True)
@@ -143,10 +146,18 @@ class TopicLog:
         self.start = trimmed.start
         self.trim_lsn = lsn
 
-    def low_watermark(self) -> int:
-        """The lowest durable acknowledged cursor; below it a message may go (rule R10)."""
+    def low_watermark(self, without: Collection[str] = ()) -> int:
+        """The lowest durable acknowledged cursor; below it a message may go (rule R10).
+
+        Args:
+            without: subscribers that do not count.
+        """
         return min(
-            (s.durable_cursor for s in self.subscriptions.values() if s.holds),
+            (
+                one.durable_cursor
+                for name, one in self.subscriptions.items()
+                if one.holds and name not in without
+            ),
             default=self.durable_end,
         )
 
@@ -174,6 +185,7 @@ class TopicLog:
         floor = self.low_watermark()
         oldest_ns = now_ns - int(self.retention.history_s * 1e9)
         history_bytes = 0
+        history_messages = max(floor - self.start, 0)
         for segment in self.segments:
             if segment.end > floor:
                 break
@@ -182,19 +194,28 @@ class TopicLog:
         for index, segment in enumerate(self.segments):
             if segment.end > floor or index == TRIM_SEGMENTS_MAX:
                 break
-            if history_bytes <= self.retention.history_bytes and segment.timestamp_ns >= oldest_ns:
+            behind = history_messages - (segment.end - start)  # kept if this segment goes
+            if (
+                history_bytes <= self.retention.history_bytes
+                and segment.timestamp_ns >= oldest_ns
+                and behind < self.retention.history_messages
+            ):
                 break
             history_bytes -= segment.body_bytes
+            history_messages = behind
             start = segment.end
         return self.trimmed_to(start) if start > self.start else None
 
-    def start_without(self, excess_bytes: int, *, all_may_go: bool) -> int | None:
+    def start_without(
+        self, excess_bytes: int, *, all_may_go: bool, without: Collection[str] = ()
+    ) -> int | None:
         """Where the topic begins once so many bytes are gone; None if they may not go.
 
         Args:
             all_may_go: also what subscribers have not acknowledged.
+            without: subscribers that do not count.
         """
-        floor = self.end if all_may_go else self.low_watermark()
+        floor = self.end if all_may_go else self.low_watermark(without)
         for segment in self.segments:
             if segment.end > floor:
                 return None
@@ -202,6 +223,11 @@ class TopicLog:
             if excess_bytes <= 0:
                 return segment.end
         return None
+
+    def slowest_first(self) -> list[tuple[str, Subscription]]:
+        """The subscriptions that hold something back, by how much."""
+        holding = [(name, one) for name, one in self.subscriptions.items() if one.holds]
+        return sorted(holding, key=lambda pair: (pair[1].durable_cursor, pair[0]))
 
     def trimmed_to(self, start: int) -> Trimmed:
         """The record that lets the topic begin at `start`."""

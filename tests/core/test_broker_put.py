@@ -21,8 +21,10 @@ from reliable_pubsub.common.messages import (
     Limit,
     Lost,
     PutAck,
+    Stale,
     StorageFull,
 )
+from reliable_pubsub.common.settings import OnBound
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import (
     StoredPublisher,
@@ -54,9 +56,9 @@ from tests.fakes import (
 )
 
 
-def a_small_proxy(*, bound: int, lose_oldest: bool = False, subscribers: int = 1) -> MemoryProxy:
+def a_small_proxy(*, bound: int, on_bound: OnBound = "reject", subscribers: int = 1) -> MemoryProxy:
     """A proxy whose topics hold `bound` bytes, with a subscriber that has read nothing."""
-    retention = Retention(topic_bytes_max=bound, lose_oldest=lose_oldest)
+    retention = Retention(topic_bytes_max=bound, on_bound=on_bound)
     proxy = a_broker(settings=BrokerSettings(retention=retention))
     if subscribers:
         proxy.ask(a_sub())
@@ -303,6 +305,46 @@ class TestTheFence:
         assert isinstance(proxy.put(1), Fenced)
 
 
+class TestTheBoundOfATopicWhoseSlowestExpire:
+    """R17: who holds too much back is given up, seen in status, and told when it returns."""
+
+    def full(self) -> MemoryProxy:
+        """Two subscribers: s has read nothing, s2 all but the last message."""
+        proxy = a_small_proxy(bound=3 * MIB, on_bound="expire")
+        proxy.ask(a_hello("subscriber", "s2"))
+        proxy.ask(a_sub(client="s2"))
+        for sequence in (1, 2, 3):
+            put_big(proxy, sequence, 1000 * KIB)
+        proxy.ask(an_ack(2, client="s2"))
+        return proxy
+
+    def test_gives_up_the_slowest_and_no_other(self) -> None:
+        proxy = self.full()
+
+        assert isinstance(put_big(proxy, 4, 1000 * KIB), PutAck)
+        log = proxy.broker.topics["t"]
+        assert (log.subscriptions["s"].expired, log.subscriptions["s2"].expired) == (True, False)
+        assert 0 < log.start <= 2
+
+    def test_tells_the_one_that_was_given_up_what_is_gone(self) -> None:
+        proxy = self.full()
+        put_big(proxy, 4, 1000 * KIB)
+        start = proxy.broker.topics["t"].start
+
+        assert isinstance(proxy.ask(a_get(0)), Stale)
+        proxy.ask(a_sub(2, log=LOG, cursor=0))
+        lost = proxy.ask(a_get(0))
+
+        assert isinstance(lost, Lost)
+        assert (lost.first, lost.end) == (0, start)
+
+    def test_refuses_a_put_that_not_even_that_makes_room_for(self) -> None:
+        proxy = a_small_proxy(bound=100 * KIB, on_bound="expire")
+
+        assert isinstance(put_big(proxy, 1, 200 * KIB), Full)
+        assert not proxy.broker.topics["t"].subscriptions["s"].expired
+
+
 class TestTheBoundOfATopic:
     def test_refuses_the_put_that_would_pass_it(self) -> None:
         """H17: nothing unread is dropped; the publisher is told FULL and asks again."""
@@ -336,7 +378,7 @@ class TestTheBoundOfATopic:
 
     def test_gives_up_the_oldest_if_the_operator_chose_so_and_says_so(self) -> None:
         """H17, H25: what a subscriber missed is reported to it, with its offsets."""
-        proxy = a_small_proxy(bound=3 * MIB, lose_oldest=True)
+        proxy = a_small_proxy(bound=3 * MIB, on_bound="lose_oldest")
         for sequence in range(1, 5):
             put_big(proxy, sequence, 1000 * KIB)
 
@@ -347,7 +389,7 @@ class TestTheBoundOfATopic:
         assert proxy.broker.topics["t"].stored_bytes <= 3 * MIB
 
     def test_gives_up_the_newest_too_if_there_is_no_other_way(self) -> None:
-        proxy = a_small_proxy(bound=100 * KIB, lose_oldest=True)
+        proxy = a_small_proxy(bound=100 * KIB, on_bound="lose_oldest")
         put_big(proxy, 1, 60 * KIB)
 
         answer = put_big(proxy, 2, 60 * KIB)
@@ -359,7 +401,7 @@ class TestTheBoundOfATopic:
         self,
     ) -> None:
         """H17: what was given up is reported when the put that it made room for is durable."""
-        proxy = a_small_proxy(bound=100 * KIB, lose_oldest=True)
+        proxy = a_small_proxy(bound=100 * KIB, on_bound="lose_oldest")
         body = a_body(b"x" * 60 * KIB)
         for sequence in (1, 2, 3):
             proxy.decide(a_put(sequence, body=body), body)
@@ -374,7 +416,7 @@ class TestTheBoundOfATopic:
 
     def test_holds_also_when_large_batches_follow_segments_of_small_ones(self) -> None:
         """P7: a topic stays below its bound, whatever the sizes of its batches."""
-        proxy = a_small_proxy(bound=2 * MIB, lose_oldest=True)
+        proxy = a_small_proxy(bound=2 * MIB, on_bound="lose_oldest")
         small = 4 * SEGMENT_BATCHES
         for sequence in range(1, small + 1):
             proxy.decide(a_put(sequence), put_body(sequence))
@@ -464,7 +506,7 @@ class TestAFullDisk:
 
 
 def test_the_number_of_a_trim_stands_before_that_of_the_batch_it_makes_room_for() -> None:
-    proxy = a_small_proxy(bound=3 * MIB, lose_oldest=True)
+    proxy = a_small_proxy(bound=3 * MIB, on_bound="lose_oldest")
     for sequence in range(1, 4):
         put_big(proxy, sequence, 1000 * KIB)
 

@@ -143,7 +143,7 @@ def test_an_interrupt_leaves_a_socket_that_can_send_again() -> None:
 
 def test_a_loss_is_reported_until_the_program_comes_back() -> None:
     """P6: the place was moved before the report; a kill between the two silenced it."""
-    retention = Retention(topic_bytes_max=3 * MIB, lose_oldest=True)
+    retention = Retention(topic_bytes_max=3 * MIB, on_bound="lose_oldest")
     link = Link(a_broker(settings=BrokerSettings(retention=retention)))
     clock = FakeClock()
     subscriber = Subscriber("s", transport=FakeTransport(link, clock), clock=clock)

@@ -164,7 +164,7 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
 
     def test_lost_and_truncated_wait_for_the_trim_that_they_report(self) -> None:
         """H17: what is reported as gone is gone, also behind a crash."""
-        retention = Retention(topic_bytes_max=3 * MIB, lose_oldest=True)
+        retention = Retention(topic_bytes_max=3 * MIB, on_bound="lose_oldest")
         proxy = a_broker(settings=BrokerSettings(retention=retention))
         proxy.ask(a_sub(1))
         body = a_body(b"x" * 700 * KIB)

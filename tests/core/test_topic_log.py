@@ -160,6 +160,15 @@ class TestRetention:
 
         assert log.expired(NOW_NS) is None
 
+    def test_keeps_about_so_many_messages_that_all_have_acknowledged(self) -> None:
+        """Whole segments go, here of two messages: one more would leave one."""
+        keep = Retention(history_messages=2, history_s=1e9)
+        log = a_log(keep)
+        fill(log, 6)
+        reader_at(log, "s", 5)
+
+        assert log.expired(NOW_NS) == Trimmed(1, 2, 6, NOW_NS + 6)
+
     def test_goes_by_cursors_that_are_durable(self) -> None:
         """H18: a crash may take a cursor back, and then the messages have to be there."""
         log = a_log()

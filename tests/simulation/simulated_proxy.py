@@ -251,7 +251,7 @@ class SimulatedProxy:
                 history_bytes=0,
                 history_s=0.0,
                 topic_bytes_max=self._faults.topic_bytes_max,
-                lose_oldest=self._faults.lose_oldest,
+                on_bound="lose_oldest" if self._faults.lose_oldest else "reject",
             )
         return self.broker_class(
             stored,
