@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
-from reliable_pubsub.common.history import Event, Invoke, Ok, Seen
+from reliable_pubsub.common.history import Created, Event, Invoke, Ok, Seen
 from reliable_pubsub.lab.checker import check
 from reliable_pubsub.lab.facts import Facts, gather
 from reliable_pubsub.lab.rules_of_delivery import Received, delivered_once
@@ -55,6 +55,8 @@ class Seam:
         self.facts: Facts = gather(run)
         self.at_ns = run.lines[index].at_ns
         self.choices = choices
+        # Topics that the store had lost; born anew they may have the log id that they had.
+        self.born_anew = {line.topic for line in run.lines[index:] if isinstance(line, Created)}
         self.old: dict[str, list[Seen]] = {}
         for line in self.facts.stored:
             if line.at_ns < self.at_ns:
@@ -227,7 +229,8 @@ def _moves_for_a_reason(
     had = max(before.handed_end, before.recorded_end, before.confirmed)
     assert before.opened is not None
     assert subscription.opened is not None
-    same_log = before.opened.log == subscription.opened.log
+    was_lost = topic in seam.born_anew and before.opened.at_ns < seam.at_ns
+    same_log = before.opened.log == subscription.opened.log and not was_lost
     if choice == "stop" or (same_log and had <= seam.kept[topic]):
         yield f"one line of the log: {who}, {choice}, left {had} for {subscription.start}"
     if choice == "rewind" and subscription.start != 0:
