@@ -451,13 +451,15 @@ class Subscriber:
                 self._on_lower_qos(topic, batch.publisher, batch.qos)
 
     def _acknowledge_to_proxy(self, topic: str) -> None:
-        before = self._link.told.get(topic)
         with self._recorder.call("acknowledge", topic) as call:
-            reply, _ = self._link.ask_with_cursor(Ack, topic, call)
-            if self._link.told.get(topic) is not before:
-                # Our place was confirmed anew, what waits behind it was not: the log may be another
-                # one there.
-                self._fetched.pop(topic, None)
+            before = self._link.told.get(topic)
+            try:
+                reply, _ = self._link.ask_with_cursor(Ack, topic, call)
+            finally:
+                if self._link.told.get(topic) is not before:
+                    # Our place was confirmed anew, or moved; what waits behind it was not: the log
+                    # may be another one there.
+                    self._fetched.pop(topic, None)
             if not isinstance(reply, PutAck):
                 self._link.refused(reply)
             call.ok(epoch=self.inbox.epoch, cursor=self.inbox.places[topic].cursor)

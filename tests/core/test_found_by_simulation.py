@@ -267,3 +267,28 @@ def test_a_put_that_a_set_back_proxy_took_late_is_not_put_again_by_adopt() -> No
     assert receipt is not None
     assert receipt.duplicate
     assert len(link.proxy.log.batches[1]) == 1
+
+
+def test_what_was_fetched_is_not_handed_over_behind_a_place_that_was_moved_in_doubt() -> None:
+    """Seed 2501245: rewind moved the place, the acknowledgement behind it stayed unanswered."""
+    link, clock = Link(a_broker()), FakeClock()
+    subscriber = Subscriber(
+        "s",
+        transport=FakeTransport(link, clock),
+        clock=clock,
+        retry=RetryPolicy(retries_max=0),
+        on_log_changed="rewind",
+    )
+    subscriber.subscribe("t")
+    older = link.proxy.restarted()
+    for sequence in range(1, 4):
+        link.proxy.put(sequence)
+    subscriber.get("t")  # it has fetched all three
+    older.log.batches.clear()
+    link.proxy = older
+    link.script("...<")  # STALE, LOG_CHANGED, SUB_ACK, and no answer to the second ACK
+
+    with pytest.raises(ProxyUnreachableError):
+        subscriber.acknowledge("t")
+
+    assert subscriber.get("t") == []
