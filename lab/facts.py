@@ -305,7 +305,7 @@ class _Reader:
             life.open_attempts[line.call] = self._attempts(life, line)
         elif op in ("subscribe", "unsubscribe"):
             moved = before is not None and before.cursor not in (None, line.cursor)
-            self._stream(line).invoked(life.number, line, moved=moved)
+            self._stream(line).invoked(life.number, life.remembers, line, moved=moved)
 
     def _attempts(self, life: Life, line: Invoke) -> list[Attempt]:
         known = self.facts.puts.setdefault((line.topic, line.process), {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from .facts import Attempt, Facts
 from .finding import Finding, in_words, runs_of
@@ -205,6 +205,19 @@ def _stopped(facts: Facts, process: str) -> str:
     return f" (it ended with {codes[-1]})" if codes else ""
 
 
+def _put_by(attempts: Iterable[Attempt]) -> Mapping[tuple[int, int], int]:
+    """By message of the plan, the last life that has put it; 0 for all lives that remember.
+
+    What was refused is not given up if the same life or a later one puts it again.
+    """
+    lives: dict[tuple[int, int], int] = {}
+    for attempt in attempts:
+        if attempt.place is not None and not attempt.failed:
+            life, step, message = attempt.place
+            lives[(step, message)] = max(life, lives.get((step, message), 0))
+    return lives
+
+
 def _check_plans(facts: Facts, finding: Finding) -> None:
     """A publisher that has finished has put its plan: nothing was given up, nothing left out."""
     begun: dict[tuple[str, int], set[int]] = {}  # by publisher and step: messages
@@ -212,14 +225,15 @@ def _check_plans(facts: Facts, finding: Finding) -> None:
         line = facts.finished.get(publisher)
         if line is None or not line.done or not line.expected:
             continue
-        stands = {a.place for a in attempts.values() if not a.failed}
+        put_by = _put_by(attempts.values())
         for attempt in attempts.values():
             place = attempt.place
             if place is None:
                 continue
             begun.setdefault((publisher, place[1]), set()).add(place[2])
             # If it is stored all the same, that is R2.
-            if place not in stands and facts.offset_of(attempt) is None:
+            put_again = put_by.get((place[1], place[2]), -1) >= place[0]
+            if not put_again and facts.offset_of(attempt) is None:
                 finding.broken(
                     f"{publisher} has finished, and its message {place[1]}:{place[2]} was refused "
                     f"with {attempt.code} and never put",

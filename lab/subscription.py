@@ -68,6 +68,7 @@ class _Request:
     called_ns: int = NEVER  # when it was asked for, for the first time
     at_ns: int = 0  # and for the last time
     has_place: bool = False  # it brings a place that the subscriber remembers
+    life: int = 0  # of the process that asked last
     moved: bool = False  # it leaves it
     start: str = ""  # where it asks to begin; "" if it does not say
     pending: bool = False  # it was sent, and did not come to its end yet
@@ -86,9 +87,9 @@ class Stream:
     _rollbacks_ns: Sequence[int] = ()
     _raw: list[tuple[int, bool, Invoke | Ok | Failed, bool]] = field(default_factory=list)
 
-    def invoked(self, life: int, line: Invoke, *, moved: bool) -> None:
+    def invoked(self, life: int, remembers: bool, line: Invoke, *, moved: bool) -> None:
         """A subscribe or an unsubscribe begins; `moved`: it asks for another place than before."""
-        self._raw.append((life, True, line, moved))
+        self._raw.append((life, remembers, line, moved))
 
     def add(self, life: int, remembers: bool, line: Ok | Failed) -> None:
         """Something came of it."""
@@ -110,6 +111,9 @@ class Stream:
         request = _Request()
         for life, remembers, line, moved in self._raw:
             if isinstance(line, Invoke):
+                if life != request.life and not remembers:
+                    request.moved = False  # it does not know what the life before it asked for
+                request.life = life
                 counts = line.at_ns < superseded_ns[life]
                 self._requested(request, line, moved=moved, counts=counts)
             elif line.at_ns >= superseded_ns[life]:

@@ -29,6 +29,7 @@ from reliable_pubsub.common.history import (
     Unknown,
 )
 from reliable_pubsub.lab.checker import check
+from reliable_pubsub.lab.facts import gather
 from reliable_pubsub.lab.run import OutputLine, Run
 from reliable_pubsub.lab.verdict import Losses
 
@@ -886,6 +887,41 @@ def test_a_subscriber_without_memory_gets_what_was_not_acknowledged_again_unmark
     world.finish()
 
     assert_sound(world)
+
+
+def test_a_message_that_was_refused_and_put_by_a_later_life_was_not_given_up() -> None:
+    """Seed 2507627: a late put of the life before had taken its number."""
+    world = SmallWorld()
+    world.start_client("s1", "subscriber")
+    world.subscribe("s1", "t")
+    p1 = world.start_client("p1", "publisher", remembers=False)
+    world.put("p1", "t", outcome="killed")
+    for sequence, outcome in ((1, "CONFLICT"), (2, "ok")):
+        world.kill("p1")
+        world.restart("p1")
+        p1.under_way = ("t", sequence, 1)
+        world.put("p1", "t", outcome=outcome)
+    world.finish()
+
+    assert_sound(world)
+
+
+def test_a_life_without_memory_does_not_move_because_the_one_before_meant_to() -> None:
+    """Seed 2507208: the SUB of a rewind was in doubt when its process died."""
+    world = SmallWorld()
+    s1 = world.start_client("s1", "subscriber", remembers=False)
+    world.subscribe("s1", "t")
+    for cursor in (3, 0):
+        world.write(
+            ("s1", s1.pid), Invoke, op="subscribe", call=9, topic="t", epoch=1, cursor=cursor
+        )
+    world.kill("s1")
+    world.restart("s1")
+    world.subscribe("s1", "t")
+
+    (subscription,) = gather(world.run).streams[("s1", "t")].subscriptions
+
+    assert not subscription.moved
 
 
 def test_a_power_loss_may_take_what_was_written_lazily() -> None:

@@ -11,7 +11,12 @@ from typing import ClassVar
 
 import msgspec
 
-from reliable_pubsub.common.errors import FencedError, InDoubtError, LogChangedError
+from reliable_pubsub.common.errors import (
+    ConflictError,
+    FencedError,
+    InDoubtError,
+    LogChangedError,
+)
 from reliable_pubsub.common.recorder import Recorder
 from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.state_file import MemoryState
@@ -273,6 +278,10 @@ class Machine:
         expected = error is None or isinstance(error, Killed | InDoubtError)
         if isinstance(error, FencedError):
             expected = not owned or self._has_twins or self._fenced_by_the_past(process, error)
+        if isinstance(error, ConflictError):
+            # It was given the epoch of a dead process again, and a late put of that one used its
+            # numbers: it is told, and a person starts it again.
+            expected = self.no_state and self.recording.rolled_back
         if not expected:
             assert error is not None
             raise error
