@@ -484,10 +484,16 @@ class TestTheFeaturesPage:
 
         assert rows == [f"1.{number}" for number in range(1, 47)]
 
+    @pytest.mark.parametrize(("seed", "last"), [(0, 23), (2, 6), (3, 12)])
+    def test_has_each_row_of_the_other_seeds_once(self, seed: int, last: int) -> None:
+        rows = re.findall(rf"(?m)^\| ({seed}\.\d+) \|", FEATURES)
+
+        assert rows == [f"{seed}.{number}" for number in range(1, last + 1)]
+
     def test_has_each_hole_once(self) -> None:
         rows = re.findall(r"(?m)^\| (H\d+) \|", FEATURES)
 
-        assert rows == [f"H{number}" for number in range(1, 23)]
+        assert rows == [f"H{number}" for number in range(1, 31) if number != 29]
 
     def test_shows_every_row_by_a_test_or_a_decision(self) -> None:
         rows = [row for rows in tables(FEATURES) for row in rows]
