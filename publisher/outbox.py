@@ -176,8 +176,10 @@ class Outbox:
         pending = self.pending
         if pending is not None and pending.topic == position.topic:
             # Numbers that the proxy has too are tried first: they may be this batch, from before.
+            # Of numbers that the proxy has in part, it can only say GAP.
             unknown = pending.last_sequence > theirs.last_sequence
-            if (problem and unknown) or (conflict and adopt):
+            in_part = unknown and pending.first_sequence <= theirs.last_sequence
+            if (problem and unknown) or (adopt and (conflict or in_part)):
                 first = theirs.last_sequence + 1
                 pending = msgspec.structs.replace(pending, first_sequence=first)
                 self.pending = pending

@@ -222,6 +222,18 @@ class TestMeetingTheProxyAgain:
         assert (tried, outbox.pending.first_sequence) == (4, 7)
         assert outbox.is_unproven(None) is False
 
+    def test_a_batch_in_doubt_of_which_the_proxy_has_some_numbers_gets_others_when_adopting(
+        self,
+    ) -> None:
+        """Seed 2702011: the proxy answered GAP again and again, and `adopt` did not help."""
+        outbox, written = an_outbox(last_sequence=3)
+        number(outbox, written, count=4)
+
+        written.write(outbox.meet(position(5), adopt=True))
+
+        assert outbox.pending is not None
+        assert outbox.pending.first_sequence == 6
+
 
 def test_a_receipt_names_its_first_message() -> None:
     receipt = Receipt("t", "sensor-1", 42, 3, 100, "sync", False)
