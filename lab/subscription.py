@@ -26,6 +26,7 @@ class Subscription:
     asked: str = ""  # where it was to begin, in the words of a step file; "" if not said
     qos: int = 2
     moved: bool = False  # the subscriber chose another place itself: rewind, adopt
+    adopted: bool = False  # the place of a proxy that seemed to know of more than it has done
     happenings: list[Happening] = field(default_factory=list)
     handed_end: int = 0  # behind the highest offset handed over or told as lost
     recorded_end: int = 0  # the highest cursor that was recorded together with an output
@@ -67,7 +68,7 @@ class _Request:
 
     called_ns: int = NEVER  # when it was asked for, for the first time
     at_ns: int = 0  # and for the last time
-    has_place: bool = False  # it brings a place that the subscriber remembers
+    place: int | None = None  # that the subscriber remembers, and brings
     life: int = 0  # of the process that asked last
     moved: bool = False  # it leaves it
     start: str = ""  # where it asks to begin; "" if it does not say
@@ -138,7 +139,7 @@ class Stream:
             request.called_ns = min(request.called_ns, line.at_ns)
             if counts:
                 request.at_ns = line.at_ns
-                request.has_place = line.cursor is not None
+                request.place = line.cursor
                 request.moved = request.moved or moved
                 request.start = line.start
         elif counts and self.current is not None:
@@ -151,14 +152,16 @@ class Stream:
         Who brings none goes on if the proxy still has the subscription, known by its generation.
         """
         current = self.current
+        adopted = self._is_adopted(line, request)
         if (
             current is None
             or current.ended
             or request.moved
+            or adopted
             or request.start not in ("", "last")
             or self._is_another(current, line, request)
         ):
-            moved = request.moved and current is not None and not current.ended
+            goes_on = current is not None and not current.ended
             self.subscriptions.append(
                 Subscription(
                     line.cursor or 0,
@@ -167,7 +170,8 @@ class Stream:
                     request.called_ns,
                     request.start,
                     line.qos,
-                    moved=moved,
+                    moved=goes_on and (request.moved or adopted),
+                    adopted=goes_on and adopted,
                 )
             )
         else:
@@ -182,11 +186,20 @@ class Stream:
             return False
         if line.log and line.log != current.opened.log:
             return True
-        if request.has_place:
+        if request.place is not None:
             return False
         # A proxy that was set back gives generations a second time.
-        set_back = any(self._confirmed_ns < at_ns < line.at_ns for at_ns in self._rollbacks_ns)
-        return set_back or line.generation != current.generation
+        return self._is_set_back(line) or line.generation != current.generation
+
+    def _is_set_back(self, line: Ok) -> bool:
+        """Whether the proxy was set back since the last subscribe, before this one."""
+        return any(self._confirmed_ns < at_ns < line.at_ns for at_ns in self._rollbacks_ns)
+
+    def _is_adopted(self, line: Ok, request: _Request) -> bool:
+        """Whether the subscriber took a place of a set-back proxy that lies behind its own."""
+        place = request.place
+        behind = place is not None and line.cursor is not None and line.cursor > place
+        return behind and not request.moved and self._is_set_back(line)
 
     def _happened(self, life: int, remembers: bool, line: Ok | Failed) -> None:
         current = self.current

@@ -924,6 +924,27 @@ def test_a_life_without_memory_does_not_move_because_the_one_before_meant_to() -
     assert not subscription.moved
 
 
+@pytest.mark.parametrize("set_back", [True, False])
+def test_only_of_a_set_back_proxy_a_further_place_is_taken_for_an_adopted_one(
+    set_back: bool,
+) -> None:
+    """Seed 2617921: a late copy of a SUB that was set back began it anew, behind its place."""
+    world = SmallWorld()
+    s1 = world.start_client("s1", "subscriber")
+    world.subscribe("s1", "t")
+    if set_back:
+        world.write(LAB, Event, what="rollback", target="proxy")
+    facts = {"op": "subscribe", "call": 9, "topic": "t", "epoch": 1}
+    world.write(("s1", s1.pid), Invoke, **facts, cursor=0)
+    world.write(("s1", s1.pid), Ok, **facts, log="log-of-t", generation=1, cursor=5)
+
+    subscriptions = gather(world.run).streams[("s1", "t")].subscriptions
+
+    assert [(one.start, one.adopted) for one in subscriptions] == (
+        [(0, False), (5, True)] if set_back else [(0, False)]
+    )
+
+
 def test_a_power_loss_may_take_what_was_written_lazily() -> None:
     world = SmallWorld()
     world.start_client("p1", "publisher")

@@ -231,7 +231,9 @@ def _moves_for_a_reason(
     assert subscription.opened is not None
     was_lost = topic in seam.born_anew and before.opened.at_ns < seam.at_ns
     same_log = before.opened.log == subscription.opened.log and not was_lost
-    if choice == "stop" or (same_log and had <= seam.kept[topic]):
+    # A late copy of a SUB that was set back may begin it anew, behind its place.
+    begun_anew = subscription.adopted and choice == "adopt"
+    if choice == "stop" or (same_log and had <= seam.kept[topic] and not begun_anew):
         yield f"one line of the log: {who}, {choice}, left {had} for {subscription.start}"
     if choice == "rewind" and subscription.start != 0:
         yield f"one line of the log: {who} does not begin anew, but at {subscription.start}"
