@@ -428,6 +428,17 @@ class CommitterStatus(Struct, frozen=True, kw_only=True):
     storage_full: bool
 
 
+class PushStatus(Struct, frozen=True, kw_only=True):
+    """The push endpoint, as STATUS shows it."""
+
+    endpoint: str
+    links: int  # nodes below: relays and subscribers
+    plain: int  # prefixes that plain ZeroMQ subscribers want
+    sent: int  # batches
+    dropped: int  # batches that somebody wanted and that did not fit in the queue
+    queued: int  # batches
+
+
 class StatusReport(Reply, frozen=True, kw_only=True, tag="STATUS_REPORT"):
     """One page of the proxy's state."""
 
@@ -436,7 +447,9 @@ class StatusReport(Reply, frozen=True, kw_only=True, tag="STATUS_REPORT"):
     topics_count: int
     sessions_count: int
     dropped_requests: int  # MALFORMED answers since the start
+    requests_count: int = 0  # requests that could be read, since the start
     committer: CommitterStatus | UnsetType = UNSET  # filled in by the server
+    push: PushStatus | UnsetType = UNSET  # filled in by the server
     store_path: str = ""
 
 

@@ -81,6 +81,7 @@ class Resolved(Struct, frozen=True):
 
 PUBLISHER_ENDPOINT: Final = "tcp://127.0.0.1:5555"
 SUBSCRIBER_ENDPOINT: Final = "tcp://127.0.0.1:5556"
+PUSH_ENDPOINT: Final = "tcp://127.0.0.1:5557"
 
 SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
@@ -110,6 +111,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         kind="endpoint",
         default=SUBSCRIBER_ENDPOINT,
         help="where subscribers reach the proxy",
+    ),
+    Setting(
+        name="push_endpoint",
+        kind="endpoint",
+        default=PUSH_ENDPOINT,
+        help="where the proxy pushes; if the default is taken, any free port, which peers are told",
     ),
     Setting(
         name="data_dir",
@@ -195,6 +202,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     send_retries: int
     publisher_endpoint: str
     subscriber_endpoint: str
+    push_endpoint: str
     data_dir: str
     state_dir: str
     durability: Durability

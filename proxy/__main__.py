@@ -23,8 +23,9 @@ from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.settings import Resolved, Settings, typed
 from reliable_pubsub.common.topic_settings import split_document
 from reliable_pubsub.common.yaml_file import load_yaml
+from reliable_pubsub.relay.sockets import allow_connections
 
-from .front_door import allow_connections
+from .push import PushSettings
 from .server import Server, ServerSettings
 from .state import BrokerSettings
 from .topic_log import Retention
@@ -52,13 +53,18 @@ def retention(settings: Settings) -> Retention:
 
 
 def server_settings(
-    settings: Settings, broker: BrokerSettings, *, accept_loss: bool
+    resolved: Mapping[str, Resolved], broker: BrokerSettings, *, accept_loss: bool
 ) -> ServerSettings:
     """The settings of a process as those of a server."""
+    settings = typed(resolved)
     return ServerSettings(
         data_dir=Path(settings.data_dir),
         publisher_endpoint=settings.publisher_endpoint,
         subscriber_endpoint=settings.subscriber_endpoint,
+        push=PushSettings(
+            endpoint=settings.push_endpoint,
+            is_default=resolved["push_endpoint"].origin == "default",
+        ),
         durability=settings.durability,
         snapshot_interval_s=settings.snapshot_interval_ms / 1000,
         rep_sockets=settings.rep_sockets,
@@ -80,6 +86,9 @@ def server_settings(
 @click.option("--data-dir", help="Where the store is; one proxy for each. Made if missing.")
 @click.option("--publisher-endpoint", help="Where publishers come in.")
 @click.option("--subscriber-endpoint", help="Where subscribers come in.")
+@click.option(
+    "--push-endpoint", help="Where data is pushed to relays and subscribers that want it."
+)
 @click.option(
     "--durability",
     shell_complete=lambda _context, _option, begun: [
@@ -105,6 +114,7 @@ def main(
     data_dir: str | None,
     publisher_endpoint: str | None,
     subscriber_endpoint: str | None,
+    push_endpoint: str | None,
     durability: str | None,
     accept_loss: bool,
     allow_plaintext: bool,
@@ -132,19 +142,24 @@ def main(
                 "data_dir": data_dir,
                 "publisher_endpoint": publisher_endpoint,
                 "subscriber_endpoint": subscriber_endpoint,
+                "push_endpoint": push_endpoint,
                 "durability": durability,
             },
             file,
         )
         settings = typed(resolved)
-        for endpoint in (settings.publisher_endpoint, settings.subscriber_endpoint):
+        for endpoint in (
+            settings.publisher_endpoint,
+            settings.subscriber_endpoint,
+            settings.push_endpoint,
+        ):
             accept_endpoint(endpoint, allow_plaintext=allow_plaintext, bind=True)
         allow_connections()
         console = Console(stderr=True)
         with console.status("checking the store") as status:
             server = Server(
                 server_settings(
-                    settings, broker_settings(resolved, topics), accept_loss=accept_loss
+                    resolved, broker_settings(resolved, topics), accept_loss=accept_loss
                 ),
                 report_loss=lambda bad: complain(f"warning [LOST]: given up: {bad}"),
                 progress=lambda messages: status.update(
@@ -177,7 +192,8 @@ def _ready_line(server: Server, settings: Settings) -> str:
     return (
         f"ready: proxy publishers={publishers} subscribers={subscribers} "
         f"durability={settings.durability} data-dir={settings.data_dir} "
-        f"topics={len(server.broker.topics)} messages={server.checked.messages}"
+        f"topics={len(server.broker.topics)} messages={server.checked.messages} "
+        f"push={server.push.endpoint}"
     )
 
 

@@ -28,6 +28,7 @@ from reliable_pubsub.common.messages import (
 )
 from reliable_pubsub.common.recorder import Recorder
 from reliable_pubsub.common.wire import decode_request, encode_reply
+from reliable_pubsub.relay.wire import is_for_node
 
 from .broker import Broker
 from .check import BadRange, Checked, check_store
@@ -36,6 +37,7 @@ from .front_door import FrontDoor
 from .history import ProxyHistory
 from .log_check import LogDamage
 from .log_reader import ENTRY_BYTES, StoreReader
+from .push import Push, PushSettings
 from .records import Appended, Decision, Record, StoredState
 from .socket_poll import SocketPoll
 from .state import BrokerSettings
@@ -53,6 +55,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     data_dir: Path
     publisher_endpoint: str
     subscriber_endpoint: str
+    push: PushSettings
     durability: Durability = "sync"
     snapshot_interval_s: float = 0.01
     rep_sockets: int = 32
@@ -122,6 +125,7 @@ class Server:
                     self._context, "subscriber", settings.subscriber_endpoint, SUBSCRIBER_SOCKETS
                 ),
             ]
+            self.push = Push(self._context, settings.push, boot=self._boot)
         except BaseException:
             self._store.close()
             raise
@@ -136,7 +140,7 @@ class Server:
             self._recorder, [(log.topic_id, log.topic) for log in self.broker.topics.values()]
         )
         self._held: deque[_Held] = deque()
-        self._malformed_count = 0
+        self._requests_count = self._malformed_count = 0
         self._unwritten: deque[tuple[int, int]] = deque()  # record number, bytes
         self._unwritten_bytes = 0
         self._tick_at_s = 0.0
@@ -171,7 +175,7 @@ class Server:
         self._recorder.begin("proxy", boot=self._boot, durability=self._settings.durability)
         self._committer.start()
         roles = {socket: door.role for door in self.doors for socket in door.sockets}
-        self._poll = SocketPoll(list(roles), self._wake_descriptor)
+        self._poll = SocketPoll([*roles, self.push.socket], self._wake_descriptor)
         try:
             while not self._stopping:
                 woken, ready = self._poll.wait(TICK_S)
@@ -179,8 +183,14 @@ class Server:
                     os.eventfd_read(self._wake_descriptor)
                     self._settle()
                 for socket in ready:
-                    self._serve(socket, roles[socket])
+                    if socket is self.push.socket:
+                        self.push.listen()
+                        self._poll.look_at(socket)
+                    else:
+                        self._serve(socket, roles[socket])
                 self._committer.hand_over()
+                if self.push.turn():
+                    self._poll.look_at(self.push.socket)
                 self._tick()
             self._committer.close()
             self._settle()
@@ -204,9 +214,14 @@ class Server:
         try:
             request, body = decode_request(frames)
         except MalformedError as error:
+            if role == "subscriber" and is_for_node(frames):
+                reply = self.push.answer(frames, time.monotonic())
+                self._send(socket, encode_reply(reply))
+                return
             self._malformed_count += 1
             self._send(socket, encode_reply(self.broker.malformed(str(error))))
             return
+        self._requests_count += 1
         if not _belongs(request, role):
             self._malformed_count += 1
             text = f"{type(request).__name__.upper()} does not belong on the {role} endpoint"
@@ -233,7 +248,7 @@ class Server:
             self._unwritten_bytes += size
             if self._unwritten_bytes <= UNWRITTEN_BYTES_MAX:
                 # The lossy mode, by choice: what is in memory counts as durable.
-                self._reader.add(self.broker.committed(self.broker.lsn))
+                self._show(self.broker.committed(self.broker.lsn))
 
     def _settle(self) -> None:
         """Take the committer's outcomes: make visible what is durable."""
@@ -250,7 +265,14 @@ class Server:
             if outcome.lsn > self.broker.durable_lsn:
                 newest += self.broker.committed(outcome.lsn)
         self._release()
-        self._reader.add(newest)
+        self._show(newest)
+
+    def _show(self, batches: Sequence[Appended]) -> None:
+        """From here on these are seen: by whoever asks, and by whom they are pushed to."""
+        self._reader.add(batches)
+        for batch in batches:
+            log = self.broker.topic_of(batch)
+            self.push.take(log.topic, log.log, batch)
 
     def _release(self) -> None:
         """Let the answers leave that rest on nothing pending any more."""
@@ -286,6 +308,7 @@ class Server:
         if now_s < self._tick_at_s:
             return
         self._tick_at_s = now_s + TICK_S / 2
+        self.push.expire(now_s)
         due = self.broker.tick(now_s=now_s, now_ns=time.time_ns())
         if due:
             self.broker.apply(due)
@@ -311,7 +334,9 @@ class Server:
         """Add what the core does not know."""
         return replace(
             report,
+            requests_count=self._requests_count,
             dropped_requests=self._malformed_count,
+            push=self.push.status(),
             store_path=str(self._store.path),
             committer=CommitterStatus(
                 queued_records=self.broker.lsn - self.broker.durable_lsn,
@@ -327,6 +352,7 @@ class Server:
         self._poll.close()
         for door in self.doors:
             door.close()
+        self.push.socket.close()
         self._context.term()  # the doors' threads close their sockets and end
         for door in self.doors:
             door.join()

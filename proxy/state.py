@@ -105,6 +105,10 @@ class State:
                 self._by_id[record.topic_id].gone(lsn)
         return batches
 
+    def topic_of(self, batch: Appended) -> TopicLog:
+        """The topic that a batch stands in."""
+        return self._by_id[batch.topic_id]
+
     def expired(self, now_ns: int) -> Sequence[Trimmed]:
         """What retention removes now, in the topics that changed or have aged."""
         records: list[Trimmed] = []

@@ -22,7 +22,7 @@ from reliable_pubsub.common.command_line import (
     stop_on_signals,
 )
 from reliable_pubsub.common.errors import InDoubtError
-from reliable_pubsub.common.messages import CommitterStatus, StatusReport
+from reliable_pubsub.common.messages import CommitterStatus, PushStatus, StatusReport
 from reliable_pubsub.common.status_client import StatusClient
 
 
@@ -112,6 +112,12 @@ def _head(report: StatusReport) -> Text:
         )
         if committer.storage_full:
             text.append("\nTHE DISK IS FULL: puts are refused until there is space", "bold red")
+    if isinstance(report.push, PushStatus):
+        push = report.push
+        text.append(
+            f"\npush {push.endpoint}: {push.links} links, {push.plain} plain prefixes, "
+            f"{push.sent:,} batches sent, {push.queued} queued, {push.dropped:,} dropped"
+        )
     left_out = sum(t.subscriptions_left_out + t.publishers_left_out for t in report.topics)
     if left_out:
         text.append(f"\n{left_out} more subscriptions and publishers are not listed")

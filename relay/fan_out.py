@@ -19,7 +19,7 @@ from .interest_link import Links
 from .interest_table import InterestTable
 from .pattern import Kinds
 from .push import END, FIRST_BYTES, pattern_of_plain, prefixes_of, single_topic_frame
-from .sockets import Context, listening
+from .sockets import DATA_MESSAGES_MAX, Context, listening
 
 TURN_MAX = 256  # messages of one socket in one turn of the loop, so that no socket starves
 PLAIN = b"plain"  # all plain subscribers together are one consumer; no link has this length
@@ -36,7 +36,7 @@ class FanOut:
         Raises:
             ConfigurationError: the endpoint cannot be bound.
         """
-        self.socket = listening(context, zmq.XPUB, endpoint, "push")
+        self.socket = listening(context, zmq.XPUB, endpoint, "push", sent_max=DATA_MESSAGES_MAX)
         self.socket.setsockopt(zmq.XPUB_MANUAL, 1)
         self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self.sent_singly = 0

@@ -23,7 +23,7 @@ from reliable_pubsub.common.limits import CONSUMERS_MAX, RELAYS_BELOW_MAX
 from reliable_pubsub.common.messages import Limit, Malformed, Reply
 
 from .interest_table import InterestTable
-from .messages import Interest, InterestAck, Loop
+from .messages import BelowStatus, Interest, InterestAck, Loop
 from .pattern import Kinds, Pattern
 
 RESEND_S: Final = 0.5  # before what was not answered is said again; doubles
@@ -245,10 +245,20 @@ class Links:
             self._count_below()
         return gone
 
-    @property
-    def names(self) -> dict[bytes, str]:
-        """Who is at the lower end of each link."""
-        return {link: known.client for link, known in self._links.items()}
+    def __len__(self) -> int:
+        """How many links there are."""
+        return len(self._links)
+
+    def report(self) -> tuple[BelowStatus, ...]:
+        """Each link, in the order of the names at their lower ends."""
+        return tuple(
+            BelowStatus(
+                client=known.client,
+                patterns=len(self._table.patterns_of(link)),
+                is_full=self._table.is_full(link),
+            )
+            for link, known in sorted(self._links.items(), key=lambda one: one[1].client)
+        )
 
     def _echo(self, said: Interest) -> dict[str, Any]:
         return {

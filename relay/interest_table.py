@@ -88,7 +88,9 @@ class InterestTable(Generic[_C]):
         self._counts: Counter[Pattern] = Counter()
         self._is_dirty = False
         self._repeats: list[Pattern] = []  # strategy `none`: asked for again though it is there
-        self._singly: dict[str, tuple[_C, ...]] = {}  # by topic; forgotten at every change
+        # By topic; forgotten at every change.
+        self._singly: dict[str, tuple[_C, ...]] = {}
+        self._wanted: dict[str, bool] = {}
         self.above: frozenset[Pattern] = frozenset()  # what is asked for, as last told
 
     # What the consumers say.
@@ -127,6 +129,7 @@ class InterestTable(Generic[_C]):
             if not self._counts[gone]:
                 del self._counts[gone]
         self._singly.clear()
+        self._wanted.clear()
 
     # What follows from it.
 
@@ -163,9 +166,15 @@ class InterestTable(Generic[_C]):
 
     def is_wanted(self, topic: str) -> bool:
         """Whether anybody wants a topic."""
-        return _by_prefix(self._counts, topic) or any(
-            test(topic) for known in self._consumers.values() for test in known.tests
-        )
+        found = self._wanted.get(topic)
+        if found is None:
+            found = _by_prefix(self._counts, topic) or any(
+                test(topic) for known in self._consumers.values() for test in known.tests
+            )
+            if len(self._wanted) >= TOPICS_MAX:
+                self._wanted.clear()
+            self._wanted[topic] = found
+        return found
 
     def patterns_of(self, consumer: _C) -> frozenset[Pattern]:
         """What a consumer gets; nothing if it is unknown."""

@@ -21,7 +21,7 @@ from .batch_cache import BatchCache
 from .fan_out import TURN_MAX, FanOut
 from .interest_link import Links
 from .interest_table import CAP, InterestTable
-from .messages import BelowStatus, Interest, Node, NodeReport
+from .messages import Interest, Node, NodeReport
 from .passing import Passing, ToAbove, ToPeer
 from .pattern import Kinds, Strategy
 from .push import decode_push, shared_topic_frame
@@ -62,7 +62,9 @@ class Relay:
             strategy=settings.strategy, cap=settings.cap, kinds=self._kinds
         )
         try:
-            self._requests = listening(self._context, zmq.ROUTER, settings.endpoint, "request")
+            self._requests = listening(
+                self._context, zmq.ROUTER, settings.endpoint, "request", sent_max=ANSWERS_MAX
+            )
             self.fan_out = FanOut(self._context, settings.push_endpoint, self._table, self._kinds)
         except BaseException:
             self._context.destroy(linger=0)
@@ -226,15 +228,7 @@ class Relay:
             self._take_answers(time.monotonic())
 
     def _report(self, request: Node) -> NodeReport:
-        names = self._links.names
-        rows = [
-            BelowStatus(
-                client=name,
-                patterns=len(self._table.patterns_of(link)),
-                is_full=self._table.is_full(link),
-            )
-            for link, name in sorted(names.items(), key=lambda one: one[1])
-        ]
+        rows = self._links.report()
         passing = self._passing
         return NodeReport(
             client=request.client,
@@ -245,7 +239,7 @@ class Relay:
             push_endpoint=self.fan_out.endpoint,
             strategy=self.settings.strategy,
             above=tuple(above.status() for above in self._above),
-            below=tuple(rows[:STATUS_ROWS_MAX]),
+            below=rows[:STATUS_ROWS_MAX],
             below_left_out=max(len(rows) - STATUS_ROWS_MAX, 0),
             plain=self.fan_out.plain_count,
             patterns=len(self._table.above),

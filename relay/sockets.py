@@ -1,4 +1,7 @@
-"""The sockets of a node, with the options that bound what strangers can make it hold."""
+"""Sockets that strangers reach or that reach strangers, with the options that bound both. One copy.
+
+The proxy's front door binds by `listening` too.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,38 @@ import zmq
 
 from reliable_pubsub.common.errors import ConfigurationError
 from reliable_pubsub.common.limits import FRAME_BYTES_MAX
+from reliable_pubsub.common.transport import RECONNECT_MS, RECONNECT_MS_MAX
+
+from .listener import listen
 
 Context = zmq.Context[zmq.Socket[bytes]]
 Socket = zmq.Socket[bytes]
 
-HANDSHAKE_MS = 2_000
+HANDSHAKE_MS = 2_000  # a connection that says nothing is closed
 HEARTBEAT_MS = 5_000
 HEARTBEAT_TIMEOUT_MS = 15_000
-BACKLOG = 1024
+BACKLOG = 1024  # connections that wait for their turn; ZeroMQ's own 100 is less than one burst
 DATA_MESSAGES_MAX = 256  # pushed batches kept for one peer, at most 64 KiB each
 ANSWERS_MAX = 64  # kept for one peer that does not read
-RECONNECT_MS = 50
-RECONNECT_MS_MAX = 1_000
+NO_BOUND = 0
 
 
-def listening(context: Context, kind: int, endpoint: str, what: str) -> Socket:
+def listening(
+    context: Context,
+    kind: int,
+    endpoint: str,
+    what: str,
+    *,
+    sent_max: int,
+    received_max: int = NO_BOUND,
+) -> Socket:
     """Bind a socket that strangers connect to.
+
+    Args:
+        what: of the endpoint, for the sentence of an error.
+        sent_max: messages kept for one peer that does not read; more are dropped.
+        received_max: messages kept of one peer before its input is stopped, where it comes by
+            TCP: a local one that is stopped and ends would end us (docs/decisions/0014).
 
     Raises:
         ConfigurationError: the endpoint cannot be bound.
@@ -36,16 +55,21 @@ def listening(context: Context, kind: int, endpoint: str, what: str) -> Socket:
     socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
     socket.setsockopt(zmq.BACKLOG, BACKLOG)
-    # libzmq 4.3.5 ends the process when a peer resets while its input is stopped at a bound.
-    socket.setsockopt(zmq.RCVHWM, 0)
-    socket.setsockopt(zmq.SNDHWM, DATA_MESSAGES_MAX if kind == zmq.XPUB else ANSWERS_MAX)
+    # Without an authenticator the domain changes nothing for ZMTP 3. Peers of ZMTP 1 and 2 are
+    # refused because of it: they know no heartbeat, so a silent one would stay for ever.
+    socket.setsockopt(zmq.ZAP_DOMAIN, b"reliable-pubsub")
+    bounded = received_max != NO_BOUND and endpoint.startswith("tcp:")
+    socket.setsockopt(zmq.RCVHWM, received_max if bounded else NO_BOUND)
+    socket.setsockopt(zmq.SNDHWM, sent_max)
     try:
+        if bounded:
+            socket.setsockopt(zmq.USE_FD, listen(endpoint, BACKLOG))
         socket.bind(endpoint)
-    except zmq.ZMQError as error:
+    except (OSError, zmq.ZMQError) as error:
         socket.close()
         raise ConfigurationError(
-            f"cannot bind the {what} endpoint {endpoint}: {error.strerror}; is another process "
-            "running there?"
+            f"cannot bind the {what} endpoint {endpoint}: {error.strerror}; is another proxy "
+            "or relay running there?"
         ) from error
     return socket
 
@@ -69,7 +93,11 @@ def connecting(context: Context, kind: int, *, sent_max: int, received_max: int)
 
 
 def allow_connections() -> None:
-    """Take as many descriptors as this process may have; each connection needs one."""
+    """Take as many descriptors as this process may have; each connection needs one.
+
+    The usual 1024 are used up by silent peers that come at 50 a second: each may stay until the
+    heartbeat ends it, and nobody else comes in meanwhile.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

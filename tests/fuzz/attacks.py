@@ -369,7 +369,7 @@ def reads_nothing(_: random.Random, scene: Scene, role: Role) -> Attack:
 def asks_too_much_and_resets(_: random.Random, __: Scene, ___: Role) -> Attack:
     """A PING behind more requests than a queue should hold, and nobody there any more.
 
-    Where a reset is heard this ends the process, see `proxy/listener.py`.
+    Where a reset is heard this ends the process, see `relay/listener.py`.
     """
     rest = asked([b"?"]) * 40 + zmtp.command(b"PING", b"\0\0x")
     return Attack(opening=OPENED, rest=rest, resets=True)

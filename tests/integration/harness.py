@@ -143,6 +143,7 @@ class Service:
         self.state_dir = directory / "state"
         self.publisher_endpoint = ANY_PORT  # known once a proxy is ready
         self.subscriber_endpoint = ANY_PORT
+        self.push_endpoint = ANY_PORT
         self._processes: list[Process] = []
         self._proxy: Process | None = None
         self._proxy_options: tuple[str | Path, ...] = ()
@@ -178,6 +179,8 @@ class Service:
             self.publisher_endpoint,
             "--subscriber-endpoint",
             self.subscriber_endpoint,
+            "--push-endpoint",
+            self.push_endpoint,
             *options,
             prefix=prefix,
         )
@@ -186,9 +189,9 @@ class Service:
     def start_proxy(self, *options: str | Path, prefix: Sequence[str] = ()) -> Process:
         """Start a proxy, wait until it is ready, remember its ports for the next start."""
         proxy = self.launch_proxy(*options, prefix=prefix)
-        found = re.search(r" publishers=(\S+) subscribers=(\S+) ", proxy.ready())
+        found = re.search(r" publishers=(\S+) subscribers=(\S+) .* push=(\S+)", proxy.ready())
         assert found is not None, proxy.stdout
-        self.publisher_endpoint, self.subscriber_endpoint = found.groups()
+        self.publisher_endpoint, self.subscriber_endpoint, self.push_endpoint = found.groups()
         return proxy
 
     def restart_proxy(self) -> Process:

@@ -23,8 +23,8 @@ from reliable_pubsub import Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.limits import BODY_BYTES_MAX
 from reliable_pubsub.common.messages import Role, Status
 from reliable_pubsub.common.wire import encode_request
-from reliable_pubsub.proxy import front_door
 from reliable_pubsub.proxy.front_door import FrontDoor
+from reliable_pubsub.relay import sockets
 from tests.fuzz import zmtp
 from tests.fuzz.attacks import KINDS, attack
 from tests.fuzz.crowd import Crowd, address_of
@@ -174,9 +174,9 @@ def idle_door() -> Iterator[FrontDoor]:
 @pytest.fixture
 def quick_door(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontDoor]:
     """A front door with little patience; whatever is asked is answered at length."""
-    monkeypatch.setattr(front_door, "HANDSHAKE_MS", 200)
-    monkeypatch.setattr(front_door, "HEARTBEAT_MS", 100)
-    monkeypatch.setattr(front_door, "HEARTBEAT_TIMEOUT_MS", 200)
+    monkeypatch.setattr(sockets, "HANDSHAKE_MS", 200)
+    monkeypatch.setattr(sockets, "HEARTBEAT_MS", 100)
+    monkeypatch.setattr(sockets, "HEARTBEAT_TIMEOUT_MS", 200)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     door = FrontDoor(context, "publisher", "tcp://127.0.0.1:*", 2)
     ending = threading.Event()

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from reliable_pubsub.proxy.listener import listen
+from reliable_pubsub.relay.listener import listen
 
 RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close with RST
 
