@@ -119,6 +119,24 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         help="where the proxy pushes; if the default is taken, any free port, which peers are told",
     ),
     Setting(
+        name="push_silence_min",
+        kind="seconds",
+        default=0.05,
+        unit="s",
+        low_included=False,
+        high=3600,
+        help="the shortest silence of pushes after which a subscriber asks the proxy",
+    ),
+    Setting(
+        name="push_silence_max",
+        kind="seconds",
+        default=5.0,
+        unit="s",
+        low_included=False,
+        high=3600,
+        help="the longest silence of pushes after which a subscriber asks the proxy",
+    ),
+    Setting(
         name="data_dir",
         kind="path",
         default="proxy-data",
@@ -203,6 +221,8 @@ class Settings(Struct, frozen=True, kw_only=True):
     publisher_endpoint: str
     subscriber_endpoint: str
     push_endpoint: str
+    push_silence_min: float
+    push_silence_max: float
     data_dir: str
     state_dir: str
     durability: Durability

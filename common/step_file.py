@@ -47,7 +47,7 @@ GET_KEYS: Final = (
     "on_empty",
     "timeout",
 )
-SUBSCRIBE_KEYS: Final = ("from", "qos", "session", "lease")
+SUBSCRIBE_KEYS: Final = ("from", "qos", "session", "lease", "push")
 SUBSCRIBER_KEYS: Final = ("action", "topic", "sleep_after", *SUBSCRIBE_KEYS, *GET_KEYS)
 SESSIONS: Final[tuple[SessionKind, ...]] = ("persistent", "clean")
 QOS: Final[tuple[QoS, ...]] = (1, 2)
@@ -147,6 +147,7 @@ def _subscriber_step(fields: Fields) -> SubscriberStep:
             qos=_qos(fields),
             session=fields.choice("session", SESSIONS, default="persistent") or "persistent",
             lease_s=_lease_s(fields),
+            push=fields.flag("push", default=False),
         )
     between = "sleep_between"
     if fields.has("sleep_between_messages"):

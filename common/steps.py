@@ -59,6 +59,7 @@ class SubscriberStep(Struct, frozen=True, kw_only=True):
     qos: QoS = 2
     session: SessionKind = "persistent"
     lease_s: float | None = None  # above 0; None: a persistent one has none, a clean one 60 s
+    push: bool = False  # be pushed to, in place of polling
 
 
 Step = PublisherStep | SubscriberStep
@@ -248,7 +249,7 @@ def _subscribe_in_words(step: SubscriberStep) -> str:
     words += [f"QoS {step.qos}"] if step.qos != 2 else []
     words += ["clean session"] if step.session == "clean" else []
     words += [f"lease {step.lease_s:g} s"] if step.lease_s else []
-    return ", ".join(words)
+    return ", ".join(words + (["push"] if step.push else []))
 
 
 def _message_in_words(step: PublisherStep) -> str:

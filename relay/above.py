@@ -87,7 +87,7 @@ class NodeAbove:
         self._connect_data()
         if self.wish.acknowledged != self.wish.applied:
             self._say_where()
-            self.wish.applied_soon(now_s)
+            self.wish.ask_soon(now_s)
 
     def _connect_data(self) -> None:
         endpoint = self.wish.push_endpoint

@@ -137,8 +137,8 @@ class Wish:
         self._set_wanted = reply.wanted or reply.version != self._version
         self._due_at_s = now_s + (0.0 if self._set_wanted else self._pause_s())
 
-    def applied_soon(self, now_s: float) -> None:
-        """The data socket has said its name again: ask soon whether data is sent by the set."""
+    def ask_soon(self, now_s: float) -> None:
+        """Ask soon whether data is sent by the set: there is a reason to hope or to doubt it."""
         if not self._under_way:
             self._due_at_s = min(self._due_at_s, now_s + _APPLIED_S)
 

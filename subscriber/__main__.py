@@ -36,6 +36,7 @@ from reliable_pubsub.common.yaml_file import load_yaml
 from .client import Subscriber, lower_qos_in_words
 from .link import OnLogChanged
 from .output import Output, Shown, begin_output
+from .push_queue import PushTiming
 from .runner import SubscriberRun
 
 
@@ -80,6 +81,7 @@ def main(
       - action: subscribe            # messages put from now on will come
         topic: topic1
         sleep_after: 1               # seconds, default 0
+        push: true                   # be pushed to in place of polling, default false
       - action: get
         topic: topic1
         number_of_times: 3           # messages, not attempts
@@ -116,6 +118,9 @@ def main(
             on_silence=tell_silence(),
             on_lower_qos=_tell_lower_qos,
             on_log_changed=cast(OnLogChanged, on_log_changed),
+            push_timing=PushTiming(
+                silence_s_min=settings.push_silence_min, silence_s_max=settings.push_silence_max
+            ),
             history=open_history(history, client, output=output.name if output else ""),
         ) as subscriber:
             mark = begin_plan(

@@ -53,6 +53,8 @@ from reliable_pubsub.common.transport import ReqTransport, SystemClock
 
 from .inbox import Changes, Inbox, direct_followers, messages_in
 from .link import Asked, OnLogChanged, SubscriberLink
+from .push_queue import PushCounts, PushTiming, Standing
+from .pushing import Pushing, PushLink, ZmqPushLink
 from .reader import stored_batches
 
 
@@ -106,6 +108,8 @@ class Subscriber:
         on_silence: Silence = unheard,
         on_lower_qos: Callable[[str, str, int], None] = warn_of_lower_qos,
         history: Path | str | Recorder | None = None,
+        push_timing: PushTiming = PushTiming(),  # noqa: B008  (frozen)
+        connect_push: Callable[[], PushLink] | None = None,
     ) -> None:
         """Lock and read the state; the proxy is asked at the first call.
 
@@ -117,6 +121,8 @@ class Subscriber:
             on_silence: told of attempts that went unanswered, as they happen.
             on_lower_qos: told once of each topic and publisher whose messages have a lower level
                 than the subscription.
+            push_timing: when a topic that is pushed is pulled all the same.
+            connect_push: makes a link for pushes, where a test brings its own.
             history: append to this file what is done and what is seen (docs/history.md); a
                 recorder is for a test that brings its own.
 
@@ -140,6 +146,11 @@ class Subscriber:
             on_log_changed=on_log_changed,
             recorder=self._recorder,
             on_silence=on_silence,
+        )
+        self._pushing = Pushing(
+            connect_push or (lambda: ZmqPushLink(endpoint, self.client)),
+            timing=push_timing,
+            clock=self._clock,
         )
         self._fetched: dict[str, deque[Message]] = {}  # not yet handed over, from the cursor on
         self._lost: dict[str, int] = {}  # reported as gone up to here, and not yet passed
@@ -200,6 +211,7 @@ class Subscriber:
         close = getattr(self._transport, "close", None)
         if close is not None:
             close()
+        self._pushing.close()
         self._state.close()
         self._recorder.end(error)
 
@@ -213,6 +225,7 @@ class Subscriber:
         qos: QoS = 2,
         session: SessionKind = "persistent",
         lease_s: float | None = None,
+        push: bool = False,
     ) -> int:
         """Subscribe, from the end of the topic; a subscription that exists is resumed.
 
@@ -229,6 +242,7 @@ class Subscriber:
                 subscription is suspended (seen in status), after twice as long it has expired: a
                 clean one has ended, a persistent one holds nothing back any more. None: any (for a
                 clean session 60 s). Every call but `history` and `read` ends the silence.
+            push: see `use_push`.
 
         Returns:
             The cursor: the offset of the next message.
@@ -250,7 +264,21 @@ class Subscriber:
             start = Now
         terms = Terms(qos=qos, session=session, lease_ms=lease_ms_of(session, lease_s))
         self._link.subscribe(names.topic(topic), Asked(start=start, log=log, terms=terms))
+        self.use_push(topic, push)
         return self.inbox.places[topic].cursor
+
+    def use_push(self, topic: str, push: bool) -> None:
+        """Be pushed to, or poll, from now on; at any time, and nothing is lost or doubled.
+
+        A push is a hint: `get` gives the same messages in the same order with and without. With it
+        waiting asks nobody, and a message is here as soon as it is durable. Needs a proxy or relay
+        that pushes; while it does not, the topic is polled.
+        """
+        self._pushing.use(topic, push)
+
+    def push_counts(self, topic: str) -> PushCounts:
+        """What became of what was pushed of a topic for which push is on, in this process."""
+        return self._pushing.counts(topic)
 
     def unsubscribe(self, topic: str) -> None:
         """End a subscription; what was not delivered is not delivered any more.
@@ -260,6 +288,7 @@ class Subscriber:
         """
         with self._recorder.call("unsubscribe", names.topic(topic)) as call:
             self._link.unsubscribe(topic, call)
+            self.use_push(topic, False)
             self._fetched.pop(topic, None)
             self._in_hand.pop(topic, None)
             self._lost.pop(topic, None)
@@ -409,8 +438,9 @@ class Subscriber:
         """Fetch, asking again with growing pauses, until something comes or time is over."""
         deadline_s = self._clock.now_s() + timeout_s
         empty = 0
+        asks = timeout_s <= 0
         while True:
-            fetched = self._fetch(topic, call, messages_max)
+            fetched = self._next(topic, call, messages_max, asks=asks)
             if fetched:
                 self._fetched[topic] = fetched
                 return fetched
@@ -418,7 +448,44 @@ class Subscriber:
             left_s = deadline_s - self._clock.now_s()
             if left_s <= 0:
                 return None
-            self._clock.sleep(min(poll_pause_s(empty), left_s))
+            if topic in self._pushing:
+                lease_s = self.inbox.places[topic].terms.lease_ms / 1000
+                asks = asks or lease_s > 0  # who has a lease is to be heard
+                self._pushing.wait(topic, min(left_s, lease_s / 2) if lease_s else left_s)
+            else:
+                self._clock.sleep(min(poll_pause_s(empty), left_s))
+
+    def _next(
+        self, topic: str, call: Call, messages_max: int, *, asks: bool
+    ) -> deque[Message] | None:
+        """What was pushed; if nothing was, and a pull is due or `asks`, what a pull finds."""
+        if topic not in self._pushing:
+            return self._fetch(topic, call, messages_max)
+        standing = self._standing(topic)
+        pushed = self._pushing.take(topic, standing) if standing else None
+        if pushed or (pushed is not None and not asks):
+            headers, bodies = [h for h, _ in pushed], [body for _, body in pushed]
+            return self._followers(topic, headers, b"".join(bodies))
+        fetched = self._fetch(topic, call, messages_max)
+        standing = self._standing(topic)
+        assert standing is not None
+        self._pushing.pulled(topic, standing, fetched[-1].offset + 1 if fetched else None)
+        return fetched
+
+    def _standing(self, topic: str) -> Standing | None:
+        """Where we stand; None: the proxy of this moment has not confirmed it yet."""
+        place, session = self.inbox.places.get(topic), self._link.told.get(topic)
+        if place is None or session is None:
+            return None
+        return Standing(place.log, session.boot, place.cursor, session.told)
+
+    def _followers(self, topic: str, headers: Sequence[BatchHeader], body: bytes) -> deque[Message]:
+        """The messages of batches that follow our cursor directly."""
+        place = self.inbox.places[topic]
+        qos = place.terms.qos
+        found = direct_followers(topic, place.cursor, headers, body, qos=qos)
+        self._tell_lower_levels(qos, headers, topic)
+        return deque(found)
 
     def _fetch(self, topic: str, call: Call, messages_max: int) -> deque[Message] | None:
         """One GET; it acknowledges what our durable state has as processed."""
@@ -428,12 +495,7 @@ class Subscriber:
             self._link.compare(topic, reply.end)
         match reply:
             case MessageBatches():
-                place = self.inbox.places[topic]
-                found = direct_followers(
-                    topic, place.cursor, reply.batches, body, qos=place.terms.qos
-                )
-                self._tell_lower_levels(place.terms.qos, reply.batches, topic)
-                return deque(found)
+                return self._followers(topic, reply.batches, body)
             case NoMessagesYet():
                 return None
             case Lost():

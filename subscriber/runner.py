@@ -45,6 +45,9 @@ class SubscriberRun:
         Returns:
             Messages received in this run, by topic.
         """
+        for done in self._steps[: mark.step]:
+            if done.action == "subscribe":
+                self._subscriber.use_push(done.topic, done.push)
         while mark.step < len(self._steps):
             step = self._steps[mark.step]
             match step.action:
@@ -55,6 +58,7 @@ class SubscriberRun:
                         qos=step.qos,
                         session=step.session,
                         lease_s=step.lease_s,
+                        push=step.push,
                     )
                     mark = self._finish(mark, step, 1)
                 case "unsubscribe":

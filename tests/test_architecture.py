@@ -56,6 +56,7 @@ CORE_FILES = [
     *(f"relay/{name}.py" for name in ("messages", "interest_table", "interest_link")),
     *(f"relay/{name}.py" for name in ("push", "wire", "batch_cache", "passing")),
     "subscriber/inbox.py",
+    "subscriber/push_queue.py",
     *(f"lab/{name}.py" for name in ("run", "verdict", "facts", "final_log", "untold")),
     "lab/subscription.py",
     *(f"lab/{name}.py" for name in ("finding", "checker", "story")),

@@ -235,11 +235,12 @@ class TestWhatIsNotDurable:
             thread = threading.Thread(target=put)
             thread.start()
             assert store.reached.wait(PATIENCE_S)
-            assert leaf.is_silent()  # decided, applied, under way to the disk
+            silent = leaf.is_silent()  # decided, applied, under way to the disk
 
             store.is_full = True
             store.gate.set()
             thread.join()
+            assert silent
             assert [error.code for error in refused if isinstance(error, TryLaterError)]
             assert leaf.is_silent()
 

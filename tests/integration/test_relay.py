@@ -290,7 +290,7 @@ class TestInterest:
         top.start()
 
         def told_again() -> bool:
-            leaf.above.wish.applied_soon(0.0)
+            leaf.above.wish.ask_soon(0.0)
             leaf.settle()
             return len(source.listen()) == 20
 
@@ -424,7 +424,7 @@ class TestPlainSubscriptionsAgainstOurs:
 
         for link in links:
             link.cut()
-        leaf.above.wish.applied_soon(0.0)
+        leaf.above.wish.ask_soon(0.0)
         leaf.settle()
 
         def all_came() -> bool:

@@ -63,6 +63,14 @@ def test_a_silent_subscriber_is_suspended_then_expired_and_told_what_is_gone(
         assert state_of(running) == ["active"]
 
 
+def test_a_subscriber_that_is_pushed_to_keeps_its_lease(running: Service) -> None:
+    """It waits without polling, and is heard all the same."""
+    with running.open_subscriber("s") as subscriber:
+        subscriber.subscribe("t", lease_s=0.4, push=True)
+        assert subscriber.get("t", timeout_s=2.0) == []
+        assert running.topic("t").subscriptions[0].silent_s < 0.4
+
+
 def test_a_clean_session_that_was_silent_is_told_that_it_has_ended(running: Service) -> None:
     with running.open_subscriber("s") as subscriber:
         subscriber.subscribe("t", session="clean", lease_s=0.2)

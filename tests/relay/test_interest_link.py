@@ -47,7 +47,7 @@ def settle(wish: Wish, node: Links, now_s: float = 0.0) -> None:
     """Exchange until there is nothing to say, with the data socket saying its name."""
     say(wish, node, now_s)
     node.applied(wish.link)
-    wish.applied_soon(now_s)
+    wish.ask_soon(now_s)
     say(wish, node, now_s + 0.1)
     assert wish.settled
 
@@ -283,7 +283,7 @@ class LossyLink:
                 healed or self.chance.random() < 0.5
             ):
                 node.applied(self.wish.link)
-                self.wish.applied_soon(now_s)
+                self.wish.ask_soon(now_s)
 
     def _arriving(self, waiting: list, healed: bool) -> list:  # type: ignore[type-arg]
         if healed:

@@ -1,0 +1,177 @@
+"""Being pushed to: the link to the node above, and the queue of each topic. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import zmq
+
+from reliable_pubsub.common.errors import MalformedError
+from reliable_pubsub.common.limits import INTEREST_PATTERNS_MAX
+from reliable_pubsub.common.messages import BatchHeader
+from reliable_pubsub.common.retry import Clock
+from reliable_pubsub.relay.above import NodeAbove
+from reliable_pubsub.relay.pattern import Pattern
+from reliable_pubsub.relay.push import PushFrames, decode_push
+from reliable_pubsub.relay.sockets import Context
+
+from .push_queue import PushCounts, PushQueue, PushTiming, Standing
+
+TURN_MAX = 1_000  # pushes that are taken at once
+
+
+class PushLink(Protocol):
+    """A link to the node above, with a name of its own."""
+
+    def want(self, topics: frozenset[str]) -> None:
+        """Want these topics."""
+
+    def turn(self, now_s: float) -> bool:
+        """Do what is due; say whether the node above sends by what we want."""
+
+    def doubt(self, now_s: float) -> None:
+        """A push did not come: ask the node above soon whether it still knows us."""
+
+    def receive(self) -> list[PushFrames]:
+        """What has come."""
+
+    def wait(self, seconds: float) -> None:
+        """Wait until something comes, or something is due."""
+
+    def close(self) -> None:
+        """End it; what is still under way on it is never seen."""
+
+
+class ZmqPushLink:
+    """A link over ZeroMQ. Implements `PushLink`."""
+
+    def __init__(self, endpoint: str, client: str) -> None:
+        """Connect in the background."""
+        self._context: Context = zmq.Context()
+        self._above = NodeAbove(self._context, endpoint, client, cap=INTEREST_PATTERNS_MAX)
+        self._poller = zmq.Poller()
+        self._poller.register(self._above.data, zmq.POLLIN)
+        self._poller.register(self._above.interest, zmq.POLLIN)
+        self._due_in_s = 0.0
+
+    def want(self, topics: frozenset[str]) -> None:
+        """See `PushLink`."""
+        self._above.want(frozenset(Pattern("exact", topic) for topic in topics), frozenset())
+
+    def turn(self, now_s: float) -> bool:
+        """See `PushLink`."""
+        self._due_in_s = self._above.turn(now_s)
+        return self._above.wish.settled
+
+    def doubt(self, now_s: float) -> None:
+        """See `PushLink`."""
+        self._above.wish.ask_soon(now_s)
+
+    def receive(self) -> list[PushFrames]:
+        """See `PushLink`."""
+        found: list[PushFrames] = []
+        while len(found) < TURN_MAX:
+            try:
+                found.append(decode_push(self._above.data.recv_multipart(zmq.DONTWAIT)))
+            except zmq.Again:
+                break
+            except MalformedError:
+                continue  # as if it were lost
+        return found
+
+    def wait(self, seconds: float) -> None:
+        """See `PushLink`."""
+        self._poller.poll(max(int(min(seconds, self._due_in_s) * 1000), 1))
+
+    def close(self) -> None:
+        """See `PushLink`."""
+        self._context.destroy(linger=0)
+
+
+class Pushing:
+    """The topics of one subscriber that are pushed; all of them over one link."""
+
+    def __init__(
+        self, connect: Callable[[], PushLink], *, timing: PushTiming, clock: Clock
+    ) -> None:
+        """Nothing is pushed; the link is made for the first topic."""
+        self._connect = connect
+        self._timing = timing
+        self._clock = clock
+        self._link: PushLink | None = None
+        self._queues: dict[str, PushQueue] = {}
+
+    def __contains__(self, topic: str) -> bool:
+        """Whether a topic is pushed."""
+        return topic in self._queues
+
+    def use(self, topic: str, is_used: bool) -> None:
+        """Begin or end pushing of a topic; what is queued is pulled again, so nothing is lost."""
+        if is_used:
+            self._queues[topic] = PushQueue(self._timing)
+        else:
+            self._queues.pop(topic, None)
+        if self._queues:
+            self._link = self._link or self._connect()
+        if self._link is not None:
+            self._link.want(frozenset(self._queues))
+
+    def counts(self, topic: str) -> PushCounts:
+        """What became of the pushes of a topic."""
+        return self._queues[topic].counts
+
+    def is_polled(self, topic: str) -> bool:
+        """Whether pushing of a topic does not work now."""
+        return self._queues[topic].is_polled
+
+    def take(self, topic: str, standing: Standing) -> list[tuple[BatchHeader, bytes]] | None:
+        """What follows the cursor; empty: nothing yet; None: pull."""
+        queue = self._queues[topic]
+        queue.stand(standing)
+        self._collect(topic)
+        if not queue.pull_due_in_s(self._clock.now_s()):
+            return None
+        return queue.take()
+
+    def pulled(self, topic: str, standing: Standing, end: int | None) -> None:
+        """A pull was answered; see `PushQueue.pulled`."""
+        queue, now_s = self._queues[topic], self._clock.now_s()
+        queue.stand(standing)
+        misses = queue.counts.misses
+        queue.pulled(end, now_s)
+        if queue.counts.misses > misses and self._link is not None:
+            self._link.doubt(now_s)
+
+    def wait(self, topic: str, seconds: float) -> None:
+        """Wait until something comes for any topic, or a pull is due for this one."""
+        assert self._link is not None
+        due_s = self._queues[topic].wait_s(self._clock.now_s())
+        if due_s > 0:
+            self._link.wait(min(seconds, due_s))
+
+    def close(self) -> None:
+        """End the link."""
+        if self._link is not None:
+            self._link.close()
+
+    def _collect(self, topic: str) -> None:
+        now_s = self._clock.now_s()
+        if self._queues[topic].wants_new_link(now_s):
+            self._renew()
+        assert self._link is not None
+        is_linked = self._link.turn(now_s)
+        for queue in self._queues.values():
+            queue.linked(is_linked)
+        for push in self._link.receive():
+            if push.topic in self._queues:
+                self._queues[push.topic].pushed(push, now_s)
+
+    def _renew(self) -> None:
+        """Another link, under another name; what the old one still brings is never seen."""
+        assert self._link is not None
+        self._link.close()
+        self._link = self._connect()
+        self._link.want(frozenset(self._queues))
+        for queue in self._queues.values():
+            queue.relinked()
