@@ -38,6 +38,7 @@ from reliable_pubsub.common.messages import (
     Put,
     PutAck,
     Stale,
+    Start,
     Sub,
     SubAck,
     Unsub,
@@ -52,6 +53,7 @@ PUBLISHER, SUBSCRIBER = "accomplice", "accomplice"  # two clients, one for each 
 OWN = "their-own-topic"
 PAUSE_S = 0.02  # between two requests of the pair
 ANSWER_MS = 10_000
+EARLIEST = Start("earliest")
 OTHER = encode_batch(Batch([b"another content"]))
 
 Answers = tuple[type[AnyReply], ...]
@@ -175,7 +177,9 @@ class Subscribing:
             lambda: self._party.ask(Ack, not_mine, **mine | {"generation": 2**62}, cursor=0),
             lambda: self._party.ask(Sub, (Stale, SubAck), topic=topic, control=1, cursor=0),
             lambda: self._party.ask(Get, (Fenced,), **mine | {"epoch": 0}, cursor=0),
-            lambda: self._party.ask(History, MESSAGES, topic=topic, offset=0, messages_max=50),
+            lambda: self._party.ask(
+                History, MESSAGES, topic=topic, start=EARLIEST, messages_max=50
+            ),
             lambda: self._subscribe(topic, cursor=0),
             lambda: self._subscribe(topic, cursor=2**62, log="another", expected=(LogChanged,)),
             lambda: self._leave(topic),

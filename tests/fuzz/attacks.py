@@ -23,6 +23,7 @@ from reliable_pubsub.common.messages import (
     History,
     Put,
     Role,
+    Start,
     Status,
     Sub,
     Unsub,
@@ -360,7 +361,10 @@ def reads_nothing(_: random.Random, scene: Scene, role: Role) -> Attack:
     else:
         want = {"client": "stranger", "epoch": 0, "topic": scene.topic, "messages_max": 100}
         rest = _all_asked(
-            [msgspec.convert({**want, "request": n, "offset": 0}, History) for n in range(50)]
+            [
+                msgspec.convert({**want, "request": n, "start": Start("earliest")}, History)
+                for n in range(50)
+            ]
         )
     return Attack(opening=OPENED, rest=rest, stays_s=NO_ANSWER_S, reads=False)
 
