@@ -73,6 +73,12 @@ def server_settings(
     )
 
 
+HEARS_RESETS = (
+    "warning: this system does not let the proxy ignore resets of connections (SO_ATTACH_FILTER), "
+    "so there is no bound on what one connection may make it hold (docs/guarantees.md, P7)"
+)
+
+
 @click.command(
     epilog=EXIT_CODES,
     context_settings=CONTEXT_SETTINGS,
@@ -179,6 +185,8 @@ def main(
                 "warning: durability snapshot acknowledges before it writes; a crash loses "
                 "acknowledged messages (docs/guarantees.md)"
             )
+        if any(door.hears_resets for door in server.doors):
+            complain(HEARS_RESETS)
         try:
             server.run()
         finally:  # a second signal has nothing to add

@@ -36,7 +36,7 @@ class FrontDoor:
         self.role = role
         # A REQ peer has one request under way. One that does not read loses its answers, one that
         # asks without end is stopped: it must not make us keep them.
-        outside = listening(
+        outside, self.hears_resets = listening(
             context,
             zmq.ROUTER,
             endpoint,

@@ -36,7 +36,7 @@ class FanOut:
         Raises:
             ConfigurationError: the endpoint cannot be bound.
         """
-        self.socket = listening(context, zmq.XPUB, endpoint, "push", sent_max=DATA_MESSAGES_MAX)
+        self.socket, _ = listening(context, zmq.XPUB, endpoint, "push", sent_max=DATA_MESSAGES_MAX)
         self.socket.setsockopt(zmq.XPUB_MANUAL, 1)
         self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self.sent_singly = 0

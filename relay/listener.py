@@ -12,6 +12,8 @@ import socket
 import struct
 from typing import Final
 
+from msgspec import Struct
+
 # A packet filter over the TCP header: drop what has the flag RST, keep everything else.
 _LOAD_BYTE, _IF_ANY_BIT, _RETURN = 0x30, 0x45, 0x06  # linux/bpf_common.h
 _FLAGS_BYTE, _RST = 13, 0x04  # RFC 9293, section 3.1
@@ -24,11 +26,15 @@ _INSTRUCTIONS: Final = (  # operation, how far to jump if it is true, and if not
 _SO_ATTACH_FILTER: Final = 26  # asm-generic/socket.h; Python has no name for it
 
 
-def listen(endpoint: str, backlog: int) -> int:
-    """Listen at `tcp://host:port`; `*` is every address, or a port of the system's choice.
+class Listener(Struct, frozen=True):
+    """A socket that listens."""
 
-    Returns:
-        The descriptor, which belongs to the caller.
+    descriptor: int  # belongs to whoever has this value
+    hears_resets: bool  # the system did not take the filter: some let only root set one
+
+
+def listen(endpoint: str, backlog: int) -> Listener:
+    """Listen at `tcp://host:port`; `*` is every address, or a port of the system's choice.
 
     Raises:
         OSError: the address is in use, or not of this machine.
@@ -37,18 +43,22 @@ def listen(endpoint: str, backlog: int) -> int:
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _ignore_resets(listening)
+        hears_resets = not _ignore_resets(listening)
         listening.bind(("" if host == "*" else host, 0 if port == "*" else int(port)))
         listening.listen(backlog)
     except BaseException:
         listening.close()
         raise
-    return listening.detach()
+    return Listener(listening.detach(), hears_resets)
 
 
-def _ignore_resets(listening: socket.socket) -> None:
-    """Set the filter before there are connections: each one inherits it."""
+def _ignore_resets(listening: socket.socket) -> bool:
+    """Set the filter before there are connections, which inherit it; False if we may not."""
     program = b"".join(struct.pack("=HBBI", *one) for one in _INSTRUCTIONS)
     held = ctypes.create_string_buffer(program, len(program))
     option = struct.pack("HP", len(_INSTRUCTIONS), ctypes.addressof(held))
-    listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
+    except OSError:
+        return False
+    return True

@@ -62,7 +62,7 @@ class Relay:
             strategy=settings.strategy, cap=settings.cap, kinds=self._kinds
         )
         try:
-            self._requests = listening(
+            self._requests, _ = listening(
                 self._context, zmq.ROUTER, settings.endpoint, "request", sent_max=ANSWERS_MAX
             )
             self.fan_out = FanOut(self._context, settings.push_endpoint, self._table, self._kinds)

@@ -36,14 +36,18 @@ def listening(
     *,
     sent_max: int,
     received_max: int = NO_BOUND,
-) -> Socket:
+) -> tuple[Socket, bool]:
     """Bind a socket that strangers connect to.
 
     Args:
         what: of the endpoint, for the sentence of an error.
         sent_max: messages kept for one peer that does not read; more are dropped.
         received_max: messages kept of one peer before its input is stopped, where it comes by
-            TCP: a local one that is stopped and ends would end us (docs/decisions/0014).
+            TCP and its resets are not heard: one that is stopped and ends would end us
+            (docs/decisions/0014).
+
+    Returns:
+        The socket, and whether it hears resets, so that `received_max` could not be set.
 
     Raises:
         ConfigurationError: the endpoint cannot be bound.
@@ -58,12 +62,16 @@ def listening(
     # Without an authenticator the domain changes nothing for ZMTP 3. Peers of ZMTP 1 and 2 are
     # refused because of it: they know no heartbeat, so a silent one would stay for ever.
     socket.setsockopt(zmq.ZAP_DOMAIN, b"reliable-pubsub")
-    bounded = received_max != NO_BOUND and endpoint.startswith("tcp:")
-    socket.setsockopt(zmq.RCVHWM, received_max if bounded else NO_BOUND)
+    socket.setsockopt(zmq.RCVHWM, NO_BOUND)
     socket.setsockopt(zmq.SNDHWM, sent_max)
+    hears_resets = False
     try:
-        if bounded:
-            socket.setsockopt(zmq.USE_FD, listen(endpoint, BACKLOG))
+        if received_max != NO_BOUND and endpoint.startswith("tcp:"):
+            listener = listen(endpoint, BACKLOG)
+            socket.setsockopt(zmq.USE_FD, listener.descriptor)
+            hears_resets = listener.hears_resets
+            if not hears_resets:
+                socket.setsockopt(zmq.RCVHWM, received_max)
         socket.bind(endpoint)
     except (OSError, zmq.ZMQError) as error:
         socket.close()
@@ -71,7 +79,7 @@ def listening(
             f"cannot bind the {what} endpoint {endpoint}: {error.strerror}; is another proxy "
             "or relay running there?"
         ) from error
-    return socket
+    return socket, hears_resets
 
 
 def connecting(context: Context, kind: int, *, sent_max: int, received_max: int) -> Socket:

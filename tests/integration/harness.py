@@ -23,6 +23,7 @@ import zmq
 from reliable_pubsub import Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.messages import StatusReport, TopicStatus
 from reliable_pubsub.common.status_client import StatusClient
+from reliable_pubsub.proxy.__main__ import HEARS_RESETS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 40.0  # a wait that is longer has failed
@@ -83,6 +84,11 @@ class Process:
     def stderr(self) -> str:
         """What it has complained of so far."""
         return self._stderr.read_text()
+
+    @property
+    def complaints(self) -> str:
+        """The same without what a proxy says where only root may set packet filters."""
+        return " ".join(self.stderr.split()).replace(HEARS_RESETS, "").strip()
 
     @property
     def exit_code(self) -> int | None:

@@ -51,7 +51,7 @@ def proxy(service: Service) -> Iterator[Process]:
     proxy = service.start_proxy()
     yield proxy
     assert proxy.exit_code is None, proxy.stderr
-    assert proxy.stderr == ""
+    assert proxy.complaints == ""
 
 
 def test_what_cannot_be_read_is_answered_malformed(service: Service, proxy: Process) -> None:

@@ -98,7 +98,7 @@ def test_the_proxy_survives(kind: str, shared: tuple[Service, Process, Pair]) ->
 
     honest.passes_a_message()
     assert proxy.exit_code is None, proxy.stderr
-    assert proxy.stderr == ""
+    assert proxy.complaints == ""
     eventually(
         lambda: footprint(proxy.pid).descriptors <= before + DESCRIPTORS_SPARE,
         f"end of the connections that {kind}",
@@ -242,6 +242,8 @@ def test_a_peer_that_reads_nothing_loses_its_connection_and_its_answers(
 
 def test_a_peer_that_asks_without_end_is_stopped(idle_door: FrontDoor) -> None:
     """P7: what it asks waits at its own side, and not in our memory."""
+    if idle_door.hears_resets:
+        pytest.skip("this system does not let us ignore resets: there is no bound")
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     fast = context.socket(zmq.DEALER)
     fast.setsockopt(zmq.SNDHWM, 1)
@@ -258,9 +260,11 @@ def test_a_peer_that_asks_without_end_is_stopped(idle_door: FrontDoor) -> None:
 STOPPED_AND_RESET = """
 import sys
 import zmq
-from reliable_pubsub.proxy import front_door
+from reliable_pubsub.proxy import front_door, listener
 
 front_door.HEARTBEAT_MS = int(sys.argv[1])
+if sys.argv[2] == "heard":
+    listener._SO_ATTACH_FILTER = 9999  # no option has this number
 context = zmq.Context()
 door = front_door.FrontDoor(context, "publisher", "tcp://127.0.0.1:*", 1)
 print("ready:", door.endpoint, flush=True)
@@ -276,10 +280,13 @@ except zmq.Again:
 """
 
 
+@pytest.mark.parametrize("resets", ["ignored", "heard"])
 @pytest.mark.parametrize("heartbeat_ms", [0, 50], ids=["a PING of the peer", "a PING of its own"])
-def test_a_reset_while_a_peer_is_stopped_does_not_end_the_process(heartbeat_ms: int) -> None:
-    """With a high-water mark, and a reset that libzmq hears, an assertion of it does."""
-    command = [sys.executable, "-c", STOPPED_AND_RESET, str(heartbeat_ms)]
+def test_a_reset_while_a_peer_is_stopped_does_not_end_the_process(
+    heartbeat_ms: int, resets: str
+) -> None:
+    """With a high-water mark and a reset that is heard an assertion of libzmq does."""
+    command = [sys.executable, "-c", STOPPED_AND_RESET, str(heartbeat_ms), resets]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, text=True, cwd=REPOSITORY, **pipes) as door:  # type: ignore[call-overload]
         endpoint = door.stdout.readline().split()[1]
