@@ -238,9 +238,15 @@ def _supersede(facts: Facts) -> None:
     the one with the next higher epoch began (or, if that is the older process, until it heard of
     its epoch). A proxy that was set back begins with its epochs anew.
     """
+    granted_ns: dict[tuple[str, str, int], list[int]] = {}
+    for line in facts.granted:
+        granted_ns.setdefault((line.role, line.client, line.epoch), []).append(line.at_ns)
 
     def order(life: Life) -> tuple[int, int]:
-        return bisect_left(facts.rollbacks_ns, life.epoch_ns), life.epoch
+        # The answer may have come behind the rollback that took the grant.
+        told = granted_ns.get((life.role, life.process, life.epoch), ())
+        at_ns = max((one for one in told if one < life.epoch_ns), default=life.epoch_ns)
+        return bisect_left(facts.rollbacks_ns, at_ns), life.epoch
 
     of_client: dict[tuple[str, str], list[Life]] = {}
     for key, life in facts.lives.items():

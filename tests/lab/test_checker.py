@@ -924,6 +924,23 @@ def test_a_life_without_memory_does_not_move_because_the_one_before_meant_to() -
     assert not subscription.moved
 
 
+def test_an_epoch_that_a_rollback_took_replaces_nobody_behind_it() -> None:
+    """Seed 2825541: the answer to HELLO came when the store had been set back."""
+    world = SmallWorld()
+    s1 = world.start_client("s1", "subscriber", remembers=False)
+    hello = {"op": "hello", "call": 9, "epoch": 2}
+    world.write(("s1", s1.pid), Invoke, **hello)
+    world.write(PROXY, Granted, role="subscriber", client="s1", epoch=2)
+    world.write(LAB, Event, what="rollback", target="proxy")
+    world.write(("s1", s1.pid), Ok, **hello)
+    world.kill("s1")
+    s1.epoch = 0  # the proxy has forgotten it too
+    world.restart("s1")
+    world.subscribe("s1", "t")
+
+    assert gather(world.run).streams[("s1", "t")].subscriptions != []
+
+
 @pytest.mark.parametrize("set_back", [True, False])
 def test_only_of_a_set_back_proxy_a_further_place_is_taken_for_an_adopted_one(
     set_back: bool,
