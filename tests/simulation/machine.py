@@ -16,6 +16,7 @@ from reliable_pubsub.common.errors import (
     FencedError,
     InDoubtError,
     LogChangedError,
+    StaleError,
 )
 from reliable_pubsub.common.recorder import Recorder
 from reliable_pubsub.common.retry import RetryPolicy
@@ -278,9 +279,9 @@ class Machine:
         expected = error is None or isinstance(error, Killed | InDoubtError)
         if isinstance(error, FencedError):
             expected = not owned or self._has_twins or self._fenced_by_the_past(process, error)
-        if isinstance(error, ConflictError):
-            # It was given the epoch of a dead process again, and a late put of that one used its
-            # numbers: it is told, and a person starts it again.
+        if isinstance(error, ConflictError | StaleError):
+            # It was given the epoch of a dead process again, and a late PUT or SUB of that one used
+            # its numbers: it is told, and a person starts it again.
             expected = self.no_state and self.recording.rolled_back
         if not expected:
             assert error is not None
