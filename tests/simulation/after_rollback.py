@@ -26,7 +26,7 @@ from reliable_pubsub.lab.rules_of_order import sightings
 from reliable_pubsub.lab.rules_of_puts import no_duplicate, publisher_order, unknown_outcomes
 from reliable_pubsub.lab.rules_of_subscribers import everything_ends, nothing_while_away
 from reliable_pubsub.lab.run import Run
-from reliable_pubsub.lab.subscription import Subscription
+from reliable_pubsub.lab.subscription import NEVER, Subscription
 from reliable_pubsub.lab.verdict import RuleVerdict
 
 Log = Mapping[str, Sequence[Seen]]  # by topic; the place in the sequence is the offset
@@ -89,15 +89,30 @@ class Seam:
         return end
 
     def forget_places(self) -> None:
-        """Take the plan away from puts that a process without memory began before the rollback.
+        """Take the plan away from puts that a process without memory made in a session of before.
 
         The set-back proxy has forgotten the epochs. A process that has forgotten its own gets one
         that was given before, and then a late put of the dead process that had it is not fenced:
         it may come between those of the living one.
         """
         for attempt in self.facts.attempts():
-            if not attempt.remembers and attempt.invoked_ns < self.at_ns:
+            if attempt.remembers or attempt.place is None:
+                continue
+            if attempt.invoked_ns < self._session_ns(attempt.publisher, attempt.place[0]):
                 attempt.place = None
+
+    def _session_ns(self, publisher: str, life: int) -> int:
+        """When a life heard of the first epoch that the set-back proxy has granted."""
+        epochs = {
+            line.epoch: line.at_ns
+            for line in reversed(self.facts.granted)
+            if (line.role, line.client) == ("publisher", publisher) and line.at_ns > self.at_ns
+        }
+        heard = (line for one, _, line in self.facts.hellos if one.number == life)
+        return min(
+            (line.at_ns for line in heard if epochs.get(line.epoch, NEVER) < line.at_ns),
+            default=NEVER,
+        )
 
 
 def check_after_rollback(run: Run, index: int, choices: Mapping[str, str]) -> Iterator[str]:
