@@ -25,6 +25,23 @@ COLUMNS: Final[Mapping[str, str]] = {
     "sequence": "bigint",
     "headers": "map<string,string>",
 }
+# As an archive has them: with what Spark's types would cut away, so that it can be judged and
+# replayed like the topic itself.
+ARCHIVE_SCHEMA: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("offset", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("publisher", pa.string()),
+        ("sequence", pa.int64()),
+        ("headers", pa.map_(pa.string(), pa.string())),
+        ("timestamp_ns", pa.int64()),
+        ("event_time_ns", pa.int64()),
+        ("qos", pa.int8()),
+    ]
+)
 
 
 class MessageColumns:
@@ -34,7 +51,7 @@ class MessageColumns:
         """Begin.
 
         Args:
-            schema: some of `COLUMNS`, in any order.
+            schema: some of `COLUMNS` or `ARCHIVE_SCHEMA`, in any order.
         """
         self._topic = topic
         self._schema = schema
@@ -47,6 +64,9 @@ class MessageColumns:
             "publisher": lambda: pa.array(self._publishers, pa.string()),
             "sequence": lambda: _integers(self._sequences),
             "headers": lambda: pa.array(self._headers, self._schema.field("headers").type),
+            "timestamp_ns": lambda: _integers(self._times_ns),
+            "event_time_ns": lambda: pa.array(self._event_times_ns, pa.int64()),
+            "qos": lambda: pa.array(self._levels, pa.int8()),
         }
         self._clear()
 
@@ -56,6 +76,9 @@ class MessageColumns:
         self._offsets = array("q")
         self._sequences = array("q")
         self._times_us = array("q")
+        self._times_ns = array("q")
+        self._event_times_ns: list[int | None] = []
+        self._levels: list[int] = []
         self._keys: list[bytes | None] = []
         self._values: list[bytes] = []
         self._publishers: list[str] = []
@@ -75,9 +98,13 @@ class MessageColumns:
         self._offsets.extend(range(batch.offset, batch.offset + count))
         self._sequences.extend(range(sequence, sequence + count))
         self._times_us.extend([header.timestamp_ns // 1000] * count)
+        self._times_ns.extend([header.timestamp_ns] * count)
+        self._levels += [header.qos] * count
         self._publishers += [header.publisher] * count
         self._values += columns.payloads[taken]
         self._keys += [None] * count if columns.keys is None else columns.keys[taken]
+        times = columns.event_times_ns
+        self._event_times_ns += [None] * count if times is None else times[taken]
         if columns.headers is None:
             self._headers += [None] * count
         else:

@@ -15,6 +15,7 @@ _COMMANDS = {
     "status": "reliable_pubsub.proxy.status",
     "config": "reliable_pubsub.common.config_show",
     "lab": "reliable_pubsub.lab.__main__",
+    "pipeline": "reliable_pubsub.pipeline.__main__",
 }
 
 

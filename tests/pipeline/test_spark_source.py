@@ -49,9 +49,10 @@ def values(frame: DataFrame) -> list[int]:
 
 
 def patiently(act: Callable[[], T]) -> T:
-    """Do it again while Spark's Python does not start within the ten seconds that Spark gives it.
+    """Do it again while Spark's Python does not start in the time that Spark gives it.
 
-    That is a matter of how busy the machine is, and both queries may be run again at any time.
+    Its class has ten seconds as the default, and a constant of 60 s. It is a matter of how busy the
+    machine is, and both queries may be run again at any time.
     """
     for _ in range(10):
         try:

@@ -1,0 +1,20 @@
+"""`reliable-pubsub pipeline`: the jobs."""
+
+from __future__ import annotations
+
+import click
+
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, LazyGroup
+
+_JOBS = {
+    "archive": "reliable_pubsub.pipeline.archiving",
+}
+
+
+@click.group(cls=LazyGroup, modules=_JOBS, context_settings=CONTEXT_SETTINGS)
+def main() -> None:
+    """Jobs on Spark over whole topics. They need `pip install 'reliable-pubsub[spark]'`."""
+
+
+if __name__ == "__main__":
+    main(prog_name="reliable-pubsub pipeline")

@@ -1,0 +1,208 @@
+"""What the jobs share: a YAML file that stands for options, a proxy, a Spark, one ending."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from msgspec.structs import replace
+
+from reliable_pubsub.common import names
+from reliable_pubsub.common.command_line import (
+    RESUME,
+    accept_endpoint,
+    readable_errors,
+    retry_policy,
+    settings_from,
+    stop_on_signals,
+)
+from reliable_pubsub.common.errors import UsageError
+from reliable_pubsub.common.fields import Fields, Problems
+from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.settings import in_words
+from reliable_pubsub.common.yaml_file import load_yaml
+
+from .instants import instant_ns
+from .options import SourceOptions, parse_options
+from .sessions import open_session
+from .tasks import GONE, SparkTasks
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_QUIET_LOG: Final = {"spark.log.level": "ERROR"}
+
+
+@contextmanager
+def running_job() -> Iterator[None]:
+    """Errors are one paragraph and an exit code; a signal ends the job, to be resumed."""
+    with readable_errors(), stop_on_signals(RESUME):
+        yield
+
+
+# Options.
+
+
+def config_option() -> Callable[[F], F]:
+    """`-f FILE`: a YAML file whose keys are the long options; the command line wins."""
+    return click.option(
+        "-f",
+        "--config-file",
+        is_eager=True,
+        expose_value=False,
+        callback=_read_config,
+        type=click.Path(path_type=Path, dir_okay=False),
+        help="Options in a YAML file, by their long names (`rows-per-file: 1000`).",
+    )
+
+
+def _read_config(ctx: click.Context, parameter: click.Parameter, path: Path | None) -> None:
+    if path is None:
+        return
+    with readable_errors():
+        document = load_yaml(path)
+        problems = Problems(document)
+        data = document.data
+        if not isinstance(data, dict):
+            problems.add((), f"found {in_words(data)}, expected options and their values")
+            problems.raise_if_any()
+            return
+        known = {
+            name.removeprefix("--"): one
+            for one in ctx.command.params
+            if isinstance(one, click.Option) and one is not parameter
+            for name in one.opts
+            if name.startswith("--") and name != "--help"
+        }
+        fields = Fields(problems, (), data)
+        fields.check_keys(tuple(known))
+        defaults: dict[str, object] = {}
+        for key, option in known.items():
+            if key in data:
+                defaults[str(option.name)] = _value(fields, key, option)
+        problems.raise_if_any()
+    ctx.default_map = defaults
+
+
+def _value(fields: Fields, key: str, option: click.Option) -> object:
+    """The value of a key, as the option takes it on the command line."""
+    value = fields.given(key, None)
+    if option.is_flag:
+        return fields.flag(key, default=False)
+    if not option.multiple:
+        values: Sequence[object] = [value]
+    else:
+        values = value if isinstance(value, list) else [value]
+    for one in values:
+        if isinstance(one, bool) or not isinstance(one, str | int | float):
+            fields.wrong(key, "text or a number" + (", or a list of them" * option.multiple))
+            return None
+    texts = [str(one) for one in values]
+    return texts if option.multiple else texts[0]
+
+
+def topic_options() -> Callable[[F], F]:
+    """Which topics."""
+    topic = click.option("--topic", multiple=True, help="A topic; may be given several times.")
+    pattern = click.option(
+        "--pattern", default="", help="A regular expression: topics whose whole name matches."
+    )
+    return lambda command: topic(pattern(command))
+
+
+def spark_option() -> Callable[[F], F]:
+    """Where Spark runs."""
+    return click.option(
+        "--master", help="Spark's master: local[4], spark://host:7077, ...  [default: local[*,4]]"
+    )
+
+
+def subscriber_endpoint_option() -> Callable[[F], F]:
+    """Where jobs that put look what is there."""
+    return click.option(
+        "--subscriber-endpoint", help="The proxy's subscriber endpoint, to see what is there."
+    )
+
+
+def client_options(role: str) -> Callable[[F], F]:
+    """How the proxy is asked."""
+    options = (
+        click.option("--endpoint", help=f"The proxy's {role} endpoint."),
+        click.option("--ack-timeout", help="Seconds to wait for an answer before asking again."),
+        click.option("--send-retries", help="How often to ask again; then the exit code is 3."),
+        click.option(
+            "--allow-plaintext",
+            is_flag=True,
+            help="Accept an endpoint that is not on this machine; traffic is not encrypted.",
+        ),
+        click.option("-q", "--quiet", is_flag=True, help="No progress bar."),
+    )
+
+    def decorate(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+# What they mean.
+
+
+def proxy_endpoint(
+    role: str,
+    endpoint: str | None,
+    ack_timeout: str | None,
+    send_retries: str | None,
+    allow_plaintext: bool,
+) -> tuple[str, RetryPolicy]:
+    """The endpoint for publishers or subscribers, and how to ask there.
+
+    Raises:
+        ConfigurationError: before anything is sent.
+    """
+    given = {
+        f"{role}_endpoint": endpoint,
+        "ack_timeout": ack_timeout,
+        "send_retries": send_retries,
+    }
+    settings = settings_from("pipeline", given)
+    where: str = getattr(settings, f"{role}_endpoint")
+    return accept_endpoint(where, allow_plaintext=allow_plaintext), retry_policy(settings)
+
+
+def topics_wanted(
+    topics: Sequence[str], pattern: str, *, endpoint: str, retry: RetryPolicy, **more: Any
+) -> SourceOptions:
+    """What a job reads.
+
+    Args:
+        more: other fields of `SourceOptions`.
+
+    Raises:
+        UsageError: not exactly one of topics and pattern, or one that cannot be.
+    """
+    if bool(topics) == bool(pattern):
+        raise UsageError("name the topics by --topic, or by --pattern; one of the two")
+    if more.get("subscriber"):
+        names.client_id(more["subscriber"])
+    found = parse_options(
+        {"subscribePattern": pattern or ".*", "allowPlaintext": "true", "endpoint": endpoint},
+        instant_ns=instant_ns,
+    )
+    wanted = tuple(names.topic(topic) for topic in topics)
+    return replace(found, topics=wanted, pattern=pattern, retry=retry, **more)
+
+
+@contextmanager
+def spark_tasks(name: str, master: str | None) -> Iterator[SparkTasks]:
+    """A Spark for this job, ended with it."""
+    spark = open_session(f"reliable-pubsub {name}", master=master, conf=_QUIET_LOG)
+    try:
+        with stop_on_signals(RESUME):  # Spark has put its own in the place of ours
+            yield SparkTasks(spark)
+    finally:
+        with suppress(*GONE):
+            spark.stop()
