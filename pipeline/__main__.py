@@ -8,6 +8,7 @@ from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, LazyGroup
 
 _JOBS = {
     "archive": "reliable_pubsub.pipeline.archiving",
+    "audit": "reliable_pubsub.pipeline.auditing",
 }
 
 

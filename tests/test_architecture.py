@@ -63,7 +63,7 @@ CORE_FILES = [
     *(f"lab/rules_of_{name}.py" for name in ("puts", "order", "delivery", "subscribers")),
     *(f"lab/{name}.py" for name in ("scenario", "scenario_file")),
     *(f"pipeline/{name}.py" for name in ("options", "offsets", "loss", "planning", "columns")),
-    *(f"pipeline/{name}.py" for name in ("progress", "tables", "manifest")),
+    *(f"pipeline/{name}.py" for name in ("progress", "tables", "manifest", "evidence")),
 ]
 WORLD = frozenset(
     {"zmq", "socket", "select", "signal", "sys", "os", "io", "fcntl", "sqlite3", "yaml"}

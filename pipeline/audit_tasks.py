@@ -1,0 +1,75 @@
+"""What tasks of an audit do: read a stretch of a topic, and say what stands there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import Struct
+
+from reliable_pubsub.common.batch import crc32
+from reliable_pubsub.common.history import Seen
+from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.subscriber.reader import LogReader
+
+from .archive_tasks import archived_rows
+from .evidence import Sighting
+from .manifest import Manifest
+from .planning import MessageRange
+from .reading import stored_range
+
+
+class SightRange(Struct, frozen=True):
+    """Read this range of a live topic."""
+
+    wanted: MessageRange
+    endpoint: str
+    retry: RetryPolicy
+
+
+class SightFile(Struct, frozen=True):
+    """Read this file of an archive."""
+
+    manifest: Manifest
+    path: str
+
+
+def sight_range(work: SightRange) -> Sighting:
+    """What the proxy holds.
+
+    Raises:
+        DataLossError: it no longer holds all of it.
+        ProxyUnreachableError.
+    """
+    wanted = work.wanted
+    found: list[Seen] = []
+    with LogReader(work.endpoint, retry=work.retry) as reader:
+        for batch in stored_range(wanted, reader, fail_on_data_loss=True):
+            header = batch.header
+            for number in range(batch.skip, min(header.count, wanted.end - header.base)):
+                found.append(
+                    Seen(
+                        header.base + number,
+                        header.publisher,
+                        header.first_sequence + number,
+                        crc32(batch.columns.payloads[number]),
+                        header.timestamp_ns,
+                        qos=header.qos,
+                    )
+                )
+    return Sighting(wanted.topic, wanted.log, wanted.first, wanted.end, found)
+
+
+def sight_file(work: SightFile) -> Sighting:
+    """What an archived file holds.
+
+    Raises:
+        DamagedError: it is not what its manifest says.
+    """
+    one = work.manifest
+    names = ("offset", "publisher", "sequence", "value", "timestamp_ns", "qos")
+    found: list[Seen] = []
+    for batch in archived_rows(one, Path(work.path), names):
+        columns = [batch.column(name).to_pylist() for name in names]
+        for offset, publisher, sequence, value, time_ns, qos in zip(*columns, strict=True):
+            found.append(Seen(offset, publisher, sequence, crc32(value), time_ns, qos=qos))
+    return Sighting(one.topic, one.log, one.first, one.end, found)

@@ -1,0 +1,218 @@
+"""`reliable-pubsub pipeline audit`: hold topics, archives and histories against the lab's rules."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import click
+import pyarrow as pa
+import pyarrow.parquet as pq
+from rich.console import Console
+
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS
+from reliable_pubsub.common.errors import UsageError
+from reliable_pubsub.common.plan_view import progress_bar
+from reliable_pubsub.common.status_client import StatusClient
+from reliable_pubsub.lab.__main__ import EXIT_CODES, VIOLATED
+from reliable_pubsub.lab.checker import check
+from reliable_pubsub.lab.reading import read_run
+from reliable_pubsub.lab.report import report_option, write_report
+from reliable_pubsub.lab.run import Run
+from reliable_pubsub.lab.verdict import Verdict
+from reliable_pubsub.lab.view import show_verdict
+
+from .archive import archived_files
+from .audit_tasks import SightFile, SightRange, sight_file, sight_range
+from .evidence import Sighting, Whereabouts, with_log
+from .job import (
+    client_options,
+    config_option,
+    proxy_endpoint,
+    running_job,
+    spark_option,
+    spark_tasks,
+    topics_wanted,
+)
+from .offsets import TopicOffset
+from .options import SourceOptions
+from .planning import ranges_between
+from .tables import TABLES, delivery_rows
+from .tasks import Tasks
+
+W = TypeVar("W")
+
+STRETCHES_AT_A_TIME: Final = 64  # read before the next ones are asked for
+_KINDS: Final = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64()}
+
+
+def whereabouts(options: SourceOptions) -> dict[str, Whereabouts]:
+    """What the proxy says of each topic that is wanted.
+
+    Raises:
+        ProxyUnreachableError.
+    """
+    status = StatusClient(options.endpoint, options.retry)
+    try:
+        report = status.ask()
+    finally:
+        status.close()
+    return {
+        one.topic: Whereabouts(
+            one.log, one.start, one.end, {s.subscriber: s.cursor for s in one.subscriptions}
+        )
+        for one in report.topics
+        if options.wants(one.topic)
+    }
+
+
+def read_live(options: SourceOptions, now: dict[str, Whereabouts], tasks: Tasks) -> list[Sighting]:
+    """Read the topics of a proxy from where they begin to where they ended when it was asked."""
+    ranges = ranges_between(
+        {topic: TopicOffset(one.log, one.start) for topic, one in now.items()},
+        {topic: TopicOffset(one.log, one.end) for topic, one in now.items()},
+        rows_max=options.partition_rows_max,
+        ranges_min=1,
+    )
+    work = [SightRange(one, options.endpoint, options.retry) for one in ranges]
+    return _by_and_by(tasks, sight_range, work)
+
+
+def read_archive(folder: Path, options: SourceOptions, tasks: Tasks) -> list[Sighting]:
+    """Read an archive, every file held against its manifest."""
+    work = [
+        SightFile(manifest, str(path))
+        for manifest, path in archived_files(folder)
+        if options.wants(manifest.topic)
+    ]
+    return _by_and_by(tasks, sight_file, work)
+
+
+def _by_and_by(tasks: Tasks, act: Callable[[W], Sighting], work: Sequence[W]) -> list[Sighting]:
+    found: list[Sighting] = []
+    for first in range(0, len(work), STRETCHES_AT_A_TIME):
+        found += tasks.run(act, work[first : first + STRETCHES_AT_A_TIME])
+    return found
+
+
+def write_tables(folder: Path, run: Run, verdict: Verdict) -> None:
+    """The verdict and what it rests on, as Parquet: rules, violations, deliveries."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rules = [
+        {
+            "rule": one.rule,
+            "title": one.title,
+            "checked": one.checked,
+            "violations": len(one.violations),
+            "not_judged": one.reason,
+        }
+        for one in verdict.rules
+    ]
+    violations = [
+        {
+            "rule": rule.rule,
+            "text": one.text,
+            "topic": one.message.topic if one.message else None,
+            "publisher": one.message.publisher if one.message else None,
+            "sequence": one.message.sequence if one.message else None,
+        }
+        for rule in verdict.rules
+        for one in rule.violations
+    ]
+    named = pa.schema(
+        [(name, pa.string()) for name in ("rule", "text", "topic", "publisher")]
+        + [("sequence", pa.int64())]
+    )
+    deliveries = pa.schema([(name, _KINDS[kind]) for name, kind in TABLES["deliveries"].items()])
+    rows = [
+        dict(zip(deliveries.names, row, strict=True))
+        for row in delivery_rows(run.lines, lambda topic: True)
+    ]
+    pq.write_table(pa.Table.from_pylist(rules), folder / "rules.parquet")
+    pq.write_table(pa.Table.from_pylist(violations, named), folder / "violations.parquet")
+    pq.write_table(pa.Table.from_pylist(rows, deliveries), folder / "deliveries.parquet")
+
+
+@click.command(context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
+@config_option()
+@click.option("--topic", multiple=True, help="Read only this one; may be given several times.")
+@click.option("--live", is_flag=True, help="Read the topics of the proxy.")
+@click.option(
+    "--archive", type=click.Path(path_type=Path, file_okay=False), help="Read this archive."
+)
+@click.option(
+    "--history",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="A folder of histories and outputs: who put and who got what.",
+)
+@click.option(
+    "--tables",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Write rules, violations and deliveries as Parquet into this folder.",
+)
+@report_option()
+@spark_option()
+@client_options("subscriber")
+def main(
+    topic: tuple[str, ...],
+    live: bool,
+    archive: Path | None,
+    history: Path | None,
+    tables: Path | None,
+    report: Path | None,
+    master: str | None,
+    endpoint: str | None,
+    ack_timeout: str | None,
+    send_retries: str | None,
+    allow_plaintext: bool,
+    quiet: bool,
+) -> None:
+    """Was every put stored once, and every message delivered once, in order?
+
+    The rules are those of `lab check`, and over histories alone so is the verdict. --live and
+    --archive add what the log holds: where both are given, what the proxy has removed meanwhile is
+    judged by the archive, and what stands in both must be the same.
+
+    \b
+      reliable-pubsub pipeline audit --live --history histories --report audit.html
+      reliable-pubsub pipeline audit --archive archive --history histories --tables verdict
+    """
+    with running_job():
+        if not (live or archive or history):
+            raise UsageError("name what to audit: --live, --archive DIR, --history DIR")
+        where, retry = proxy_endpoint(
+            "subscriber", endpoint, ack_timeout, send_retries, allow_plaintext
+        )
+        wanted = topics_wanted(topic, "" if topic else ".*", endpoint=where, retry=retry)
+        # Histories first: what they tell must be in a log that is read later.
+        run = read_run(history) if history else Run(lines=[], outputs={})
+        if live or archive:
+            now = whereabouts(wanted) if live else {}
+            with (
+                spark_tasks("audit", master) as tasks,
+                progress_bar(2, 0, quiet=quiet) as advance,
+            ):
+                archived = read_archive(archive, wanted, tasks) if archive else []
+                advance(1, "archive read")
+                lived = read_live(wanted, now, tasks)
+                advance(1, "topics read")
+            run = with_log(run, archived, lived, now, pid=os.getpid())
+        verdict = check(run)
+        show_verdict(Console(), run, verdict, history or Path())
+        if tables:
+            write_tables(tables, run, verdict)
+        if report:
+            write_report(report, run, verdict, title="Audit", about=_about(live, archive, history))
+        if not verdict.holds:
+            sys.exit(VIOLATED)
+
+
+def _about(live: bool, archive: Path | None, history: Path | None) -> str:
+    read = ["the topics of the proxy"] * live
+    read += [
+        f"{what} {path}" for what, path in (("archive", archive), ("histories", history)) if path
+    ]
+    return f"Read: {', '.join(read)}."

@@ -1,0 +1,174 @@
+"""The audit judges as the crash lab does, whoever has read the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from msgspec.structs import replace
+from pyspark.sql import SparkSession
+
+from reliable_pubsub.common.history import Begin, End, Found, FoundEnd, Ok, Seen
+from reliable_pubsub.lab.checker import check
+from reliable_pubsub.lab.reading import read_run
+from reliable_pubsub.lab.run import Run
+from reliable_pubsub.lab.verdict import Verdict
+from reliable_pubsub.pipeline.archive import Archive
+from reliable_pubsub.pipeline.archiving import Archiving
+from reliable_pubsub.pipeline.auditing import (
+    read_archive,
+    read_live,
+    whereabouts,
+    write_tables,
+)
+from reliable_pubsub.pipeline.evidence import AUDITOR, Sighting, Whereabouts, with_log
+from reliable_pubsub.pipeline.job import topics_wanted
+from reliable_pubsub.pipeline.tasks import SparkTasks
+from reliable_pubsub.pipeline.view import TopicView
+from tests.integration.harness import STUBBORN, Service
+from tests.lab.small_world import SmallWorld, sound_world
+from tests.lab.test_checker import PLANTED, Damage, broken
+
+LOG = "x.1"
+
+
+def without_auditor(run: Run) -> Run:
+    """What the processes themselves tell."""
+    return replace(run, lines=[line for line in run.lines if line.process != AUDITOR])
+
+
+def as_sighted(world: SmallWorld) -> tuple[list[Sighting], dict[str, Whereabouts]]:
+    """What the lab's auditor found, as if tasks had read it."""
+    sightings = [
+        Sighting(
+            line.topic, LOG, line.messages[0].offset, line.messages[-1].offset + 1, line.messages
+        )
+        for line in world.lines
+        if isinstance(line, Found) and line.messages
+    ]
+    now = {
+        line.topic: Whereabouts(LOG, line.start, line.end, line.positions)
+        for line in world.lines
+        if isinstance(line, FoundEnd)
+    }
+    return sightings, now
+
+
+def verdict_of(world: SmallWorld, *, archived: bool) -> Verdict:
+    sightings, now = as_sighted(world)
+    read = (sightings, []) if archived else ([], sightings)
+    return check(with_log(without_auditor(world.run), *read, now, pid=9))
+
+
+@pytest.mark.parametrize("archived", [False, True], ids=["live", "archive"])
+class TestAnAuditOf:
+    def test_a_sound_run_holds_as_in_the_lab(self, archived: bool) -> None:
+        world = sound_world()
+
+        assert verdict_of(world, archived=archived).rules == check(world.run).rules
+
+    @pytest.mark.parametrize(
+        ("rules", "damage"), [(r, d) for _, r, d in PLANTED], ids=[name for name, _, _ in PLANTED]
+    )
+    def test_a_planted_damage_breaks_the_same_rules(
+        self, rules: set[str], damage: Damage, archived: bool
+    ) -> None:
+        world = sound_world()
+        damage(world)
+
+        assert broken(verdict_of(world, archived=archived)) == rules
+
+
+def seen(offset: int, crc: int = 1) -> Seen:
+    return Seen(offset, "p", offset + 1, crc, 10 + offset)
+
+
+class TestAnArchiveAndALiveTopic:
+    def test_are_one_log(self) -> None:
+        archived = [Sighting("t", LOG, 0, 4, [seen(n) for n in range(4)])]
+        live = [Sighting("t", LOG, 2, 6, [seen(n) for n in range(2, 6)])]
+
+        run = with_log(
+            Run(lines=[], outputs={}), archived, live, {"t": Whereabouts(LOG, 2, 6, {})}, pid=1
+        )
+
+        (end,) = (line for line in run.lines if isinstance(line, FoundEnd))
+        assert (end.start, end.end) == (0, 6)
+        assert check(run).holds
+
+    def test_that_differ_break_the_rule_of_one_value(self) -> None:
+        archived = [Sighting("t", LOG, 0, 2, [seen(0), seen(1, crc=7)])]
+        live = [Sighting("t", LOG, 0, 2, [seen(0), seen(1)])]
+
+        run = with_log(
+            Run(lines=[], outputs={}), archived, live, {"t": Whereabouts(LOG, 0, 2, {})}, pid=1
+        )
+
+        assert broken(check(run)) == {"R3"}
+
+    def test_of_two_logs_are_not_mixed(self) -> None:
+        archived = [Sighting("t", "old.1", 0, 2, [seen(0, 5), seen(1, 5)])]
+        live = [Sighting("t", LOG, 0, 2, [seen(0), seen(1)])]
+
+        run = with_log(
+            Run(lines=[], outputs={}), archived, live, {"t": Whereabouts(LOG, 0, 2, {})}, pid=1
+        )
+
+        assert check(run).holds
+        assert any("another log" in warning for warning in run.warnings)
+
+
+def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damaged(
+    service: Service, spark: SparkSession, tmp_path: Path
+) -> None:
+    service.start_proxy("--history", tmp_path / "proxy.jsonl")
+    with (
+        service.open_publisher("p", history=tmp_path / "p.jsonl") as publisher,
+        service.open_subscriber("s", history=tmp_path / "s.jsonl") as subscriber,
+    ):
+        subscriber.subscribe("t")
+        publisher.put_many("t", [b"%d" % n for n in range(300)])
+        for _ in range(3):
+            subscriber.get("t", max_messages=100)
+            subscriber.acknowledge("t")
+    tasks = SparkTasks(spark)
+    options = topics_wanted(
+        (), ".*", endpoint=service.subscriber_endpoint, retry=STUBBORN, partition_rows_max=120
+    )
+    with Archive(tmp_path / "archive") as archive:
+        Archiving(
+            archive=archive,
+            options=options,
+            view=TopicView(options),
+            tasks=tasks,
+            files_at_a_time=4,
+        ).catch_up()
+    now = whereabouts(options)
+    archived = read_archive(tmp_path / "archive", options, tasks)
+    live = read_live(options, now, tasks)
+    histories = read_run(tmp_path)
+    assert [one.messages for one in archived] == [one.messages for one in live]
+
+    run = with_log(histories, archived, live, now, pid=1)
+    verdict = check(run)
+
+    assert verdict.holds, [v.text for rule in verdict.rules for v in rule.violations]
+    assert sum(rule.checked for rule in verdict.rules) > 1000
+    write_tables(tmp_path / "tables", run, verdict)
+    assert pq.read_table(tmp_path / "tables" / "deliveries.parquet").num_rows == 300
+    assert pq.read_table(tmp_path / "tables" / "rules.parquet").num_rows == 12
+    given = next(line for line in histories.lines if isinstance(line, Ok) and line.op == "get")
+    lines = [
+        replace(line, messages=line.messages[1:]) if line is given else line
+        for line in histories.lines
+    ]
+    damaged = check(with_log(replace(histories, lines=lines), archived, live, now, pid=1))
+    of_the_lab = check(replace(histories, lines=lines))
+    assert broken(damaged) == broken(of_the_lab) != set()
+
+
+def test_an_auditor_begins_and_ends() -> None:
+    run = with_log(Run(lines=[], outputs={}), [], [], {}, pid=1)
+
+    assert [type(line) for line in run.lines] == [Begin, End]
