@@ -7,8 +7,10 @@ import click
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, LazyGroup
 
 _JOBS = {
+    "load": "reliable_pubsub.pipeline.loading",
     "archive": "reliable_pubsub.pipeline.archiving",
     "audit": "reliable_pubsub.pipeline.auditing",
+    "replay": "reliable_pubsub.pipeline.replaying",
 }
 
 

@@ -1,0 +1,171 @@
+"""`reliable-pubsub pipeline load`: files into a topic; a repeat puts nothing twice."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from pathlib import Path
+from typing import cast
+
+import click
+from msgspec import Struct
+
+from reliable_pubsub.common import names
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES
+from reliable_pubsub.common.errors import ConfigurationError
+from reliable_pubsub.common.plan_view import progress_bar
+from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.status_client import StatusClient
+from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.subscriber.reader import LogReader
+
+from .job import (
+    client_options,
+    config_option,
+    proxy_endpoint,
+    running_job,
+    spark_option,
+    spark_tasks,
+    subscriber_endpoint_option,
+)
+from .numbered import Outcome, put_numbered
+from .records import FORMATS, Columns, Format, format_of, records_of
+
+
+class LoadFile(Struct, frozen=True, kw_only=True):
+    """Put the records of this file."""
+
+    path: str
+    name: str  # of the file, in its publisher's id
+    topic: str
+    form: Format
+    columns: Columns
+    publisher_endpoint: str
+    subscriber_endpoint: str
+    retry: RetryPolicy
+
+
+def publisher_of(name: str) -> str:
+    """The id under which a file is put: the same for the same name."""
+    return names.client_id(f"load.{sha256(name.encode()).hexdigest()[:24]}")
+
+
+def load_file(work: LoadFile) -> Outcome:
+    """In a task: put what of a file is not stored yet.
+
+    Raises:
+        As `put_numbered` and `records_of`.
+    """
+    with (
+        Publisher(
+            publisher_of(work.name), endpoint=work.publisher_endpoint, retry=work.retry
+        ) as publisher,
+        LogReader(work.subscriber_endpoint, retry=work.retry) as reader,
+    ):
+        records = records_of(Path(work.path), work.form, work.columns)
+        return put_numbered(publisher, reader, work.topic, records, source=work.path)
+
+
+def named_files(paths: tuple[Path, ...], base: Path | None) -> list[tuple[str, Path]]:
+    """Files, and those directly in folders, with the names that they count under.
+
+    Raises:
+        ConfigurationError: there is none, or one is not below the base.
+    """
+    found: list[tuple[str, Path]] = []
+    for path in paths:
+        inside = sorted(one for one in path.iterdir() if one.is_file()) if path.is_dir() else [path]
+        for file in inside:
+            full = file.resolve()
+            if base is not None and not full.is_relative_to(base.resolve()):
+                raise ConfigurationError(f"{file}: is not below {base}, the --base of the names")
+            name = full.relative_to(base.resolve()).as_posix() if base else full.as_posix()
+            found.append((name, full))
+    if not found:
+        raise ConfigurationError("there is no file to load; name files or folders with --file")
+    return found
+
+
+@click.command(context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
+@config_option()
+@click.option(
+    "--file",
+    "files",
+    multiple=True,
+    required=True,
+    type=click.Path(path_type=Path, exists=True),
+    help="A file, or a folder of files; may be given several times.",
+)
+@click.option("--topic", required=True, help="Where the records go.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="What the files are.  [default: by the suffix, else text]",
+)
+@click.option("--value", default="", help="Column of the value.  [default: the whole row, as JSON]")
+@click.option("--key", default="", help="Column of the key.")
+@click.option("--header", multiple=True, help="A column that becomes a header.")
+@click.option(
+    "--base",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Files count under their path below this folder, so that it may be moved.",
+)
+@spark_option()
+@subscriber_endpoint_option()
+@client_options("publisher")
+def main(
+    files: tuple[Path, ...],
+    topic: str,
+    form: str | None,
+    value: str,
+    key: str,
+    header: tuple[str, ...],
+    base: Path | None,
+    master: str | None,
+    subscriber_endpoint: str | None,
+    endpoint: str | None,
+    ack_timeout: str | None,
+    send_retries: str | None,
+    allow_plaintext: bool,
+    quiet: bool,
+) -> None:
+    """Put the rows of files on a topic, each once, also if it is run again.
+
+    Each file has a publisher of its own, whose numbers are the numbers of its rows; the proxy
+    knows how far it came. A file that has grown is gone on with, one that was changed is refused.
+
+    \b
+      reliable-pubsub pipeline load --file data/orders.csv --topic orders --key customer
+    """
+    with running_job():
+        asked = (ack_timeout, send_retries, allow_plaintext)
+        put_at, retry = proxy_endpoint("publisher", endpoint, *asked)
+        read_at, _ = proxy_endpoint("subscriber", subscriber_endpoint, *asked)
+        work = [
+            LoadFile(
+                path=str(path),
+                name=name,
+                topic=names.topic(topic),
+                form=cast(Format, form) if form else format_of(path),
+                columns=Columns(value, key, header),
+                publisher_endpoint=put_at,
+                subscriber_endpoint=read_at,
+                retry=retry,
+            )
+            for name, path in named_files(files, base)
+        ]
+        status = StatusClient(read_at, retry)
+        status.ask(rows_max=0)  # an unreachable proxy is told before Spark is started
+        status.close()
+        put = before = 0
+        with (
+            spark_tasks("load", master) as tasks,
+            progress_bar(len(work), 0, quiet=quiet) as advance,
+        ):
+            for first in range(0, len(work), tasks.parallel):
+                some = work[first : first + tasks.parallel]
+                for outcome in tasks.run(load_file, some):
+                    put += outcome.put
+                    before += outcome.stored_before
+                advance(len(some), "files")
+        click.echo(f"done: {put} messages put on {topic}, {before} were there ({len(work)} files)")

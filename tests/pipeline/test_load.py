@@ -1,0 +1,258 @@
+"""Files into topics and the past of a topic into another one: each record once, at every repeat."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from reliable_pubsub.common.batch import Message
+from reliable_pubsub.common.errors import ConfigurationError, ConflictError
+from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.pipeline.loading import LoadFile, load_file, named_files, publisher_of
+from reliable_pubsub.pipeline.loss import DataLossError
+from reliable_pubsub.pipeline.numbered import BATCH_RECORDS, Outcome
+from reliable_pubsub.pipeline.records import Columns, Format, format_of, records_of
+from reliable_pubsub.pipeline.replaying import Pace, archived_past
+from tests.integration.harness import STUBBORN, Relay, Service
+
+from .test_archive import catch_up
+from .test_stream import a_log
+
+IMPATIENT = RetryPolicy(timeout_s=1.0, retries_max=0)
+ALL = Columns()
+
+
+class TestTheRecordsOf:
+    def test_a_text_are_its_lines_as_they_are(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.log"
+        path.write_bytes(b" one \r\n\n\xfftwo")
+
+        assert [one.value for one in records_of(path, "text", ALL)] == [b" one ", b"", b"\xfftwo"]
+
+    def test_a_csv_are_its_rows_as_json_or_the_columns_that_are_named(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.csv"
+        path.write_text('id,name,place\n1,"A, B",\n')
+
+        (whole,) = records_of(path, "csv", ALL)
+        (named,) = records_of(path, "csv", Columns("name", "id", ("place",)))
+
+        assert json.loads(whole.value) == {"id": "1", "name": "A, B", "place": ""}
+        assert (named.value, named.key, named.headers) == (b"A, B", b"1", {"place": ""})
+
+    def test_json_lines_are_numbers_and_text(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"id": 7, "v": "x", "h": null}\n\n{"id": 8, "v": {"a": 1}, "h": "y"}\n')
+
+        first, second = records_of(path, "jsonl", Columns("v", "id", ("h",)))
+
+        assert (first.value, first.key, first.headers) == (b"x", b"7", None)
+        assert (second.value, second.key, second.headers) == (b'{"a":1}', b"8", {"h": "y"})
+
+    def test_parquet_are_its_rows(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.parquet"
+        pq.write_table(pa.table({"id": [1, 2], "raw": [b"\x00", None]}), path)
+
+        first, second = records_of(path, "parquet", Columns("raw", "id"))
+
+        assert (first.value, first.key) == (b"\x00", b"1")
+        assert second.key == b"2"
+
+    @pytest.mark.parametrize(
+        ("form", "content", "columns", "message"),
+        [
+            ("csv", "a,b\n1,2,3\n", ALL, "another number of cells"),
+            ("csv", "a,b\n1,2\n", Columns("c"), "row 1: has no column 'c'; it has a, b"),
+            ("jsonl", "{\n", ALL, "is not jsonl"),
+            ("parquet", "hello", ALL, "is not parquet"),
+            ("text", "hello", Columns("c"), "has no columns"),
+        ],
+    )
+    def test_a_file_that_is_something_else_are_refused(
+        self, tmp_path: Path, form: Format, content: str, columns: Columns, message: str
+    ) -> None:
+        path = tmp_path / "a"
+        path.write_text(content)
+
+        with pytest.raises(ConfigurationError, match=message):
+            list(records_of(path, form, columns))
+
+
+def test_a_file_counts_under_its_path_below_the_base(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name / "data").mkdir(parents=True)
+        (tmp_path / name / "data" / "a.csv").touch()
+
+    ((name, _),) = named_files((tmp_path / "one" / "data",), tmp_path / "one")
+    ((same, _),) = named_files((tmp_path / "two" / "data",), tmp_path / "two")
+    ((full, _),) = named_files((tmp_path / "two" / "data" / "a.csv",), None)
+
+    assert name == same == "data/a.csv"
+    assert publisher_of(full) != publisher_of(name)
+    assert format_of(Path("x.NDJSON")) == "jsonl"
+    with pytest.raises(ConfigurationError, match="is not below"):
+        named_files((tmp_path / "one" / "data",), tmp_path / "two")
+
+
+@pytest.fixture
+def load(service: Service) -> Callable[..., Outcome]:
+    """Load a text file into topic t of a running proxy."""
+    service.start_proxy()
+
+    def act(path: Path, *, endpoint: str = "", retry: RetryPolicy = STUBBORN) -> Outcome:
+        return load_file(
+            LoadFile(
+                path=str(path),
+                name=path.name,
+                topic="t",
+                form="text",
+                columns=ALL,
+                publisher_endpoint=endpoint or service.publisher_endpoint,
+                subscriber_endpoint=service.subscriber_endpoint,
+                retry=retry,
+            )
+        )
+
+    return act
+
+
+def lines(path: Path, count: int) -> list[bytes]:
+    content = [b"line %d" % n for n in range(count)]
+    path.write_bytes(b"\n".join(content))
+    return content
+
+
+class TestLoading:
+    def test_again_puts_nothing_and_goes_on_where_a_file_has_grown(
+        self, service: Service, load: Callable[..., Outcome]
+    ) -> None:
+        path = service.directory / "a.txt"
+        lines(path, 1500)
+
+        first, again = load(path), load(path)
+        content = lines(path, 1600)
+        grown = load(path)
+
+        assert (first.put, again.put, grown.put) == (1500, 0, 100)
+        assert (again.stored_before, grown.stored_before) == (1500, 1500)
+        assert service.payloads("t") == content
+
+    def test_a_file_that_was_changed_is_refused(
+        self, service: Service, load: Callable[..., Outcome]
+    ) -> None:
+        path = service.directory / "a.txt"
+        content = lines(path, 20)
+        load(path)
+
+        path.write_bytes(b"\n".join([b"new", *content]))
+        with pytest.raises(ConflictError, match="record 20 is another one"):
+            load(path)
+        lines(path, 19)
+        with pytest.raises(ConflictError, match="it has fewer now"):
+            load(path)
+        assert service.payloads("t") == content
+
+    def test_that_failed_in_the_middle_is_made_whole_by_the_next_run(
+        self, service: Service, load: Callable[..., Outcome]
+    ) -> None:
+        path = service.directory / "a.txt"
+        content = lines(path, 5 * BATCH_RECORDS)
+
+        # Two answers for the greeting, one for the first batch; that to the second one is lost.
+        with (
+            Relay(service.publisher_endpoint, answers=3) as relay,
+            pytest.raises(Exception, match="in doubt"),
+        ):
+            load(path, endpoint=relay.endpoint, retry=IMPATIENT)
+        rest = load(path)
+
+        assert rest.stored_before in (BATCH_RECORDS, 2 * BATCH_RECORDS)
+        assert service.payloads("t") == content
+
+
+class Clock:
+    """A clock that goes on by sleeping."""
+
+    def __init__(self) -> None:
+        self.time_s = 100.0
+
+    def now_s(self) -> float:
+        return self.time_s
+
+    def sleep(self, seconds: float) -> None:
+        self.time_s += seconds
+
+
+def test_a_pace_lets_so_many_go_in_a_second() -> None:
+    clock = Clock()
+    pace = Pace(50, now_s=clock.now_s, sleep=clock.sleep)
+
+    for _ in range(11):
+        pace.wait(100)
+
+    assert clock.time_s == 120.0
+
+
+class TestAnArchivedPast:
+    def test_is_a_range_of_it_across_its_files(self, tmp_path: Path) -> None:
+        catch_up(a_log(4, 1, 5), tmp_path)
+
+        past = archived_past(tmp_path, "t", 2, 9)
+
+        assert [one.value for one in past.records()] == [b"m%d" % n for n in range(3, 10)]
+        assert past.replay_id("u") == archived_past(tmp_path, "t", 2, 9).replay_id("u")
+        assert past.replay_id("u") != past.replay_id("v")
+
+    def test_that_is_not_all_there_is_refused(self, tmp_path: Path) -> None:
+        catch_up(a_log(4), tmp_path)
+
+        with pytest.raises(DataLossError, match="offsets 4 to 5 "):
+            archived_past(tmp_path, "t", 0, 6)
+        with pytest.raises(ConfigurationError, match="nothing of topic 'u'"):
+            archived_past(tmp_path, "u", None, None)
+
+
+class Replay:
+    """`pipeline replay` of a service."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def run(self, *arguments: str) -> str:
+        """To its end; gives what it says."""
+        service = self._service
+        process = service.run(
+            "pipeline",
+            *("replay", "--endpoint", service.publisher_endpoint, "--subscriber-endpoint"),
+            *(service.subscriber_endpoint, "--quiet", *arguments),
+        )
+        process.done()
+        return process.stdout
+
+
+def test_a_replay_keeps_keys_headers_and_times_and_puts_each_once(service: Service) -> None:
+    service.start_proxy()
+    with service.open_publisher("p") as publisher:
+        for n in range(6):
+            publisher.put("t", b"%d" % n, key=b"k", headers={"n": str(n)}, event_time_ns=n)
+    replay = Replay(service)
+    some = ("--topic", "t", "--to", "u", "--from-offset", "2")
+
+    said = [replay.run(*some), replay.run(*some)]
+    said.append(replay.run("--topic", "t", "--to", "u", "--replay-id", "again"))
+
+    counts = [text.split(" messages")[0] for text in said]
+    assert counts == ["done: 4", "done: 0", "done: 6"]
+    messages = list(all_of(service, "u"))
+    assert [int(one.payload) for one in messages] == [2, 3, 4, 5, 0, 1, 2, 3, 4, 5]
+    assert messages[0].headers == {"n": "2"}
+    assert (messages[0].key, messages[0].event_time_ns) == (b"k", 2)
+
+
+def all_of(service: Service, topic: str) -> Iterator[Message]:
+    with service.open_subscriber("reader") as reader:
+        yield from reader.history(topic, 0, max_messages=1000)
