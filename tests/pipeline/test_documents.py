@@ -5,11 +5,16 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
+import pytest
+
+from reliable_pubsub.pipeline.__main__ import main
 from reliable_pubsub.pipeline.columns import COLUMNS
 from reliable_pubsub.pipeline.options import OPTIONS
 from reliable_pubsub.pipeline.tables import TABLES
 
-PAGE = (Path(__file__).parents[2] / "docs" / "pipeline.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
 
 
 def first_cells(heading: str) -> set[str]:
@@ -30,3 +35,34 @@ def test_the_page_names_every_table() -> None:
     tables = PAGE.split("## Tables")[1].split("## ")[0]
 
     assert set(TABLES) <= set(re.findall(r"`(\w+)`", tables))
+
+
+def test_the_page_names_every_job() -> None:
+    jobs = PAGE.split("## Jobs")[1].split("\n## ")[0]
+
+    named = re.findall(r"(?m)^\*\*`(\w+)`\*\*", jobs)
+    assert sorted(named) == sorted(main.list_commands(click.Context(main)))
+
+
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "configs" / "pipeline").glob("*.yaml")), ids=lambda path: path.stem
+)
+def test_a_job_file_is_what_its_command_takes(
+    path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Its first line is the command that runs it; a page of docs names it."""
+    found = re.match(r"# Run: reliable-pubsub pipeline (\w+) -f (\S+)\n", path.read_text())
+    assert found is not None
+    job, name = found.groups()
+    assert ROOT / name == path
+    assert name in PAGE
+    for file in ("CHANGELOG.md", "run/words.parquet"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).touch()
+    monkeypatch.chdir(tmp_path)
+    command = main.get_command(click.Context(main), job)
+    assert command is not None
+
+    context = command.make_context(job, ["-f", str(path)])
+
+    assert context.params["topic"]
