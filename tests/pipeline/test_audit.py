@@ -27,8 +27,9 @@ from reliable_pubsub.pipeline.job import topics_wanted
 from reliable_pubsub.pipeline.tasks import SparkTasks
 from reliable_pubsub.pipeline.view import TopicView
 from tests.integration.harness import STUBBORN, Service
+from tests.lab.damage import broken
 from tests.lab.small_world import SmallWorld, sound_world
-from tests.lab.test_checker import PLANTED, Damage, broken
+from tests.lab.test_checker import PLANTED, Damage
 
 LOG = "x.1"
 
