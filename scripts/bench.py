@@ -6,27 +6,21 @@ measured in rounds, ours and the bare loop in turn, and shows the medians.
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-import re
 import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import msgspec
 import zmq
-from msgspec import Struct
 from rich.console import Console
 from rich.progress import Progress
-from rich.table import Table
 
 from reliable_pubsub import Publisher, Subscriber
 from reliable_pubsub.common.batch import Batch, crc32, encode_batch
@@ -34,92 +28,8 @@ from reliable_pubsub.common.limits import GIB
 from reliable_pubsub.common.messages import Hello, HelloAck, Put, PutAck
 from reliable_pubsub.common.wire import decode_reply, encode_request
 
-PAYLOAD = b"x" * 100
-spawn = multiprocessing.get_context("spawn")
-
-
-class Row(Struct, frozen=True, kw_only=True):
-    """One measured line."""
-
-    work: str
-    ours: float
-    unit: str
-    bare: float | None = None
-    against: str = ""
-    ratio: float | None = None  # median over rounds
-    at_least: float | None = None
-    at_most: float | None = None
-
-    @property
-    def reached(self) -> bool:
-        """Whether the goal, if there is one, is reached."""
-        value = self.ours if self.ratio is None else self.ratio
-        low = self.at_least is None or value >= self.at_least
-        return low and (self.at_most is None or value <= self.at_most)
-
-
-class Proxy:
-    """A real proxy process on ports of its own."""
-
-    def __init__(self, directory: Path, *options: str) -> None:
-        """Start it; measure how long it takes to be ready."""
-        begin_s = time.perf_counter()
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "reliable_pubsub", "proxy", "--data-dir", str(directory)),
-                *("--publisher-endpoint", "tcp://127.0.0.1:*"),
-                *("--subscriber-endpoint", "tcp://127.0.0.1:*", *options),
-            ],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        self.ready_s = time.perf_counter() - begin_s
-        found = re.search(r"publishers=(\S+) subscribers=(\S+)", line)
-        if found is None:
-            raise click.ClickException(f"the proxy did not start: {line}")
-        self.publishers, self.subscribers = found.groups()
-
-    def resident_mib(self, field: str = "VmRSS") -> float:
-        """Resident memory now (VmRSS) or at its highest (VmHWM)."""
-        text = Path(f"/proc/{self.process.pid}/status").read_text()
-        found = re.search(rf"{field}:\s+(\d+) kB", text)
-        assert found is not None
-        return int(found.group(1)) / 1024
-
-    def close(self) -> None:
-        """End it cleanly."""
-        self.process.terminate()
-        self.process.wait(60)
-
-
-@contextmanager
-def proxy(*options: str) -> Iterator[Proxy]:
-    """A fresh proxy with a data directory of its own."""
-    directory = Path(tempfile.mkdtemp(prefix="bench-", dir=WORK))
-    running = Proxy(directory, *options)
-    try:
-        yield running
-    finally:
-        running.close()
-        shutil.rmtree(directory)
-
-
-WORK = Path(__file__).resolve().parent.parent / "run"
-
-
-@contextmanager
-def child(target: Callable[..., None], *arguments: Any) -> Iterator[Any]:
-    """A process that first sends one value through a pipe."""
-    mine, its = spawn.Pipe()
-    process = spawn.Process(target=target, args=(its, *arguments), daemon=True)
-    process.start()
-    try:
-        yield mine.recv()
-    finally:
-        process.kill()
-        process.join()
+from .bench_push import push_rows
+from .measuring import PAYLOAD, WORK, Proxy, Row, child, compared, proxy, show, spawn
 
 
 def bare_sync(pipe: Any, path: str) -> None:
@@ -222,26 +132,6 @@ def puts(clients: int, at_least: float, rounds: int, tick: Callable[[], None]) -
         bare,
         f"bare REP loop with write + fdatasync, {name}",
         at_least,
-    )
-
-
-def compared(
-    work: str,
-    unit: str,
-    ours: Sequence[float],
-    bare: Sequence[float],
-    against: str,
-    at_least: float | None = None,
-) -> Row:
-    """A row of medians; the ratio is taken within each round."""
-    return Row(
-        work=work,
-        unit=unit,
-        ours=statistics.median(ours),
-        bare=statistics.median(bare),
-        against=against,
-        ratio=statistics.median(a / b for a, b in zip(ours, bare, strict=True)),
-        at_least=at_least,
     )
 
 
@@ -405,48 +295,29 @@ def restart(tick: Callable[[], None]) -> list[Row]:
     ]
 
 
-def show(rows: Sequence[Row], console: Console) -> None:
-    """The table."""
-    table = Table(title="scripts/bench", title_justify="left")
-    for column in ("work", "ours", "against", "bare", "ratio", "goal", ""):
-        table.add_column(column, justify="left" if column in ("work", "against") else "right")
-    for row in rows:
-        digits = 2 if row.ours < 10 else 0
-        goal = f">= {row.at_least}" if row.at_least is not None else ""
-        goal = f"<= {row.at_most}" if row.at_most is not None else goal
-        table.add_row(
-            row.work,
-            f"{row.ours:,.{digits}f} {row.unit}",
-            row.against,
-            "" if row.bare is None else f"{row.bare:,.0f}",
-            "" if row.ratio is None else f"{row.ratio:.2f}",
-            goal,
-            "ok" if row.reached else "MISSED",
-        )
-    console.print(table)
+PARTS = click.Choice(["puts", "flows", "memory", "history", "restart", "push"])
 
 
 @click.command()
+@click.argument("part", required=False, type=PARTS)
 @click.option("--rounds", default=5, show_default=True, help="Rounds of each comparison.")
-@click.option(
-    "--only",
-    type=click.Choice(["puts", "flows", "memory", "history", "restart"]),
-    help="Measure one part.",
-)
+@click.option("--only", type=PARTS, help="The same as PART.")
 @click.option("--messages", default=5_000_000, show_default=True, help="For the memory part.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document, for programs.")
-def main(rounds: int, only: str | None, messages: int, as_json: bool) -> None:
-    """Measure speed and memory; exit code 1 if a goal is missed."""
+def main(part: str | None, rounds: int, only: str | None, messages: int, as_json: bool) -> None:
+    """Measure speed and memory, all of it or one PART; exit code 1 if a goal is missed."""
     WORK.mkdir(exist_ok=True)
     steps = {"puts": 2 * rounds, "flows": 2 * rounds, "memory": 10, "history": 2, "restart": 1}
+    steps["push"] = rounds + 2
     parts: dict[str, Callable[[Callable[[], None]], list[Row]]] = {
         "puts": lambda tick: [puts(1, 0.6, rounds, tick), puts(64, 2.5, rounds, tick)],
         "flows": lambda tick: flows(rounds, tick),
         "memory": lambda tick: memory(messages, tick),
         "history": history,
         "restart": restart,
+        "push": lambda tick: push_rows(rounds, tick),
     }
-    chosen = [only] if only else list(parts)
+    chosen = [one for one in (part, only) if one] or list(parts)
     rows: list[Row] = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
         task = progress.add_task("measuring", total=sum(steps[name] for name in chosen))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-import socket
-import threading
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import zmq
 
@@ -19,6 +17,7 @@ from reliable_pubsub.relay.pattern import Pattern
 from reliable_pubsub.relay.push import Pushed, PushFrames, decode_push, encode_push
 from reliable_pubsub.relay.topology import ask_node
 from reliable_pubsub.relay.wire import decode_node_reply
+from scripts.counting_link import CountingLink as CountingLink
 from tests.integration.harness import ANY_PORT, PATIENCE_S, Process, Service, eventually
 
 SILENCE_MS = 150  # what was sent before something that has arrived, would have arrived too
@@ -145,58 +144,3 @@ def zmq_context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
         yield context
     finally:
         context.destroy(linger=0)
-
-
-class CountingLink:
-    """TCP to an endpoint, with the bytes of each way counted; it can hang, and be cut."""
-
-    def __init__(self, endpoint: str) -> None:
-        self._target = int(endpoint.rsplit(":", 1)[1])
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.endpoint = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.down_bytes = 0  # to whoever connected
-        self.up_bytes = 0
-        self._passing = threading.Event()
-        self._passing.set()
-        self._pairs: list[Sequence[socket.socket]] = []
-        threading.Thread(target=self._accept, name="counting link", daemon=True).start()
-
-    def hang(self) -> None:
-        """Pass nothing on, and read nothing: TCP fills up."""
-        self._passing.clear()
-
-    def go_on(self) -> None:
-        self._passing.set()
-
-    def cut(self) -> None:
-        """Close the connections; new ones are accepted."""
-        for pair in self._pairs:
-            for one in pair:
-                with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self._listener.close()
-        self._passing.set()
-        self.cut()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                here, _ = self._listener.accept()
-                there = socket.create_connection(("127.0.0.1", self._target))
-                self._pairs.append((here, there))
-                for source, target, way in ((here, there, "up"), (there, here, "down")):
-                    threading.Thread(
-                        target=self._copy, args=(source, target, way), daemon=True
-                    ).start()
-
-    def _copy(self, source: socket.socket, target: socket.socket, way: str) -> None:
-        with suppress(OSError), source, target:
-            while self._passing.wait() and (data := source.recv(65_536)):
-                self._passing.wait()
-                target.sendall(data)
-                if way == "up":
-                    self.up_bytes += len(data)
-                else:
-                    self.down_bytes += len(data)

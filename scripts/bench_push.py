@@ -1,0 +1,369 @@
+"""The part `push` of the benchmark: latency, bytes of a fan-out, interest under zapping."""
+
+from __future__ import annotations
+
+import os
+import random
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import click
+import zmq
+
+from reliable_pubsub import Publisher, Subscriber
+from reliable_pubsub.common.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.messages import BatchHeader
+from reliable_pubsub.relay.above import NodeAbove
+from reliable_pubsub.relay.pattern import Pattern, Strategy
+from reliable_pubsub.relay.push import Pushed, encode_push
+from reliable_pubsub.relay.topology import ask_node
+
+from .counting_link import CountingLink
+from .measuring import PAYLOAD, WORK, Row, proxy, spawn
+
+LATENCY_MESSAGES = 300
+PAUSE_S = 0.005
+LEAVES = 100
+FAN_OUT_MESSAGES = 100
+VIEWERS, CHANNELS, ZAPS = 20, 50, 100  # each viewer zaps so often
+STRATEGIES: tuple[Strategy, ...] = ("none", "dedup", "subsume", "all")
+ANY_PORT = "tcp://127.0.0.1:*"
+
+
+def push_rows(rounds: int, tick: Callable[[], None]) -> list[Row]:
+    """All of it."""
+    rows = latency(rounds, tick)
+    rows.append(fan_out())
+    tick()
+    rows += zapping()
+    tick()
+    return rows
+
+
+# Latency: from the begin of a put to the message in the hands of a subscriber.
+
+
+def put_stamped(pipe: Any, endpoint: str) -> None:
+    """A process that puts messages which carry the time of their put."""
+    with Publisher("bench-latency", endpoint=endpoint) as publisher:
+        publisher.ready_for("bench")
+        pipe.recv()
+        for _ in range(LATENCY_MESSAGES):
+            publisher.put("bench", b"%d" % time.monotonic_ns() + PAYLOAD[:80])
+            time.sleep(PAUSE_S)
+        pipe.recv()
+
+
+def send_stamped(pipe: Any, _endpoint: str) -> None:
+    """The same without a proxy: PUB."""
+    context: Any = zmq.Context()
+    socket = context.socket(zmq.PUB)
+    pipe.send(f"tcp://127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}")
+    pipe.recv()
+    for _ in range(LATENCY_MESSAGES):
+        socket.send_multipart([b"bench", b"%d" % time.monotonic_ns() + PAYLOAD[:80]])
+        time.sleep(PAUSE_S)
+    pipe.recv()
+
+
+@contextmanager
+def sending(target: Callable[..., None], endpoint: str = "") -> Iterator[Any]:
+    """A process with a pipe."""
+    mine, its = spawn.Pipe()
+    process = spawn.Process(target=target, args=(its, endpoint), daemon=True)
+    process.start()
+    try:
+        yield mine
+    finally:
+        process.kill()
+        process.join()
+
+
+def age_ms(payload: bytes) -> float:
+    """Milliseconds since a payload was stamped."""
+    return (time.monotonic_ns() - int(payload.removesuffix(PAYLOAD[:80]))) / 1e6
+
+
+def ours_ms(*, push: bool) -> list[float]:
+    """Ages at the subscriber, of every message."""
+    with proxy() as running, sending(put_stamped, running.publishers) as pipe:
+        with Subscriber("bench-latency", endpoint=running.subscribers) as subscriber:
+            subscriber.subscribe("bench", push=push)
+            while push and subscriber._pushing.is_polled("bench"):
+                subscriber.get("bench", timeout_s=0.05)
+            pipe.send("go")
+            ages = [
+                age_ms(subscriber.get("bench", timeout_s=30)[0].payload)
+                for _ in range(LATENCY_MESSAGES)
+            ]
+        pipe.send("end")
+    return ages
+
+
+def bare_ms() -> list[float]:
+    """Ages behind a bare PUB and SUB."""
+    with sending(send_stamped) as pipe:
+        context: Any = zmq.Context()
+        socket = context.socket(zmq.SUB)
+        socket.setsockopt(zmq.SUBSCRIBE, b"bench")
+        socket.connect(pipe.recv())
+        time.sleep(0.3)  # PUB tells nobody when a subscription has arrived
+        pipe.send("go")
+        ages = [age_ms(socket.recv_multipart()[1]) for _ in range(LATENCY_MESSAGES)]
+        pipe.send("end")
+        context.destroy(linger=0)
+    return ages
+
+
+def fsync_ms() -> list[float]:
+    """What one write with fdatasync of such a body takes."""
+    descriptor = os.open(WORK / "fsync", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+    times = []
+    for _ in range(LATENCY_MESSAGES):
+        begin_s = time.perf_counter()
+        os.write(descriptor, PAYLOAD)
+        os.fdatasync(descriptor)
+        times.append((time.perf_counter() - begin_s) * 1000)
+        time.sleep(PAUSE_S)
+    os.close(descriptor)
+    return times
+
+
+def latency(rounds: int, tick: Callable[[], None]) -> list[Row]:
+    """Push, polling, bare PUB/SUB and fsync in turn."""
+    pushed, polled, bare = [], [], []
+    for _ in range(rounds):
+        pushed.append(percentiles(ours_ms(push=True)))
+        polled.append(percentiles(ours_ms(push=False)))
+        parts = zip(percentiles(bare_ms()), percentiles(fsync_ms()), strict=True)
+        bare.append([sum(one) for one in parts])
+        tick()
+    against = "bare PUB/SUB and one write + fdatasync"
+    return [
+        latency_row("put to handler, pushed, p50", pushed, bare, 0, against, 2.5),
+        latency_row("put to handler, pushed, p99", pushed, bare, 1, against),
+        latency_row("put to handler, polled, p50", polled, bare, 0, against),
+        latency_row("put to handler, polled, p99", polled, bare, 1, against),
+    ]
+
+
+def percentiles(ages: Sequence[float]) -> list[float]:
+    """p50 and p99."""
+    parts = statistics.quantiles(ages, n=100)
+    return [parts[49], parts[98]]
+
+
+def latency_row(
+    work: str,
+    ours: Sequence[Sequence[float]],
+    bare: Sequence[Sequence[float]],
+    which: int,
+    against: str,
+    at_most: float | None = None,
+) -> Row:
+    """Medians over the rounds, the ratio within each."""
+    return Row(
+        work=work,
+        unit="ms",
+        ours=statistics.median(one[which] for one in ours),
+        bare=statistics.median(one[which] for one in bare),
+        against=against,
+        ratio=statistics.median(a[which] / b[which] for a, b in zip(ours, bare, strict=True)),
+        at_most=at_most,
+    )
+
+
+# A fan-out, in bytes on the link above.
+
+
+@contextmanager
+def relay(name: str, *options: str) -> Iterator[tuple[str, str]]:
+    """A relay process; its endpoints for requests and for data."""
+    command = [sys.executable, "-m", "reliable_pubsub", "relay", "-i", name, *options]
+    command += ["--endpoint", ANY_PORT, "--push-endpoint", ANY_PORT]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.startswith("ready: relay"):
+            raise click.ClickException(f"the relay did not start: {line}")
+        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        yield words["requests"], words["push"]
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def fan_out() -> Row:
+    """100 subscribers directly, and behind two relays."""
+    context: Any = zmq.Context()
+    source = context.socket(zmq.XPUB)
+    endpoint = f"tcp://127.0.0.1:{source.bind_to_random_port('tcp://127.0.0.1')}"
+    direct = fan_out_bytes(context, source, CountingLink(endpoint), None)
+    link = CountingLink(endpoint)
+    above = ("--publisher", link.endpoint)
+    with relay("left", *above) as left, relay("right", *above) as right:
+        tree = fan_out_bytes(context, source, link, [left[1], right[1]])
+    context.destroy(linger=0)
+    return Row(
+        work=f"{LEAVES} subscribers behind two relays: on the link above, per message",
+        unit="bytes",
+        ours=tree,
+        bare=direct,
+        against=f"{LEAVES} subscribers without relays",
+        ratio=tree / direct,
+        at_most=1 / 25,
+    )
+
+
+def fan_out_bytes(context: Any, source: Any, link: CountingLink, below: list[str] | None) -> float:
+    """Bytes for one message that all subscribers get."""
+    endpoints = below or [link.endpoint]
+    leaves = []
+    for number in range(LEAVES):
+        leaf = context.socket(zmq.SUB)
+        leaf.setsockopt(zmq.SUBSCRIBE, b"bench\0")
+        leaf.connect(endpoints[number % len(endpoints)])
+        leaves.append(leaf)
+    body = encode_batch(Batch([PAYLOAD]))
+
+    def send(base: int) -> None:
+        header = BatchHeader(base, 1, "bench", base + 1, base + 1, crc32(body), len(body))
+        source.send_multipart(encode_push("bench", Pushed(boot="b", log="l", batch=header), body))
+
+    for leaf in leaves:  # until each has heard one, interest has not arrived everywhere
+        while not leaf.poll(50):
+            send(0)
+    for leaf in leaves:
+        while leaf.poll(200):
+            leaf.recv_multipart()
+    before = link.down_bytes
+    for base in range(FAN_OUT_MESSAGES):
+        send(base)
+    for leaf in leaves:
+        for _ in range(FAN_OUT_MESSAGES):
+            leaf.recv_multipart()
+    counted = link.down_bytes - before
+    for leaf in leaves:
+        leaf.close(linger=0)
+    link.close()
+    return counted / FAN_OUT_MESSAGES
+
+
+# Interest while many viewers change channels.
+
+
+def zaps() -> Iterator[tuple[int, str]]:
+    """Who changes to which channel, each time the same."""
+    chance = random.Random(7)
+    for _ in range(ZAPS):
+        for viewer in range(VIEWERS):
+            yield viewer, f"channel-{chance.randrange(CHANNELS):02}"
+
+
+def zapping() -> list[Row]:
+    """Messages about subscriptions on each of two tiers, with each strategy and with plain XSUB."""
+    plain = zapping_plain()
+    rows = []
+    for strategy in STRATEGIES:
+        tiers = zapping_ours(strategy)
+        for tier in (0, 1):
+            rows.append(
+                Row(
+                    work=f"{VIEWERS * ZAPS:,} zaps, strategy {strategy}: tier {tier + 1}",
+                    unit="messages",
+                    ours=tiers[tier],
+                    bare=plain[tier],
+                    against="plain XPUB/XSUB devices",
+                    ratio=tiers[tier] / plain[tier],
+                    at_most=0.1 if strategy == "subsume" else None,
+                )
+            )
+    return rows
+
+
+def device(context: Any, above: str, counts: list[int]) -> str:
+    """A plain device in a thread, which counts the subscriptions that it passes up."""
+    front, back = context.socket(zmq.XPUB), context.socket(zmq.XSUB)
+    for one in (front, back):
+        one.setsockopt(zmq.SNDHWM, 0)
+        one.setsockopt(zmq.RCVHWM, 0)
+    endpoint = f"tcp://127.0.0.1:{front.bind_to_random_port('tcp://127.0.0.1')}"
+    back.connect(above)
+    tier = len(counts)
+    counts.append(0)
+
+    def run() -> None:
+        try:
+            while True:
+                back.send(front.recv())
+                counts[tier] += 1
+        except zmq.ContextTerminated:
+            front.close(linger=0)
+            back.close(linger=0)
+
+    threading.Thread(target=run, daemon=True).start()
+    return endpoint
+
+
+def zapping_plain() -> list[int]:
+    """Subscriptions that pass two plain devices, the lower one first."""
+    context: Any = zmq.Context()
+    top = context.socket(zmq.XPUB)
+    top.setsockopt(zmq.RCVHWM, 0)
+    counts: list[int] = []
+    upper = device(context, f"tcp://127.0.0.1:{top.bind_to_random_port('tcp://127.0.0.1')}", counts)
+    lower = device(context, upper, counts)
+    viewers: list[Any] = []
+    watched: dict[int, str] = {}
+    for _ in range(VIEWERS):
+        viewer = context.socket(zmq.SUB)
+        viewer.setsockopt(zmq.SNDHWM, 0)
+        viewer.connect(lower)
+        viewers.append(viewer)
+    for number, channel in zaps():
+        viewers[number].setsockopt(zmq.SUBSCRIBE, channel.encode())
+        if number in watched:
+            viewers[number].setsockopt(zmq.UNSUBSCRIBE, watched[number].encode())
+        watched[number] = channel
+    while True:  # until nothing moves any more
+        before = list(counts)
+        time.sleep(0.5)
+        if before == counts:
+            break
+    for one in (*viewers, top):
+        one.close(linger=0)
+    context.term()
+    return [counts[0], counts[1]]
+
+
+def zapping_ours(strategy: Strategy) -> list[int]:
+    """Messages about interest that two relays say above, the lower one first."""
+    context: Any = zmq.Context()
+    top = context.socket(zmq.XPUB)
+    endpoint = f"tcp://127.0.0.1:{top.bind_to_random_port('tcp://127.0.0.1')}"
+    options = ("--strategy", strategy)
+    with (
+        relay("upper", "--publisher", endpoint, *options) as upper,
+        relay("lower", "--upstream", upper[0], *options) as lower,
+    ):
+        viewers = [NodeAbove(context, lower[0], f"viewer-{n}") for n in range(VIEWERS)]
+        for number, channel in zaps():
+            viewers[number].want(frozenset({Pattern("exact", channel)}), frozenset())
+            viewers[number].turn(time.monotonic())
+        until_s = time.monotonic() + 30
+        while not (all(v.wish.settled for v in viewers) and ask_node(lower[0]).above[0].settled):
+            if time.monotonic() > until_s:
+                raise click.ClickException("interest did not settle within 30 s")
+            for one in viewers:
+                one.turn(time.monotonic())
+            time.sleep(0.002)
+        said = [ask_node(one[0]).above[0].said for one in (lower, upper)]
+        context.destroy(linger=0)
+    return said
