@@ -1,6 +1,6 @@
 """The top of the push tree: sends down what has become visible, to those below who want it.
 
-Pushing is an optimisation (docs/decisions/0014): it waits in a bounded queue behind the law, some
+Pushing is an optimisation (docs/decisions/0016): it waits in a bounded queue behind the law, some
 batches go out in each turn of the loop, and what does not fit is dropped and counted. Whoever
 misses a push pulls.
 """
