@@ -256,10 +256,12 @@ def test_status_shows_what_an_operator_asks_for(service: Service) -> None:
     assert topic["stored_bytes"] > 0
     (subscription,) = topic["subscriptions"]
     assert subscription.pop("lag_s") > 0
+    assert subscription.pop("silent_s") >= 0
     assert subscription == {
         "subscriber": "s",
         "generation": 1,
-        "qos": 2,
+        "terms": {"qos": 2, "session": "persistent", "lease_ms": 0},
+        "state": "active",
         "cursor": 0,
         "lag_messages": 5,
     }
