@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from reliable_pubsub.common.history import AnyLine, Begin, End, Ok, Seen, Stored
 from reliable_pubsub.lab.checker import check
@@ -35,7 +36,18 @@ def a_world(*, read: bool, clean: bool = False, killed: bool = True) -> SmallWor
             world.get("s", "t")
     if read:
         _forget_receipts(world)
+    if killed:
+        _belong_to_the_second_life(world)
     return world
+
+
+def _belong_to_the_second_life(world: SmallWorld) -> None:
+    """What the proxy wrote behind its second start is of another process."""
+    begun = next(n for n, line in enumerate(world.lines) if (line.process, line.pid) == SECOND)
+    world.lines[begun:] = [
+        replace(line, pid=SECOND[1]) if (line.process, line.pid) == FIRST else line
+        for line in world.lines[begun:]
+    ]
 
 
 def _forget_the_line(world: SmallWorld, *, clean: bool, killed: bool) -> None:
