@@ -156,6 +156,22 @@ class Position(Line, frozen=True, tag="position"):
     cursor: int
     active: bool
     epoch: int = 0  # of the subscriber that moved it; 0: not told
+    session: str = "persistent"  # or "clean": then it may end without an unsubscribe
+
+
+class Expired(Line, frozen=True, tag="expired"):
+    """A subscription was silent for twice its lease: a clean one has ended with that.
+
+    A persistent one holds nothing back any more; its subscriber may return, and is told of losses.
+    """
+
+    topic: str
+    subscriber: str
+    generation: int
+    cursor: int
+    session: str
+    lease_ms: int
+    silent_ms: int  # by the clock of the proxy
 
 
 class ControlSeen(Line, frozen=True, tag="control_seen"):
@@ -215,7 +231,7 @@ class Finished(Line, frozen=True, tag="finished"):
     detail: str = ""  # exit code, or why not
 
 
-ProxyLine = Stored | Created | Granted | Position | ControlSeen | Trimmed
+ProxyLine = Stored | Created | Granted | Position | Expired | ControlSeen | Trimmed
 AnyLine = (
     Begin | End | Invoke | Ok | Failed | Unknown | ProxyLine | Found | FoundEnd | Event | Finished
 )

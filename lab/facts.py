@@ -20,6 +20,7 @@ from reliable_pubsub.common.history import (
     Created,
     End,
     Event,
+    Expired,
     Failed,
     Finished,
     Found,
@@ -116,6 +117,9 @@ class Facts:
     created: list[Created] = field(default_factory=list)
     granted: list[Granted] = field(default_factory=list)
     positions: list[Position] = field(default_factory=list)
+    clean_ends: dict[tuple[str, str, int], int] = field(default_factory=dict)  # topic, subscriber,
+    # generation: when a clean session had ended, by BYE, unsubscribe or its lease
+    refused_starts: list[tuple[Invoke, Unknown]] = field(default_factory=list)
     proxy_lines: list[ProxyLine] = field(default_factory=list)  # in its own order
     gets: list[Ok] = field(default_factory=list)  # of all lives
     trimmed: list[Trimmed] = field(default_factory=list)
@@ -194,6 +198,7 @@ def gather(run: Run) -> Facts:
         Created: reader.facts.proxy_lines.append,
         Granted: reader.facts.proxy_lines.append,
         Position: reader.facts.proxy_lines.append,
+        Expired: reader.facts.proxy_lines.append,
         ControlSeen: reader.facts.proxy_lines.append,
         Trimmed: reader.facts.proxy_lines.append,
         Found: reader.facts.found.append,
@@ -214,6 +219,10 @@ def gather(run: Run) -> Facts:
                 facts.granted.append(line)
             case Position():
                 facts.positions.append(line)
+                if line.session == "clean" and not line.active:
+                    facts.clean_ends[(line.topic, line.subscriber, line.generation)] = line.at_ns
+            case Expired(session="clean"):
+                facts.clean_ends[(line.topic, line.subscriber, line.generation)] = line.at_ns
             case Trimmed():
                 facts.trimmed.append(line)
     _supersede(facts)
@@ -384,8 +393,10 @@ class _Reader:
 
     def unknown(self, line: Unknown) -> None:
         life = self.life(line)
-        life.open.pop(line.call, None)
+        invoke = life.open.pop(line.call, None)
         life.open_attempts.pop(line.call, None)
+        if invoke is not None and line.code in ("TRUNCATED", "OUT_OF_RANGE"):
+            self.facts.refused_starts.append((invoke, line))
         self._note_changed(line.process, line.code)
 
     def _note_changed(self, process: str, code: str) -> None:

@@ -212,7 +212,8 @@ class _HandOverReader:
             if rollbacks > set_back:
                 self._known = range(0)  # who goes on in another log forgets what was in hand (R14)
             set_back = rollbacks
-            if last is not None and life != last[0]:
+            new_life = last is not None and life != last[0]
+            if last is not None and new_life:
                 self._between_lives = True
                 if not remembers or now[1] != last[1]:
                     self._known = range(0)
@@ -223,7 +224,7 @@ class _HandOverReader:
             elif line.op == "get":
                 self._given(line.messages)
             elif line.op == "subscribe":
-                self._resumed(line.cursor or 0)
+                self._resumed(line.cursor or 0, in_hand=not new_life)
             else:
                 self._floor = kept = max(self._floor, line.cursor or 0)
             if not isinstance(line, Failed) and line.op in ("subscribe", "acknowledge"):
@@ -231,8 +232,12 @@ class _HandOverReader:
                 kept = max(kept, proxys)
         self._received.position = subscription.past_losses(self._position)
 
-    def _resumed(self, cursor: int) -> None:
-        """The next message is the one at `cursor`: nothing skipped, nothing done comes again."""
+    def _resumed(self, cursor: int, *, in_hand: bool) -> None:
+        """The next message is the one at `cursor`: nothing skipped, nothing done comes again.
+
+        Args:
+            in_hand: by the same process, which may still have what it was given behind that.
+        """
         topic, who = self._stream.topic, self._stream.subscriber
         if cursor > self._position:
             self._received.skipped.append((self._position, cursor))
@@ -241,6 +246,10 @@ class _HandOverReader:
                 f"{who} resumed {topic!r} at {cursor}, where {self._position} was to come, or from "
                 f"{self._floor} on again" + self._facts.told(topic, self._position, cursor)
             )
+        if in_hand and self._floor <= cursor <= self._position:
+            self._floor = cursor
+            self._between_lives = True
+            return
         self._position = cursor
         self._between_lives = False
 
@@ -371,6 +380,8 @@ def end_for(facts: Facts, received: Received) -> int | None:
     current = received.stream.current
     log = facts.logs.get(received.stream.topic)
     if current is None or current.ended or log is None:
+        return None
+    if (received.stream.topic, received.stream.subscriber, current.generation) in facts.clean_ends:
         return None
     if current.leaving:  # nobody knows whether it has left
         end_line = facts.found_ends.get(received.stream.topic)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from .facts import Attempt, Facts
 from .finding import Finding, in_words, runs_of
 from .rules_of_delivery import Received, end_for, message_at
-from .subscription import NEVER, Subscription
+from .rules_of_sessions import check_ends
+from .rules_of_starts import check_refused_starts, check_start
+from .subscription import NEVER
 from .verdict import MessageKey
 
 
@@ -37,7 +40,9 @@ def subscription_points(facts: Facts) -> Finding:
         if stream.topic not in by_topic:
             continue
         who = f"{stream.subscriber} on {stream.topic!r}"
-        for subscription in stream.subscriptions:
+        for before, subscription in zip(
+            [None, *stream.subscriptions], stream.subscriptions, strict=False
+        ):
             if subscription.opened is None:
                 continue
             finding.checked += 1
@@ -50,10 +55,11 @@ def subscription_points(facts: Facts) -> Finding:
                     attempts[place].key,
                 )
             if subscription.asked:
-                _check_start(facts, who, stream.topic, subscription, finding)
+                check_start(facts, stream, before, subscription, finding)
             key = (stream.subscriber, stream.topic, subscription.opened.generation)
             known = earlier.get(key, NEVER) < subscription.called_ns
-            if subscription.moved or subscription.asked or known:
+            begins_anew = subscription.asked == "now"
+            if subscription.moved or (not begins_anew and (subscription.asked or known)):
                 continue
             times, offsets, attempts = over[stream.topic]
             place = bisect_left(times, subscription.called_ns) - 1
@@ -63,55 +69,8 @@ def subscription_points(facts: Facts) -> Finding:
                     f"was acknowledged before that at offset {offsets[place]}: not to be delivered",
                     attempts[place].key,
                 )
+    check_refused_starts(facts, finding)
     return finding
-
-
-def _check_start(
-    facts: Facts, who: str, topic: str, subscription: Subscription, finding: Finding
-) -> None:
-    """A subscription that was asked to begin somewhere begins there.
-
-    Not judged: an age, whose moment only the proxy knows; `now`, which the rule itself judges.
-    """
-    at, _, value = subscription.asked.partition(" ")
-    start = subscription.start
-    log = facts.logs.get(topic)
-    cuts = [cut for cut in facts.trimmed if cut.topic == topic]
-    lowest = max((c.start for c in cuts if c.at_ns < subscription.called_ns), default=0)
-    asked = f"{who} asked for `{subscription.asked}` and began at {start}"
-    match at:
-        case "offset" if start != int(value):
-            finding.broken(asked)
-        case "earliest" if facts.has_proxy:
-            assert subscription.opened is not None
-            known = [c.start for c in cuts if c.at_ns < subscription.opened.at_ns]
-            if not lowest <= start <= max(known, default=0):
-                finding.broken(
-                    f"{asked}; the topic began at {lowest}", message_at(facts, topic, lowest)
-                )
-        case "time" if log is not None:
-            before, first = log.entries.get(start - 1), log.entries.get(start)
-            if before is not None and before.timestamp_ns >= int(value):
-                finding.broken(
-                    f"{asked}; offset {start - 1} was taken later than that, at "
-                    f"{before.timestamp_ns} ns",
-                    message_at(facts, topic, start - 1),
-                )
-            if first is not None and first.timestamp_ns < int(value):
-                finding.broken(
-                    f"{asked}, which was taken before that, at {first.timestamp_ns} ns",
-                    message_at(facts, topic, start),
-                )
-        case "newest":
-            over = [
-                place + 1
-                for a in facts.attempts()
-                if a.topic == topic and a.acknowledged_ns < subscription.called_ns
-                for place in (facts.offset_of(a),)
-                if place is not None
-            ]
-            if start < max(max(over, default=0) - int(value), lowest):
-                finding.broken(f"{asked}; the topic had {max(over)} messages by then")
 
 
 def _first(entry: tuple[int, int, Attempt]) -> int:
@@ -167,6 +126,7 @@ def nothing_while_away(facts: Facts, all_received: Sequence[Received]) -> Findin
                 "it unsubscribed",
                 MessageKey(stream.topic, message.publisher, message.sequence),
             )
+    check_ends(facts, finding)
     return finding
 
 
@@ -221,11 +181,13 @@ def _put_by(attempts: Iterable[Attempt]) -> Mapping[tuple[int, int], int]:
 def _check_plans(facts: Facts, finding: Finding) -> None:
     """A publisher that has finished has put its plan: nothing was given up, nothing left out."""
     begun: dict[tuple[str, int], set[int]] = {}  # by publisher and step: messages
+    at_level_1: set[str] = set()  # what they put so has no place in the plan
     for (topic, publisher), attempts in facts.puts.items():
         line = facts.finished.get(publisher)
         if line is None or not line.done or not line.expected:
             continue
         put_by = _put_by(attempts.values())
+        at_level_1.update(a.publisher for a in attempts.values() if a.qos < 2)
         for attempt in attempts.values():
             place = attempt.place
             if place is None:
@@ -241,6 +203,8 @@ def _check_plans(facts: Facts, finding: Finding) -> None:
                 )
     _check_sizes(facts, finding)
     for (publisher, step), messages in begun.items():
+        if publisher in at_level_1:
+            continue
         left_out = sorted(set(range(min(messages), max(messages))) - messages)
         for first, last in runs_of(left_out):
             finding.broken(
@@ -252,13 +216,15 @@ def _check_plans(facts: Facts, finding: Finding) -> None:
 def _check_sizes(facts: Facts, finding: Finding) -> None:
     """As many messages as the plan has were acknowledged, or stand in a log."""
     put: dict[str, set[tuple[int, int]]] = {}
+    unnumbered: Counter[str] = Counter()  # a plan puts them again until one is acknowledged
     for attempt in facts.attempts():
+        unnumbered[attempt.publisher] += attempt.qos < 2 and attempt.acknowledged
         if attempt.place is not None and (
             attempt.acknowledged or facts.offset_of(attempt) is not None
         ):
             put.setdefault(attempt.publisher, set()).add(attempt.place[1:])
     for line in facts.finished.values():
-        count = len(put.get(line.target, ()))
+        count = len(put.get(line.target, ())) + unnumbered[line.target]
         if line.done and line.messages is not None and count < line.messages:
             finding.broken(
                 f"{line.target} has finished, and put {count} of the {line.messages} messages of "
@@ -279,7 +245,8 @@ def _check_positions(facts: Facts, all_received: Sequence[Received], finding: Fi
         who = f"{stream.subscriber} on {stream.topic!r}"
         cursor = end_line.positions.get(stream.subscriber)
         if cursor is None:
-            if not current.leaving and not current.ended:
+            ended = (stream.topic, stream.subscriber, current.generation) in facts.clean_ends
+            if not current.leaving and not current.ended and not ended:
                 finding.broken(f"{who} is subscribed by its own word, and not by the proxy's")
             continue
         if current.ended:

@@ -74,18 +74,27 @@ class ProxyHistory:
                 line(history.Stored, topic=topic, epoch=record.epoch, messages=messages)
             case Granted(role, client, epoch):
                 line(history.Granted, role=role, client=client, epoch=epoch)
-            case Subscribed() | Unsubscribed() | CursorMoved() | Expired():
+            case Expired(topic_id, subscriber, generation, cursor, terms, silent_ms):
+                line(
+                    history.Expired,
+                    topic=self._topics[topic_id],
+                    subscriber=subscriber,
+                    generation=generation,
+                    cursor=cursor,
+                    session=terms.session,
+                    lease_ms=terms.lease_ms,
+                    silent_ms=silent_ms,
+                )
+            case Subscribed() | Unsubscribed() | CursorMoved():
                 line(
                     history.Position,
                     topic=self._topics[record.topic_id],
                     subscriber=record.subscriber,
                     generation=record.generation,
                     cursor=record.cursor,
-                    active=not (
-                        isinstance(record, Unsubscribed)
-                        or (isinstance(record, Expired) and record.terms.session == "clean")
-                    ),
+                    active=not isinstance(record, Unsubscribed),
                     epoch=getattr(record, "epoch", 0),
+                    session=record.terms.session,
                 )
             case ControlSeen(subscriber, epoch):
                 line(history.ControlSeen, subscriber=subscriber, epoch=epoch)

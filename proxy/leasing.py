@@ -11,7 +11,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from reliable_pubsub.common.messages import AnyRequest, History, Put, Status, Sub, SubscriptionState
+from reliable_pubsub.common.messages import (
+    AnyRequest,
+    Hello,
+    History,
+    Put,
+    Status,
+    Sub,
+    SubscriptionState,
+)
 
 from .records import Expired
 from .rules import Rules
@@ -35,8 +43,9 @@ class Leasing(Rules):
         """
         self._now_s = now_s
         # A SUB counts before there is a lease: it may be the one that begins it.
+        # A HELLO does not: it may be one of a process that was never granted this epoch.
         if isinstance(request, Sub) or (
-            self._leased and not isinstance(request, Put | History | Status)
+            self._leased and not isinstance(request, Hello | Put | History | Status)
         ):
             session = self.sessions.get(("subscriber", request.client))
             if session is not None and session.epoch == request.epoch:
@@ -63,6 +72,9 @@ class Leasing(Rules):
         for topic_id, client in sorted(self._leased):
             log = self._by_id[topic_id]
             one = log.subscriptions[client]
-            if self.silent_s(client) * 1000 > LEASES_TO_EXPIRY * one.terms.lease_ms:
-                ended.append(Expired(topic_id, client, one.generation, one.cursor, one.terms))
+            silent_ms = self.silent_s(client) * 1000
+            if silent_ms > LEASES_TO_EXPIRY * one.terms.lease_ms:
+                ended.append(
+                    Expired(topic_id, client, one.generation, one.cursor, one.terms, int(silent_ms))
+                )
         return ended

@@ -124,6 +124,7 @@ class Expired(Struct, frozen=True, gc=False):
     generation: int
     cursor: int
     terms: Terms
+    silent_ms: int = 0  # not stored: why it was decided
 
 
 class Trimmed(Struct, frozen=True, gc=False):

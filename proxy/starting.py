@@ -65,7 +65,7 @@ class Starting(Rules):
             )
         if log.start:
             oldest_ns = self._reader.timestamp_ns(log.topic_id, log.start)
-            if time_ns < (oldest_ns or log.timestamp_ns):
+            if time_ns < (log.timestamp_ns + 1 if oldest_ns is None else oldest_ns):
                 return self._truncated(
                     request,
                     log,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from reliable_pubsub.common.limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPICS_MAX
 from reliable_pubsub.common.messages import (
     Ack,
@@ -46,19 +48,18 @@ class Subscribing(Starting):
             return session
         if request.control < session.control:
             return self._stale_control(request, session)
-        if request.terms.session == "clean" and not request.terms.lease_ms:
-            text = "a clean session needs a lease: without one nobody would know when it has ended"
-            return Decision(self.malformed(text, request))
         log = self.topics.get(request.topic)
         known = log.subscriptions.get(request.client) if log else None
         active = known if known and known.active else None
-        if request.control == session.control and log and active and not active.expired:
-            return Decision(
-                self._sub_ack(request, log, active, already=True), visible_at=active.lsn
-            )
-        changed = self._log_changed(request, log, request.cursor)
-        if changed is not None:
-            return changed
+        if request.control == session.control and log and known:
+            if not (active and active.expired):
+                return self._repeated_sub(request, log, known)
+            request = replace(request, start=None, cursor=None)  # it moves nothing a second time
+        refused = self._log_changed(request, log, request.cursor) or self._no_clean_session(
+            request, known
+        )
+        if refused is not None:
+            return refused
         created: tuple[Record, ...] = ()
         if log is None:
             if len(self.topics) >= TOPICS_MAX:
@@ -94,6 +95,23 @@ class Subscribing(Starting):
         return self._decided(
             self._sub_ack(request, log, then, already=active is not None), *created, subscribed
         )
+
+    def _repeated_sub(self, request: Sub, log: TopicLog, known: Subscription) -> Decision:
+        """The last SUB once more; if its clean session has ended it begins no other one."""
+        if not known.active:
+            return self._not_subscribed(request, known)
+        return Decision(self._sub_ack(request, log, known, already=True), visible_at=known.lsn)
+
+    def _no_clean_session(self, request: Sub, known: Subscription | None) -> Decision | None:
+        """A clean session needs a lease, and nobody goes on with one that has ended."""
+        if request.terms.session != "clean":
+            return None
+        if not request.terms.lease_ms:
+            text = "a clean session needs a lease: without one nobody would know when it has ended"
+            return Decision(self.malformed(text, request))
+        if request.cursor is not None and (known is None or not known.active):
+            return self._not_subscribed(request, known)
+        return None
 
     def _first_place(
         self,
@@ -242,14 +260,7 @@ class Subscribing(Starting):
         log = self.topics.get(request.topic)
         known = log.subscriptions.get(request.client) if log else None
         if log is None or known is None or not known.active:
-            text = f"{request.client!r} is not subscribed to {request.topic!r}; subscribe first"
-            if known is not None:
-                why = (
-                    "expired, because it was silent for too long" if known.expired else "has ended"
-                )
-                text += f" (subscription {known.generation} {why})"
-            reply = NotSub(**self._echo(request), text=text)
-            return Decision(reply, visible_at=known.lsn if known else 0)
+            return self._not_subscribed(request, known)
         current = (request.generation, request.boot) == (known.generation, self.boot)
         if known.expired or not current:
             text = (
@@ -262,6 +273,14 @@ class Subscribing(Starting):
                 request, log, f"offset {request.cursor} is beyond its end {log.durable_end}"
             )
         return log, known, max(session.lsn, known.lsn)
+
+    def _not_subscribed(self, request: Get | Ack | Sub, known: Subscription | None) -> Decision:
+        text = f"{request.client!r} is not subscribed to {request.topic!r}; subscribe first"
+        if known is not None:
+            why = "expired, because it was silent for too long" if known.expired else "has ended"
+            text += f" (subscription {known.generation} {why})"
+        reply = NotSub(**self._echo(request), text=text)
+        return Decision(reply, visible_at=known.lsn if known else 0)
 
     def _get(self, request: Get, _body: bytes, _now_ns: int) -> Decision:
         """Show what follows the cursor; only the cursor in the request moves it (rule R7)."""

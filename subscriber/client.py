@@ -404,13 +404,11 @@ class Subscriber:
         """Write that what is in hand is processed, and the place in the plan, in one step."""
         with self._recorder.call("record", topic) as call:
             changes = self._take_processed(topic) | self.inbox.mark_plan(plan)
+            self._state.write(changes, durable=True)  # the output goes with it, at any level
             place = self.inbox.places.get(topic)
-            durable = place is None or place.terms.qos == 2
-            self._state.write(changes, durable=durable)
             if place is not None:
                 cursor = place.cursor
-                if durable:
-                    self._link.durable[topic] = cursor
+                self._link.durable[topic] = cursor
                 call.ok(epoch=self.inbox.epoch, cursor=cursor)
 
     def mark_plan(self, plan: PlanMark) -> None:

@@ -162,6 +162,8 @@ class SubscriberLink:
             start = Start("earliest") if rewinds else Start("offset", reply.end)
             asked = replace(asked, start=start, log=None)
             reply = self._ask_sub(topic, None, call, asked)
+        if isinstance(reply, NotSub) and place is not None:
+            self._ended(topic)  # a clean session that we went on with
         if not isinstance(reply, SubAck):
             self.refused(reply, topic)
         if asked.start is not None:
@@ -257,9 +259,8 @@ class SubscriberLink:
             )
             session.told = cursor
             if isinstance(reply, NotSub) and self._is_clean(topic):
-                self.told.pop(topic)
-                self._state.write(self._inbox.unsubscribed(topic), durable=True)
-                self.refused(reply)  # it has ended, and with it what was not delivered
+                self._ended(topic)
+                self.refused(reply)
             if isinstance(reply, Stale | NotSub | LogChanged) or self._is_forgotten(reply):
                 # The proxy has restarted, or has forgotten us: our own place is the evidence.
                 del self.told[topic]
@@ -268,6 +269,11 @@ class SubscriberLink:
         if isinstance(reply, Stale):
             raise TryLaterError(code="STALE", text=reply.text, attempts=CONFIRMATIONS_MAX)
         self.refused(reply)
+
+    def _ended(self, topic: str) -> None:
+        """A clean session has ended, and with it what was not delivered."""
+        self.told.pop(topic, None)
+        self._state.write(self._inbox.unsubscribed(topic), durable=True)
 
     def _is_clean(self, topic: str) -> bool:
         return self._inbox.places[topic].terms.session == "clean"

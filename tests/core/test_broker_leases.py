@@ -12,6 +12,7 @@ from reliable_pubsub.common.messages import (
     Malformed,
     NotSub,
     Stale,
+    Start,
     Status,
     StatusReport,
     SubscriptionStatus,
@@ -24,6 +25,7 @@ from tests.fakes import (
     MemoryProxy,
     a_broker,
     a_get,
+    a_hello,
     a_sub,
     shown,
     sub_ack,
@@ -225,3 +227,45 @@ class TestABye:
         decision = proxy.decide(a_bye())
 
         assert decision.visible_at > proxy.broker.durable_lsn
+
+
+class TestARepeatedSub:
+    def test_that_comes_late_does_not_move_an_expired_session(self) -> None:
+        """Found by simulation: it began a second time at a `now` that had moved on."""
+        proxy = subscribed(LEASE)
+        late = a_sub(2, start=Start("now"), terms=LEASE)
+        begun = sub_ack(proxy.ask(late))
+        proxy.put(2)
+        proxy.tick(now_s=21)
+
+        again = sub_ack(proxy.ask(late))
+
+        assert (again.generation, again.cursor) == (begun.generation, begun.cursor)
+
+    @pytest.mark.parametrize("ends", ["with BYE", "with its lease"])
+    def test_that_comes_late_does_not_begin_another_clean_session(self, ends: str) -> None:
+        proxy = subscribed(CLEAN)
+        if ends == "with BYE":
+            proxy.ask(a_bye())
+        else:
+            proxy.tick(now_s=21)
+
+        assert isinstance(proxy.ask(a_sub(terms=CLEAN)), NotSub)
+
+    def test_that_goes_on_with_a_clean_session_is_told_that_it_has_ended(self) -> None:
+        """Found by simulation: its subscriber would go on as if nothing had been."""
+        proxy = subscribed(CLEAN)
+        proxy.tick(now_s=21)
+
+        assert isinstance(proxy.ask(a_sub(2, log=LOG, cursor=0, terms=CLEAN)), NotSub)
+
+
+def test_a_hello_of_another_process_keeps_no_lease() -> None:
+    """Found by simulation: it may have the current epoch, and was never granted it."""
+    proxy = subscribed(LEASE)
+    proxy.tick(now_s=19)
+
+    assert isinstance(proxy.ask(a_hello("subscriber", "s", nonce=b"another-")), Fenced)
+    proxy.tick(now_s=21)
+
+    assert status(proxy).state == "expired"

@@ -260,3 +260,11 @@ class TestAReading:
 
         assert isinstance(proxy.ask(a_history(0)), Truncated)
         assert isinstance(subscribed(proxy, Start("earliest")), SubAck)
+
+
+def test_the_moment_of_the_newest_message_is_truncated_when_nothing_is_left() -> None:
+    """Found by simulation: that message was taken then, and is gone."""
+    proxy = with_history(start=MESSAGES)
+
+    assert isinstance(subscribed(proxy, Start("time", taken_ns(9))), Truncated)
+    assert sub_ack(subscribed(proxy, Start("time", taken_ns(9) + 1))).cursor == MESSAGES

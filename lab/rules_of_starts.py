@@ -1,0 +1,164 @@
+"""Where subscriptions begin that were asked to begin somewhere: a part of rule R8. Pure."""
+
+from __future__ import annotations
+
+from .facts import Facts
+from .finding import Finding
+from .rules_of_delivery import message_at
+from .subscription import Stream, Subscription
+
+
+def check_start(
+    facts: Facts,
+    stream: Stream,
+    before: Subscription | None,
+    subscription: Subscription,
+    finding: Finding,
+) -> None:
+    """A subscription that was asked to begin somewhere begins there.
+
+    Not judged: an age, whose moment only the proxy knows; `now`, which the rule itself judges.
+
+    Args:
+        before: the one before it in the same stream.
+    """
+    topic = stream.topic
+    at, _, value = subscription.asked.partition(" ")
+    start = subscription.start
+    lowest = _begins(facts, topic, subscription.called_ns)
+    asked = (
+        f"{stream.subscriber} on {topic!r} asked for `{subscription.asked}` and began at {start}"
+    )
+    match at:
+        case "offset" if start != int(value):
+            finding.broken(asked)
+        case "last" if before is not None:
+            _check_last(before, start, asked, finding)
+        case "earliest" | "last" if facts.has_proxy:
+            if at == "last" and _had_subscription(facts, stream, subscription):
+                return  # before this history began: nobody knows where it stood
+            assert subscription.opened is not None
+            if not lowest <= start <= _begins(facts, topic, subscription.opened.at_ns):
+                finding.broken(
+                    f"{asked}; the topic began at {lowest}", message_at(facts, topic, lowest)
+                )
+        case "time":
+            _check_time(facts, topic, subscription, asked, finding)
+        case "newest":
+            _check_newest(facts, topic, subscription, asked, finding)
+
+
+def _check_last(before: Subscription, start: int, asked: str, finding: Finding) -> None:
+    """Behind what was acknowledged last, of what was handed over."""
+    highest = max(before.handed_end, before.recorded_end, before.confirmed)
+    if not before.confirmed <= start <= highest:
+        finding.broken(
+            f"{asked}; it had confirmed up to {before.confirmed}, and was given up to {highest}"
+        )
+
+
+def _had_subscription(facts: Facts, stream: Stream, subscription: Subscription) -> bool:
+    return any(
+        line.topic == stream.topic
+        and line.subscriber == stream.subscriber
+        and line.at_ns < subscription.called_ns
+        for line in facts.positions
+    )
+
+
+def _check_time(
+    facts: Facts, topic: str, subscription: Subscription, asked: str, finding: Finding
+) -> None:
+    log = facts.logs.get(topic)
+    if log is None:
+        return
+    start = subscription.start
+    time_ns = int(subscription.asked.partition(" ")[2])
+    before, first = log.entries.get(start - 1), log.entries.get(start)
+    if before is not None and before.timestamp_ns >= time_ns:
+        finding.broken(
+            f"{asked}; offset {start - 1} was taken later than that, at {before.timestamp_ns} ns",
+            message_at(facts, topic, start - 1),
+        )
+    if first is not None and first.timestamp_ns < time_ns:
+        finding.broken(
+            f"{asked}, which was taken before that, at {first.timestamp_ns} ns",
+            message_at(facts, topic, start),
+        )
+
+
+def _check_newest(
+    facts: Facts, topic: str, subscription: Subscription, asked: str, finding: Finding
+) -> None:
+    count = int(subscription.asked.partition(" ")[2])
+    over = [
+        place + 1
+        for a in facts.attempts()
+        if a.topic == topic and a.acknowledged_ns < subscription.called_ns
+        for place in (facts.offset_of(a),)
+        if place is not None
+    ]
+    lowest = _begins(facts, topic, subscription.called_ns)
+    if subscription.start < max(max(over, default=0) - count, lowest):
+        finding.broken(f"{asked}; the topic had {max(over, default=0)} messages by then")
+    assert subscription.opened is not None
+    by_ns = subscription.opened.at_ns
+    highest = max(_ends(facts, topic, by_ns) - count, _begins(facts, topic, by_ns))
+    if facts.has_proxy and subscription.start > highest:
+        finding.broken(
+            f"{asked}; the topic had at most {_ends(facts, topic, by_ns)} messages by then",
+            message_at(facts, topic, highest),
+        )
+
+
+def check_refused_starts(facts: Facts, finding: Finding) -> None:
+    """TRUNCATED and OUT_OF_RANGE are told only of places that are gone, or not reached yet."""
+    if not facts.has_proxy:
+        return
+    for invoke, line in facts.refused_starts:
+        at, _, value = invoke.start.partition(" ")
+        if at not in ("offset", "time"):
+            if at != "age":
+                finding.broken(f"{_refused(invoke.process, line.code, invoke.start)}, always there")
+            continue
+        finding.checked += 1
+        gone = line.code == "TRUNCATED"
+        by_ns = line.at_ns if gone else invoke.at_ns
+        place = int(value)
+        begins, ends = _begins(facts, line.topic, by_ns), _ends(facts, line.topic, by_ns)
+        log = facts.logs.get(line.topic)
+        if at == "time":
+            first = log.entries.get(begins) if log is not None else None
+            last = log.entries.get(ends - 1) if log is not None else None
+            is_right = (
+                begins > 0 and (first is None or place < first.timestamp_ns)
+                if gone
+                else last is None or place > last.timestamp_ns
+            )
+        else:
+            is_right = place < begins if gone else place > ends
+        if not is_right:
+            finding.broken(
+                f"{_refused(line.process, line.code, invoke.start)}; {line.topic!r} held {begins} "
+                f"to {ends - 1}"
+            )
+
+
+def _refused(who: str, code: str, start: str) -> str:
+    return f"{who} was told {code} for `{start}`"
+
+
+def _begins(facts: Facts, topic: str, by_ns: int) -> int:
+    """Where a topic began by then, as far as the proxy told it."""
+    starts = (cut.start for cut in facts.trimmed if cut.topic == topic and cut.at_ns < by_ns)
+    return max(starts, default=0)
+
+
+def _ends(facts: Facts, topic: str, by_ns: int) -> int:
+    """Where it ended."""
+    ends = (
+        line.messages[-1].offset + 1
+        for line in facts.stored
+        if line.topic == topic and line.at_ns < by_ns and line.messages
+    )
+    return max(ends, default=0)
