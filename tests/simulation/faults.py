@@ -43,6 +43,7 @@ from .faults_of_clients import (
     PlanAfterPut,
     TakesAnyAnswer,
 )
+from .faults_of_sessions import FAULTS_OF_SESSIONS
 from .simulated_proxy import SimulatedProxy
 from .simulated_store import SimulatedStore
 from .simulation import Variant
@@ -308,4 +309,5 @@ FAULTS: Mapping[str, Variant] = {
     "output apart from cursor": Variant(subscriber=OutputAndCursorApart),
     "redelivery not marked": Variant(subscriber=ForgetsWhatWasInHand),
     "cursor moves on hand-over": Variant(subscriber=AcknowledgesOnReceipt),
+    **FAULTS_OF_SESSIONS,
 }

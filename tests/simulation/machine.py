@@ -216,13 +216,13 @@ class Machine:
                 return
             process.wait(0.01)
 
-    def stand_still(self, seconds: float) -> None:
+    def stand_still(self, seconds: float, fault: str = "client_stop") -> None:
         """Let the process stop in its tracks for a while, as by SIGSTOP."""
         process = self.process
         if process is None or not process.alive or process.frozen:
             return
         stopped = process
-        self._world.happened("client_stop", process.name, f"stands still for {seconds:.3f} s")
+        self._world.happened(fault, process.name, f"stands still for {seconds:.3f} s")
         stopped.frozen = True
         self._world.at(seconds, stopped.thaw)
 

@@ -14,7 +14,14 @@ from reliable_pubsub.common.recorder import Recorder
 from reliable_pubsub.lab.auditor import NAME as AUDITOR
 from reliable_pubsub.lab.run import OutputLine, Run
 from reliable_pubsub.proxy.history import ProxyHistory, seen_in
-from reliable_pubsub.proxy.records import Appended, Granted, Record, Subscribed, TopicCreated
+from reliable_pubsub.proxy.records import (
+    Appended,
+    Expired,
+    Granted,
+    Record,
+    Subscribed,
+    TopicCreated,
+)
 
 from .simulated_store import SimulatedStore
 from .world import World
@@ -28,6 +35,8 @@ class Recording:
         self.lines: list[AnyLine] = []
         self.outputs: dict[str, Sequence[OutputLine]] = {}
         self.rolled_back = False  # the store was set back
+        self.expired: set[tuple[str, str]] = set()  # topic, subscriber: it has been silent
+        self._topics: dict[int, str] = {}
         self.took_messages = False  # and lost a message or a topic that somebody may know
         self.took_subscriptions: set[str] = set()  # and those of these clients
         self._nonces: dict[tuple[str, str, int], list[bytes]] = {}  # role, client, epoch
@@ -61,6 +70,10 @@ class Recording:
         for record in records:
             if isinstance(record, Granted):
                 self._nonces_of(record).append(record.nonce)
+            elif isinstance(record, TopicCreated):
+                self._topics[record.topic_id] = record.topic
+            elif isinstance(record, Expired):
+                self.expired.add((self._topics[record.topic_id], record.subscriber))
         self._commits += 1
         self._proxy.submitted(records, self._commits)
         self._proxy.durable(self._commits)

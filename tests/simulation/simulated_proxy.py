@@ -21,6 +21,7 @@ from reliable_pubsub.proxy.state import BrokerSettings
 from reliable_pubsub.proxy.topic_log import Retention
 
 from .network import Answer
+from .silences import Silences
 from .simulated_store import SimulatedStore
 from .swarm import Faults
 from .world import World
@@ -153,6 +154,7 @@ class SimulatedProxy:
         self._committer = SimulatedCommitter(self)
         self._turn_open = False
         self._lazy_at_s: float | None = None
+        self._silences = Silences()
 
     # What the world does to it.
 
@@ -253,6 +255,7 @@ class SimulatedProxy:
                 topic_bytes_max=self._faults.topic_bytes_max,
                 on_bound="lose_oldest" if self._faults.lose_oldest else "reject",
             )
+        self._silences = Silences(self.world.now_s)
         return self.broker_class(
             stored,
             boot=f"boot{self._life}",
@@ -280,7 +283,9 @@ class SimulatedProxy:
             request, body = decode_request(frames)
         except MalformedError as error:
             raise AssertionError(f"a client sent what cannot be read: {error}") from error
+        broker.heard(request, self.world.now_s)
         decision = broker.decide(request, body, now_ns=self.world.wall_ns())  # decide,
+        self._silences.heard(request, decision.reply, self.world.now_s)
         self._note(request, decision)
         self.point("behind decide")
         if decision.records:
@@ -354,6 +359,7 @@ class SimulatedProxy:
         assert self.broker is not None
         now_s = self.world.now_s
         due = self.broker.tick(now_s=now_s, now_ns=self.world.wall_ns())
+        self._silences.judge(self.broker, due, now_s)
         if due:
             self.broker.apply(due)
             self._committer.submit(due, self.broker.lsn)
@@ -369,7 +375,7 @@ class SimulatedProxy:
     def _note(self, request: AnyRequest, decision: Decision) -> None:
         if isinstance(decision.reply, Full):
             self.world.counts["full"] += 1
-        elif isinstance(request, Sub) and request.start is not None:
+        elif isinstance(request, Sub) and request.start is not None and self._faults.rollback:
             self.world.counts["log_changed"] += 1  # a subscriber rewinds or adopts
         if self.world.tracing:
             self.world.note("proxy", f"{_brief(request)} -> {_brief(decision.reply)}")

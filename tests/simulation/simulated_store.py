@@ -15,6 +15,7 @@ from reliable_pubsub.proxy.records import (
     Appended,
     ControlSeen,
     CursorMoved,
+    Expired,
     Granted,
     Record,
     StoredPublisher,
@@ -42,7 +43,7 @@ class _Rows:
     timestamp_ns: int = 0
     batches: list[Appended] = field(default_factory=list)
     bases: list[int] = field(default_factory=list)  # of the same batches, for bisection
-    publishers: dict[str, StoredPublisher] = field(default_factory=dict)
+    publishers: dict[tuple[str, int], StoredPublisher] = field(default_factory=dict)  # and level
     subscriptions: dict[str, StoredSubscription] = field(default_factory=dict)
 
 
@@ -96,12 +97,13 @@ class SimulatedStore:
                 self._append(self._topics[record.topic_id], record)
             case Granted(role, client, epoch, nonce):
                 self._sessions[(role, client)] = StoredSession(role, client, epoch, nonce, 0)
-            case CursorMoved(topic_id, subscriber, generation, cursor):
-                self._topics[topic_id].subscriptions[subscriber] = StoredSubscription(
-                    subscriber, generation, cursor, True
-                )
-            case Subscribed() | Unsubscribed():
+            case CursorMoved() | Expired():
                 self._write_subscription(record)
+            case Subscribed(subscriber=client) | Unsubscribed(subscriber=client):
+                self._write_subscription(record)
+                self._sessions[("subscriber", client)] = StoredSession(
+                    "subscriber", client, record.epoch, record.nonce, record.control
+                )
             case ControlSeen(client, epoch, nonce, control):
                 self._sessions[("subscriber", client)] = StoredSession(
                     "subscriber", client, epoch, nonce, control
@@ -121,17 +123,24 @@ class SimulatedStore:
         rows.bases.append(batch.base)
         rows.end = batch.end
         rows.timestamp_ns = batch.timestamp_ns
-        rows.publishers[batch.publisher] = StoredPublisher(
-            batch.publisher, batch.first_sequence, batch.count, batch.base, batch.crc
+        rows.publishers[(batch.publisher, batch.qos)] = StoredPublisher(
+            batch.publisher, batch.first_sequence, batch.count, batch.base, batch.crc, batch.qos
         )
 
-    def _write_subscription(self, record: Subscribed | Unsubscribed) -> None:
-        client = record.subscriber
+    def _write_subscription(
+        self, record: CursorMoved | Expired | Subscribed | Unsubscribed
+    ) -> None:
+        client, terms = record.subscriber, record.terms
+        expired = isinstance(record, Expired)
+        ended = isinstance(record, Unsubscribed) or (expired and terms.session == "clean")
         self._topics[record.topic_id].subscriptions[client] = StoredSubscription(
-            client, record.generation, record.cursor, isinstance(record, Subscribed)
-        )
-        self._sessions[("subscriber", client)] = StoredSession(
-            "subscriber", client, record.epoch, record.nonce, record.control
+            client,
+            record.generation,
+            record.cursor,
+            not ended,
+            record.shown if isinstance(record, CursorMoved | Subscribed) else record.cursor,
+            terms,
+            expired,
         )
 
     def state(self) -> StoredState:

@@ -9,10 +9,11 @@ from unittest.mock import patch
 
 from msgspec import Struct
 
+from reliable_pubsub.common.messages import QoS
 from reliable_pubsub.lab.checker import check
 from reliable_pubsub.proxy import topic_log
 from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.records import Record, Trimmed
+from reliable_pubsub.proxy.records import Expired, Record, Trimmed
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 
@@ -22,20 +23,24 @@ from .network import Network
 from .recording import Recording
 from .simulated_clients import (
     Item,
-    LoopingSubscriberMachine,
     MakePublisher,
-    MakeSubscriber,
     PublisherMachine,
-    Step,
-    SubscriberMachine,
 )
 from .simulated_proxy import SimulatedProxy
 from .simulated_store import SimulatedStore
-from .swarm import Shape, swarm
+from .simulated_subscribers import (
+    LoopingSubscriberMachine,
+    MakeSubscriber,
+    Step,
+    SubscriberMachine,
+    Subscribing,
+)
+from .swarm import Faults, Shape, swarm
 from .world import World, one_core
 
 QUIET_S = 20.0  # then everything must come to its end within this
 TOPICS = ("a", "b")
+STARTS = ("now", "last", "earliest", "newest", "offset", "time")  # what a subscribe may say
 
 
 class Variant(Struct, frozen=True, kw_only=True):
@@ -104,6 +109,7 @@ class Simulation:
         self._faults = swarm(world.random, shape)
         self.recording = Recording(world)
         self.raised: list[str] = []  # what the core itself raised
+        self._put_by_s = float("inf")  # when nothing more can be put
         world.note("world", str(self._faults))
         self._store = variant.store(self._committed, self.recording.set_back)
         self._proxy = variant.proxy(world, self._faults, self._store)
@@ -115,14 +121,15 @@ class Simulation:
         for number in range(_at_most(shape.publishers, chance.randint(2, 3))):
             publisher = PublisherMachine(f"p{number}", *surroundings)
             publisher.make = variant.publisher
-            publisher.begin(_publisher_plan(chance, shape))
+            publisher.begin(_publisher_plan(chance, shape, self._faults))
             self._machines.append(publisher)
         for number in range(_at_most(shape.subscribers, chance.randint(2, 3))):
             loops = chance.random() < 0.35
             kind = LoopingSubscriberMachine if loops else SubscriberMachine
             subscriber = kind(f"s{number}", *surroundings)
             subscriber.make = variant.subscriber
-            subscriber.begin(_subscriber_steps(chance, shape), self._end)
+            steps = _subscriber_steps(chance, shape, self._faults)
+            subscriber.begin(steps, _terms(chance, self._faults), self._end)
             self._machines.append(subscriber)
 
     @property
@@ -132,13 +139,20 @@ class Simulation:
 
     def _committed(self, records: Sequence[Record]) -> None:
         self.recording.committed(records)
+        for record in records:
+            if isinstance(record, Expired):
+                kind = "clean" if record.terms.session == "clean" else "lease"
+                self._world.happened(kind, record.subscriber, f"expired: {record}")
         self._world.counts["trim"] += sum(isinstance(record, Trimmed) for record in records)
 
     def _end(self, topic: str) -> int | None:
         """Where a topic ends for good; None as long as somebody may put."""
-        if all(machine.done for machine in self._machines if machine.role == "publisher"):
-            return self._store.end(topic)
-        return None
+        if not all(machine.done for machine in self._machines if machine.role == "publisher"):
+            return None
+        # At QoS 1 a copy of the last put is stored too, whenever it arrives.
+        copies_s = self._faults.late_s + 0.5 if self._faults.put_qos_1 else 0.0
+        self._put_by_s = min(self._put_by_s, self._world.now_s + copies_s)
+        return self._store.end(topic) if self._world.now_s >= self._put_by_s else None
 
     def run(self) -> None:
         """Let it happen."""
@@ -181,6 +195,12 @@ class Simulation:
         happen(faults.storage_full, lambda: proxy.fill_storage(chance.uniform(0.005, 0.1)))
         happen(faults.proxy_stop, lambda: proxy.stop(chance.uniform(0.01, 0.3)))
         happen(faults.client_stop, lambda: somebody().stand_still(chance.uniform(0.01, 0.3)))
+        listening = [one for one in self._machines if isinstance(one, SubscriberMachine)]
+        if listening:
+            happen(
+                faults.silence,
+                lambda: chance.choice(listening).stand_still(chance.uniform(0.1, 0.7), "silence"),
+            )
         happen(faults.zombie, lambda: somebody().freeze_and_replace())
         happen(faults.clock_jump, self._jump)
         happen(faults.proxy_crash * 4, lambda: proxy.crash("at a random moment"))
@@ -238,7 +258,7 @@ def _at_most(bound: int | None, drawn: int) -> int:
     return drawn if bound is None else min(bound, drawn)
 
 
-def _publisher_plan(chance: random.Random, shape: Shape) -> list[Item]:
+def _publisher_plan(chance: random.Random, shape: Shape, faults: Faults) -> list[Item]:
     """15 to 20 messages over both topics, in requests of one or several."""
     left = _at_most(shape.messages, chance.randint(15, 20))
     next_index = dict.fromkeys(TOPICS, 0)
@@ -246,23 +266,32 @@ def _publisher_plan(chance: random.Random, shape: Shape) -> list[Item]:
     while left > 0:
         topic = chance.choice(TOPICS)
         count = min(chance.choice((1, 1, 1, 2, 4)), left)
-        plan.append(Item(topic, next_index[topic], count))
+        qos: QoS = 1 if faults.put_qos_1 and chance.random() < faults.put_qos_1 else 2
+        plan.append(Item(topic, next_index[topic], count, qos))
         next_index[topic] += count
         left -= count
     return plan
 
 
-def _subscriber_steps(chance: random.Random, shape: Shape) -> list[Step]:
+def _subscriber_steps(chance: random.Random, shape: Shape, faults: Faults) -> list[Step]:
     """Subscribe, get some, perhaps unsubscribe and come back; at the end get everything."""
     of_topic: list[list[Step]] = []
     topics = TOPICS if chance.random() < 0.7 else (chance.choice(TOPICS),)
     for topic in topics:
-        steps: list[Step] = [("subscribe", topic, 1), ("get", topic, chance.randint(1, 15))]
+
+        def subscribe(topic: str = topic) -> Step:
+            said = faults.start and chance.random() < faults.start
+            return Step("subscribe", topic, start=chance.choice(STARTS) if said else "")
+
+        steps = [subscribe(), Step("get", topic, chance.randint(1, 15))]
         for _ in range(chance.choice((0, 0, 1, 2))):
-            steps += [("unsubscribe", topic, 1), ("subscribe", topic, 1)]
-            steps += [("get", topic, chance.randint(1, 8))]
+            steps += [Step("unsubscribe", topic), subscribe()]
+            steps.append(Step("get", topic, chance.randint(1, 8)))
+        if faults.replay and chance.random() < faults.replay:
+            steps.append(Step("subscribe", topic, start=chance.choice(STARTS), replay=True))
+            steps.append(Step("get", topic, chance.randint(1, 8)))
         if chance.random() < 0.25:
-            steps.append(("unsubscribe", topic, 1))
+            steps.append(Step("unsubscribe", topic))
         of_topic.append(steps)
     merged: list[Step] = []
     while of_topic:
@@ -271,6 +300,21 @@ def _subscriber_steps(chance: random.Random, shape: Shape) -> list[Step]:
         if not steps:
             of_topic.remove(steps)
     merged = merged[: shape.steps]
-    actions = {topic: action for action, topic, _ in merged}
-    stays = any(action != "unsubscribe" for action in actions.values())
-    return [*merged, ("drain", "", 1)] if stays else merged
+    last = {step.topic: step.action for step in merged}
+    stays = any(action != "unsubscribe" for action in last.values())
+    return [*merged, Step("drain")] if stays else merged
+
+
+def _terms(chance: random.Random, faults: Faults) -> dict[str, Subscribing]:
+    """What a subscriber asks for, by topic; nothing is drawn where nothing may be asked."""
+
+    def happens(probability: float) -> bool:
+        return bool(probability) and chance.random() < probability
+
+    qos: QoS = 1 if happens(faults.get_qos_1) else 2
+    terms: dict[str, Subscribing] = {}
+    for topic in TOPICS:
+        clean = happens(faults.clean)
+        lease_s = chance.uniform(0.03, 0.15) if clean or happens(faults.lease) else None
+        terms[topic] = Subscribing(qos, "clean" if clean else "persistent", lease_s)
+    return terms

@@ -7,6 +7,7 @@ a world in which everything fails at once never gets to the rare meetings of two
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Final
 
 from msgspec import Struct
@@ -50,6 +51,18 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     twin: float = 0.0  # chance that a second process with the same id begins with another
     no_state: float = 0.0  # chance that a client keeps its state in memory
     log_changed: float = 0.0  # chance that a client rewinds or adopts where others stop
+    # Levels, places to begin at, sessions.
+    put_qos_1: float = 0.0  # chance that a request of a publisher has QoS 1
+    get_qos_1: float = 0.0  # chance that a subscriber has it
+    start: float = 0.0  # chance that a subscribe says where to begin
+    replay: float = 0.0  # chance that a subscriber begins elsewhere in the middle of its plan
+    truncated: bool = False  # a start may name what retention has removed
+    out_of_range: bool = False  # or what is not there yet
+    lease: float = 0.0  # chance that a subscription has a short lease
+    clean: float = 0.0  # chance that it is a clean session
+    bye: float = 0.0  # chance, after each step, that a subscriber leaves, and comes back
+    keep_alive: float = 0.0  # chance, before each get, that it only says that it lives
+    silence: float = 0.0  # rate: a subscriber stands still for longer than a lease
 
     late_s: float = 1.0
     life_points: int = 100  # a life that ends early ends within so many points
@@ -120,7 +133,34 @@ def swarm(chance: random.Random, shape: Shape) -> Faults:
         # A client whose own state is older too, or that has a twin which the set-back proxy takes
         # for the right one, has nothing to notice the change by.
         faults = replace(faults, power_loss=0.0, zombie=0.0, twin=0.0)
+    if not rollback:  # a proxy that was set back has no word of levels, places and sessions
+        faults = replace(faults, **_promises(rate, flag, trim=trim))
     off = {name: getattr(_OFF, name) for name in shape.without}
     if off.keys() & {"trim", "full", "lose_oldest"}:
         off["topic_bytes_max"] = _OFF.topic_bytes_max
     return replace(faults, **off)
+
+
+def _promises(
+    rate: Callable[[float], float], flag: Callable[[float], bool], *, trim: bool
+) -> dict[str, float]:
+    """What clients ask for beside the usual, in some of the seeds."""
+    asked: dict[str, float] = {}
+    if flag(0.3):
+        asked |= {"put_qos_1": rate(1.0), "get_qos_1": rate(1.0)}
+    if flag(0.4):
+        asked |= {
+            "start": rate(1.0),
+            "replay": rate(1.0),
+            "truncated": trim and flag(0.5),
+            "out_of_range": flag(0.3),
+        }
+    if flag(0.4):
+        asked |= {
+            "lease": rate(1.5),
+            "clean": rate(1.0),
+            "bye": rate(0.1),
+            "keep_alive": rate(0.3),
+            "silence": rate(3.0),
+        }
+    return asked

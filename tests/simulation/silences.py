@@ -1,0 +1,62 @@
+"""Who was heard when, counted beside the broker: its leases end neither too early nor too late.
+
+The broker counts a request before it looks at it; here its answer tells whether it was one of the
+sender's current epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from reliable_pubsub.common.messages import (
+    Ack,
+    AnyReply,
+    AnyRequest,
+    Bye,
+    Fenced,
+    Get,
+    Sub,
+    Unsub,
+)
+from reliable_pubsub.proxy.broker import Broker
+from reliable_pubsub.proxy.records import Expired, Record
+
+TICKS_S: Final = 0.1  # a lease may end so much later: the ticks that look after it
+
+
+class Silences:
+    """Of one start of a broker."""
+
+    def __init__(self, since_s: float = 0.0) -> None:
+        """Nobody was heard yet."""
+        self._since_s = since_s
+        self._ticked_s = since_s
+        self._heard_s: dict[str, float] = {}
+
+    def heard(self, request: AnyRequest, reply: AnyReply, now_s: float) -> None:
+        """A request arrived, and is answered so."""
+        if isinstance(request, Get | Ack | Sub | Unsub | Bye) and not isinstance(reply, Fenced):
+            self._heard_s[request.client] = now_s
+
+    def judge(self, broker: Broker, due: Iterable[Record], now_s: float) -> None:
+        """A tick ends some leases: those, and only those, that were silent for twice as long."""
+        if not broker._leased:
+            self._ticked_s = now_s
+            return
+        ended = set()
+        for record in due:
+            if isinstance(record, Expired):
+                ended.add((record.topic_id, record.subscriber))
+                silent_s = now_s - self._heard_s.get(record.subscriber, self._since_s)
+                assert silent_s * 1000 >= 2 * record.terms.lease_ms - 1, (
+                    f"{record} ended, and was heard {silent_s:.3f} s ago"
+                )
+        late = now_s - self._ticked_s > TICKS_S or broker.storage_full
+        self._ticked_s = now_s
+        for topic_id, client in () if late else broker._leased - ended:
+            lease_ms = broker._by_id[topic_id].subscriptions[client].terms.lease_ms
+            silent_s = now_s - TICKS_S - self._heard_s.get(client, self._since_s)
+            assert silent_s * 1000 <= 2 * lease_ms, (
+                f"{client} was not heard for {silent_s:.3f} s; its lease of {lease_ms} ms goes on"
+            )

@@ -1,0 +1,324 @@
+"""The programs of the simulated subscribers, over the real `Subscriber`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from reliable_pubsub.common.batch import Message
+from reliable_pubsub.common.errors import (
+    InDoubtError,
+    LostError,
+    NotSubscribedError,
+    OutOfRangeError,
+    TruncatedError,
+)
+from reliable_pubsub.common.messages import QoS, SessionKind, Start
+from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.common.recorder import Recorder, seen
+from reliable_pubsub.common.retry import Clock, RetryPolicy, Transport
+from reliable_pubsub.common.start import Earliest, Now, at_offset, at_time, newest
+from reliable_pubsub.common.state_file import ClientState
+from reliable_pubsub.lab.run import OutputLine
+from reliable_pubsub.subscriber.client import Subscriber
+
+from .machine import Machine
+from .network import SimulatedClock, SimulatedTransport
+from .world import Process
+
+
+class Step(Struct, frozen=True):
+    """One step of a plan."""
+
+    action: str  # "subscribe", "get", "unsubscribe", "drain"
+    topic: str = ""
+    messages: int = 1
+    start: str = ""  # of a subscribe: how it says where to begin; "": it does not
+    replay: bool = False  # it is subscribed already
+
+
+class Subscribing(Struct, frozen=True):
+    """What a subscriber asks for."""
+
+    qos: QoS = 2
+    session: SessionKind = "persistent"
+    lease_s: float | None = None
+
+
+class MakeSubscriber(Protocol):
+    """`Subscriber`, or one with a planted fault."""
+
+    def __call__(
+        self,
+        client: str,
+        *,
+        retry: RetryPolicy,
+        transport: Transport,
+        clock: Clock,
+        state: ClientState,
+        on_log_changed: Any,
+        on_lower_qos: Callable[[str, str, int], None],
+        history: Recorder,
+    ) -> Subscriber:
+        """Make one."""
+
+
+class SubscriberMachine(Machine):
+    """Runs steps; its output file, its cursor and its place in the plan move as one."""
+
+    role = "subscriber"
+    choices = ("rewind", "adopt")
+    output = "output"
+    may_forget = False
+    make: MakeSubscriber
+
+    def begin(
+        self,
+        steps: Sequence[Step],
+        terms: Mapping[str, Subscribing],
+        end: Callable[[str], int | None],
+    ) -> None:
+        """Take a plan.
+
+        Args:
+            terms: by topic.
+            end: where a topic ends for good; None as long as somebody may put.
+        """
+        self._steps = steps
+        self._terms = terms
+        self._end = end
+        self._may_lose: set[str] = set()  # topics of which what is lost may be so by right
+        self._begins_anew: set[str] = set()  # topics whose clean session has ended
+        self._seen: dict[str, list[Message]] = {}  # by topic, in any life
+
+    @property
+    def lines(self) -> Sequence[OutputLine]:
+        """What stands in its output file."""
+        return self._disk.output
+
+    def program(self, process: Process, recorder: Recorder) -> None:
+        """Do what is left of the steps."""
+        subscriber = self.make_client(process, recorder)
+        disk = self.disk_of(process)
+        mark = subscriber.inbox.plan or PlanMark("")
+        del disk.output[mark.output_bytes :]
+        while mark.step < len(self._steps):
+            step = self._steps[mark.step]
+            topic, wanted = step.topic, step.messages
+            try:
+                if step.action == "drain":
+                    topic = self._undrained(subscriber)
+                    if not topic:
+                        topic = self._acknowledge_all(subscriber)
+                        wanted = 0 if not self._undrained(subscriber) else mark.message + 2
+                        new = []
+                    else:
+                        new = self._get(subscriber, process, topic)
+                        wanted = mark.message + len(new) + 2
+                else:
+                    new = self._do(subscriber, process, step)
+            except InDoubtError as error:
+                self.wait_or_end(process, error)
+                continue
+            except NotSubscribedError:
+                self._session_ended(subscriber, process, topic)
+                continue
+            disk.output.extend(_output_line(message) for message in new)
+            process.point("output written")
+            count = len(new) or 1
+            done = mark.message + count >= wanted
+            mark = msgspec.structs.replace(
+                mark,
+                step=mark.step + 1 if done else mark.step,
+                message=0 if done else mark.message + count,
+                output_bytes=len(disk.output),
+            )
+            subscriber.record(topic, mark)
+            if self._leaves(subscriber):
+                return
+        if self.owns(process):
+            self.done = True
+
+    def _do(self, subscriber: Subscriber, process: Process, step: Step) -> list[Message]:
+        if step.topic in self._begins_anew:
+            self._subscribe(subscriber, Step("subscribe", step.topic))
+            self._begins_anew.discard(step.topic)
+        if step.action == "get":
+            return self._get(subscriber, process, step.topic)
+        if step.action == "subscribe":
+            self._subscribe(subscriber, step)
+        else:
+            subscriber.unsubscribe(step.topic)
+        return []
+
+    def _subscribe(self, subscriber: Subscriber, step: Step) -> None:
+        """Subscribe; a place that is refused is replaced by one that always is there."""
+        topic, counts = step.topic, self._world.counts
+        terms = msgspec.structs.asdict(self._terms[topic])
+        counts["get_qos_1"] += terms["qos"] == 1
+        counts["start"] += bool(step.start)
+        counts["replay"] += step.replay
+        if step.start == "last":
+            self._may_lose.add(topic)  # it may have ended long ago, and held nothing back since
+        try:
+            subscriber.subscribe(topic, start=self._place(topic, step.start), **terms)
+        except TruncatedError:
+            if not self._faults.trim:
+                raise
+            counts["truncated"] += 1
+            subscriber.subscribe(topic, start=Earliest, **terms)
+        except OutOfRangeError:
+            if not self._faults.out_of_range:
+                raise
+            counts["out_of_range"] += 1
+            subscriber.subscribe(topic, start=Now, **terms)
+
+    def _place(self, topic: str, start: str) -> Start | None:
+        """A place of this kind: of a message that this machine has seen, or out of reach."""
+        chance, faults = self._world.random, self._faults
+        if start in ("", "now", "last", "earliest"):
+            return Start(start) if start else None  # type: ignore[arg-type]
+        if start == "newest":
+            return newest(chance.randint(0, 6))
+        if faults.out_of_range and chance.random() < 0.3:
+            in_a_day = self._world.wall_ns() + 86_400 * 10**9
+            return at_offset(1000) if start == "offset" else at_time(in_a_day)
+        known = self._seen.get(topic)
+        if not known:
+            return Earliest
+        # What it has seen first is what retention removes first.
+        message = known[0] if faults.truncated else chance.choice(known)
+        return at_offset(message.offset) if start == "offset" else at_time(message.timestamp_ns)
+
+    def _session_ended(self, subscriber: Subscriber, process: Process, topic: str) -> None:
+        """A clean session has ended, and we were told: begin another one, with what comes now."""
+        if all(one.session != "clean" for one in self._terms.values()):
+            raise AssertionError(f"{self.name} is told that a persistent session has ended")
+        clean = topic in self._terms and self._terms[topic].session == "clean"
+        if not clean or topic in subscriber.inbox.places:
+            return  # it said that it lives, of another topic; that comes to its turn
+        self._begins_anew.add(topic)  # also if this process dies on the way
+        self._world.note(process.name, f"its session on {topic!r} has ended")
+        try:
+            self._subscribe(subscriber, Step("subscribe", topic))
+            self._begins_anew.discard(topic)
+        except NotSubscribedError:
+            return  # that one has ended too, before its answer came; the next step begins another
+        except InDoubtError as error:
+            self.wait_or_end(process, error)
+
+    def _leaves(self, subscriber: Subscriber) -> bool:
+        """Leave in good order, if chance wants it; another process comes back."""
+        if not self._world.happens("bye", self._faults.bye):
+            return False
+        try:
+            subscriber.close()
+        except NotSubscribedError:  # told at the last moment
+            self._world.note(self.name, "leaves a session that has ended")
+        return True
+
+    def make_client(self, process: Process, recorder: Recorder) -> Subscriber:
+        """The client of a new process."""
+        subscriber = self.make(
+            self.name,
+            retry=self._retry,
+            transport=SimulatedTransport(process, self._network, self.name),
+            clock=SimulatedClock(process),
+            state=self.state_of(process),
+            on_log_changed=self.on_log_changed,
+            on_lower_qos=lambda topic, publisher, qos: None,
+            history=recorder,
+        )
+        process.nonce = subscriber._link._nonce
+        return subscriber
+
+    def _get(self, subscriber: Subscriber, process: Process, topic: str) -> list[Message]:
+        """Get some messages, a loss, or a pause; sometimes read the history too."""
+        chance = self._world.random
+        if self._world.happens("keep_alive", self._faults.keep_alive):
+            subscriber.keep_alive()
+        if chance.random() < 0.05 and not self._faults.trim:
+            read = subscriber.history(topic, chance.randint(0, 40), max_messages=20)
+            self.recording.found(topic, map(seen, read))
+        try:
+            found = subscriber.get(topic, max_messages=chance.choice((1, 1, 2, 5)))
+        except LostError as lost:
+            self._lost(lost)
+            return []
+        if not found:
+            process.wait(chance.uniform(0.002, 0.03))
+        self._seen.setdefault(topic, []).extend(found)
+        return found
+
+    def _lost(self, lost: LostError) -> None:
+        """Messages are gone; where nothing may be lost, that is a fault."""
+        expired = (lost.topic, self.name) in self.recording.expired
+        if not (self._faults.lose_oldest or expired or lost.topic in self._may_lose):
+            raise lost
+        what = f"LOST {lost.topic} {lost.first} to {lost.end - 1}"
+        self._world.happened(
+            "lose_oldest" if self._faults.lose_oldest else "told_expired", self.name, what
+        )
+
+    def _undrained(self, subscriber: Subscriber) -> str:
+        """A topic of which something is still to come; "" if there is none."""
+        left = [
+            topic for topic in subscriber.inbox.places if not self.is_drained(subscriber, topic)
+        ]
+        return self._world.random.choice(left) if left else ""
+
+    def _acknowledge_all(self, subscriber: Subscriber) -> str:
+        """Tell the proxy of everything: it answers if it does not know what we speak of."""
+        topic = ""
+        for topic in list(subscriber.inbox.places):
+            subscriber.acknowledge(topic)
+        return topic
+
+    def is_drained(self, subscriber: Subscriber, topic: str) -> bool:
+        """Whether everything that will ever be there was handed over."""
+        message = subscriber._in_hand.get(topic)
+        cursor = message.offset + 1 if message else subscriber.inbox.places[topic].cursor
+        return cursor == self._end(topic)
+
+
+class LoopingSubscriberMachine(SubscriberMachine):
+    """A program with a loop over `get`, as the manual shows it, and no output file."""
+
+    output = ""
+    may_forget = True
+
+    def program(self, process: Process, recorder: Recorder) -> None:
+        """Subscribe to the topics of the steps, and get until everything was handed over."""
+        subscriber = self.make_client(process, recorder)
+        steps = {step.topic: step for step in reversed(self._steps) if step.topic}
+        left = list(steps)
+        subscribed: set[str] = set()
+        while left:
+            topic = self._world.random.choice(left)
+            try:
+                if topic not in subscribed or topic in self._begins_anew:
+                    self._begins_anew.discard(topic)
+                    self._subscribe(subscriber, steps[topic])
+                    subscribed.add(topic)
+                self._get(subscriber, process, topic)
+                drained = self.is_drained(subscriber, topic)
+                if drained or self._world.random.random() < 0.1:
+                    process.point("acknowledge")
+                    subscriber.acknowledge(topic)
+                if drained and self.is_drained(subscriber, topic):
+                    left.remove(topic)
+            except InDoubtError as error:
+                self.wait_or_end(process, error)
+            except NotSubscribedError:
+                self._session_ended(subscriber, process, topic)
+            if left and self._leaves(subscriber):
+                return
+        if self.owns(process):
+            self.done = True
+
+
+def _output_line(message: Message) -> OutputLine:
+    return OutputLine(message.topic, msgspec.structs.replace(seen(message), delivery_count=1))
