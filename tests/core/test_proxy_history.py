@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from reliable_pubsub.common.batch import crc32
+from reliable_pubsub.common.messages import Terms
 from reliable_pubsub.common.recorder import Recorder
 from reliable_pubsub.proxy.history import ProxyHistory
 from reliable_pubsub.proxy.records import (
     CursorMoved,
+    Expired,
     Granted,
     Record,
     Subscribed,
@@ -20,6 +22,7 @@ from tests.fakes import LOG, NONCE, NOW_NS, an_append
 from tests.history_lines import HistoryLines, Told, stamp
 
 M1, M2 = (crc32(payload) for payload in (b"m1", b"m2"))
+CLEAN = Terms(session="clean", lease_ms=1000)
 POSITION = {"type": "position", "topic": "t", "subscriber": "s", "generation": 2}
 
 
@@ -53,6 +56,21 @@ def a_history(lines: HistoryLines) -> ProxyHistory:
             {**POSITION, "cursor": 7, "active": False, "epoch": 5},
         ),
         (CursorMoved(1, "s", 2, 9, True), {**POSITION, "cursor": 9, "active": True}),
+        (
+            Unsubscribed(1, "s", 2, 7, 5, NONCE, 2, CLEAN),
+            {**POSITION, "cursor": 7, "active": False, "epoch": 5, "session": "clean"},
+        ),
+        (
+            Expired(1, "s", 2, 7, CLEAN, 2001),
+            {
+                **POSITION,
+                "type": "expired",
+                "cursor": 7,
+                "session": "clean",
+                "lease_ms": 1000,
+                "silent_ms": 2001,
+            },
+        ),
         (Trimmed(1, 6, 9, NOW_NS), {"type": "trimmed", "topic": "t", "start": 6}),
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, dict) else value["type"],

@@ -15,6 +15,7 @@ from reliable_pubsub.common.history import (
     Created,
     End,
     Event,
+    Expired,
     Failed,
     Finished,
     Found,
@@ -581,6 +582,12 @@ def a_number_is_left_out_and_there_is_no_log(world: SmallWorld) -> None:
 
 
 def begin_with_a_replay(world: SmallWorld, start: str, at: int) -> None:
+    """Begin anew: a replay, and the end."""
+    replay(world, start, at)
+    world.finish()
+
+
+def replay(world: SmallWorld, start: str, at: int) -> None:
     """Begin anew: five messages, and a subscriber that asks for some of them again."""
     fresh = SmallWorld()
     fresh.start_client("p1", "publisher")
@@ -592,7 +599,6 @@ def begin_with_a_replay(world: SmallWorld, start: str, at: int) -> None:
     fresh.subscribe("s1", "t", start=start, at=at)
     fresh.put("p1", "t")
     fresh.get("s1", "t", 6)
-    fresh.finish()
     vars(world).update(vars(fresh))
 
 
@@ -635,6 +641,104 @@ def a_replay_from_a_time_begins_before_it(world: SmallWorld) -> None:
 @planted("R8")
 def a_replay_from_now_on_misses_what_is_put_then(world: SmallWorld) -> None:
     begin_with_a_replay(world, "now", 6)
+
+
+@planted("R8")
+def a_replay_of_the_newest_leaves_one_out(world: SmallWorld) -> None:
+    begin_with_a_replay(world, "newest 3", 3)
+
+
+@planted("R8")
+def a_replay_from_now_on_gives_what_was_over_before(world: SmallWorld) -> None:
+    begin_with_a_replay(world, "now", 4)
+
+
+@planted("R8")
+def a_replay_behind_the_last_received_leaves_some_out(world: SmallWorld) -> None:
+    replay(world, "now", 5)
+    world.acknowledge("s1", "t")
+    world.unsubscribe("s1", "t")
+    world.put("p1", "t", 2)
+    world.subscribe("s1", "t", start="last", at=8)
+    world.finish()
+
+
+def refuse_a_start(world: SmallWorld, start: str, code: str) -> None:
+    """A replay is refused; then the world goes on."""
+    replay(world, "now", 5)
+    facts = {"op": "subscribe", "call": 99, "topic": "t"}
+    world.write(("s1", world.clients["s1"].pid), Invoke, **facts, start=start)
+    world.write(("s1", world.clients["s1"].pid), Unknown, **facts, code=code)
+    world.finish()
+
+
+@pytest.mark.parametrize("start", ["offset 7", "time 9999"])
+def test_a_start_that_lies_in_the_future_is_refused_rightly(start: str) -> None:
+    world = SmallWorld()
+    refuse_a_start(world, start, "OUT_OF_RANGE")
+
+    assert_sound(world)
+
+
+@planted("R8")
+def a_start_is_refused_as_gone_that_is_there(world: SmallWorld) -> None:
+    refuse_a_start(world, "offset 0", "TRUNCATED")
+
+
+@planted("R8")
+def a_moment_is_refused_as_gone_that_is_there(world: SmallWorld) -> None:
+    refuse_a_start(world, "time 1003", "TRUNCATED")
+
+
+@planted("R8")
+def a_start_is_refused_as_still_to_come_that_is_there(world: SmallWorld) -> None:
+    refuse_a_start(world, "offset 6", "OUT_OF_RANGE")
+
+
+@planted("R8")
+def a_start_is_refused_that_is_always_there(world: SmallWorld) -> None:
+    refuse_a_start(world, "earliest", "TRUNCATED")
+
+
+def expire(world: SmallWorld, *, session: str = "persistent", silent_ms: int = 2001) -> None:
+    """The subscription of s1 has been silent; what comes behind it is up to the test."""
+    replay(world, "now", 5)
+    facts = {"topic": "t", "subscriber": "s1", "generation": 2, "cursor": 6}
+    world.write(PROXY, Expired, **facts, session=session, lease_ms=1000, silent_ms=silent_ms)
+
+
+def test_a_persistent_session_that_expired_may_go_on() -> None:
+    world = SmallWorld()
+    expire(world)
+    world.acknowledge("s1", "t")
+    world.finish()
+
+    assert_sound(world)
+
+
+@planted("R9")
+def a_lease_ends_too_early(world: SmallWorld) -> None:
+    expire(world, silent_ms=1999)
+    world.finish()
+
+
+@planted("R9")
+def a_clean_session_moves_after_its_end(world: SmallWorld) -> None:
+    expire(world, session="clean")
+    world.acknowledge("s1", "t")
+    world.finish()
+
+
+@planted("R9")
+def a_clean_session_goes_on_in_silence(world: SmallWorld) -> None:
+    expire(world, session="clean")
+    world.clients["s1"].generation["t"] = 3
+    place = world.clients["s1"].place["t"]
+    who, call = ("s1", world.clients["s1"].pid), 98
+    world.write(who, Invoke, op="subscribe", call=call, topic="t", cursor=place)
+    facts = {"epoch": 1, "log": "log-of-t", "generation": 3, "cursor": place}
+    world.write(who, Ok, op="subscribe", call=call, topic="t", **facts)
+    world.finish()
 
 
 @planted("R6")
