@@ -14,6 +14,7 @@ from reliable_pubsub.common.errors import (
     TryLaterError,
 )
 from reliable_pubsub.common.messages import Get, HelloAck, NoMessagesYet
+from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.wire import decode_request
 from reliable_pubsub.proxy.records import Appended
@@ -292,3 +293,21 @@ def test_what_was_fetched_is_not_handed_over_behind_a_place_that_was_moved_in_do
         subscriber.acknowledge("t")
 
     assert subscriber.get("t") == []
+
+
+def test_a_place_that_is_recorded_with_an_output_survives_power_loss_at_qos_1_too() -> None:
+    """Else the output is cut to an older length, and the proxy goes on behind it: messages lost."""
+    disk = Disk()
+    link = Link(a_broker())
+    subscriber = a_subscriber(link, disk)
+    subscriber.subscribe("t", qos=1)
+    link.proxy.put(1)
+    subscriber.get("t")
+
+    subscriber.record("t", PlanMark("digest", 1, output_bytes=100))
+    subscriber.acknowledge("t")
+    disk.lose_power()
+
+    again = a_subscriber(link, disk).inbox
+    assert again.plan is not None
+    assert (again.places["t"].cursor, again.plan.output_bytes) == (1, 100)
