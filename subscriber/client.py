@@ -234,8 +234,8 @@ class Subscriber:
                 `at_offset(n)`, `newest(n)`, `at_time(t)`, `ago(age)`, or a `Position` that `read`
                 gave: then nothing is missed between the two.
             qos: 2 delivers each message once. 1 writes nothing durably here but in `record`, so
-                after power loss what was processed may come again. A message has the lower level of this and its
-                publisher's.
+                after power loss what was processed may come again. A message has the lower
+                level of this and its publisher's.
             session: persistent outlives this process. clean ends with `close`, or when its lease
                 does; it always begins anew, by default with what comes from now on.
             lease_s: silence that the proxy bears, above 0 to 30 days: after so long the
