@@ -253,9 +253,7 @@ class Subscriber:
             OutOfRangeError: `start` lies in the future; it names what can be asked for.
             FencedError, LogChangedError, LimitError: refused.
         """
-        self._fetched.pop(topic, None)
-        self._in_hand.pop(topic, None)
-        self._lost.pop(topic, None)
+        self._forget(topic)
         log = None
         if isinstance(start, Position):
             log = start.log
@@ -289,9 +287,7 @@ class Subscriber:
         with self._recorder.call("unsubscribe", names.topic(topic)) as call:
             self._link.unsubscribe(topic, call)
             self.use_push(topic, False)
-            self._fetched.pop(topic, None)
-            self._in_hand.pop(topic, None)
-            self._lost.pop(topic, None)
+            self._forget(topic)
             self._state.write(self.inbox.unsubscribed(topic), durable=True)
             call.ok(epoch=self.inbox.epoch)
 
@@ -526,12 +522,21 @@ class Subscriber:
 
     def _take_processed(self, topic: str) -> Changes:
         """What is in hand is done; the changes are still to be written."""
+        if topic not in self.inbox.places:  # a clean session that has ended, while we asked
+            self._forget(topic)
+            return {}
         message = self._in_hand.pop(topic, None)
         if topic in self._lost:
             return self.inbox.lost(topic, self._lost.pop(topic))
         if message is None:
             return {}
         return self.inbox.processed(topic, message.offset + 1, message.timestamp_ns)
+
+    def _forget(self, topic: str) -> None:
+        """What was fetched, and is in hand, belongs to a subscription that is no more."""
+        self._fetched.pop(topic, None)
+        self._in_hand.pop(topic, None)
+        self._lost.pop(topic, None)
 
     def _write(self, changes: Changes) -> None:
         if changes:

@@ -41,6 +41,8 @@ class Silences:
 
     def judge(self, broker: Broker, due: Iterable[Record], now_s: float) -> None:
         """A tick ends some leases: those, and only those, that were silent for twice as long."""
+        if broker.storage_full:
+            self._since_s = now_s  # it looks after nothing as long as it cannot write
         if not broker._leased:
             self._ticked_s = now_s
             return
