@@ -32,9 +32,7 @@ class CountingLink:
     def cut(self) -> None:
         """Close the connections; new ones are accepted."""
         for pair in self._pairs:
-            for one in pair:
-                with suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
+            _shut(*pair)
 
     def close(self) -> None:
         self._listener.close()
@@ -47,13 +45,17 @@ class CountingLink:
                 here, _ = self._listener.accept()
                 there = socket.create_connection(("127.0.0.1", self._target))
                 self._pairs.append((here, there))
-                for source, target, way in ((here, there, "up"), (there, here, "down")):
-                    threading.Thread(
-                        target=self._copy, args=(source, target, way), daemon=True
-                    ).start()
+                threading.Thread(target=self._pass, args=(here, there), daemon=True).start()
+
+    def _pass(self, here: socket.socket, there: socket.socket) -> None:
+        with here, there:  # until both ways have ended: a closed descriptor ends no waiting recv
+            down = threading.Thread(target=self._copy, args=(there, here, "down"), daemon=True)
+            down.start()
+            self._copy(here, there, "up")
+            down.join()
 
     def _copy(self, source: socket.socket, target: socket.socket, way: str) -> None:
-        with suppress(OSError), source, target:
+        with suppress(OSError):
             while self._passing.wait() and (data := source.recv(65_536)):
                 self._passing.wait()
                 target.sendall(data)
@@ -61,3 +63,10 @@ class CountingLink:
                     self.up_bytes += len(data)
                 else:
                     self.down_bytes += len(data)
+        _shut(source, target)
+
+
+def _shut(*ends: socket.socket) -> None:
+    for one in ends:
+        with suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)

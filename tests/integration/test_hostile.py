@@ -260,7 +260,8 @@ def test_a_peer_that_asks_without_end_is_stopped(idle_door: FrontDoor) -> None:
 STOPPED_AND_RESET = """
 import sys
 import zmq
-from reliable_pubsub.proxy import front_door, listener
+from reliable_pubsub.proxy import front_door
+from reliable_pubsub.relay import listener
 
 front_door.HEARTBEAT_MS = int(sys.argv[1])
 if sys.argv[2] == "heard":

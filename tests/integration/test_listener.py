@@ -70,7 +70,7 @@ def test_an_address_that_is_in_use_is_an_error() -> None:
 
 
 def test_a_system_that_takes_no_filter_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reliable_pubsub.proxy.listener._SO_ATTACH_FILTER", 9999)
+    monkeypatch.setattr("reliable_pubsub.relay.listener._SO_ATTACH_FILTER", 9999)
 
     listener = listen("tcp://127.0.0.1:*", 10)
 
