@@ -306,10 +306,11 @@ class _Reader:
         if role is None or role == "proxy":
             clients = [name for name in self._roles if name != PROXY]
             part.wrong("process", f"one of {', '.join(clients)}{did_you_mean(process, clients)}")
+            return AT_ONCE
         key = "put" if role != "subscriber" else "get"
         other = "get" if key == "put" else "put"
         if part.has(other):
-            part.problem(other, f"found for a {role or 'process'}, expected {key}")
+            part.problem(other, f"found for a {role}, expected {key}")
         return After(process, part.count(key, 1, STEP_MESSAGES_MAX))
 
     # What happens.

@@ -184,6 +184,10 @@ def test_what_is_wrong_with_an_event_is_told_with_its_place(
     assert expected in told[0]
 
 
+def test_of_a_process_that_is_not_there_nothing_else_is_told() -> None:
+    assert len(problems(with_events("{after: {process: q, get: 1}, kill: p}"))) == 1
+
+
 def test_everything_that_is_wrong_is_told_at_once_in_the_order_of_the_file() -> None:
     told = problems(
         """
