@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from .facts import Facts, gather
 from .rules_of_delivery import delivered_once, subscriber_losses
+from .rules_of_durability import visible_when_durable
 from .rules_of_order import fenced_are_silent, nothing_goes_back, one_value
 from .rules_of_puts import (
     durable_acknowledgement,
@@ -32,6 +33,7 @@ def check(run: Run) -> Verdict:
     """Hold a run against rules R1 to R12."""
     facts = gather(run)
     stored, losses = durable_acknowledgement(facts)
+    visible_when_durable(facts, stored)
     delivered, all_received = delivered_once(facts)
     findings = (
         stored,

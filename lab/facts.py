@@ -54,6 +54,7 @@ class Life:
     role: str = ""
     began_ns: int = 0
     output: str = ""
+    durability: str = ""  # of a proxy
     remembers: bool = True
     epoch: int = 0  # the highest that it was granted
     epoch_ns: int = NEVER  # when it heard of it
@@ -290,6 +291,7 @@ class _Reader:
         life.role = line.role
         life.began_ns = line.at_ns
         life.output = line.output
+        life.durability = line.durability
         life.remembers = line.remembers
 
     def end(self, line: End) -> None:

@@ -24,7 +24,7 @@ def durable_acknowledgement(facts: Facts) -> tuple[Finding, list[Losses]]:
     """R1. Whoever lost, and where: from the beginning, the middle or the end of what it put."""
     finding = Finding(
         "R1",
-        "every acknowledged message is in the log, where its receipt says",
+        "what was acknowledged was durable by then, and stands where its receipt says",
         "no put was acknowledged" if facts.logs else NO_LOG,
     )
     losses: list[Losses] = []

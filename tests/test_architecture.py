@@ -60,8 +60,10 @@ CORE_FILES = [
     *(f"lab/{name}.py" for name in ("run", "verdict", "facts", "final_log", "untold")),
     "lab/subscription.py",
     *(f"lab/{name}.py" for name in ("finding", "checker", "story")),
-    *(f"lab/rules_of_{name}.py" for name in ("puts", "order", "delivery", "subscribers")),
-    *(f"lab/rules_of_{name}.py" for name in ("starts", "sessions")),
+    *(
+        f"lab/rules_of_{name}.py"
+        for name in ("puts", "order", "delivery", "subscribers", "durability", "starts", "sessions")
+    ),
     *(f"lab/{name}.py" for name in ("scenario", "scenario_file")),
     *(f"pipeline/{name}.py" for name in ("options", "offsets", "loss", "planning", "columns")),
     *(f"pipeline/{name}.py" for name in ("progress", "tables", "manifest", "evidence")),

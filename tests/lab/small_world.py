@@ -241,7 +241,7 @@ class SmallWorld:
         if topic not in client.place or at is not None:
             client.place[topic] = len(self.topic(topic)) if at is None else at
             client.generation[topic] = client.generation.get(topic, 0) + 1
-            self._position(client, topic)
+        self._position(client, topic)
         client.in_hand.pop(topic, None)
         client.durable[topic] = client.place[topic]
         self.write(

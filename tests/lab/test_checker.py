@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from reliable_pubsub.common.history import (
+    Begin,
     ControlSeen,
     Created,
     End,
@@ -113,6 +114,44 @@ def a_receipt_says_removed_of_what_was_never_stored(world: SmallWorld) -> None:
     world.put("p1", "t", stored=False)
     change(world, places(world, Ok, op="put")[-1], offset=None)
     world.audit_anew()
+
+
+@planted("R1")
+def a_put_is_acknowledged_before_it_is_durable(world: SmallWorld) -> None:
+    index = places(world, Ok, op="put", process="p2", topic="u")[0]
+    answer_first(world, index, places(world, Stored, topic="u")[0])
+
+
+@planted("R1")
+def an_epoch_is_heard_of_before_it_is_durable(world: SmallWorld) -> None:
+    index = places(world, Ok, op="hello", process="s2")[1]
+    answer_first(world, index, places(world, Granted, client="s2")[1])
+
+
+@planted("R1")
+def a_subscribe_is_answered_before_it_is_durable(world: SmallWorld) -> None:
+    index = places(world, Ok, op="subscribe", process="s2")[1]
+    answer_first(world, index, places(world, Position, subscriber="s2")[1])
+
+
+@planted("R1")
+def an_acknowledge_is_answered_before_it_is_durable(world: SmallWorld) -> None:
+    index = places(world, Ok, op="acknowledge", process="s2")[0]
+    answer_first(world, index, places(world, Position, subscriber="s2")[2])
+
+
+@planted("R1")
+def an_unsubscribe_is_answered_before_it_is_durable(world: SmallWorld) -> None:
+    index = places(world, Ok, op="unsubscribe", process="s1")[0]
+    answer_first(world, index, places(world, Position, subscriber="s1", active=False)[0])
+
+
+def answer_first(world: SmallWorld, answer: int, line: int) -> None:
+    """An answer and the line of the proxy on which it rests change places."""
+    assert line < answer
+    first, second = line_at(world, line), line_at(world, answer)
+    world.lines[line] = replace(second, at_ns=first.at_ns)
+    world.lines[answer] = replace(first, at_ns=second.at_ns)
 
 
 @planted("R2", "R4")
@@ -273,7 +312,8 @@ def begin_with_puts(world: SmallWorld, *names: str) -> None:
 
 
 def swap_offsets(world: SmallWorld, one: int, other: int) -> None:
-    """Two messages change places, for everybody."""
+    """Two messages change places, for everybody; no proxy tells when it stored them."""
+    world.lines = [line for line in world.lines if not isinstance(line, Stored)]
     swapped = {one: world.log["t"][other], other: world.log["t"][one]}
 
     def content(seen: Seen) -> Seen:
@@ -914,6 +954,26 @@ def test_what_is_lost_and_told_is_no_gap() -> None:
     world.finish()
 
     assert [line.message.offset for line in world.outputs["s1"]] == [0, 4, 5]
+    assert_sound(world)
+
+
+def test_an_answer_from_memory_is_no_fault_of_a_proxy_that_says_so() -> None:
+    world = sound_world()
+    a_put_is_acknowledged_before_it_is_durable(world)
+    change(world, places(world, Begin, role="proxy")[0], durability="snapshot")
+
+    assert_sound(world)
+
+
+def test_an_answer_is_not_doubted_where_its_line_may_be_missing() -> None:
+    """The proxy that gave it was killed; another one tells of the same later."""
+    world = sound_world()
+    index = places(world, Position, subscriber="s2")[2]
+    del world.lines[index]
+    for place, line in enumerate(world.lines[index:], start=index):
+        if line.process == "proxy":
+            change(world, place, pid=9)
+
     assert_sound(world)
 
 
