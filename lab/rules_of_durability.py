@@ -105,9 +105,12 @@ def _is_early_subscribe(
 def _is_early_acknowledge(
     facts: Facts, invoke: Invoke, answer: Ok, before: Sequence[Position], behind: Sequence[Position]
 ) -> bool:
-    """The life that told of an older cursor last tells of this one behind the answer."""
+    """The life that told of an older cursor last tells of this one behind the answer.
+
+    An answer that came late speaks of a session whose place a newer one may have left.
+    """
     cursor = answer.cursor or 0
-    if not before or before[-1].cursor >= cursor:
+    if not before or before[-1].cursor >= cursor or before[-1].epoch != answer.epoch:
         return False
     last = before[-1]
     reached = next((line for line in behind if line.cursor >= cursor), None)

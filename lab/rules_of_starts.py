@@ -33,7 +33,8 @@ def check_start(
         case "offset" if start != int(value):
             finding.broken(asked)
         case "last" if before is not None:
-            _check_last(before, start, asked, finding)
+            if not subscription.resumed:
+                _check_last(before, start, asked, finding)
         case "earliest" | "last" if facts.has_proxy:
             if at == "last" and _had_subscription(facts, stream, subscription):
                 return  # before this history began: nobody knows where it stood

@@ -59,7 +59,11 @@ def subscription_points(facts: Facts) -> Finding:
             key = (stream.subscriber, stream.topic, subscription.opened.generation)
             known = earlier.get(key, NEVER) < subscription.called_ns
             begins_anew = subscription.asked == "now"
-            if subscription.moved or (not begins_anew and (subscription.asked or known)):
+            if (
+                subscription.moved
+                or (subscription.resumed and not begins_anew)
+                or (not begins_anew and (subscription.asked or known))
+            ):
                 continue
             times, offsets, attempts = over[stream.topic]
             place = bisect_left(times, subscription.called_ns) - 1

@@ -27,6 +27,7 @@ class Subscription:
     qos: int = 2
     moved: bool = False  # the subscriber chose another place itself: rewind, adopt
     adopted: bool = False  # the place of a proxy that seemed to know of more than it has done
+    resumed: bool = False  # what began it is in doubt, or was done by a life that is left out
     happenings: list[Happening] = field(default_factory=list)
     handed_end: int = 0  # behind the highest offset handed over or told as lost
     recorded_end: int = 0  # the highest cursor that was recorded together with an output
@@ -73,6 +74,7 @@ class _Request:
     moved: bool = False  # it leaves it
     start: str = ""  # where it asks to begin; "" if it does not say
     pending: bool = False  # it was sent, and did not come to its end yet
+    in_doubt: bool = False  # an earlier one, of which nobody knows, may have left the place
 
 
 @dataclass(slots=True)
@@ -135,6 +137,9 @@ class Stream:
         if line.op == "subscribe":
             if line.start and not request.pending:
                 request.called_ns = NEVER  # it asks for a place of its own
+            leaves = line.start not in ("", "last")
+            before = request.pending and request.start not in ("", "last", line.start)
+            request.in_doubt = request.in_doubt or before or (leaves and not counts)
             request.pending = True
             request.called_ns = min(request.called_ns, line.at_ns)
             if counts:
@@ -172,6 +177,7 @@ class Stream:
                     line.qos,
                     moved=goes_on and (request.moved or adopted),
                     adopted=goes_on and adopted,
+                    resumed=request.in_doubt or (current is None and request.place is not None),
                 )
             )
         else:
@@ -180,6 +186,7 @@ class Stream:
             current.happenings.append((life, remembers, line))
             current.confirmed = max(current.confirmed, line.cursor or 0)
         self._confirmed_ns = request.at_ns
+        request.in_doubt = False
 
     def _is_another(self, current: Subscription, line: Ok, request: _Request) -> bool:
         if current.opened is None:

@@ -109,6 +109,10 @@ class Inbox:
         self.places.pop(topic, None)
         return {_TOPIC + topic: None}
 
+    def kept(self, topic: str, place: Place) -> Changes:
+        """A subscription that was to begin elsewhere goes on as it was."""
+        return self._set(topic, place)
+
     def handed_over(self, topic: str, end: int) -> tuple[int, Changes]:
         """Messages from the cursor up to `end` go to the application now.
 

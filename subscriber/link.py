@@ -147,16 +147,21 @@ class SubscriberLink:
 
     def _subscribe_call(self, topic: str, call: Call, asked: Asked) -> None:
         place = self._inbox.places.get(topic)
+        given_up = None
         if place is not None and asked.start is not None:
             if asked.start.at == "last":
                 asked = replace(asked, start=None)  # we know it better than the proxy
             else:
-                place = None
+                # The proxy may move the subscription though we never hear of it: then our place is
+                # none to go on from, and who does without asking again gets NOT_SUB.
+                given_up, place = place, None
+                self._state.write(self._inbox.unsubscribed(topic), durable=True)
         reply = self._ask_sub(topic, place, call, asked)
         if self._is_forgotten(reply):
             reply = self._ask_sub(topic, place, call, asked)
         if isinstance(reply, LogChanged):
             if self._on_log_changed == "stop":
+                self._keep(topic, given_up)
                 raise LogChangedError(reply.text)
             rewinds = self._on_log_changed == "rewind"
             start = Start("earliest") if rewinds else Start("offset", reply.end)
@@ -165,6 +170,7 @@ class SubscriberLink:
         if isinstance(reply, NotSub) and place is not None:
             self._ended(topic)  # a clean session that we went on with
         if not isinstance(reply, SubAck):
+            self._keep(topic, given_up)
             self.refused(reply, topic)
         if asked.start is not None:
             changes = self._inbox.repositioned(reply)
@@ -269,6 +275,11 @@ class SubscriberLink:
         if isinstance(reply, Stale):
             raise TryLaterError(code="STALE", text=reply.text, attempts=CONFIRMATIONS_MAX)
         self.refused(reply)
+
+    def _keep(self, topic: str, given_up: Place | None) -> None:
+        """The proxy has moved nothing: the subscription stands where it stood."""
+        if given_up is not None:
+            self._state.write(self._inbox.kept(topic, given_up), durable=True)
 
     def _ended(self, topic: str) -> None:
         """A clean session has ended, and with it what was not delivered."""

@@ -10,12 +10,14 @@ import pytest
 from reliable_pubsub.common.errors import (
     LogChangedError,
     LostError,
+    OutOfRangeError,
     ProxyUnreachableError,
     TryLaterError,
 )
 from reliable_pubsub.common.messages import Get, HelloAck, NoMessagesYet
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.start import Earliest, at_offset
 from reliable_pubsub.common.wire import decode_request
 from reliable_pubsub.proxy.records import Appended
 from reliable_pubsub.publisher.client import Publisher
@@ -311,3 +313,20 @@ def test_a_place_that_is_recorded_with_an_output_survives_power_loss_at_qos_1_to
     again = a_subscriber(link, disk).inbox
     assert again.plan is not None
     assert (again.places["t"].cursor, again.plan.output_bytes) == (1, 100)
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["refused", "in doubt"])
+def test_a_place_is_given_up_before_the_proxy_may_have_moved_it(answered: bool) -> None:
+    """Else who goes on from it after a doubt is told LOG_CHANGED; a refusal gives it back."""
+    disk = Disk()
+    link = Link(a_broker())
+    subscriber = a_subscriber(link, disk)
+    subscriber.subscribe("t")
+    link.proxy.put(1)
+    if not answered:
+        link.script("<" * 20)
+
+    with pytest.raises(OutOfRangeError if answered else ProxyUnreachableError):
+        subscriber.subscribe("t", start=at_offset(9) if answered else Earliest)
+
+    assert ("t" in a_subscriber(link, disk).inbox.places) == answered

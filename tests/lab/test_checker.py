@@ -776,8 +776,9 @@ def a_clean_session_goes_on_in_silence(world: SmallWorld) -> None:
     place = world.clients["s1"].place["t"]
     who, call = ("s1", world.clients["s1"].pid), 98
     world.write(who, Invoke, op="subscribe", call=call, topic="t", cursor=place)
-    facts = {"epoch": 1, "log": "log-of-t", "generation": 3, "cursor": place}
-    world.write(who, Ok, op="subscribe", call=call, topic="t", **facts)
+    facts = {"generation": 3, "cursor": place, "epoch": 1}
+    world.write(PROXY, Position, topic="t", subscriber="s1", active=True, **facts)
+    world.write(who, Ok, op="subscribe", call=call, topic="t", log="log-of-t", **facts)
     world.finish()
 
 

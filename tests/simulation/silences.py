@@ -28,10 +28,10 @@ TICKS_S: Final = 0.1  # a lease may end so much later: the ticks that look after
 class Silences:
     """Of one start of a broker."""
 
-    def __init__(self, since_s: float = 0.0) -> None:
+    def __init__(self) -> None:
         """Nobody was heard yet."""
-        self._since_s = since_s
-        self._ticked_s = since_s
+        self._since_s: float | None = None  # its first tick
+        self._ticked_s = 0.0
         self._heard_s: dict[str, float] = {}
 
     def heard(self, request: AnyRequest, reply: AnyReply, now_s: float) -> None:
@@ -42,9 +42,12 @@ class Silences:
     def judge(self, broker: Broker, due: Iterable[Record], now_s: float) -> None:
         """A tick ends some leases: those, and only those, that were silent for twice as long."""
         if broker.storage_full:
-            self._since_s = now_s  # it looks after nothing as long as it cannot write
+            return  # it looks after nothing as long as it cannot write
+        if self._since_s is None:
+            self._since_s = now_s
+        late = now_s - self._ticked_s > TICKS_S
+        self._ticked_s = now_s
         if not broker._leased:
-            self._ticked_s = now_s
             return
         ended = set()
         for record in due:
@@ -54,8 +57,6 @@ class Silences:
                 assert silent_s * 1000 >= 2 * record.terms.lease_ms - 1, (
                     f"{record} ended, and was heard {silent_s:.3f} s ago"
                 )
-        late = now_s - self._ticked_s > TICKS_S or broker.storage_full
-        self._ticked_s = now_s
         for topic_id, client in () if late else broker._leased - ended:
             lease_ms = broker._by_id[topic_id].subscriptions[client].terms.lease_ms
             silent_s = now_s - TICKS_S - self._heard_s.get(client, self._since_s)

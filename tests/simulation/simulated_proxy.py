@@ -255,7 +255,7 @@ class SimulatedProxy:
                 topic_bytes_max=self._faults.topic_bytes_max,
                 on_bound="lose_oldest" if self._faults.lose_oldest else "reject",
             )
-        self._silences = Silences(self.world.now_s)
+        self._silences = Silences()
         return self.broker_class(
             stored,
             boot=f"boot{self._life}",
