@@ -14,7 +14,7 @@ will be, and `unknown` everywhere else. An interrupt writes nothing, as `kill -9
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, Protocol
 
@@ -127,19 +127,19 @@ class Call:
     def invoke(self, **facts: Any) -> None:
         """It is sent now, with these facts of `Invoke`; told again only if they have changed."""
         if self.recorded and facts != self._invoked:
-            self._line(Invoke, **facts)
+            self._line(Invoke, facts)
             self._invoked = facts
 
     def ok(self, **facts: Any) -> None:
         """It had its effect, with these facts of `Ok`."""
         if self.recorded:
-            self._line(Ok, **facts)
+            self._line(Ok, facts)
             self._answered = True
 
     def unknown(self, error: PubSubError) -> None:
         """It may have had its effect, whatever the error says elsewhere."""
         if self.recorded:
-            self._line(Unknown, code=error.code, **self._sequence())
+            self._line(Unknown, {"code": error.code, **self._sequence()})
             self._answered = True
 
     def __enter__(self) -> Call:
@@ -157,12 +157,12 @@ class Call:
             if isinstance(error, UsageError):
                 return
             lost = {"first": error.first, "end": error.end} if isinstance(error, LostError) else {}
-            self._line(Failed, code=code_of(error), **lost)
+            self._line(Failed, {"code": code_of(error), **lost})
         elif self._invoked is not None:
             answer = Failed if isinstance(error, WITHOUT_EFFECT) else Unknown
-            self._line(answer, code=code_of(error), **self._sequence())
+            self._line(answer, {"code": code_of(error), **self._sequence()})
 
-    def _line(self, kind: Callable[..., AnyLine], **facts: Any) -> None:
+    def _line(self, kind: Callable[..., AnyLine], facts: Mapping[str, Any]) -> None:
         self._number = self._number or self._recorder.next_call()
         self._recorder.line(kind, op=self._op, call=self._number, topic=self._topic, **facts)
 

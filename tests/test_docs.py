@@ -28,6 +28,7 @@ from reliable_pubsub.relay.messages import Interest, InterestAck, Loop, Node, No
 from reliable_pubsub.relay.pattern import Kinds, Pattern
 from reliable_pubsub.relay.push import Pushed, decode_push, encode_push
 from tests.fakes import EMPTY, MemoryProxy, a_hello, a_sub, sub_ack
+from tests.lab.test_checker import PLANTED
 from tests.simulation.faults import FAULTS
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +37,7 @@ PAGES = sorted({*DOCS.rglob("*.md"), *ROOT.glob("*.md")})
 PROTOCOL = (DOCS / "protocol.md").read_text(encoding="utf-8")
 FEATURES = (DOCS / "features.md").read_text(encoding="utf-8")
 HISTORY = (DOCS / "history.md").read_text(encoding="utf-8")
+GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
 GLOSSARY = (DOCS / "glossary.md").read_text(encoding="utf-8")
 
 Row = dict[str, str]
@@ -476,6 +478,16 @@ def anchors(text: str) -> set[str]:
     """Headings as links name them."""
     headings = re.findall(r"(?m)^#+ (.+)$", text)
     return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+class TestTheGuaranteesPage:
+    def test_has_a_row_for_each_planted_fault(self) -> None:
+        rows = table(GUARANTEES, "planted fault")
+
+        assert [row["planted fault"] for row in rows] == list(FAULTS)
+
+    def test_counts_the_planted_histories(self) -> None:
+        assert f"{len(PLANTED)} planted damages" in GUARANTEES
 
 
 class TestTheFeaturesPage:

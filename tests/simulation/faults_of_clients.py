@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from reliable_pubsub.common.batch import Message
+from reliable_pubsub.common.errors import InDoubtError, LostError
 from reliable_pubsub.common.messages import (
     AnyReply,
+    Get,
     Hello,
+    MessageBatches,
     Put,
     PutAck,
     QoS,
 )
 from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.common.recorder import Call
 from reliable_pubsub.common.state_file import ClientState, MemoryState
 from reliable_pubsub.common.wire import decode_reply, encode_reply
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.outbox import Changes
 from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.inbox import direct_followers
 
 
 class _Withholding:
@@ -83,6 +89,28 @@ class PlanAfterPut(Publisher):
         assert plan is not None
         self.mark_plan(plan)
         return receipt
+
+
+class ForgetsBatchInDoubt(Publisher):
+    """Gives up what it does not know the outcome of; the plan goes on behind it."""
+
+    def put_batch(
+        self, topic: str, batch: Any, plan: PlanMark | None = None, *, qos: QoS = 2
+    ) -> Any:
+        try:
+            return super().put_batch(topic, batch, plan, qos=qos)
+        except InDoubtError:
+            if self.outbox.pending is not None:
+                self.outbox.pending = None
+                self._state.write({"pending": None}, durable=False)
+            raise
+
+
+class AdoptsUnasked(Publisher):
+    """Takes the proxy's numbering wherever it differs from its own."""
+
+    def __init__(self, client: str, *, on_log_changed: Any, **more: Any) -> None:
+        super().__init__(client, on_log_changed="adopt", **more)
 
 
 class TakesAnyAnswer(Publisher):
@@ -150,3 +178,53 @@ class AcknowledgesOnReceipt(Subscriber):
         found = super().get(topic, max_messages=max_messages, timeout_s=timeout_s)
         self._write(self._take_processed(topic))
         return found
+
+
+class TakesOlderOffsets(Subscriber):
+    """Hands over whatever stands in a batch, also what it has had before."""
+
+    def _fetch(self, topic: str, call: Call, messages_max: int) -> deque[Message] | None:
+        reply, body = self._link.ask_with_cursor(Get, topic, call, messages_max=messages_max)
+        if isinstance(reply, MessageBatches):
+            first = reply.batches[0].base
+            return deque(direct_followers(topic, first, reply.batches, body))
+        return super()._fetch(topic, call, messages_max)
+
+
+class KeepsWhatItFetched(Subscriber):
+    """What it has fetched outlives the subscription."""
+
+    def unsubscribe(self, topic: str) -> None:
+        fetched = self._fetched.get(topic)
+        super().unsubscribe(topic)
+        if fetched:
+            self._fetched[topic] = fetched
+
+    def subscribe(self, topic: str, **more: Any) -> int:
+        fetched = self._fetched.get(topic)
+        cursor = super().subscribe(topic, **more)
+        if fetched:
+            self._fetched[topic] = fetched
+        return cursor
+
+
+class SwallowsLosses(Subscriber):
+    """Goes on behind a loss without a word."""
+
+    def _fetch(self, topic: str, call: Call, messages_max: int) -> deque[Message] | None:
+        try:
+            return super()._fetch(topic, call, messages_max)
+        except LostError:
+            return None
+
+
+class PassesLossBeforeItIsTold(Subscriber):
+    """Acknowledges a loss, and then reports it: whatever goes wrong in between silences it."""
+
+    def _fetch(self, topic: str, call: Call, messages_max: int) -> deque[Message] | None:
+        try:
+            return super()._fetch(topic, call, messages_max)
+        except LostError:
+            self._write(self._take_processed(topic))
+            self._acknowledge_to_proxy(topic)
+            raise

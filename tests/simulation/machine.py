@@ -16,6 +16,7 @@ from reliable_pubsub.common.errors import (
     FencedError,
     InDoubtError,
     LogChangedError,
+    RefusedError,
     StaleError,
 )
 from reliable_pubsub.common.recorder import Recorder
@@ -123,12 +124,13 @@ class Machine:
         """Begin switched off."""
         self.name = name
         self.done = False  # the work is finished, or cannot go on
-        self.stopped_by: LogChangedError | None = None  # why it cannot
+        self.stopped_by: RefusedError | None = None  # why it cannot
         self.process: Process | None = None
         self.processes: list[Process] = []
         self.zombies: set[Process] = set()
         self.recording = recording
         self._has_twins = False
+        self._may_conflict = False  # it may have put what it does not know any more
         self._disk = Disk()
         self._disks: dict[Process, Disk] = {}
         self._world = world
@@ -271,7 +273,7 @@ class Machine:
         owned = self.owns(process)
         if self._world.tracing:
             self._world.note(process.name, f"ends: {error!r}")
-        if owned and isinstance(error, LogChangedError) and self._may_stop():
+        if owned and isinstance(error, RefusedError) and self._may_stop(error):
             self._world.counts["stopped"] += 1
             self.stopped_by = error
             self.done = True
@@ -303,21 +305,31 @@ class Machine:
         nonces = self.recording.nonces(self.role, self.name, error.current_epoch)
         return self.recording.rolled_back and bool(nonces) and process.nonce not in nonces
 
-    def _may_stop(self) -> bool:
-        """Whether a client may have been told of what is gone, and was not asked to go on.
+    def _may_stop(self, error: RefusedError) -> bool:
+        """Whether it is right that a client is told so, and cannot go on.
+
+        It made other messages after a power loss, under numbers that its state had forgotten. Or
+        it may have been told of what is gone, and was not asked to go on.
 
         A late copy of a SUB that is gone may begin the subscription anew, elsewhere: the proxy
         seems to know of more than its client has done then, and to rewind is no way on.
         """
+        if isinstance(error, ConflictError):
+            return self._may_conflict
+        if not isinstance(error, LogChangedError):
+            return False
         told = self.recording.took_messages and self.on_log_changed == "stop"
         lost_place = self.name in self.recording.took_subscriptions
         return told or (lost_place and self.on_log_changed != "adopt")
 
     def _lose_power(self) -> None:
         """Perhaps it was more than a kill: lazy writes may be gone."""
-        may = self.role == "subscriber" or self._faults.same_bytes
-        if may and not self.no_state and self._world.happens("power_loss", self._faults.power_loss):
-            self._world.counts["same_bytes"] += self.role == "publisher"
+        faults = self._faults
+        may = self.role == "subscriber" or faults.same_bytes or faults.other_bytes
+        if may and not self.no_state and self._world.happens("power_loss", faults.power_loss):
+            if self.role == "publisher":
+                self._world.counts["same_bytes" if faults.same_bytes else "other_bytes"] += 1
+                self._may_conflict = faults.other_bytes
             survivors = self._world.random.randint(0, self._disk.lazy_writes)
             self.recording.event("power_loss", self.name, f"{survivors} lazy writes survive")
             self._world.note(self.name, f"power loss, {survivors} lazy writes survive")

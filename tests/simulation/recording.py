@@ -143,19 +143,9 @@ class Life:
         """Begin nothing yet."""
         self.process = process
         self.pid = pid
-        self._recording = recording
-
-    def now_ns(self) -> int:
-        """See `Recording.now_ns`."""
-        return self._recording.now_ns()
-
-    def wall_ns(self) -> int:
-        """The world's wall clock."""
-        return self._recording.world.wall_ns()
-
-    def write(self, line: AnyLine) -> None:
-        """Keep a line."""
-        self._recording.lines.append(line)
+        self.now_ns = recording.now_ns
+        self.wall_ns = recording.world.wall_ns
+        self.write = recording.lines.append
 
     def close(self) -> None:
         """Nothing to do."""

@@ -136,7 +136,7 @@ class PublisherMachine(Machine):
             return
         place = int(line.plan.partition(":")[2])
         item = self._plan[self._places.index(place)]
-        made = (self._crcs(item, maker) for maker in range(life + 1))
+        made = (self._crcs(item, maker) for maker in range(life, -1, -1))
         assert line.topic == item.topic, f"{item} is put on {line.topic!r}"
         assert line.crcs in made, f"{item} of {self.name} is put with another content"
 
@@ -147,9 +147,11 @@ class _Witness(Life):
     def __init__(self, machine: PublisherMachine, process: Process) -> None:
         super().__init__(machine.recording, machine.name, process.life)
         self._machine = machine
+        self._keep = self.write
+        self.write = self._look_at
 
-    def write(self, line: AnyLine) -> None:
+    def _look_at(self, line: AnyLine) -> None:
         """See that a put is what was asked for, and keep the line."""
         if isinstance(line, Invoke) and line.op == "put":
             self._machine.witness_put(line, self.pid)
-        super().write(line)
+        self._keep(line)

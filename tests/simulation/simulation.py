@@ -36,7 +36,7 @@ from .simulated_subscribers import (
     Subscribing,
 )
 from .swarm import Faults, Shape, swarm
-from .world import World, one_core
+from .world import World, collected_afterwards, one_core
 
 QUIET_S = 20.0  # then everything must come to its end within this
 TOPICS = ("a", "b")
@@ -72,8 +72,9 @@ def run_seed(
 ) -> Outcome:
     """Run one seed and check it. The same seed gives the same run, on every machine."""
     world = World(seed, tracing=tracing)
-    simulation = run_world(world, variant, shape)
-    return Outcome(seed, judge(simulation), world.events_count, world.counts, world.trace)
+    with collected_afterwards():
+        violations = judge(run_world(world, variant, shape))
+    return Outcome(seed, violations, world.events_count, world.counts, world.trace)
 
 
 def judge(simulation: Simulation) -> list[str]:

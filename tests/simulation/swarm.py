@@ -46,6 +46,7 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     kill: float = 0.0  # chance that a life of a client ends early
     power_loss: float = 0.0  # chance that a kill is a power loss
     same_bytes: bool = False  # publishers make the same messages again, and may lose power too
+    other_bytes: bool = False  # or make others, lose power, and end with CONFLICT
     client_stop: float = 0.0  # rate: a client stands still for a while, and goes on
     zombie: float = 0.0  # rate: a client stands still, is replaced, and goes on
     twin: float = 0.0  # chance that a second process with the same id begins with another
@@ -98,6 +99,7 @@ def swarm(chance: random.Random, shape: Shape) -> Faults:
     trim = flag(0.35) and not rollback
     bound = chance.choice(("", "full", "lose_oldest")) if trim else ""
     bytes_max = {"full": 400, "lose_oldest": 160}.get(bound)
+    again = chance.choice(("", "same", "other"))
     faults = Faults(
         drop_request=rate(0.25),
         drop_reply=rate(0.25),
@@ -119,7 +121,8 @@ def swarm(chance: random.Random, shape: Shape) -> Faults:
         rollback=rollback,
         kill=rate(0.9),
         power_loss=rate(0.9),
-        same_bytes=not trim and flag(0.3),
+        same_bytes=again == "same" and not trim,
+        other_bytes=again == "other",
         client_stop=rate(3.0),
         zombie=rate(4.0),
         twin=rate(0.5),

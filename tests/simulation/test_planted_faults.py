@@ -11,7 +11,7 @@ from rich.table import Table
 from .faults import FAULTS
 from .simulation import SOUND, run_seed
 
-SEEDS_MAX = 2000  # a fault that needs more is a hole in the simulator
+SEEDS_MAX = 10_000  # a fault that needs more is a hole in the simulator
 
 
 @pytest.fixture(scope="module")

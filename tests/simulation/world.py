@@ -7,6 +7,7 @@ one of them names the process that goes on. Nothing but the seed decides who tha
 
 from __future__ import annotations
 
+import gc
 import heapq
 import os
 import random
@@ -265,3 +266,15 @@ def one_core() -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, allowed)
+
+
+@contextmanager
+def collected_afterwards() -> Iterator[None]:
+    """Collect no garbage for the time of a world: all of it hangs together until it ends."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,138 @@
+"""Planted faults of the proxy's shell and of its store; the table stands in `faults.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from reliable_pubsub.proxy.broker import Broker
+from reliable_pubsub.proxy.records import CursorMoved, Decision, Record, StoredState
+
+from .simulated_proxy import SimulatedProxy
+from .simulated_store import SimulatedStore
+
+# The shell: what leaves, and when.
+
+
+class AckBeforeDurable(SimulatedProxy):
+    """Answers from memory: the seed's way, and the fault that Jepsen found in NATS."""
+
+    def may_answer(self, broker: Broker, decision: Decision) -> bool:
+        return True
+
+
+class ForgetsNothingOnFullDisk(SimulatedProxy):
+    """After a failed commit it goes on with a memory that the disk does not have."""
+
+    def commit_failed(self) -> None:
+        assert self.broker is not None
+        self._committer.restart()
+        self._held.clear()
+
+
+class AcknowledgesFullDisk(SimulatedProxy):
+    """After a failed commit it sends the answers that waited, as if all were well."""
+
+    def commit_failed(self) -> None:
+        while self._held:
+            held = self._held.popleft()
+            held.answer(held.frames)
+        super().commit_failed()
+
+
+class AnswersAfterItsDeath(SimulatedProxy):
+    """What waited for a commit when the process died is sent by the next one."""
+
+    def start(self) -> None:
+        while self.broker is None and self._held:
+            held = self._held.popleft()
+            held.answer(held.frames)
+        super().start()
+
+
+class RetriesFailedCommit(SimulatedProxy):
+    """After an I/O error it syncs once more, and believes that: the pages are gone (fsyncgate)."""
+
+    def commit_broke(self) -> None:
+        assert self.broker is not None
+        self.broker.committed(self.broker.lsn)
+        self._committer.restart()
+
+
+# The store: what outlives the process.
+
+
+class TornCommit(SimulatedStore):
+    """A commit that is not one transaction: the messages are in, the numbering is not."""
+
+    def commit(self, records: Sequence[Record]) -> None:
+        if self.commits % 10 == 9:
+            self.torn = self.state()
+        super().commit(records)
+
+    def state(self) -> StoredState:
+        stored = super().state()
+        torn: StoredState | None = getattr(self, "torn", None)
+        if torn is None:
+            return stored
+        old = {topic.topic_id: topic.publishers for topic in torn.topics}
+        topics = [replace(t, publishers=old.get(t.topic_id, ())) for t in stored.topics]
+        return replace(stored, topics=topics)
+
+
+class ForgetsNumbering(SimulatedStore):
+    """Deduplication lives in memory only."""
+
+    def state(self) -> StoredState:
+        stored = super().state()
+        return replace(stored, topics=[replace(topic, publishers=()) for topic in stored.topics])
+
+
+class ForgetsUnsubscribe(SimulatedStore):
+    """The end of a subscription is not stored."""
+
+    def state(self) -> StoredState:
+        stored = super().state()
+        return replace(
+            stored,
+            topics=[
+                replace(topic, subscriptions=[replace(s, active=True) for s in topic.subscriptions])
+                for topic in stored.topics
+            ],
+        )
+
+
+class ForgetsEpochs(SimulatedStore):
+    """Sessions live in memory only."""
+
+    def state(self) -> StoredState:
+        return replace(super().state(), sessions=())
+
+
+class ForgetsCursors(SimulatedStore):
+    """What a subscriber has acknowledged lives in memory only."""
+
+    def _write(self, record: Record) -> None:
+        if not isinstance(record, CursorMoved):
+            super()._write(record)
+
+
+class ForgetsGenerations(SimulatedStore):
+    """Which subscription of a subscriber it is lives in memory only."""
+
+    def state(self) -> StoredState:
+        stored = super().state()
+        topics = []
+        for topic in stored.topics:
+            subscriptions = [replace(one, generation=1) for one in topic.subscriptions]
+            topics.append(replace(topic, subscriptions=subscriptions))
+        return replace(stored, topics=topics)
+
+
+class ForgetsControlNumbers(SimulatedStore):
+    """Which SUB or UNSUB came last lives in memory only."""
+
+    def state(self) -> StoredState:
+        stored = super().state()
+        return replace(stored, sessions=[replace(s, control=0) for s in stored.sessions])
