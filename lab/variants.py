@@ -21,7 +21,7 @@ from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import Appended, CursorMoved, Decision
 from reliable_pubsub.proxy.schema import TABLES
 from reliable_pubsub.proxy.topic_log import PublisherMark, TopicLog
-from reliable_pubsub.subscriber import client
+from reliable_pubsub.subscriber import fetching
 from reliable_pubsub.subscriber.inbox import direct_followers
 
 
@@ -84,7 +84,7 @@ def whatever_follows(
 def cursor_on_send() -> None:
     """The classic lost message: sent counts as received, and nobody looks for a gap."""
     server.Broker = CursorMovesOnSend  # type: ignore[attr-defined]
-    client.direct_followers = whatever_follows  # type: ignore[attr-defined]
+    fetching.direct_followers = whatever_follows  # type: ignore[attr-defined]
 
 
 def dedup_last_id() -> None:

@@ -48,7 +48,8 @@ from reliable_pubsub.common.start import (  # noqa: E402
 )
 from reliable_pubsub.publisher.client import Publisher  # noqa: E402
 from reliable_pubsub.publisher.outbox import Receipt  # noqa: E402
-from reliable_pubsub.subscriber.client import QoSWarning, Reading, Subscriber  # noqa: E402
+from reliable_pubsub.subscriber.client import Reading, Subscriber  # noqa: E402
+from reliable_pubsub.subscriber.fetching import QoSWarning  # noqa: E402
 
 __all__ = [
     "ConfigurationError",

@@ -33,7 +33,8 @@ from reliable_pubsub.common.steps import (
 )
 from reliable_pubsub.common.yaml_file import load_yaml
 
-from .client import Subscriber, lower_qos_in_words
+from .client import Subscriber
+from .fetching import lower_qos_in_words
 from .link import OnLogChanged
 from .output import Output, Shown, begin_output
 from .push_queue import PushTiming

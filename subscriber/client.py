@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -16,18 +14,14 @@ from reliable_pubsub.common import names
 from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.errors import (
     InDoubtError,
-    LostError,
     UsageError,
 )
 from reliable_pubsub.common.history_file import open_history
-from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX, LEASE_MS_MAX
+from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.messages import (
     Ack,
     AnyReply,
-    BatchHeader,
-    Get,
     History,
-    Lost,
     MessageBatches,
     NoMessagesYet,
     PutAck,
@@ -37,13 +31,12 @@ from reliable_pubsub.common.messages import (
     Terms,
 )
 from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.recorder import Call, Recorder, seen
+from reliable_pubsub.common.recorder import Recorder, seen
 from reliable_pubsub.common.retry import (
     Clock,
     RetryPolicy,
     Silence,
     Transport,
-    poll_pause_s,
     unheard,
 )
 from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
@@ -51,28 +44,12 @@ from reliable_pubsub.common.start import Now, Position, at_offset, newest, start
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.transport import ReqTransport, SystemClock
 
-from .inbox import Changes, Inbox, direct_followers, messages_in
-from .link import Asked, OnLogChanged, SubscriberLink
-from .push_queue import PushCounts, PushTiming, Standing
+from .fetching import Fetching, OnLowerQoS, warn_of_lower_qos
+from .inbox import Changes, Inbox, messages_in
+from .link import Asked, OnLogChanged, SubscriberLink, lease_ms_of
+from .push_queue import PushCounts, PushTiming
 from .pushing import Pushing, PushLink, ZmqPushLink
 from .reader import stored_batches
-
-
-class QoSWarning(UserWarning):
-    """Messages come with a lower level than a subscription asked for."""
-
-
-def lower_qos_in_words(topic: str, publisher: str, qos: int) -> str:
-    """What it means that a publisher promises less than a subscription expects."""
-    return (
-        f"topic {topic!r}: {publisher!r} puts at QoS {qos}, so its messages may come twice here, "
-        "although the subscription has QoS 2"
-    )
-
-
-def warn_of_lower_qos(topic: str, publisher: str, qos: int) -> None:
-    """Tell a program, as Python tells it."""
-    warnings.warn(lower_qos_in_words(topic, publisher, qos), QoSWarning, stacklevel=5)
 
 
 class Reading(Struct, frozen=True):
@@ -80,10 +57,6 @@ class Reading(Struct, frozen=True):
 
     message: Message | None  # None: nothing is stored
     position: Position
-
-
-CLEAN_LEASE_MS = 60_000  # of a clean session that names none
-FETCH_AHEAD = 10  # times the messages asked for; those behind wait here, unacknowledged
 
 
 class Subscriber:
@@ -106,7 +79,7 @@ class Subscriber:
         clock: Clock | None = None,
         state: ClientState | None = None,
         on_silence: Silence = unheard,
-        on_lower_qos: Callable[[str, str, int], None] = warn_of_lower_qos,
+        on_lower_qos: OnLowerQoS = warn_of_lower_qos,
         history: Path | str | Recorder | None = None,
         push_timing: PushTiming = PushTiming(),  # noqa: B008  (frozen)
         connect_push: Callable[[], PushLink] | None = None,
@@ -152,10 +125,9 @@ class Subscriber:
             timing=push_timing,
             clock=self._clock,
         )
-        self._fetched: dict[str, deque[Message]] = {}  # not yet handed over, from the cursor on
-        self._lost: dict[str, int] = {}  # reported as gone up to here, and not yet passed
-        self._on_lower_qos = on_lower_qos
-        self._lower: set[tuple[str, str]] = set()  # topics and publishers that were told of
+        self._fetching = Fetching(
+            self._link, self.inbox, self._pushing, clock=self._clock, on_lower_qos=on_lower_qos
+        )
         self._in_hand: dict[str, Message] = {}  # the last message handed over, not acknowledged
         self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
 
@@ -190,7 +162,7 @@ class Subscriber:
             for topic, session in list(self._link.told.items()):
                 place = self.inbox.places.get(topic)
                 # What was sent ahead and not handed over is not to come again with a mark.
-                ahead = isinstance(self._state, MemoryState) and self._fetched.get(topic)
+                ahead = isinstance(self._state, MemoryState) and self._fetching.ahead(topic)
                 if place is not None and (place.cursor > session.told or ahead):
                     self._acknowledge_to_proxy(topic)
             self._link.bye()
@@ -309,11 +281,11 @@ class Subscriber:
         _check_messages_max(max_messages)
         with self._recorder.call("get", topic) as call:
             done = self._take_processed(topic)
-            fetched = self._fetched.get(topic)
+            fetched = self._fetching.ahead(topic)
             if not fetched:
                 self._write(done)
                 done = {}
-                fetched = self._wait(topic, call, max_messages, timeout_s)
+                fetched = self._fetching.wait(topic, call, max_messages, timeout_s)
                 if not fetched:
                     return []
             messages = list(islice(fetched, max_messages))
@@ -426,86 +398,6 @@ class Subscriber:
         )
         return request, *self._link.ask(request)
 
-    def _wait(
-        self, topic: str, call: Call, messages_max: int, timeout_s: float
-    ) -> deque[Message] | None:
-        """Fetch, asking again with growing pauses, until something comes or time is over."""
-        deadline_s = self._clock.now_s() + timeout_s
-        empty = 0
-        asks = timeout_s <= 0
-        while True:
-            fetched = self._next(topic, call, messages_max, asks=asks)
-            if fetched:
-                self._fetched[topic] = fetched
-                return fetched
-            empty += 1
-            left_s = deadline_s - self._clock.now_s()
-            if left_s <= 0:
-                return None
-            if topic in self._pushing:
-                lease_s = self.inbox.places[topic].terms.lease_ms / 1000
-                asks = asks or lease_s > 0  # who has a lease is to be heard
-                self._pushing.wait(topic, min(left_s, lease_s / 2) if lease_s else left_s)
-            else:
-                self._clock.sleep(min(poll_pause_s(empty), left_s))
-
-    def _next(
-        self, topic: str, call: Call, messages_max: int, *, asks: bool
-    ) -> deque[Message] | None:
-        """What was pushed; if nothing was, and a pull is due or `asks`, what a pull finds."""
-        if topic not in self._pushing:
-            return self._fetch(topic, call, messages_max)
-        standing = self._standing(topic)
-        pushed = self._pushing.take(topic, standing) if standing else None
-        if pushed or (pushed is not None and not asks):
-            headers, bodies = [h for h, _ in pushed], [body for _, body in pushed]
-            return self._followers(topic, headers, b"".join(bodies))
-        fetched = self._fetch(topic, call, messages_max)
-        standing = self._standing(topic)
-        assert standing is not None
-        self._pushing.pulled(topic, standing, fetched[-1].offset + 1 if fetched else None)
-        return fetched
-
-    def _standing(self, topic: str) -> Standing | None:
-        """Where we stand; None: the proxy of this moment has not confirmed it yet."""
-        place, session = self.inbox.places.get(topic), self._link.told.get(topic)
-        if place is None or session is None:
-            return None
-        return Standing(place.log, session.boot, place.cursor, session.told)
-
-    def _followers(self, topic: str, headers: Sequence[BatchHeader], body: bytes) -> deque[Message]:
-        """The messages of batches that follow our cursor directly."""
-        place = self.inbox.places[topic]
-        qos = place.terms.qos
-        found = direct_followers(topic, place.cursor, headers, body, qos=qos)
-        self._tell_lower_levels(qos, headers, topic)
-        return deque(found)
-
-    def _fetch(self, topic: str, call: Call, messages_max: int) -> deque[Message] | None:
-        """One GET; it acknowledges what our durable state has as processed."""
-        wanted = min(messages_max * FETCH_AHEAD, BATCH_MESSAGES_MAX)
-        reply, body = self._link.ask_with_cursor(Get, topic, call, messages_max=wanted)
-        if isinstance(reply, MessageBatches | NoMessagesYet):
-            self._link.compare(topic, reply.end)
-        match reply:
-            case MessageBatches():
-                return self._followers(topic, reply.batches, body)
-            case NoMessagesYet():
-                return None
-            case Lost():
-                # The place moves when the program comes back: else a kill now would silence it.
-                self._lost[topic] = reply.end
-                raise LostError(topic=topic, first=reply.first, end=reply.end)
-            case _:
-                self._link.refused(reply)
-
-    def _tell_lower_levels(self, qos: int, batches: Sequence[BatchHeader], topic: str) -> None:
-        """Say once of each publisher that what it puts has a lower level than was asked for."""
-        for batch in batches:
-            if batch.qos < qos and (topic, batch.publisher) not in self._lower:
-                self._lower.add((topic, batch.publisher))
-                self._on_lower_qos(topic, batch.publisher, batch.qos)
-
     def _acknowledge_to_proxy(self, topic: str) -> None:
         with self._recorder.call("acknowledge", topic) as call:
             before = self._link.told.get(topic)
@@ -513,9 +405,7 @@ class Subscriber:
                 reply, _ = self._link.ask_with_cursor(Ack, topic, call)
             finally:
                 if self._link.told.get(topic) is not before:
-                    # Our place was confirmed anew, or moved; what waits behind it was not: the log
-                    # may be another one there.
-                    self._fetched.pop(topic, None)
+                    self._fetching.drop(topic)  # our place was confirmed anew, or moved
             if not isinstance(reply, PutAck):
                 self._link.refused(reply)
             call.ok(epoch=self.inbox.epoch, cursor=self.inbox.places[topic].cursor)
@@ -526,17 +416,17 @@ class Subscriber:
             self._forget(topic)
             return {}
         message = self._in_hand.pop(topic, None)
-        if topic in self._lost:
-            return self.inbox.lost(topic, self._lost.pop(topic))
+        lost_end = self._fetching.lost_up_to(topic)
+        if lost_end is not None:
+            return self.inbox.lost(topic, lost_end)
         if message is None:
             return {}
         return self.inbox.processed(topic, message.offset + 1, message.timestamp_ns)
 
     def _forget(self, topic: str) -> None:
         """What was fetched, and is in hand, belongs to a subscription that is no more."""
-        self._fetched.pop(topic, None)
+        self._fetching.forget(topic)
         self._in_hand.pop(topic, None)
-        self._lost.pop(topic, None)
 
     def _write(self, changes: Changes) -> None:
         if changes:
@@ -561,20 +451,3 @@ def _start_at(position: Position, topic: str) -> Start:
     if position.topic != topic:
         raise UsageError(f"the position is one of {position.topic!r}, not of {topic!r}")
     return at_offset(position.offset)
-
-
-def lease_ms_of(session: SessionKind, lease_s: float | None) -> int:
-    """A lease as the wire has it; 0: none.
-
-    Raises:
-        UsageError: not above 0, or above 30 days.
-    """
-    if lease_s is None:
-        return CLEAN_LEASE_MS if session == "clean" else 0
-    lease_ms = round(lease_s * 1000) if lease_s == lease_s else 0  # NaN is no number
-    if not 1 <= lease_ms <= LEASE_MS_MAX:
-        raise UsageError(
-            f"lease_s is {lease_s:g}, allowed is above 0 (0.001) to {LEASE_MS_MAX // 1000:,} "
-            "(30 days); leave it out for a subscription that never expires"
-        )
-    return lease_ms

@@ -18,7 +18,9 @@ from reliable_pubsub.common.errors import (
     LogChangedError,
     NotSubscribedError,
     TryLaterError,
+    UsageError,
 )
+from reliable_pubsub.common.limits import LEASE_MS_MAX
 from reliable_pubsub.common.messages import (
     Ack,
     AnyReply,
@@ -30,6 +32,7 @@ from reliable_pubsub.common.messages import (
     LogChanged,
     NotSub,
     Request,
+    SessionKind,
     Stale,
     Start,
     Sub,
@@ -48,6 +51,7 @@ from .inbox import Changes, Inbox, Place
 
 OnLogChanged = Literal["stop", "rewind", "adopt"]
 
+CLEAN_LEASE_MS = 60_000  # of a clean session that names none
 CONFIRMATIONS_MAX = 10  # restarts of the proxy that one request lives through
 
 
@@ -341,3 +345,20 @@ class SubscriberLink:
     def refused(self, reply: AnyReply, topic: str = "") -> NoReturn:
         """Raise what an answer means."""
         raise refusal(reply, client=self._client, epoch=self._inbox.epoch, topic=topic)
+
+
+def lease_ms_of(session: SessionKind, lease_s: float | None) -> int:
+    """A lease as the wire has it; 0: none.
+
+    Raises:
+        UsageError: not above 0, or above 30 days.
+    """
+    if lease_s is None:
+        return CLEAN_LEASE_MS if session == "clean" else 0
+    lease_ms = round(lease_s * 1000) if lease_s == lease_s else 0  # NaN is no number
+    if not 1 <= lease_ms <= LEASE_MS_MAX:
+        raise UsageError(
+            f"lease_s is {lease_s:g}, allowed is above 0 (0.001) to {LEASE_MS_MAX // 1000:,} "
+            "(30 days); leave it out for a subscription that never expires"
+        )
+    return lease_ms
