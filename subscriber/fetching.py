@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
+from math import inf
 
 from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.errors import LostError
@@ -100,9 +101,7 @@ class Fetching:
             if left_s <= 0:
                 return None
             if topic in self._pushing:
-                lease_s = self._inbox.places[topic].terms.lease_ms / 1000
-                asks = asks or lease_s > 0  # who has a lease is to be heard
-                self._pushing.wait(topic, min(left_s, lease_s / 2) if lease_s else left_s)
+                self._pushing.wait(topic, left_s)
             else:
                 self._clock.sleep(min(poll_pause_s(empty), left_s))
 
@@ -128,7 +127,8 @@ class Fetching:
         place, session = self._inbox.places.get(topic), self._link.told.get(topic)
         if place is None or session is None:
             return None
-        return Standing(place.log, session.boot, place.cursor, session.told)
+        heard_s = place.terms.lease_ms / 2000 or inf
+        return Standing(place.log, session.boot, place.cursor, session.told, heard_s)
 
     def _followers(self, topic: str, headers: Sequence[BatchHeader], body: bytes) -> deque[Message]:
         """The messages of batches that follow our cursor directly."""

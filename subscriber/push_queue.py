@@ -14,6 +14,7 @@ The silence allowed is the mean time between arrivals and four deviations, as TC
 from __future__ import annotations
 
 from collections import deque
+from math import inf
 from typing import Final
 
 from msgspec import Struct
@@ -43,6 +44,7 @@ class Standing(Struct, frozen=True):
     boot: str
     cursor: int  # the next offset it wants
     told: int  # the cursor that the proxy knows
+    heard_s: float = inf  # it has to hear of us within so long: half our lease
 
 
 class PushCounts(Struct, kw_only=True):
@@ -69,14 +71,15 @@ class PushQueue:
         self._life: tuple[str, str] | None = None  # log id and boot
         self._batches: deque[tuple[BatchHeader, bytes]] = deque()
         self._size_bytes = 0
-        self._cursor = self._told = 0
+        self._cursor = 0
+        self._tell_s = inf  # the proxy is to hear of us so long after a pull
         self._end = 0  # the next offset that a push may bring
         self._is_linked = False
         self._is_missing = True  # something may be there that no push will bring
         self._failed_at_s: float | None = None
         self._misses = 0  # in a row
         self._fruitless = 0  # pulls in a row that found nothing
-        self._heard_at_s = self._asked_at_s = float("-inf")
+        self._heard_at_s = self._asked_at_s = -inf
         self._mean_s: float | None = None  # between arrivals
         self._deviation_s = 0.0
 
@@ -98,7 +101,9 @@ class PushQueue:
 
     def stand(self, standing: Standing) -> None:
         """The subscriber wants the offset at its cursor next."""
-        self._cursor, self._told = standing.cursor, standing.told
+        self._cursor = standing.cursor
+        moved_s = self._timing.tell_s if standing.cursor > standing.told else inf
+        self._tell_s = min(moved_s, standing.heard_s)
         life = (standing.log, standing.boot)
         if life != self._life:
             self._life = life
@@ -177,7 +182,7 @@ class PushQueue:
         gap_s = now_s - self._heard_at_s
         self._heard_at_s = now_s
         self._fruitless = 0
-        if gap_s == float("inf"):
+        if gap_s == inf:
             return
         if self._mean_s is None:
             self._mean_s, self._deviation_s = gap_s, gap_s / 2
@@ -199,10 +204,7 @@ class PushQueue:
 
     def pull_due_in_s(self, now_s: float) -> float:
         """Seconds until a pull is due; what is queued can be taken before one that is not."""
-        if self._cursor > self._told:
-            tell_s = max(self._asked_at_s + self._timing.tell_s - now_s, 0.0)
-        else:
-            tell_s = float("inf")
+        tell_s = max(self._asked_at_s + self._tell_s - now_s, 0.0) if self._tell_s < inf else inf
         if self._batches:
             return tell_s
         if self._is_missing:

@@ -130,6 +130,22 @@ class TestASubscriber:
         assert 0 < queue.pull_due_in_s(0.5) <= TIMING.tell_s
         assert queue.pull_due_in_s(TIMING.tell_s) == 0
 
+    def test_that_has_a_lease_is_heard_within_half_of_it_however_much_is_pushed(self) -> None:
+        """Else the proxy takes it for silent, and ends its subscription under its hands."""
+        queue = a_queue(0)
+        heard_s, now_s = 0.0, 0.0
+        for base in range(100):
+            now_s += 0.01
+            queue.pushed(a_push(base), now_s)
+            if queue.pull_due_in_s(now_s) == 0:
+                queue.pulled(base + 1, now_s)
+                assert now_s - heard_s <= 0.06
+                heard_s = now_s
+            queue.take()
+            queue.stand(Standing(LOG, BOOT, base + 1, base, heard_s=0.05))
+
+        assert now_s - heard_s <= 0.06
+
     def test_pulls_once_when_its_link_stands_because_of_what_came_before(self) -> None:
         queue = PushQueue(TIMING)
         queue.stand(Standing(LOG, BOOT, 0, 0))
