@@ -15,6 +15,7 @@ from . import faults_of_clients as clients
 from . import faults_of_proxy as proxy
 from . import faults_of_publishing as publishing
 from . import faults_of_subscribing as subscribing
+from .faults_of_push import FAULTS_OF_PUSH
 from .faults_of_sessions import FAULTS_OF_SESSIONS
 from .simulation import Variant
 
@@ -68,16 +69,17 @@ FAULTS: Final[Mapping[str, Variant]] = {
     "output apart from cursor": Variant(subscriber=clients.OutputAndCursorApart),
     "redelivery not marked": Variant(subscriber=clients.ForgetsWhatWasInHand),
     "cursor moves on hand-over": Variant(subscriber=clients.AcknowledgesOnReceipt),
-    "older offsets taken": Variant(subscriber=clients.TakesOlderOffsets),
-    "fetched outlives unsubscribe": Variant(subscriber=clients.KeepsWhatItFetched),
+    "older offsets taken": Variant(subscriber=clients.that(clients.TakesOlderOffsets)),
+    "fetched outlives unsubscribe": Variant(subscriber=clients.that(clients.KeepsWhatItFetched)),
     # What is removed.
     "trims unread messages": Variant(broker=subscribing.TrimsUnread),
     "LOST one message too short": Variant(broker=subscribing.LostIsTooShort),
-    "loss swallowed": Variant(subscriber=clients.SwallowsLosses),
-    "loss passed before it is told": Variant(subscriber=clients.PassesLossBeforeItIsTold),
+    "loss swallowed": Variant(subscriber=clients.that(clients.SwallowsLosses)),
+    "loss passed before it is told": Variant(subscriber=clients.that(clients.PassesLossUntold)),
     # A log that was set back.
     "LOG_CHANGED never told": Variant(broker=subscribing.NeverTellsLogChanged),
     "witness not compared": Variant(broker=subscribing.NoWitness),
-    # Levels, starts and leases.
+    # Levels, starts and leases; push.
     **FAULTS_OF_SESSIONS,
+    **FAULTS_OF_PUSH,
 }

@@ -12,9 +12,8 @@ from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.errors import InDoubtError, LostError
 from reliable_pubsub.common.messages import (
     AnyReply,
-    Get,
+    BatchHeader,
     Hello,
-    MessageBatches,
     Put,
     PutAck,
     QoS,
@@ -26,6 +25,7 @@ from reliable_pubsub.common.wire import decode_reply, encode_reply
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.outbox import Changes
 from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.fetching import Fetching
 from reliable_pubsub.subscriber.inbox import direct_followers
 
 
@@ -180,51 +180,61 @@ class AcknowledgesOnReceipt(Subscriber):
         return found
 
 
-class TakesOlderOffsets(Subscriber):
-    """Hands over whatever stands in a batch, also what it has had before."""
-
-    def _fetch(self, topic: str, call: Call, messages_max: int) -> deque[Message] | None:
-        reply, body = self._link.ask_with_cursor(Get, topic, call, messages_max=messages_max)
-        if isinstance(reply, MessageBatches):
-            first = reply.batches[0].base
-            return deque(direct_followers(topic, first, reply.batches, body))
-        return super()._fetch(topic, call, messages_max)
-
-
-class KeepsWhatItFetched(Subscriber):
-    """What it has fetched outlives the subscription."""
-
-    def unsubscribe(self, topic: str) -> None:
-        fetched = self._fetched.get(topic)
-        super().unsubscribe(topic)
-        if fetched:
-            self._fetched[topic] = fetched
-
-    def subscribe(self, topic: str, **more: Any) -> int:
-        fetched = self._fetched.get(topic)
-        cursor = super().subscribe(topic, **more)
-        if fetched:
-            self._fetched[topic] = fetched
-        return cursor
+class _Fetching(Fetching):
+    def __init__(self, subscriber: Subscriber) -> None:
+        super().__init__(
+            subscriber._link,
+            subscriber.inbox,
+            subscriber._pushing,
+            clock=subscriber._clock,
+            on_lower_qos=subscriber._fetching._on_lower_qos,
+        )
+        self._subscriber = subscriber
 
 
-class SwallowsLosses(Subscriber):
-    """Goes on behind a loss without a word."""
+def that(fetching: type[_Fetching]) -> type[Subscriber]:
+    """A subscriber to which what comes next of a topic is brought by other rules."""
 
-    def _fetch(self, topic: str, call: Call, messages_max: int) -> deque[Message] | None:
+    class Faulty(Subscriber):
+        def __init__(self, client: str, **more: Any) -> None:
+            super().__init__(client, **more)
+            self._fetching = fetching(self)
+
+    return Faulty
+
+
+class TakesOlderOffsets(_Fetching):
+    """Whatever stands in a batch is handed over, also what was had before."""
+
+    def _followers(self, topic: str, headers: Sequence[BatchHeader], body: bytes) -> deque[Message]:
+        first = headers[0].base if headers else self._inbox.places[topic].cursor
+        return deque(direct_followers(topic, first, headers, body))
+
+
+class KeepsWhatItFetched(_Fetching):
+    """What was fetched outlives the subscription."""
+
+    def forget(self, topic: str) -> None:
+        pass
+
+
+class SwallowsLosses(_Fetching):
+    """It goes on behind a loss without a word."""
+
+    def _pull(self, topic: str, call: Call, messages_max: int) -> deque[Message] | None:
         try:
-            return super()._fetch(topic, call, messages_max)
+            return super()._pull(topic, call, messages_max)
         except LostError:
             return None
 
 
-class PassesLossBeforeItIsTold(Subscriber):
-    """Acknowledges a loss, and then reports it: whatever goes wrong in between silences it."""
+class PassesLossUntold(_Fetching):
+    """A loss is acknowledged, and then reported: whatever goes wrong in between silences it."""
 
-    def _fetch(self, topic: str, call: Call, messages_max: int) -> deque[Message] | None:
+    def _pull(self, topic: str, call: Call, messages_max: int) -> deque[Message] | None:
         try:
-            return super()._fetch(topic, call, messages_max)
+            return super()._pull(topic, call, messages_max)
         except LostError:
-            self._write(self._take_processed(topic))
-            self._acknowledge_to_proxy(topic)
+            self._subscriber._write(self._subscriber._take_processed(topic))
+            self._subscriber._acknowledge_to_proxy(topic)
             raise

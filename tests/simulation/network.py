@@ -11,6 +11,16 @@ from .world import Process, Turn, World
 Answer = Callable[[list[bytes]], None]
 
 
+class Asker(Protocol):
+    """Who sends a request: a client's transport, or its link for pushes."""
+
+    client: str
+    socket: int
+
+    def arrive(self, socket: int | None, frames: list[bytes]) -> Turn | None:
+        """An answer comes. An event."""
+
+
 class Door(Protocol):
     """Where requests arrive."""
 
@@ -39,7 +49,7 @@ class Network:
         self._world.happened("half_open", "network", f"{client} hears nothing for {seconds:.3f} s")
         self._deaf_until_s[client] = self._world.now_s + seconds
 
-    def request(self, transport: SimulatedTransport, frames: Sequence[bytes]) -> None:
+    def request(self, transport: Asker, frames: Sequence[bytes]) -> None:
         """Carry a request, and perhaps copies of it."""
         world, faults = self._world, self._faults
         kept = list(frames)
@@ -62,9 +72,7 @@ class Network:
         if world.happens("late", faults.late):
             world.at(world.random.uniform(0.02, faults.late_s), arrive_as_copy)
 
-    def _reply(
-        self, transport: SimulatedTransport, socket: int | None, frames: list[bytes]
-    ) -> None:
+    def _reply(self, transport: Asker, socket: int | None, frames: list[bytes]) -> None:
         for until_s in (self._cut_until_s, self._deaf_until_s):
             if self._until(until_s, transport.client):
                 return

@@ -16,12 +16,14 @@ from reliable_pubsub.common.errors import MalformedError
 from reliable_pubsub.common.messages import AnyReply, AnyRequest, Full, Sub
 from reliable_pubsub.common.wire import decode_request, encode_reply
 from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.records import Decision, Record, StoredState
+from reliable_pubsub.proxy.records import Appended, Decision, Record, StoredState
 from reliable_pubsub.proxy.state import BrokerSettings
 from reliable_pubsub.proxy.topic_log import Retention
+from reliable_pubsub.relay.wire import is_for_node
 
 from .network import Answer
 from .silences import Silences
+from .simulated_push import PushNetwork, PushTop
 from .simulated_store import SimulatedStore
 from .swarm import Faults
 from .world import World
@@ -139,6 +141,7 @@ class SimulatedProxy:
     """A proxy process that is started, killed and started again. Implements `network.Door`."""
 
     broker_class: type[Broker] = Broker  # planted faults put another one here
+    pushes: PushNetwork  # what goes down by itself
 
     def __init__(self, world: World, faults: Faults, store: SimulatedStore) -> None:
         """Begin stopped."""
@@ -173,6 +176,7 @@ class SimulatedProxy:
         self._turn_open = False
         self._lazy_at_s = None
         self.broker = self._new_broker(self.store.state(), None)
+        self.pushes.proxy_started(PushTop(f"boot{self._life}", self.pushes.send))
         self.later(TICK_S, self._tick)
 
     def crash(self, where: str) -> None:
@@ -180,7 +184,7 @@ class SimulatedProxy:
         if self.broker is None:
             return
         self.world.happened("proxy_crash", "proxy", f"ends {where}")
-        self.broker = None
+        self.broker = self.pushes.top = None
         self._life += 1
         self.world.at(self.world.random.uniform(0.005, 0.15), self.start)
 
@@ -279,6 +283,10 @@ class SimulatedProxy:
             self.crash(str(crash))
 
     def _serve(self, broker: Broker, frames: Sequence[bytes], answer: Answer) -> None:
+        if is_for_node(frames):
+            assert self.pushes.top is not None
+            answer(encode_reply(self.pushes.top.answer(frames, self.world.now_s)))
+            return
         try:
             request, body = decode_request(frames)
         except MalformedError as error:
@@ -323,9 +331,17 @@ class SimulatedProxy:
                 self._release()
                 self.commit_broke()
             elif outcome > self.broker.durable_lsn:
-                self.broker.committed(outcome)
+                self.show(self.broker.committed(outcome))
         self.point("before answers")
         self._release()
+
+    def show(self, batches: Sequence[Appended]) -> None:
+        """These are visible from here on: they are pushed too."""
+        assert self.broker is not None
+        assert self.pushes.top is not None
+        for batch in batches:
+            log = self.broker.topic_of(batch)
+            self.pushes.top.take(log.topic, log.log, batch)
 
     def _release(self) -> None:
         assert self.broker is not None
@@ -358,6 +374,8 @@ class SimulatedProxy:
     def _tick(self) -> None:
         assert self.broker is not None
         now_s = self.world.now_s
+        assert self.pushes.top is not None
+        self.pushes.top.expire(now_s)
         due = self.broker.tick(now_s=now_s, now_ns=self.world.wall_ns())
         self._silences.judge(self.broker, due, now_s)
         if due:

@@ -24,9 +24,12 @@ from reliable_pubsub.common.start import Earliest, Now, at_offset, at_time, newe
 from reliable_pubsub.common.state_file import ClientState
 from reliable_pubsub.lab.run import OutputLine
 from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.push_queue import PushTiming
+from reliable_pubsub.subscriber.pushing import PushLink
 
 from .machine import Machine
 from .network import SimulatedClock, SimulatedTransport
+from .simulated_push import TIMING, PushNetwork
 from .world import Process
 
 
@@ -46,6 +49,7 @@ class Subscribing(Struct, frozen=True):
     qos: QoS = 2
     session: SessionKind = "persistent"
     lease_s: float | None = None
+    push: bool = False
 
 
 class MakeSubscriber(Protocol):
@@ -62,6 +66,8 @@ class MakeSubscriber(Protocol):
         on_log_changed: Any,
         on_lower_qos: Callable[[str, str, int], None],
         history: Recorder,
+        push_timing: PushTiming,
+        connect_push: Callable[[], PushLink],
     ) -> Subscriber:
         """Make one."""
 
@@ -74,6 +80,7 @@ class SubscriberMachine(Machine):
     output = "output"
     may_forget = False
     make: MakeSubscriber
+    pushes: PushNetwork
 
     def begin(
         self,
@@ -158,6 +165,7 @@ class SubscriberMachine(Machine):
         """Subscribe; a place that is refused is replaced by one that always is there."""
         topic, counts = step.topic, self._world.counts
         terms = msgspec.structs.asdict(self._terms[topic])
+        counts["push"] += terms["push"]
         counts["get_qos_1"] += terms["qos"] == 1
         counts["start"] += bool(step.start)
         counts["replay"] += step.replay
@@ -231,8 +239,12 @@ class SubscriberMachine(Machine):
             on_log_changed=self.on_log_changed,
             on_lower_qos=lambda topic, publisher, qos: None,
             history=recorder,
+            push_timing=TIMING,
+            connect_push=lambda: self.pushes.connect(process, self.name),
         )
         process.nonce = subscriber._link._nonce
+        for topic in subscriber.inbox.places:
+            subscriber.use_push(topic, self._terms[topic].push)
         return subscriber
 
     def _get(self, subscriber: Subscriber, process: Process, topic: str) -> list[Message]:
@@ -243,8 +255,13 @@ class SubscriberMachine(Machine):
         if chance.random() < 0.05 and not self._faults.trim:
             read = subscriber.history(topic, chance.randint(0, 40), max_messages=20)
             self.recording.found(topic, map(seen, read))
+        if self._world.happens("push_switched", self._faults.push_switched):
+            subscriber.use_push(topic, topic not in subscriber._pushing)
+        # Who waits for no time is not content with what was pushed.
+        waits_s = chance.uniform(0.0, 0.1) if topic in subscriber._pushing else 0.0
+        wanted = chance.choice((1, 1, 2, 5))
         try:
-            found = subscriber.get(topic, max_messages=chance.choice((1, 1, 2, 5)))
+            found = subscriber.get(topic, max_messages=wanted, timeout_s=waits_s)
         except LostError as lost:
             self._lost(lost)
             return []

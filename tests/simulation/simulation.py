@@ -15,6 +15,7 @@ from reliable_pubsub.proxy import topic_log
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import Expired, Record, Trimmed
 from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.relay import interest_link
 from reliable_pubsub.subscriber.client import Subscriber
 
 from .after_rollback import check_after_rollback, rollback_in, sentences
@@ -27,6 +28,7 @@ from .simulated_clients import (
     PublisherMachine,
 )
 from .simulated_proxy import SimulatedProxy
+from .simulated_push import RESEND_S, PushNetwork
 from .simulated_store import SimulatedStore
 from .simulated_subscribers import (
     LoopingSubscriberMachine,
@@ -92,7 +94,11 @@ def run_world(world: World, variant: Variant = SOUND, shape: Shape = WHOLE) -> S
     random.seed(world.seed)  # the clients' jitter
     segment = world.random.randint(1, 6)  # batches; small, so that retention has something to cut
     try:
-        with one_core(), patch.object(topic_log, "SEGMENT_BATCHES", segment):
+        with (
+            one_core(),
+            patch.object(topic_log, "SEGMENT_BATCHES", segment),
+            patch.object(interest_link, "RESEND_S", RESEND_S),
+        ):
             simulation = Simulation(world, variant, shape)
             simulation.run()
     finally:
@@ -107,7 +113,7 @@ class Simulation:
         """Build everything the seed asks for; nothing runs yet."""
         self._world = world
         self._shape = shape
-        self._faults = swarm(world.random, shape)
+        self._faults = swarm(world.seed, world.random, shape)
         self.recording = Recording(world)
         self.raised: list[str] = []  # what the core itself raised
         self._put_by_s = float("inf")  # when nothing more can be put
@@ -116,6 +122,7 @@ class Simulation:
         self._proxy = variant.proxy(world, self._faults, self._store)
         self._proxy.broker_class = variant.broker
         self._network = Network(world, self._faults, self._proxy)
+        self._pushes = self._proxy.pushes = PushNetwork(world, self._faults, self._network)
         self._machines: list[Machine] = []
         surroundings = (world, self._network, self._faults, self.recording)
         chance = world.random
@@ -129,6 +136,7 @@ class Simulation:
             kind = LoopingSubscriberMachine if loops else SubscriberMachine
             subscriber = kind(f"s{number}", *surroundings)
             subscriber.make = variant.subscriber
+            subscriber.pushes = self._pushes
             steps = _subscriber_steps(chance, shape, self._faults)
             subscriber.begin(steps, _terms(chance, self._faults), self._end)
             self._machines.append(subscriber)
@@ -191,8 +199,8 @@ class Simulation:
         def somebody() -> Machine:
             return chance.choice(self._machines)
 
-        happen(faults.partition, lambda: self._cut(self._network.cut))
-        happen(faults.half_open, lambda: self._cut(self._network.half_open))
+        happen(faults.partition, lambda: self._cut(self._network.cut, self._machines))
+        happen(faults.half_open, lambda: self._cut(self._network.half_open, self._machines))
         happen(faults.storage_full, lambda: proxy.fill_storage(chance.uniform(0.005, 0.1)))
         happen(faults.proxy_stop, lambda: proxy.stop(chance.uniform(0.01, 0.3)))
         happen(faults.client_stop, lambda: somebody().stand_still(chance.uniform(0.01, 0.3)))
@@ -202,6 +210,7 @@ class Simulation:
                 faults.silence,
                 lambda: chance.choice(listening).stand_still(chance.uniform(0.1, 0.7), "silence"),
             )
+            happen(faults.push_cut, lambda: self._cut(self._pushes.cut, listening))
         happen(faults.zombie, lambda: somebody().freeze_and_replace())
         happen(faults.clock_jump, self._jump)
         happen(faults.proxy_crash * 4, lambda: proxy.crash("at a random moment"))
@@ -210,9 +219,9 @@ class Simulation:
             when_s = chance.uniform(0.1, faults_s)
             self._world.at(when_s, lambda: proxy.roll_back(chance.randint(1, commits)))
 
-    def _cut(self, cut: Callable[[str, float], None]) -> None:
+    def _cut(self, cut: Callable[[str, float], None], machines: Sequence[Machine]) -> None:
         chance = self._world.random
-        cut(chance.choice(self._machines).name, chance.uniform(0.02, 0.4))
+        cut(chance.choice(machines).name, chance.uniform(0.02, 0.4))
 
     def _jump(self) -> None:
         jump_s = self._world.random.uniform(-7200, 7200)
@@ -317,5 +326,6 @@ def _terms(chance: random.Random, faults: Faults) -> dict[str, Subscribing]:
     for topic in TOPICS:
         clean = happens(faults.clean)
         lease_s = chance.uniform(0.03, 0.15) if clean or happens(faults.lease) else None
-        terms[topic] = Subscribing(qos, "clean" if clean else "persistent", lease_s)
+        push = happens(faults.push)
+        terms[topic] = Subscribing(qos, "clean" if clean else "persistent", lease_s, push)
     return terms

@@ -64,6 +64,15 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     bye: float = 0.0  # chance, after each step, that a subscriber leaves, and comes back
     keep_alive: float = 0.0  # chance, before each get, that it only says that it lives
     silence: float = 0.0  # rate: a subscriber stands still for longer than a lease
+    # Pushing.
+    push: float = 0.0  # chance that a subscription is pushed
+    push_lost: float = 0.0
+    push_doubled: float = 0.0
+    push_overtaken: float = 0.0
+    push_late: float = 0.0  # a second copy, up to `late_s` later, of an older proxy perhaps
+    push_foreign: float = 0.0  # the same offsets of another log or another start of the proxy
+    push_cut: float = 0.0  # rate: no push comes to a client for a while
+    push_switched: float = 0.0  # chance, before each get, of a change between push and poll
 
     late_s: float = 1.0
     life_points: int = 100  # a life that ends early ends within so many points
@@ -86,8 +95,11 @@ class Shape(Struct, frozen=True, kw_only=True):
     faults_s: float = FAULTS_S
 
 
-def swarm(chance: random.Random, shape: Shape) -> Faults:
-    """Choose the faults of a seed."""
+def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
+    """Choose the faults of a seed.
+
+    Pushing is drawn apart: a seed without it is the world that it was before there was pushing.
+    """
 
     def rate(highest: float) -> float:
         return chance.uniform(0.1, 1.0) * highest if chance.random() < 0.5 else 0.0
@@ -138,10 +150,31 @@ def swarm(chance: random.Random, shape: Shape) -> Faults:
         faults = replace(faults, power_loss=0.0, zombie=0.0, twin=0.0)
     if not rollback:  # a proxy that was set back has no word of levels, places and sessions
         faults = replace(faults, **_promises(rate, flag, trim=trim))
+    faults = replace(faults, **_pushing(random.Random(f"push {seed}")))
     off = {name: getattr(_OFF, name) for name in shape.without}
     if off.keys() & {"trim", "full", "lose_oldest"}:
         off["topic_bytes_max"] = _OFF.topic_bytes_max
     return replace(faults, **off)
+
+
+def _pushing(chance: random.Random) -> dict[str, float]:
+    """Whether subscribers are pushed to, and what becomes of the pushes."""
+    if chance.random() >= 0.4:
+        return {}
+
+    def rate(highest: float) -> float:
+        return chance.uniform(0.1, 1.0) * highest if chance.random() < 0.5 else 0.0
+
+    return {
+        "push": chance.uniform(0.3, 1.0),
+        "push_lost": rate(0.4),
+        "push_doubled": rate(0.4),
+        "push_overtaken": rate(0.4),
+        "push_late": rate(0.4),
+        "push_foreign": rate(0.4),
+        "push_cut": rate(3.0),
+        "push_switched": rate(0.2),
+    }
 
 
 def _promises(

@@ -1,0 +1,105 @@
+"""Planted faults of pushing; merged into the table in `faults.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+
+from msgspec.structs import replace
+
+from reliable_pubsub.proxy.broker import Broker
+from reliable_pubsub.proxy.records import Appended, Record, StoredState
+from reliable_pubsub.relay.push import PushFrames
+from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.push_queue import PushQueue, Standing
+
+from .simulated_proxy import SimulatedProxy
+from .simulated_push import TIMING
+from .simulation import Variant
+
+
+class TakesJumps(PushQueue):
+    """A batch that is not the direct follower is taken, and what is missing never asked for."""
+
+    def pushed(self, push: PushFrames, now_s: float) -> None:
+        self._end = max(self._end, push.pushed.batch.base)
+        super().pushed(push, now_s)
+
+
+class CountsForItself(PushQueue):
+    """What comes is the next one, whatever offset it has: so a repeat is a message."""
+
+    def pushed(self, push: PushFrames, now_s: float) -> None:
+        header = replace(push.pushed.batch, base=self._end)
+        super().pushed(replace(push, pushed=replace(push.pushed, batch=header)), now_s)
+
+
+class TakesAnyLife(PushQueue):
+    """Pushes of another subscription, log or start of the proxy are as good as ours."""
+
+    def pushed(self, push: PushFrames, now_s: float) -> None:
+        log, boot = self._life or ("", "")
+        super().pushed(replace(push, pushed=replace(push.pushed, log=log, boot=boot)), now_s)
+
+
+class NeverPulls(PushQueue):
+    """Push is the truth: what it did not bring is never asked for, once the link stands."""
+
+    def pull_due_in_s(self, now_s: float) -> float:
+        return super().pull_due_in_s(now_s) if self.is_polled else inf
+
+
+class SaysThatItPulled(PushQueue):
+    """A pull counts as if it had found everything up to the newest push."""
+
+    def __init__(self, *arguments: object) -> None:
+        super().__init__(TIMING)
+        self._newest = 0
+
+    def pushed(self, push: PushFrames, now_s: float) -> None:
+        header = push.pushed.batch
+        self._newest = max(self._newest, header.base + header.count)
+        super().pushed(push, now_s)
+
+    def pulled(self, end: int | None, now_s: float) -> None:
+        super().pulled(None if end is None else max(end, self._newest), now_s)
+
+    def stand(self, standing: Standing) -> None:
+        end = self._end
+        super().stand(standing)
+        self._end = max(self._end, end)
+
+
+def _subscriber_with(queue: type[PushQueue]) -> type[Subscriber]:
+    class Faulty(Subscriber):
+        def use_push(self, topic: str, push: bool) -> None:
+            super().use_push(topic, push)
+            if push:
+                self._pushing._queues[topic] = queue(TIMING)
+
+    return Faulty
+
+
+class PushesUndurable(SimulatedProxy):
+    """A batch is pushed when it is in memory, and a crash may still take it back."""
+
+    def _new_broker(self, stored: StoredState, storage_full_until_s: float | None) -> Broker:
+        broker = super()._new_broker(stored, storage_full_until_s)
+        apply = broker.apply
+
+        def apply_and_push(records: Sequence[Record]) -> None:
+            apply(records)
+            self.show([record for record in records if isinstance(record, Appended)])
+
+        setattr(broker, "apply", apply_and_push)  # noqa: B010  (mypy: it is a method)
+        return broker
+
+
+FAULTS_OF_PUSH: Mapping[str, Variant] = {
+    "push: takes jumps": Variant(subscriber=_subscriber_with(TakesJumps)),
+    "push: a repeat is a message": Variant(subscriber=_subscriber_with(CountsForItself)),
+    "push: another life's is taken": Variant(subscriber=_subscriber_with(TakesAnyLife)),
+    "push: never pulls": Variant(subscriber=_subscriber_with(NeverPulls)),
+    "push: says that it pulled": Variant(subscriber=_subscriber_with(SaysThatItPulled)),
+    "push: before durable": Variant(proxy=PushesUndurable),
+}
