@@ -167,6 +167,7 @@ def client_settings(
     ack_timeout: str | None,
     send_retries: str | None,
     allow_plaintext: bool,
+    push_via: str | None = None,
 ) -> tuple[Settings, str]:
     """The settings of a publisher or subscriber, and its endpoint, checked.
 
@@ -181,8 +182,11 @@ def client_settings(
             "state_dir": state_dir,
             "ack_timeout": ack_timeout,
             "send_retries": send_retries,
+            "push_via": push_via,
         },
     )
+    if settings.push_via:
+        accept_endpoint(settings.push_via, allow_plaintext=allow_plaintext)
     where: str = getattr(settings, name)
     return settings, accept_endpoint(where, allow_plaintext=allow_plaintext)
 

@@ -13,14 +13,21 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 import msgspec
 from msgspec import Struct
 
 from .endpoint import ENDPOINT_EXAMPLE, host_of
 from .errors import ConfigurationError
-from .limits import BODY_BYTES_MAX, GIB, HELD_REQUESTS_MAX, MIB, NUMBER_MAX
+from .limits import (
+    BODY_BYTES_MAX,
+    GIB,
+    HELD_REQUESTS_MAX,
+    INTEREST_PATTERNS_MAX,
+    MIB,
+    NUMBER_MAX,
+)
 from .messages import Durability
 
 if TYPE_CHECKING:
@@ -29,6 +36,7 @@ if TYPE_CHECKING:
 Value = int | float | str
 Kind = Literal["seconds", "whole number", "choice", "path", "endpoint"]
 OnBound = Literal["reject", "lose_oldest", "expire"]
+RelayStrategy = Literal["none", "dedup", "subsume", "all"]
 
 PROBLEMS_MAX: Final = 20  # of one file, told at once
 ENVIRONMENT_PREFIX: Final = "RELIABLE_PUBSUB_"
@@ -65,7 +73,8 @@ class Setting(Struct, frozen=True, kw_only=True):
         if self.kind == "path":
             return "the path of a directory"
         if self.kind == "endpoint":
-            return f"an endpoint such as {ENDPOINT_EXAMPLE}"
+            nothing = "" if self.default else ", or nothing"
+            return f"an endpoint such as {ENDPOINT_EXAMPLE}{nothing}"
         what = "a whole number" if self.kind == "whole number" else "a number"
         low = f"from {self.low:,}" if self.low_included else f"above {self.low:,}"
         unit = f" ({self.unit})" if self.unit else ""
@@ -82,6 +91,10 @@ class Resolved(Struct, frozen=True):
 PUBLISHER_ENDPOINT: Final = "tcp://127.0.0.1:5555"
 SUBSCRIBER_ENDPOINT: Final = "tcp://127.0.0.1:5556"
 PUSH_ENDPOINT: Final = "tcp://127.0.0.1:5557"
+RELAY_MAX_SUBSCRIPTIONS: Final = 32  # seed 004 names it
+RELAY_LEASE_S: Final = 15.0
+RELAY_ENDPOINT: Final = "tcp://127.0.0.1:5558"
+RELAY_PUSH_ENDPOINT: Final = "tcp://127.0.0.1:5559"
 
 SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
@@ -110,13 +123,20 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="subscriber_endpoint",
         kind="endpoint",
         default=SUBSCRIBER_ENDPOINT,
-        help="where subscribers reach the proxy",
+        help="where subscribers reach the proxy, or a relay; and where a relay finds what is above",
     ),
     Setting(
         name="push_endpoint",
         kind="endpoint",
         default=PUSH_ENDPOINT,
         help="where the proxy pushes; if the default is taken, any free port, which peers are told",
+    ),
+    Setting(
+        name="push_via",
+        kind="endpoint",
+        default="",
+        help="where a subscriber or relay finds pushed data, if not where the node above says: "
+        "behind a tunnel",
     ),
     Setting(
         name="push_silence_min",
@@ -135,6 +155,43 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         low_included=False,
         high=3600,
         help="the longest silence of pushes after which a subscriber asks the proxy",
+    ),
+    Setting(
+        name="relay_endpoint",
+        kind="endpoint",
+        default=RELAY_ENDPOINT,
+        help="where subscribers and further relays reach a relay",
+    ),
+    Setting(
+        name="relay_push_endpoint",
+        kind="endpoint",
+        default=RELAY_PUSH_ENDPOINT,
+        help="where a relay pushes",
+    ),
+    Setting(
+        name="relay_strategy",
+        kind="choice",
+        default="subsume",
+        choices=get_args(RelayStrategy),
+        help="how a relay joins the interest below it before it goes up",
+    ),
+    Setting(
+        name="relay_max_subscriptions",
+        kind="whole number",
+        default=RELAY_MAX_SUBSCRIPTIONS,
+        unit="patterns",
+        low=1,
+        high=INTEREST_PATTERNS_MAX,
+        help="of one consumer of a relay; with more it gets everything, until it is well below",
+    ),
+    Setting(
+        name="relay_lease",
+        kind="seconds",
+        default=RELAY_LEASE_S,
+        unit="s",
+        low=1,
+        high=3600,
+        help="how long the interest of a link lives without a word",
     ),
     Setting(
         name="data_dir",
@@ -221,8 +278,14 @@ class Settings(Struct, frozen=True, kw_only=True):
     publisher_endpoint: str
     subscriber_endpoint: str
     push_endpoint: str
+    push_via: str
     push_silence_min: float
     push_silence_max: float
+    relay_endpoint: str
+    relay_push_endpoint: str
+    relay_strategy: RelayStrategy
+    relay_max_subscriptions: int
+    relay_lease: float
     data_dir: str
     state_dir: str
     durability: Durability
@@ -429,7 +492,8 @@ def _parse(setting: Setting, value: object, *, from_text: bool) -> Value | None:
     if setting.kind == "choice":
         return value if value in setting.choices else None
     if setting.kind == "endpoint":
-        return None if host_of(value, bind=True) is None else value
+        nothing = not value and not setting.default
+        return value if nothing or host_of(value, bind=True) is not None else None
     return value if value and "\0" not in value else None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from types import FrameType
-from typing import get_args
+from typing import Final
 
 import click
 
@@ -13,19 +13,14 @@ from reliable_pubsub.common.command_line import (
     EXIT_CODES,
     accept_endpoint,
     readable_errors,
+    settings_from,
 )
-from reliable_pubsub.common.limits import INTEREST_PATTERNS_MAX
 from reliable_pubsub.common.names import client_id
-from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
 
-from .interest_link import LEASE_S
-from .interest_table import CAP
-from .pattern import Strategy
 from .server import Relay, RelaySettings
 from .sockets import a_node_name, allow_connections
 
-REQUEST_ENDPOINT = "tcp://127.0.0.1:5558"
-PUSH_ENDPOINT = "tcp://127.0.0.1:5559"
+_SETTING_OF: Final = {"push_via": "push_via"}  # the others are those of a relay alone
 
 
 @click.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)
@@ -34,7 +29,7 @@ PUSH_ENDPOINT = "tcp://127.0.0.1:5559"
     "upstreams",
     multiple=True,
     help="Subscriber endpoint of the proxy, or endpoint of a relay, above. Data comes from all of "
-    f"them, requests go to the first.  [default: {SUBSCRIBER_ENDPOINT}]",
+    "them, requests go to the first.  [default: the setting subscriber_endpoint]",
 )
 @click.option(
     "--publisher",
@@ -42,42 +37,18 @@ PUSH_ENDPOINT = "tcp://127.0.0.1:5559"
     multiple=True,
     help="A plain ZeroMQ publisher (PUB or XPUB) above, served as it is.",
 )
-@click.option(
-    "--endpoint",
-    default=REQUEST_ENDPOINT,
-    show_default=True,
-    help="Where subscribers and further relays come in, as at the proxy.",
-)
-@click.option(
-    "--push-endpoint",
-    default=PUSH_ENDPOINT,
-    show_default=True,
-    help="Where data leaves; plain ZeroMQ subscribers connect here.",
-)
+@click.option("--endpoint", help="Where subscribers and further relays come in, as at the proxy.")
+@click.option("--push-endpoint", help="Where data leaves; plain ZeroMQ subscribers connect here.")
+@click.option("--push-via", help="Where data of the first --upstream is, if not where it says.")
 @click.option(
     "-i", "--id", "node", help="Name of this relay, alone in its tree.  [default: random]"
 )
-@click.option(
-    "--strategy",
-    type=click.Choice(get_args(Strategy)),
-    default="subsume",
-    show_default=True,
-    help="How interest is joined before it goes up.",
-)
+@click.option("--strategy", help="How interest is joined before it goes up.")
 @click.option(
     "--max-subscriptions",
-    type=click.IntRange(1, INTEREST_PATTERNS_MAX),
-    default=CAP,
-    show_default=True,
     help="Patterns of one consumer; with more it gets everything, until it is well below.",
 )
-@click.option(
-    "--lease",
-    type=click.FloatRange(1, 3600),
-    default=LEASE_S,
-    show_default=True,
-    help="Seconds without a word after which the interest of a link ends.",
-)
+@click.option("--lease", help="Seconds without a word after which the interest of a link ends.")
 @click.option(
     "--allow-plaintext",
     is_flag=True,
@@ -86,25 +57,26 @@ PUSH_ENDPOINT = "tcp://127.0.0.1:5559"
 def main(
     upstreams: tuple[str, ...],
     publishers: tuple[str, ...],
-    endpoint: str,
-    push_endpoint: str,
     node: str | None,
-    strategy: Strategy,
-    max_subscriptions: int,
-    lease: float,
     allow_plaintext: bool,
+    **given: str | None,
 ) -> None:
     """Run a relay: a node of the tree between the proxy and many subscribers.
 
     Each batch comes down once, however many below want it; what nobody below wants does not come.
     Requests of subscribers are passed on, and answered here where many ask the same. A relay keeps
     nothing that cannot be had again: kill it at any moment and start it, or another one, again.
+
+    What is not said here is a setting: `reliable-pubsub config show relay` shows it.
     """
     with readable_errors():
-        above = upstreams or (() if publishers else (SUBSCRIBER_ENDPOINT,))
-        for one in (*above, *publishers):
+        command_line = {_SETTING_OF.get(name, f"relay_{name}"): given[name] for name in given}
+        settings = settings_from(client_id(node) if node else "relay", command_line)
+        above = upstreams or (() if publishers else (settings.subscriber_endpoint,))
+        via = (settings.push_via,) if settings.push_via else ()
+        for one in (*above, *publishers, *via):
             accept_endpoint(one, allow_plaintext=allow_plaintext)
-        for one in (endpoint, push_endpoint):
+        for one in (settings.relay_endpoint, settings.relay_push_endpoint):
             accept_endpoint(one, allow_plaintext=allow_plaintext, bind=True)
         allow_connections()
         relay = Relay(
@@ -112,11 +84,12 @@ def main(
                 node=client_id(node or a_node_name()),
                 upstreams=above,
                 publishers=publishers,
-                endpoint=endpoint,
-                push_endpoint=push_endpoint,
-                strategy=strategy,
-                cap=max_subscriptions,
-                lease_s=lease,
+                endpoint=settings.relay_endpoint,
+                push_endpoint=settings.relay_push_endpoint,
+                push_via=settings.push_via,
+                strategy=settings.relay_strategy,
+                cap=settings.relay_max_subscriptions,
+                lease_s=settings.relay_lease,
             )
         )
 
@@ -128,7 +101,7 @@ def main(
         click.echo(
             f"ready: relay {relay.settings.node} requests={relay.endpoint} "
             f"push={relay.fan_out.endpoint} upstream={','.join((*above, *publishers))} "
-            f"strategy={strategy}"
+            f"strategy={settings.relay_strategy}"
         )
         try:
             relay.run()

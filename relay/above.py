@@ -43,9 +43,16 @@ class Above(Protocol):
 class NodeAbove:
     """A proxy or relay: interest on a DEALER of its own, data on an XSUB."""
 
-    def __init__(self, context: Context, endpoint: str, node: str, *, cap: int = CAP) -> None:
-        """Connect; where data comes from is told by the first answer."""
+    def __init__(
+        self, context: Context, endpoint: str, node: str, *, cap: int = CAP, push_via: str = ""
+    ) -> None:
+        """Connect; where data comes from is told by the first answer.
+
+        Args:
+            push_via: or there, whatever the node above says.
+        """
         self.endpoint = endpoint
+        self._push_via = push_via
         self.wish = Wish(client=node, link=secrets.token_bytes(LINK_BYTES))
         self._capped = Capped(cap)
         self.interest = connecting(
@@ -90,7 +97,7 @@ class NodeAbove:
             self.wish.ask_soon(now_s)
 
     def _connect_data(self) -> None:
-        endpoint = self.wish.push_endpoint
+        endpoint = self._push_via or self.wish.push_endpoint
         if endpoint is None or endpoint == self._data_endpoint:
             return
         if self._data_endpoint is not None:

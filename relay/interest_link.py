@@ -21,6 +21,7 @@ import msgspec
 from reliable_pubsub.common.errors import InvalidPatternError
 from reliable_pubsub.common.limits import CONSUMERS_MAX, RELAYS_BELOW_MAX
 from reliable_pubsub.common.messages import Limit, Malformed, Reply
+from reliable_pubsub.common.settings import RELAY_LEASE_S
 
 from .interest_table import InterestTable
 from .messages import BelowStatus, Interest, InterestAck, Loop
@@ -28,7 +29,7 @@ from .pattern import Kinds, Pattern
 
 RESEND_S: Final = 0.5  # before what was not answered is said again; doubles
 RESEND_S_MAX: Final = 5.0
-LEASE_S: Final = 15.0
+LEASE_S: Final = RELAY_LEASE_S
 _APPLIED_S: Final = 0.01  # what the data socket says takes another way; it needs about so long
 _REFUSED_S: Final = 30.0  # a refused set is said again after so long: the tree may have changed
 

@@ -10,15 +10,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Hashable, Iterable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
 from reliable_pubsub.common.limits import TOPICS_MAX
+from reliable_pubsub.common.settings import RELAY_MAX_SUBSCRIPTIONS
 
 from .pattern import EVERYTHING, Kinds, Pattern, Strategy, TopicTest, aggregate, is_simple
 
-CAP = 32  # patterns of one consumer; seed 004 names the figure
+CAP: Final = RELAY_MAX_SUBSCRIPTIONS  # patterns of one consumer
 _BACK = 3 / 4  # of the cap: a consumer comes back from the full feed only below this
 
 _C = TypeVar("_C", bound=Hashable)

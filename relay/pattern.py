@@ -8,19 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
 from reliable_pubsub.common.errors import InvalidPatternError, UsageError
 from reliable_pubsub.common.limits import PATTERN_CHARS_MAX
+from reliable_pubsub.common.settings import RelayStrategy
 
 from . import expression
 from .automaton import Automaton, includes
 from .predicate import Headers, predicate
 
 TopicTest = Callable[[str], bool]
-Strategy = Literal["none", "dedup", "subsume", "all"]
+Strategy = RelayStrategy
 
 _COMPARED_MAX: Final = 8  # globs and expressions that may cover others; a proof takes time
 

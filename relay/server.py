@@ -19,7 +19,7 @@ from reliable_pubsub.common.wire import encode_reply
 from .above import Above, NodeAbove, PlainAbove
 from .batch_cache import BatchCache
 from .fan_out import TURN_MAX, FanOut
-from .interest_link import Links
+from .interest_link import LEASE_S, Links
 from .interest_table import CAP, InterestTable
 from .messages import Interest, Node, NodeReport
 from .passing import Passing, ToAbove, ToPeer
@@ -41,7 +41,8 @@ class RelaySettings(Struct, frozen=True, kw_only=True):
     push_endpoint: str
     strategy: Strategy = "subsume"
     cap: int = CAP
-    lease_s: float = 15.0
+    lease_s: float = LEASE_S
+    push_via: str = ""  # where data of the first node above is found, if not where it says
     own_kinds: Kinds = Kinds()
 
 
@@ -84,8 +85,14 @@ class Relay:
             self._pulled.connect(settings.upstreams[0])
         self._above: list[Above] = [
             *(
-                NodeAbove(self._context, endpoint, settings.node, cap=settings.cap)
-                for endpoint in settings.upstreams
+                NodeAbove(
+                    self._context,
+                    endpoint,
+                    settings.node,
+                    cap=settings.cap,
+                    push_via="" if number else settings.push_via,
+                )
+                for number, endpoint in enumerate(settings.upstreams)
             ),
             *(
                 PlainAbove(self._context, endpoint, self._kinds, cap=settings.cap)

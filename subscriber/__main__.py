@@ -52,6 +52,7 @@ from .runner import SubscriberRun
     help="Append each message as one JSON line; each stands there once, across crashes. Without "
     "it messages are shown on stdout.",
 )
+@click.option("--push-via", help="Where pushed data is, if not where the proxy says: a tunnel.")
 @click.option(
     "--on-log-changed",
     type=click.Choice(["stop", "rewind", "adopt"]),
@@ -74,6 +75,7 @@ def main(
     history: Path | None,
     output: Path | None,
     on_log_changed: str,
+    push_via: str | None,
 ) -> None:
     """Subscribe, get and unsubscribe as a step file says; each message arrives once, in order.
 
@@ -110,6 +112,7 @@ def main(
             ack_timeout=ack_timeout,
             send_retries=send_retries,
             allow_plaintext=allow_plaintext,
+            push_via=push_via,
         )
         with Subscriber(
             client,
@@ -122,6 +125,7 @@ def main(
             push_timing=PushTiming(
                 silence_s_min=settings.push_silence_min, silence_s_max=settings.push_silence_max
             ),
+            push_via=settings.push_via,
             history=open_history(history, client, output=output.name if output else ""),
         ) as subscriber:
             mark = begin_plan(
@@ -137,6 +141,18 @@ def main(
 
 def _tell_lower_qos(topic: str, publisher: str, qos: int) -> None:
     complain(f"warning [QOS]: {lower_qos_in_words(topic, publisher, qos)}")
+
+
+def _tell_pushes(subscriber: Subscriber, steps: Sequence[SubscriberStep]) -> None:
+    """What became of the pushes of each topic that was pushed to the end."""
+    for topic in dict.fromkeys(step.topic for step in steps):
+        if subscriber.is_pushed(topic):
+            counts = subscriber.push_counts(topic)
+            left_out = counts.repeats + counts.jumps + counts.places + counts.foreign
+            click.echo(
+                f"pushes of {topic!r}: {counts.taken} taken, {left_out + counts.overflows} not; "
+                f"{counts.pulls} pulls, {counts.misses} found what no push had brought"
+            )
 
 
 def _run(
@@ -173,6 +189,7 @@ def _run(
             ).run(mark)
     finally:
         file.close()
+        _tell_pushes(subscriber, steps)
     by_topic = ", ".join(f"{topic}: {count}" for topic, count in received.items()) or "none"
     if mark.finished:
         by_topic = FINISHED

@@ -82,6 +82,7 @@ class Subscriber:
         on_lower_qos: OnLowerQoS = warn_of_lower_qos,
         history: Path | str | Recorder | None = None,
         push_timing: PushTiming = PushTiming(),  # noqa: B008  (frozen)
+        push_via: str = "",
         connect_push: Callable[[], PushLink] | None = None,
     ) -> None:
         """Lock and read the state; the proxy is asked at the first call.
@@ -95,6 +96,7 @@ class Subscriber:
             on_lower_qos: told once of each topic and publisher whose messages have a lower level
                 than the subscription.
             push_timing: when a topic that is pushed is pulled all the same.
+            push_via: where pushed data is found, if not where the proxy says: behind a tunnel.
             connect_push: makes a link for pushes, where a test brings its own.
             history: append to this file what is done and what is seen (docs/history.md); a
                 recorder is for a test that brings its own.
@@ -121,7 +123,7 @@ class Subscriber:
             on_silence=on_silence,
         )
         self._pushing = Pushing(
-            connect_push or (lambda: ZmqPushLink(endpoint, self.client)),
+            connect_push or (lambda: ZmqPushLink(endpoint, self.client, push_via)),
             timing=push_timing,
             clock=self._clock,
         )
@@ -245,6 +247,10 @@ class Subscriber:
         that pushes; while it does not, the topic is polled.
         """
         self._pushing.use(topic, push)
+
+    def is_pushed(self, topic: str) -> bool:
+        """Whether push is on for a topic, also while it does not work and the topic is polled."""
+        return topic in self._pushing
 
     def push_counts(self, topic: str) -> PushCounts:
         """What became of what was pushed of a topic for which push is on, in this process."""

@@ -46,10 +46,12 @@ class PushLink(Protocol):
 class ZmqPushLink:
     """A link over ZeroMQ. Implements `PushLink`."""
 
-    def __init__(self, endpoint: str, client: str) -> None:
-        """Connect in the background."""
+    def __init__(self, endpoint: str, client: str, push_via: str = "") -> None:
+        """Connect in the background; see `NodeAbove`."""
         self._context: Context = zmq.Context()
-        self._above = NodeAbove(self._context, endpoint, client, cap=INTEREST_PATTERNS_MAX)
+        self._above = NodeAbove(
+            self._context, endpoint, client, cap=INTEREST_PATTERNS_MAX, push_via=push_via
+        )
         self._poller = zmq.Poller()
         self._poller.register(self._above.data, zmq.POLLIN)
         self._poller.register(self._above.interest, zmq.POLLIN)

@@ -17,7 +17,7 @@ from reliable_pubsub.subscriber.push_queue import PushTiming
 from reliable_pubsub.subscriber.pushing import PushLink, ZmqPushLink
 
 from .harness import Service, eventually
-from .relay_tree import RelayProcess
+from .relay_tree import CountingLink, RelayProcess
 
 PATIENT = PushTiming(silence_s_min=20.0, silence_s_max=60.0, tell_s=60.0)  # asks nobody meanwhile
 WAIT_S = 20.0
@@ -75,6 +75,27 @@ class TestAPushedMessage:
 
             counts = subscriber.push_counts("t")
             assert (counts.taken, counts.misses, counts.pulls) == (20, 0, pulls)
+
+    def test_comes_where_push_via_says(self, service: Service) -> None:
+        service.start_proxy()
+        tunnel = CountingLink(service.push_endpoint)
+        with (
+            service.open_subscriber(
+                "s", push_timing=PATIENT, push_via=tunnel.endpoint
+            ) as subscriber,
+            service.open_publisher("p") as publisher,
+        ):
+            subscriber.subscribe("t", push=True)
+            wait_until_pushed(subscriber, "t")
+            before = tunnel.down_bytes
+
+            publisher.put("t", bytes(10_000))
+
+            assert len(subscriber.get("t", timeout_s=WAIT_S)) == 1
+            assert subscriber.is_pushed("t")
+            assert subscriber.push_counts("t").taken == 1
+            assert tunnel.down_bytes - before > 10_000
+        tunnel.close()
 
     def test_that_is_long_is_fetched_at_once(self, service: Service) -> None:
         service.start_proxy()

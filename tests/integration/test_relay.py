@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 import signal
+import sys
 import time
 from collections.abc import Iterator
 
@@ -63,7 +65,62 @@ def test_an_endpoint_that_is_taken_is_told_in_a_sentence(service: Service) -> No
     assert "cannot bind the request endpoint" in second.stderr
 
 
+def test_takes_what_is_not_said_from_its_settings_file(service: Service) -> None:
+    settings = {"relay_strategy": "dedup", "relay_endpoint": ANY_PORT, "relay_lease": 7}
+    directory = service.directory / "here"
+    (directory / "relay-9").mkdir(parents=True)
+    (directory / "relay-9" / "settings.json").write_text(json.dumps(settings))
+    command = ["env", f"RELIABLE_PUBSUB_DIR={directory}", sys.executable, "-m", "reliable_pubsub"]
+
+    relay = service.run_command(
+        "relay", [*command, "relay", "-i", "relay-9", "--push-endpoint", ANY_PORT]
+    )
+    shown = service.run_command("config", [*command, "config", "show", "relay-9", "--json"])
+
+    assert relay.ready().endswith("strategy=dedup")
+    shown.done()
+    lease = json.loads(shown.stdout)["relay_lease"]
+    assert (lease["value"], lease["origin"]) == (7.0, f"{directory}/relay-9/settings.json")
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [
+        ("--strategy", "some", "expected one of none, dedup, subsume, all"),
+        ("--max-subscriptions", "0", "expected a whole number from 1 to 128"),
+        ("--lease", "0.5", "expected a number from 1 to 3,600 (s)"),
+        ("--push-via", "somewhere", "expected an endpoint such as"),
+    ],
+)
+def test_an_option_that_may_not_be_is_told_with_what_it_may_be(
+    option: str, value: str, expected: str, service: Service
+) -> None:
+    relay = service.run("relay", option, value)
+
+    assert relay.wait() == 2
+    assert expected in " ".join(relay.stderr.split())
+
+
 class TestData:
+    def test_comes_where_push_via_says(self, service: Service, context: Context) -> None:
+        """Behind a tunnel the place that the node above tells is of no use."""
+        service.start_proxy()
+        tunnel = CountingLink(service.push_endpoint)
+        relay = RelayProcess(
+            service, "r", "--upstream", service.subscriber_endpoint, "--push-via", tunnel.endpoint
+        )
+        leaf = Leaf(context, relay.endpoint)
+        leaf.want(exact("a"))
+        eventually(relay.is_settled, "interest at the proxy")
+        before = tunnel.down_bytes
+
+        with service.open_publisher("p") as publisher:
+            publisher.put("a", bytes(10_000))
+
+        assert leaf.take().topic == "a"
+        assert tunnel.down_bytes - before > 10_000
+        tunnel.close()
+
     def test_comes_down_three_levels_once_and_only_what_is_wanted(
         self, service: Service, context: Context
     ) -> None:
