@@ -213,9 +213,9 @@ class FoundEnd(Line, frozen=True, tag="found_end"):
 class Event(Line, frozen=True, tag="event"):
     """Something was done to a process, to a link or to a disk."""
 
-    what: str  # kill, stop, continue, restart, cut, half_open, delay, slow, heal, fill_disk,
-    # free_disk, rollback, power_loss, replace (`detail`: pid of the life whose work another one
-    # goes on with), quiet (no more faults from here on)
+    what: str  # kill, stop, continue, restart, cut, cut_push, half_open, delay, slow, heal,
+    # fill_disk, free_disk, rollback, power_loss, replace (`detail`: pid of the life whose work
+    # another one goes on with), quiet (no more faults from here on)
     target: str = ""
     detail: str = ""
 

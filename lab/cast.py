@@ -18,17 +18,15 @@ import yaml
 from .disk import SmallDisk
 from .link import Address, Link, Links
 from .progress import HistoryProgress, OutputProgress
-from .scenario import PROXY, Client, Role, Scenario
+from .scenario import PROXY, Client, Relay, Role, Scenario
 from .variants import OPTIONS
 
 ANY_PORT: Final = "tcp://127.0.0.1:*"
 FOLDERS: Final = ("plans", "histories", "outputs", "logs", "state", "data")
 BACKUPS: Final = "backups"
 GRACE_S: Final = 5.0  # between SIGTERM and SIGKILL, at the end
-READY: Final = re.compile(
-    rb"^ready: proxy publishers=tcp://127\.0\.0\.1:(\d+) subscribers=tcp://127\.0\.0\.1:(\d+) .*\n",
-    re.MULTILINE,
-)
+READY: Final = re.compile(rb"^ready: (?:proxy|relay) (.*)\n", re.MULTILINE)
+DOOR: Final = re.compile(rb"\b(publishers|subscribers|requests|push)=tcp://127\.0\.0\.1:(\d+)\b")
 
 
 class Member:
@@ -40,7 +38,9 @@ class Member:
         self.role: Role = role
         self.lives = 0
         self.stopped = False  # SIGSTOP
-        self.link: Link | None = None  # of a client
+        self.link: Link | None = None  # of everybody but the proxy, to the node above
+        self.push_link: Link | None = None  # of a relay or subscriber: what is pushed to it
+        self.doors: dict[str, Address] = {}  # of a node that is ready in this life, by their names
         self.log = directory / "logs" / f"{name}.log"
         self.history = directory / "histories" / f"{name}.jsonl"
         self.output = directory / "outputs" / f"{name}.jsonl"
@@ -49,6 +49,20 @@ class Member:
         self.received = OutputProgress(self.output)
         self._child: subprocess.Popen[bytes] | None = None
         self._log_bytes = 0  # what earlier lives wrote
+
+    @property
+    def links(self) -> tuple[Link, ...]:
+        """The link for requests first."""
+        return tuple(link for link in (self.link, self.push_link) if link is not None)
+
+    def is_ready(self) -> bool:
+        """Whether a node has said so in this life; from then on the links below reach it."""
+        if not self.doors and self.runs:
+            found = READY.search(self.said())
+            if found:
+                for name, port in DOOR.findall(found[1]):
+                    self.doors[name.decode()] = ("127.0.0.1", int(port))
+        return bool(self.doors) and self.runs
 
     @property
     def runs(self) -> bool:
@@ -72,6 +86,7 @@ class Member:
 
     def begin(self, command: list[str]) -> None:
         """Start a life; what it says goes to its log."""
+        self.doors.clear()
         self._log_bytes = self.log.stat().st_size if self.log.exists() else 0
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RELIABLE_PUBSUB_")}
         with self.log.open("ab") as log:
@@ -141,13 +156,21 @@ class Cast:
         self.links = Links()
         self.proxy = Member(PROXY, "proxy", directory)
         self.members: dict[str, Member] = {PROXY: self.proxy}
-        self._addresses: dict[str, Address] = {}  # where the proxy of this moment is, by role
         self._write_plan(PROXY, scenario.proxy)
+        for relay in scenario.relays.values():
+            self.members[relay.name] = self._below(relay.through, relay.name, "relay")
         for client in scenario.clients.values():
             self._write_plan(client.name, client.plan)
-            member = Member(client.name, client.role, directory)
-            member.link = self.links.open(partial(self._addresses.get, client.role))
-            self.members[client.name] = member
+            self.members[client.name] = self._below(client.through, client.name, client.role)
+
+    def _below(self, through: str, name: str, role: Role) -> Member:
+        """A process with links to the node above it."""
+        member, above = Member(name, role, self._directory), self.members[through].doors
+        requests = "requests" if through != PROXY else f"{role.replace('relay', 'subscriber')}s"
+        member.link = self.links.open(partial(above.get, requests))
+        if role != "publisher":
+            member.push_link = self.links.open(partial(above.get, "push"))
+        return member
 
     def _write_plan(self, name: str, plan: object) -> None:
         path = self._directory / "plans" / f"{name}.yaml"
@@ -160,8 +183,6 @@ class Cast:
 
     def start(self, name: str) -> None:
         """Start a process, for the first time or again, by the same command."""
-        if name == PROXY:
-            self._addresses.clear()
         self.members[name].begin(self.command(name))
 
     def command(self, name: str) -> list[str]:
@@ -174,31 +195,41 @@ class Cast:
         if name == PROXY:
             line += ["proxy", "-f", plan, "--data-dir", str(self.data_dir), *history]
             line += ["--publisher-endpoint", ANY_PORT, "--subscriber-endpoint", ANY_PORT]
+            line += ["--push-endpoint", ANY_PORT]
             return [*(self.disk.enter if self.disk else ()), *line]
-        client = self.clients[name]
         assert member.link is not None
-        host, port = member.link.address
-        line += [member.role, "-f", plan, "-i", client.id, "--endpoint", f"tcp://{host}:{port}"]
+        if name in self._scenario.relays:
+            return [*line, *self._relay_options(self._scenario.relays[name])]
+        client = self.clients[name]
+        line += [member.role, "-f", plan, "-i", client.id, "--endpoint", _endpoint(member.link)]
         line += ["--state-dir", str(member.state_dir), "--quiet", *history]
         line += ["--ack-timeout", str(client.ack_timeout_s)]
         line += ["--send-retries", str(client.send_retries)]
         if member.role == "subscriber":
-            line += ["--output", str(member.output)]
+            assert member.push_link is not None
+            line += ["--output", str(member.output), "--push-via", _endpoint(member.push_link)]
         return [*line, *OPTIONS.get((fault, member.role), ())]
 
-    def proxy_is_ready(self) -> bool:
-        """Whether the proxy has said so in this life; from then on the links reach it."""
-        if not self._addresses and self.proxy.runs:
-            found = READY.search(self.proxy.said())
-            if found:
-                for role, port in zip(("publisher", "subscriber"), found.groups(), strict=True):
-                    self._addresses[role] = ("127.0.0.1", int(port))
-        return bool(self._addresses) and self.proxy.runs
+    def _relay_options(self, relay: Relay) -> list[str]:
+        member = self.members[relay.name]
+        assert member.link is not None
+        assert member.push_link is not None
+        return [
+            *("relay", "-i", relay.name, "--strategy", relay.strategy),
+            *("--upstream", _endpoint(member.link), "--push-via", _endpoint(member.push_link)),
+            *("--endpoint", ANY_PORT, "--push-endpoint", ANY_PORT),
+        ]
+
+    def look_for_doors(self) -> bool:
+        """See which nodes are ready; say whether the proxy is."""
+        for name in self._scenario.relays:
+            self.members[name].is_ready()
+        return self.proxy.is_ready()
 
     @property
     def endpoint(self) -> str:
         """Where the proxy answers subscribers now, without a link between."""
-        host, port = self._addresses["subscriber"]
+        host, port = self.proxy.doors["subscribers"]
         return f"tcp://{host}:{port}"
 
     def back_up(self, name: str) -> None:
@@ -223,3 +254,8 @@ class Cast:
         self.links.close()
         if self.disk is not None:
             self.disk.close()
+
+
+def _endpoint(link: Link) -> str:
+    host, port = link.address
+    return f"tcp://{host}:{port}"

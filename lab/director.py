@@ -22,7 +22,6 @@ from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.steps import SubscriberStep
 
 from .cast import Cast, Member
-from .link import Link
 from .scenario import (
     AT_ONCE,
     DOWN_S,
@@ -132,9 +131,11 @@ class Director:
         proxy = self._cast.proxy
         if proxy.lives == 0:
             self._start(PROXY)
-        elif self._cast.proxy_is_ready():
+        elif self._cast.look_for_doors():
             if any(event.to == "start" and event.what == "rollback" for event in self._waiting):
                 self._cast.back_up("start")
+            for name in self._scenario.relays:
+                self._start(name)
             self.phase = "events"
         elif not proxy.runs or self._stuck(now_s):
             self._gave_up = True
@@ -178,13 +179,14 @@ class Director:
 
     def _raise_the_dead(self, now_s: float) -> None:
         """Start again what died, as a person would, until it has done its work."""
-        self._cast.proxy_is_ready()
+        self._cast.look_for_doors()
         for member in self._cast.members.values():
             name, code = member.name, member.exit_code
             coming = any(due.what == "restart" and due.target == name for due in self._due)
             if code is None or name in self._ended or name in self._no_restart or coming:
                 continue
-            if code >= 0 and (name != PROXY or code != 0) and code != RESUMABLE:
+            is_node = member.role in ("proxy", "relay")  # they end when somebody ends them
+            if code >= 0 and not (is_node and code == 0) and code != RESUMABLE:
                 self._ended.add(name)
                 self._tell(f"{name} has ended: exit code {code}")
             elif member.lives < LIVES_MAX:
@@ -206,7 +208,7 @@ class Director:
                 if now_s < self._zero_s + one.until_s:
                     self._by_chance(one)
         coming = [e for e in self._waiting if not self._never_comes(e.when)]
-        late = any(m.link is not None and m.link.holds for m in self._cast.members.values())
+        late = any(link.holds for m in self._cast.members.values() for link in m.links)
         busy = coming or late or self._due or not self._work_is_done()
         if PROXY in self._ended or not busy:
             self._be_quiet()
@@ -277,8 +279,7 @@ class Director:
                 assert self._cast.disk is not None
                 self._cast.disk.fill() if event.what == "fill_disk" else self._cast.disk.free()
             case _:
-                assert member.link is not None
-                return _done_to_link(member.link, event)
+                return _done_to_links(member, event)
         return ""
 
     def _start(self, name: str) -> None:
@@ -293,8 +294,8 @@ class Director:
         self._no_restart.clear()
         for member in self._cast.members.values():
             member.signal(signal.SIGCONT)
-            if member.link is not None:
-                member.link.heal()
+            for link in member.links:
+                link.heal()
         if self._cast.disk is not None:
             self._cast.disk.free()
         self._recorder.line(history.Event, what="quiet")
@@ -306,7 +307,7 @@ class Director:
         if self._stuck(now_s) or PROXY in self._ended:
             self._gave_up = True
             return True
-        alive = self._cast.proxy_is_ready() and not self._due
+        alive = self._cast.look_for_doors() and not self._due
         calm = now_s - self._moved_s > CALM_S
         return alive and calm and self._work_is_done() and self._all_is_delivered()
 
@@ -363,21 +364,30 @@ class Director:
         )
 
 
-def _done_to_link(link: Link, event: Event) -> str:
+def _done_to_links(member: Member, event: Event) -> str:
+    """What breaks a network breaks both links; some events are of one of them."""
+    assert member.link is not None
     match event.what:
         case "cut":
-            link.cut(after_bytes=event.after_bytes)
+            for link in member.links:
+                link.cut(after_bytes=event.after_bytes)
             return f"behind {event.after_bytes} more bytes" if event.after_bytes else ""
+        case "cut_push":
+            assert member.push_link is not None
+            member.push_link.cut()
         case "half_open":
-            link.half_open()
+            for link in member.links:
+                link.half_open()
         case "delay":
-            link.delay(event.by_s)
+            member.link.delay(event.by_s)
             return f"by {event.by_s:g} s"
         case "slow":
-            link.slow(event.bytes_per_s)
+            for link in member.links:
+                link.slow(event.bytes_per_s)
             return f"{event.bytes_per_s:,} bytes/s"
         case _:
-            link.heal()
+            for link in member.links:
+                link.heal()
     return ""
 
 
@@ -387,6 +397,7 @@ _IN_WORDS: Final[dict[What, str]] = {
     "continue": "{} goes on (SIGCONT)",
     "restart": "started {} again",
     "cut": "cut the link of {}",
+    "cut_push": "cut the push link of {}",
     "half_open": "{} hears no answers (half-open link)",
     "delay": "requests of {} are late",
     "slow": "the link of {} is slow",

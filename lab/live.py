@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .cast import Cast, Member
-from .scenario import PROXY, Scenario
+from .scenario import Scenario
 
 EVENTS_SHOWN: Final = 8
 BAR: Final = 20  # characters
@@ -48,9 +48,9 @@ def picture(scenario: Scenario, cast: Cast, story: Sequence[str]) -> Group:
     for column in ("process", "state", "lives", "put or received", "link"):
         table.add_column(column)
     for name, member in cast.members.items():
-        progress = "" if name == PROXY else _progress(scenario, member)
+        progress = _progress(scenario, member) if name in scenario.clients else ""
         state = state_of(member)
-        link = member.link.state if member.link is not None else ""
+        link = link_of(member)
         table.add_row(
             name,
             Text(state, _STYLES.get(state, "")),
@@ -70,6 +70,14 @@ def state_of(member: Member) -> str:
     if code is None:
         return "stopped" if member.stopped else "runs" if member.lives else "waits"
     return "killed" if code < 0 else "done" if code == 0 else f"exit code {code}"
+
+
+def link_of(member: Member) -> str:
+    """The state of its links; of the one for pushes only if it is another one."""
+    states = [link.state for link in member.links]
+    if len(set(states)) > 1:
+        return f"{states[0]}, pushes {states[1]}"
+    return states[0] if states else ""
 
 
 def _progress(scenario: Scenario, member: Member) -> str:

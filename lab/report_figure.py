@@ -32,6 +32,7 @@ FAULT_WORDS = {
     "kill": "kill",
     "stop": "stopped",
     "cut": "link cut",
+    "cut_push": "push link cut",
     "half_open": "answers lost",
     "delay": "link delayed",
     "slow": "link slow",

@@ -29,7 +29,7 @@ from .verdict import MessageKey
 
 MarkKind = Literal["put", "retried", "unknown", "failed", "commit", "delivery", "redelivery"]
 ROLES = ("proxy", "publisher", "subscriber")  # from top to bottom
-LINK_FAULTS = ("cut", "half_open", "delay", "slow")
+LINK_FAULTS = ("cut", "cut_push", "half_open", "delay", "slow")
 PERIODS = {"stop": "continue", "fill_disk": "free_disk"} | dict.fromkeys(LINK_FAULTS, "heal")
 DEATHS = frozenset({"kill", "power_loss"})
 _SILENT = frozenset({*PERIODS.values(), "restart"})  # a bar ends or begins there

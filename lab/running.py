@@ -88,7 +88,7 @@ def perform(scenario: Scenario, directory: Path, console: Console, *, quiet: boo
                 time.sleep(LOOK_AGAIN_S)
         wrong = [f"{name}: {why}" for name, why in director.unfinished.items()]
         wrong += [f"it never came to this: {event.in_words}" for event in director.not_happened]
-        if cast.proxy_is_ready():
+        if cast.look_for_doors():
             try:
                 file = directory / "histories" / f"{AUDITOR}.jsonl"
                 audit(cast.endpoint, open_history(file, AUDITOR), topics=scenario.topics)

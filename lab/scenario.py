@@ -11,18 +11,20 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from reliable_pubsub.common.steps import PublisherStep, SubscriberStep
+from reliable_pubsub.relay.pattern import Strategy
 
 PROXY: Final = "proxy"
 EVERYTHING: Final = "everything"
 FAULTS: Final = ("cursor_on_send", "dedup_last_id")  # `variants.py` has them
 
-Role = Literal["proxy", "publisher", "subscriber"]
+Role = Literal["proxy", "relay", "publisher", "subscriber"]
 What = Literal[
     "kill",
     "stop",
     "continue",
     "restart",
     "cut",
+    "cut_push",
     "half_open",
     "delay",
     "slow",
@@ -33,7 +35,7 @@ What = Literal[
     "rollback",
 ]
 OF_PROCESSES: Final[tuple[What, ...]] = ("kill", "stop", "continue", "restart")
-OF_LINKS: Final[tuple[What, ...]] = ("cut", "half_open", "delay", "slow", "heal")
+OF_LINKS: Final[tuple[What, ...]] = ("cut", "cut_push", "half_open", "delay", "slow", "heal")
 OF_THE_DISK: Final[tuple[What, ...]] = ("fill_disk", "free_disk", "backup", "rollback")
 ACTIONS: Final = (*OF_PROCESSES, *OF_LINKS, *OF_THE_DISK)
 BY_CHANCE: Final[tuple[What, ...]] = ("kill", "stop", "cut", "half_open")
@@ -41,6 +43,7 @@ BY_CHANCE: Final[tuple[What, ...]] = ("kill", "stop", "cut", "half_open")
 END_OF: Final[Mapping[What, What]] = {
     "stop": "continue",
     "cut": "heal",
+    "cut_push": "heal",
     "half_open": "heal",
     "delay": "heal",
     "slow": "heal",
@@ -107,6 +110,14 @@ class RandomEvents(Struct, frozen=True, kw_only=True):
     targets: tuple[str, ...]
 
 
+class Relay(Struct, frozen=True, kw_only=True):
+    """A relay that takes part."""
+
+    name: str
+    through: str = PROXY  # the node above
+    strategy: Strategy = "subsume"
+
+
 class Client(Struct, frozen=True, kw_only=True):
     """A publisher or a subscriber that takes part."""
 
@@ -116,6 +127,7 @@ class Client(Struct, frozen=True, kw_only=True):
     steps: tuple[PublisherStep, ...] | tuple[SubscriberStep, ...]
     plan: object  # the step file, as plain data
     gets_all: bool = False  # its last step is `number_of_times: all`; the lab ends it
+    through: str = PROXY  # of a subscriber: the proxy, or a relay
     start: When = AT_ONCE
     ack_timeout_s: float = ACK_TIMEOUT_S
     send_retries: int = SEND_RETRIES
@@ -136,6 +148,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     fault: str = ""  # one of `FAULTS`: a switched-on exercise
     patience_s: float = PATIENCE_S  # nothing moves for so long: it has failed
     proxy: Mapping[str, object] = {}  # settings file of the proxy, as plain data
+    relays: Mapping[str, Relay] = {}
     clients: Mapping[str, Client]
     events: tuple[Event, ...] = ()
     random: tuple[RandomEvents, ...] = ()
@@ -144,7 +157,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     @property
     def processes(self) -> tuple[str, ...]:
         """All, the proxy first."""
-        return (PROXY, *self.clients)
+        return (PROXY, *self.relays, *self.clients)
 
     @property
     def needs_small_disk(self) -> bool:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final, cast, get_args
 
 from reliable_pubsub.common import names
 from reliable_pubsub.common.errors import ConfigurationError, InvalidNameError
@@ -16,6 +16,7 @@ from reliable_pubsub.common.limits import STEP_MESSAGES_MAX
 from reliable_pubsub.common.settings import did_you_mean, in_words
 from reliable_pubsub.common.step_file import read_publisher_steps, read_subscriber_steps
 from reliable_pubsub.common.steps import PublisherStep, SubscriberStep
+from reliable_pubsub.relay.pattern import Strategy
 
 from .scenario import (
     ACK_TIMEOUT_S,
@@ -37,6 +38,7 @@ from .scenario import (
     Event,
     Expectation,
     RandomEvents,
+    Relay,
     Role,
     Scenario,
     Subscribed,
@@ -50,9 +52,10 @@ if TYPE_CHECKING:
 NOT_FOR_CLIENTS: Final = (PROXY, EVERYTHING, "lab", "auditor")
 SCENARIO_KEYS: Final = (
     *("title", "seed", "fault", "patience", "proxy"),
-    *("publishers", "subscribers", "events", "expect"),
+    *("relays", "publishers", "subscribers", "events", "expect"),
 )
-CLIENT_KEYS: Final = ("steps", "id", "start", "ack_timeout", "send_retries")
+CLIENT_KEYS: Final = ("steps", "id", "start", "ack_timeout", "send_retries", "through")
+RELAY_KEYS: Final = ("through", "strategy")
 TRIGGER_KEYS: Final = ("process", "put", "get")
 EVENT_KEYS: Final = (
     *("at", "after", *ACTIONS),
@@ -68,7 +71,7 @@ GOES_WITH: Final[Mapping[str, tuple[What, ...]]] = {
     "to": ("rollback",),
 }
 LAB_CHOOSES: Final = frozenset(
-    {"publisher_endpoint", "subscriber_endpoint", "data_dir", "state_dir"}
+    {"publisher_endpoint", "subscriber_endpoint", "push_endpoint", "data_dir", "state_dir"}
     | {"ack_timeout", "send_retries"}
 )
 DURATION: Final = "a duration such as 0.5s, 300ms or 2"
@@ -147,8 +150,10 @@ class _Reader:
         title = whole.text("title")
         if title == "" or not whole.has("title"):
             whole.wrong("title", "a sentence that says what happens")
+        self._note_roles("relay")
         self._note_roles("publisher")
         self._note_roles("subscriber")
+        relays = self._relays()
         clients = {**self._clients("publisher"), **self._clients("subscriber")}
         if not clients and not (whole.has("publishers") or whole.has("subscribers")):
             whole.problem(None, "found nobody, expected publishers and subscribers")
@@ -161,6 +166,7 @@ class _Reader:
             fault=whole.choice("fault", ("", *FAULTS), default="") or "",
             patience_s=whole.duration("patience", PATIENCE_S),
             proxy=proxy,
+            relays=relays,
             clients=clients,
             events=events,
             random=random,
@@ -213,9 +219,38 @@ class _Reader:
             if name in NOT_FOR_CLIENTS:
                 self._problems.add(path, "found a name that the lab uses itself", at_key=True)
             elif name in self._roles:
-                self._problems.add(path, "found the name of a publisher again", at_key=True)
+                self._problems.add(
+                    path, f"found the name of a {self._roles[name]} again", at_key=True
+                )
             else:
                 self._roles[name] = role
+
+    def _relays(self) -> Mapping[str, Relay]:
+        part = self._part(("relays",), "relays by name") if self._has("relays") else None
+        found: dict[str, Relay] = {}
+        for name in part.data if part is not None else ():
+            relay = self._part(("relays", name), "a relay: a mapping, {} for the usual one")
+            if relay is None:
+                continue
+            relay.check_keys(RELAY_KEYS)
+            strategy = relay.choice("strategy", get_args(Strategy), default="subsume")
+            found[name] = Relay(
+                name=name,
+                through=self._through(
+                    relay, (PROXY, *found)
+                ),  # those above it in the file: no ring
+                strategy=cast("Strategy", strategy or "subsume"),
+            )
+        return found
+
+    def _through(self, part: _Part, nodes: Sequence[str]) -> str:
+        """The node above; the proxy, if nothing is said."""
+        if not part.has("through"):
+            return PROXY
+        given = part.text("through")
+        if given is not None and given not in nodes:
+            part.wrong("through", f"{' or '.join(nodes)}{did_you_mean(given, nodes)}")
+        return given if given is not None and given in nodes else PROXY
 
     def _clients(self, role: Role) -> Mapping[str, Client]:
         key = f"{role}s"
@@ -237,6 +272,9 @@ class _Reader:
         steps, plan, gets_all = self._steps(role, part)
         start = self._start(part) if part.has("start") else None
         default = Subscribed() if role == "publisher" else AT_ONCE
+        relays = [one for one, kind in self._roles.items() if kind == "relay"]
+        if role == "publisher" and part.has("through"):
+            part.problem("through", "found for a publisher, which speaks to the proxy itself")
         retries = part.count("send_retries", 0, 1000) if part.has("send_retries") else SEND_RETRIES
         return Client(
             name=name,
@@ -245,6 +283,7 @@ class _Reader:
             steps=steps,
             plan=plan,
             gets_all=gets_all,
+            through=self._through(part, (PROXY, *relays)),
             start=start or default,
             ack_timeout_s=part.duration("ack_timeout", ACK_TIMEOUT_S),
             send_retries=retries,
@@ -303,8 +342,8 @@ class _Reader:
         part.check_keys(TRIGGER_KEYS)
         process = part.text("process") or ""
         role = self._roles.get(process)
-        if role is None or role == "proxy":
-            clients = [name for name in self._roles if name != PROXY]
+        if role not in ("publisher", "subscriber"):
+            clients = [name for name, one in self._roles.items() if one not in ("proxy", "relay")]
             part.wrong("process", f"one of {', '.join(clients)}{did_you_mean(process, clients)}")
             return AT_ONCE
         key = "put" if role != "subscriber" else "get"
@@ -404,10 +443,11 @@ class _Reader:
     def _targets(self, part: _Part, key: str, what: What | None) -> tuple[str, ...]:
         """Who it happens to: a name, a list of names, or everything."""
         given = part.data.get(key)
-        clients = tuple(name for name in self._roles if name != PROXY)
         allowed: Sequence[str] = tuple(self._roles)
-        if what in OF_LINKS:
-            allowed = clients
+        if what == "cut_push":
+            allowed = tuple(n for n, role in self._roles.items() if role in ("relay", "subscriber"))
+        elif what in OF_LINKS:
+            allowed = tuple(name for name in self._roles if name != PROXY)
         elif what in OF_THE_DISK:
             allowed = (PROXY,)
         if given == EVERYTHING:
@@ -444,7 +484,7 @@ class _Reader:
             given = self._part(("expect", "exit_codes"), "exit codes by name of a process")
             for name in given.data if given is not None else ():
                 assert given is not None
-                if name not in self._roles or name == PROXY:
+                if self._roles.get(name, "proxy") in ("proxy", "relay"):
                     given.problem(
                         name, f"found no client of this name{did_you_mean(name, self._roles)}"
                     )

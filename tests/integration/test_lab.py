@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -70,6 +71,19 @@ def test_a_shipped_scenario_ends_as_it_says(name: str, runs: Mapping[str, Future
     assert result.returncode == (1 if broken else 0)
     for rule in broken:
         assert f"{rule}" in result.stdout
+
+
+@pytest.mark.parametrize("name", ["push-lost", "relay-dies"])
+def test_pushes_have_come_where_a_scenario_pushes(
+    name: str, runs: Mapping[str, Future[Result]]
+) -> None:
+    """Else it would show nothing, because polling alone holds the rules too."""
+    result = runs[name].result(PATIENCE_S * len(SCENARIOS))
+
+    (directory,) = re.findall(r"^files: (.*)$", result.stdout, re.MULTILINE)
+    log = (Path(directory) / "logs" / "subscriber-1.log").read_text()
+    (taken,) = re.findall(r"^pushes of 'news': (\d+) taken", log, re.MULTILINE)
+    assert int(taken) > 0
 
 
 def test_the_three_exercises_and_the_rollback_must_break_a_rule_and_nothing_else_may() -> None:

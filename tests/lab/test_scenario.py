@@ -28,6 +28,7 @@ from reliable_pubsub.lab.scenario_file import (
     CLIENT_KEYS,
     EVENT_KEYS,
     RANDOM_KEYS,
+    RELAY_KEYS,
     SCENARIO_KEYS,
     duration_of,
     parse_scenario,
@@ -139,6 +140,84 @@ def test_a_subscriber_may_get_all_and_the_lab_counts_what_that_is() -> None:
     assert subscriber.gets_all
     assert subscriber.steps[-1].number_of_times == STEP_MESSAGES_MAX
     assert scenario.messages_planned(subscriber) == scenario.puts_planned("news") == 120
+
+
+RELAYS = """
+title: Two relays
+relays:
+  r1: {}
+  r2: {through: r1, strategy: dedup}
+publishers: {p: {steps: [{topic: t, message: m}]}}
+subscribers:
+  s: {through: r2, steps: [{action: subscribe, topic: t, push: true}]}
+  s2: {steps: [{action: subscribe, topic: t}]}
+events:
+  - {at: 1s, kill: r1}
+  - {at: 2s, cut: everything, for: 1s}
+  - {at: 3s, cut_push: everything, for: 1s}
+"""
+
+
+def test_relays_stand_between_the_proxy_and_those_that_ask_through_them() -> None:
+    scenario = read(RELAYS)
+
+    assert scenario.processes == ("proxy", "r1", "r2", "p", "s", "s2")
+    assert [(one.through, one.strategy) for one in scenario.relays.values()] == [
+        ("proxy", "subsume"),
+        ("r1", "dedup"),
+    ]
+    assert {name: one.through for name, one in scenario.clients.items()} == {
+        "p": "proxy",
+        "s": "r2",
+        "s2": "proxy",
+    }
+
+
+def test_a_relay_dies_and_is_cut_off_as_a_client_is_and_pushes_have_links_of_their_own() -> None:
+    kill, cut, cut_push = read(RELAYS).events
+
+    assert kill.targets == ("r1",)
+    assert cut.targets == ("r1", "r2", "p", "s", "s2")
+    assert cut_push.targets == ("r1", "r2", "s", "s2")
+
+
+@pytest.mark.parametrize(
+    ("relays", "place", "expected"),
+    [
+        ("{r1: {through: r2}, r2: {}}", "relays.r1.through", "expected proxy"),
+        ("{r1: {}, r2: {through: r}}", "relays.r2.through", "did you mean 'r1'"),
+        ("{r1: {strategy: some}}", "relays.r1.strategy", "none, dedup, subsume, all"),
+        ("{r1: {steps: []}}", "relays.r1.steps", "found an unknown key"),
+        ("{p: {}}", "publishers.p", "found the name of a relay again"),
+        ("[r1]", "relays", "expected relays by name"),
+    ],
+)
+def test_what_is_wrong_with_a_relay_is_told_with_its_place(
+    relays: str, place: str, expected: str
+) -> None:
+    told = problems(
+        f"title: x\nrelays: {relays}\npublishers:\n  p: {{steps: [{{topic: t, message: m}}]}}\n"
+    )
+
+    assert any(f"{place}: " in line and expected in line for line in told), told
+
+
+@pytest.mark.parametrize(
+    ("line", "place"),
+    [
+        ("p: {through: r1, steps: [{topic: t, message: m}]}", "publishers.p.through"),
+        (
+            "p: {start: {process: r1, put: 1}, steps: [{topic: t, message: m}]}",
+            "publishers.p.start",
+        ),
+    ],
+)
+def test_a_publisher_does_not_speak_to_relays_and_a_relay_puts_nothing(
+    line: str, place: str
+) -> None:
+    told = problems(f"title: x\nrelays: {{r1: {{}}}}\npublishers:\n  {line}\n")
+
+    assert place in told[0]
 
 
 @pytest.mark.parametrize(
@@ -266,7 +345,9 @@ def test_the_example_of_the_guide_is_a_scenario() -> None:
     assert len(read(example).events) == 2
 
 
-@pytest.mark.parametrize("key", sorted({*SCENARIO_KEYS, *CLIENT_KEYS, *EVENT_KEYS, *RANDOM_KEYS}))
+@pytest.mark.parametrize(
+    "key", sorted({*SCENARIO_KEYS, *CLIENT_KEYS, *RELAY_KEYS, *EVENT_KEYS, *RANDOM_KEYS})
+)
 def test_the_guide_explains_every_key(key: str) -> None:
     assert re.search(rf"`{key}\b", GUIDE)
 
