@@ -109,12 +109,8 @@ def tell_silence() -> Silence:
 
 
 @contextmanager
-def stop_on_signals(word: str = "") -> Iterator[None]:
-    """SIGTERM and SIGINT end the work at once and cleanly; the state is durable at every moment.
-
-    Args:
-        word: said when that happens.
-    """
+def signals_raise() -> Iterator[None]:
+    """SIGTERM and SIGINT raise `Stopped` in the main thread."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise Stopped
@@ -122,12 +118,24 @@ def stop_on_signals(word: str = "") -> Iterator[None]:
     before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
-    except Stopped:
-        if word:
-            complain(word)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def stop_on_signals(word: str = "") -> Iterator[None]:
+    """SIGTERM and SIGINT end the work at once and cleanly; the state is durable at every moment.
+
+    Args:
+        word: said when that happens.
+    """
+    try:
+        with signals_raise():
+            yield
+    except Stopped:
+        if word:
+            complain(word)
 
 
 def settings_from(

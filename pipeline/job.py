@@ -17,6 +17,7 @@ from reliable_pubsub.common.command_line import (
     readable_errors,
     retry_policy,
     settings_from,
+    signals_raise,
     stop_on_signals,
 )
 from reliable_pubsub.common.errors import UsageError
@@ -32,7 +33,9 @@ from .tasks import GONE, SparkTasks
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_QUIET_LOG: Final = {"spark.log.level": "ERROR"}
+# What Spark has to say goes to stderr, beside our own words: of a job that works, nothing.
+_LOG: Final = Path(__file__).with_name("log4j2.properties")
+_QUIET_LOG: Final = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG.as_uri()}"}
 
 
 @contextmanager
@@ -201,7 +204,7 @@ def spark_tasks(name: str, master: str | None) -> Iterator[SparkTasks]:
     """A Spark for this job, ended with it."""
     spark = open_session(f"reliable-pubsub {name}", master=master, conf=_QUIET_LOG)
     try:
-        with stop_on_signals(RESUME):  # Spark has put its own in the place of ours
+        with signals_raise():  # Spark has put its own in the place of ours
             yield SparkTasks(spark)
     finally:
         with suppress(*GONE):

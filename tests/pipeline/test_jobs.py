@@ -1,29 +1,254 @@
-"""The jobs as commands: what they say before they start a Spark."""
+"""The jobs as commands: what they do, what they say, how they end."""
 
 from __future__ import annotations
 
-from tests.integration.harness import NOWHERE, Service
+import os
+import re
+import shlex
+import signal
+import sys
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from reliable_pubsub.pipeline import job
+from reliable_pubsub.pipeline.archive import MESSAGES, Archive
+from reliable_pubsub.pipeline.archiving import Archiving
+from reliable_pubsub.pipeline.job import running_job, spark_tasks, topics_wanted
+from reliable_pubsub.pipeline.tasks import SparkTasks
+from reliable_pubsub.pipeline.view import TopicView
+from tests.integration.harness import NOWHERE, STUBBORN, Service, eventually
+from tests.lab.damage import edit_log
+from tests.lab.small_world import sound_world, write_run
+
+from .jobs import BUSY_S, JAVA_SAYS, Jobs
+from .test_documents import PAGE, ROOT
+from .test_spark_source import put
+
+IN_A_TERMINAL = "import pty, sys; pty.spawn(sys.argv[1:])"
 
 
-class TestArchiveCommand:
+@pytest.fixture
+def jobs(service: Service, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    """Jobs against a running proxy."""
+    service.start_proxy()
+    return Jobs(service, monkeypatch)
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_worked_example_runs_as_it_stands_in_the_docs(
+    service: Service, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    service.file("CHANGELOG.md", changelog)
+    (service.directory / "configs").symlink_to(ROOT / "configs")
+    monkeypatch.chdir(service.directory)
+
+    said = run_all_blocks(jobs, service.directory)
+
+    lines = changelog.splitlines()
+    assert service.payloads("changes-again") == [line.encode() for line in lines]
+    assert said[0] == f"done: {len(lines)} messages put on changes, 0 were there (1 files)\n"
+    assert f"done: archived {len(lines)} messages in run/archive\n" in said[1]
+    assert "\nholds: " in said[2]
+    assert "Holds" in Path("run/audit.html").read_text(encoding="utf-8")
+    assert said[3] == f"done: {len(lines)} messages put on changes-again, 0 were there\n"
+    assert word_counts(service) == Counter(re.findall("[a-z]+", changelog.lower()))
+
+
+def run_all_blocks(jobs: Jobs, directory: Path) -> list[str]:
+    """Run the section block by block; give what each job said.
+
+    Its Python runs in this process and its Spark, whose Java is not in the directory.
+    """
+    section = PAGE.split("## A worked example")[1].split("\n## ")[0]
+    said: list[str] = []
+    for kind, block in re.findall(r"(?s)```(sh|python)\n(.*?)```", section):
+        if kind == "python":
+            here = block.replace('"run/', f'"{directory}/run/')
+            exec(compile(here, "docs/pipeline.md", "exec"), {})
+            continue
+        for line in block.splitlines():
+            words = shlex.split(line)
+            if words[1] == "pipeline":  # the proxy runs already
+                process = jobs.run(*words[2:])
+                assert process.stderr in ("", JAVA_SAYS)
+                said.append(process.stdout)
+    return said
+
+
+def word_counts(service: Service) -> Counter[str]:
+    """What a subscriber reads on topic words, over all windows."""
+    counts: Counter[str] = Counter()
+    with service.open_subscriber("reader") as reader:
+        for message in reader.history("words", 0, max_messages=10_000):
+            assert message.key is not None
+            assert message.headers is not None
+            assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:00", message.headers["minute"])
+            counts[message.key.decode()] += int(message.payload)
+    return counts
+
+
+class TestAContinuousArchive:
+    def test_follows_its_topic_until_a_signal_and_the_next_run_goes_on(
+        self, service: Service, jobs: Jobs, spark: SparkSession
+    ) -> None:
+        archive = service.directory / "archive"
+
+        def archived() -> list[int]:
+            table = pq.read_table(archive / MESSAGES, columns=["value"])
+            return sorted(int(value) for value in table.column(0).to_pylist())
+
+        put(service, "t", 300)
+        words = ("--topic", "t", "--folder", archive, "--master", "local[1]", "--every", "0.1")
+        process = jobs.start("archive", *words)
+        eventually(lambda: "done: archived 300" in process.stdout, "first round", timeout_s=BUSY_S)
+        put(service, "t", 200)
+        eventually(lambda: len(archived()) == 500, "second round", timeout_s=BUSY_S)
+
+        assert process.terminate() == 0
+        assert process.stderr.replace(JAVA_SAYS, "") == (
+            "stopped: what is left is kept; run the same command again to go on\n"
+        )
+        assert archived() == list(range(500))
+        put(service, "t", 100)
+        assert catch_up(archive, service, spark) == 100
+        assert archived() == list(range(600))
+
+
+def catch_up(folder: Path, service: Service, spark: SparkSession) -> int:
+    """What `archive --available-now` does, in the Spark that is there."""
+    options = topics_wanted(["t"], "", endpoint=service.subscriber_endpoint, retry=STUBBORN)
+    with Archive(folder) as archive:
+        return Archiving(
+            archive=archive,
+            options=options,
+            view=TopicView(options),
+            tasks=SparkTasks(spark),
+            files_at_a_time=4,
+        ).catch_up()
+
+
+class TestAReplayCommand:
+    def test_shows_in_a_terminal_how_far_it_is(self, service: Service, jobs: Jobs) -> None:
+        put(service, "t", 50)
+        command = (sys.executable, "-m", "reliable_pubsub", "pipeline", "replay", "--topic", "t")
+
+        process = service.run_command(
+            "pty", [sys.executable, "-c", IN_A_TERMINAL, *command, "--to=u"]
+        )
+        process.done()
+
+        assert re.search(r"u .*50/50", process.stdout)
+        assert "done: 50 messages put on u" in process.stdout
+
+    def test_that_is_stopped_says_so_and_not_that_it_is_done(
+        self, service: Service, jobs: Jobs
+    ) -> None:
+        put(service, "t", 5_000)
+        process = jobs.start("replay", "--topic", "t", "--to", "u", "--rate", "0.1")
+        eventually(lambda: any(one.topic == "u" for one in service.status().topics), "first batch")
+
+        assert process.terminate() == 0
+        assert "done" not in process.stdout
+        assert process.stderr.startswith("stopped: ")
+
+    def test_of_other_messages_under_the_same_id_is_refused(
+        self, service: Service, jobs: Jobs
+    ) -> None:
+        put(service, "t", 9)
+        words = ("replay", "--topic", "t", "--to", "u", "--replay-id", "one")
+        jobs.run(*words)
+
+        process = jobs.run(*words, "--from-offset", "1", exit_code=4)
+
+        assert process.stderr.startswith(
+            "error [CONFLICT]: replay replay.one of 't': 9 records of it"
+        )
+        assert len(service.payloads("u")) == 9
+
+
+class TestAnAuditCommand:
+    def test_has_its_verdict_as_exit_code_table_page_and_parquet(self, service: Service) -> None:
+        """Over histories alone it needs neither proxy nor Spark."""
+        world = sound_world()
+        words = ("--tables", "tables", "--report", "audit.html")
+        write_run(world, service.directory / "good")
+        edit_log(world, "t", lambda seen: seen if seen.offset else None)
+        write_run(world, service.directory / "bad")
+
+        service.run("pipeline", "audit", "--history", "good").done()
+        process = service.run("pipeline", "audit", "--history", "bad", *words)
+
+        assert process.wait() == 1
+        assert process.stdout.splitlines()[-1].startswith("VIOLATED")
+        assert "Violated" in (service.directory / "audit.html").read_text(encoding="utf-8")
+        violations = pq.read_table(service.directory / "tables" / "violations.parquet")
+        assert violations.num_rows > 0
+
+
+class TestAJob:
+    def test_that_is_stopped_while_spark_works_does_nothing_more(
+        self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        idle = SimpleNamespace(sparkContext=None, stop=lambda: None)
+        monkeypatch.setattr(job, "open_session", lambda *_, **__: idle)
+        steps: list[str] = []
+
+        with running_job():
+            with spark_tasks("load", None):
+                os.kill(os.getpid(), signal.SIGTERM)
+                steps.append("worked")
+            steps.append("said done")
+
+        assert steps == []
+        assert capsys.readouterr().err.startswith("stopped: ")
+
     def test_tells_a_proxy_that_does_not_answer_before_it_starts_spark(
         self, service: Service
     ) -> None:
         impatient = ("--ack-timeout", "0.1", "--send-retries", "1")
-        job = service.run(
+        process = service.run(
             "pipeline",
             *("archive", "--topic", "t", "--folder", "a", "--endpoint", NOWHERE, *impatient),
         )
 
-        assert job.wait() == 3
-        assert "error [PROXY_UNREACHABLE]: no answer to STATUS" in job.stderr
+        assert process.wait() == 3
+        assert "error [PROXY_UNREACHABLE]: no answer to STATUS" in process.stderr
 
     def test_names_file_and_line_of_an_option_that_does_not_exist(self, service: Service) -> None:
         config = service.file("j.yaml", "topic: t\nfoldr: x\n")
 
-        job = service.run("pipeline", "archive", "-f", config)
+        process = service.run("pipeline", "archive", "-f", config)
 
-        assert job.wait() == 2
-        told = job.stderr.replace("\n", " ")
+        assert process.wait() == 2
+        told = process.stderr.replace("\n", " ")
         assert "line 2, foldr: found an unknown key" in told
         assert "did you mean 'folder'" in told
+
+    @pytest.mark.parametrize(
+        ("words", "told"),
+        [
+            (("archive", "--folder", "a"), "name the topics by --topic, or by --pattern"),
+            (("audit",), "name what to audit: --live, --archive DIR, --history DIR"),
+            (("replay", "--topic", "t", "--to", "t"), "--to is the topic itself"),
+            (("replay", "--topic", "t", "--to", "u", "--archive", "."), "is no archive"),
+            (
+                ("load", "--topic", "t", "--file", ".", "--base", "/nowhere"),
+                "is not below /nowhere",
+            ),
+        ],
+        ids=["topics", "evidence", "target", "archive", "base"],
+    )
+    def test_that_cannot_be_is_one_sentence_and_exit_code_2(
+        self, service: Service, words: tuple[str, ...], told: str
+    ) -> None:
+        process = service.run("pipeline", *words)
+
+        assert process.wait() == 2
+        assert told in process.complaints
+        assert process.complaints.startswith("error [")

@@ -1,0 +1,83 @@
+"""The jobs as commands, in processes of their own, each with a Spark of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.harness import Process, Service, eventually
+
+from .conftest import QUICK
+
+BUSY_S = 300.0  # for a Spark to start and to do something, on a machine that has other work
+JAVA_SAYS = "WARNING: Using incubator modules: jdk.incubator.vector\n"
+
+
+class Jobs:
+    """`reliable-pubsub pipeline ...` against a running proxy, in the directory of its service."""
+
+    def __init__(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The endpoints stand in `pipeline/settings.json`, where every job looks."""
+        self._service = service
+        monkeypatch.setenv("SPARK_SUBMIT_OPTS", QUICK)
+        self.endpoints()
+
+    def endpoints(self, *, publisher: str = "", subscriber: str = "") -> None:
+        """Where the next jobs find the proxy; by default where it is."""
+        settings = {
+            "publisher_endpoint": publisher or self._service.publisher_endpoint,
+            "subscriber_endpoint": subscriber or self._service.subscriber_endpoint,
+            "ack_timeout": 0.5,
+            "send_retries": 300,
+        }
+        path = self._service.directory / "pipeline" / "settings.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(settings))
+
+    def start(self, *words: str | Path) -> Process:
+        """Start a job, and go on."""
+        return self._service.run("pipeline", *words)
+
+    def start_dying(self, place: str, call: int, *words: str | Path) -> Process:
+        """Start a job that is killed before a call of one of its functions; see `dying`."""
+        command = [sys.executable, "-m", "tests.pipeline.dying", place, str(call), "pipeline"]
+        return self._service.run_command("dying", [*command, *map(str, words)])
+
+    def run(self, *words: str | Path, exit_code: int = 0) -> Process:
+        """Run a job to its end."""
+        process = self.start(*words)
+        assert end_of(process) == exit_code, process.stderr
+        return process
+
+
+def end_of(process: Process) -> int:
+    """Wait for the end of a job; give its exit code."""
+    eventually(lambda: process.exit_code is not None, f"end of {process}", timeout_s=BUSY_S)
+    return process.wait()
+
+
+def java_of(process: Process) -> int:
+    """The Java of a job: the child of its Python."""
+
+    def look() -> int | None:
+        path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+        for child in path.read_text().split():
+            if "java" in Path(f"/proc/{child}/cmdline").read_text():
+                return int(child)
+        return None
+
+    found = eventually(look, f"Java of {process}")
+    assert found is not None
+    return found
+
+
+def kill_with_its_java(process: Process) -> None:
+    """kill -9 the Python of a job and its Java."""
+    java = java_of(process)
+    process.kill()
+    os.kill(java, signal.SIGKILL)
