@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
@@ -18,23 +18,31 @@ from .verdict import Verdict
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-def report_page_text(run: Run, verdict: Verdict, *, title: str, about: str) -> str:
+LAB_RUN: Final = "Report of a lab run"
+
+
+def report_page_text(
+    run: Run, verdict: Verdict, *, title: str, about: str, eyebrow: str = LAB_RUN
+) -> str:
     """The page, with the style and the script that lie beside this file."""
     assets = files(__package__)
     dress = report_page.Dress(
         style=assets.joinpath("report.css").read_text("utf-8"),
         script=assets.joinpath("report.js").read_text("utf-8"),
+        eyebrow=eyebrow,
     )
     return report_page.page(run, verdict, title=title, about=about, dress=dress)
 
 
-def write_report(path: Path, run: Run, verdict: Verdict, *, title: str, about: str = "") -> None:
+def write_report(
+    path: Path, run: Run, verdict: Verdict, *, title: str, about: str = "", eyebrow: str = LAB_RUN
+) -> None:
     """Write the page.
 
     Raises:
         ConfigurationError: it cannot be written.
     """
-    text = report_page_text(run, verdict, title=title, about=about)
+    text = report_page_text(run, verdict, title=title, about=about, eyebrow=eyebrow)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:

@@ -14,10 +14,11 @@ from xml.etree.ElementTree import Element
 
 from .report_axis import PLOT_WIDTH, TimeAxis
 from .report_curves import TopicCurves
+from .report_deliveries import Deliveries, draw_deliveries
 from .report_density import Drawn
 from .report_lanes import LINK_FAULTS, Fault, Lane, Life, Mark, MarkKind, Scene, duration
 from .report_markup import element, number, printable, shortened
-from .report_panels import LABEL_WIDTH, Column, draw_topics
+from .report_panels import LABEL_WIDTH, TOPICS_MAX, Column, draw_topics, styles_of
 from .verdict import MessageKey
 
 LANE_HEIGHT = 50.0
@@ -47,7 +48,11 @@ _SIGNS: dict[MarkKind, str] = {"failed": "#failed", "redelivery": "#redelivery"}
 
 
 def draw_figure(
-    scene: Scene, marks: Drawn, topics: Sequence[TopicCurves], first: MessageKey | None
+    scene: Scene,
+    marks: Drawn,
+    topics: Sequence[TopicCurves],
+    given: Deliveries,
+    first: MessageKey | None,
 ) -> Element:
     """Both drawings, in the box that scrolls. `first`: the message of the first violation."""
     axis = TimeAxis(scene.begin_ns, scene.end_ns)
@@ -61,7 +66,9 @@ def draw_figure(
         _draw_lane(column, axis, lane, drawn)
     if first is not None:
         column.plot.append(_first_violation(axis, scene.lanes, tops, first))
-    draw_topics(column, axis, topics)
+    styles = styles_of([name for one in topics[:TOPICS_MAX] for name in one.lags] + [*given.rates])
+    draw_deliveries(column, axis, given, styles)
+    draw_topics(column, axis, topics, styles)
     height = column.y + AXIS_HEIGHT
     quiet = [fault for fault in scene.faults if fault.what == "quiet"]
     plot = element(

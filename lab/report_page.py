@@ -12,12 +12,14 @@ from xml.etree.ElementTree import Element
 from msgspec import Struct
 
 from .report_curves import topic_curves
+from .report_deliveries import bars, deliveries
 from .report_density import drawn
 from .report_figure import draw_figure
 from .report_lanes import Scene, duration, scene
 from .report_markup import element, html_text
-from .report_numbers import Numbers, numbers, percentile
+from .report_numbers import Numbers, numbers
 from .report_panels import TOPICS_MAX
+from .report_tables import log_section, losses_section, numbers_section, table
 from .run import Run
 from .story import in_one_column, tell
 from .verdict import MessageKey, RuleVerdict, Verdict
@@ -26,10 +28,11 @@ VIOLATIONS_MAX = 5  # shown of each rule
 
 
 class Dress(Struct, frozen=True):
-    """What makes the page look and move."""
+    """What makes the page look and move, and what it is called."""
 
     style: str  # CSS
     script: str  # JavaScript
+    eyebrow: str  # above the title
 
 
 def page(run: Run, verdict: Verdict, *, title: str, about: str, dress: Dress) -> str:
@@ -43,16 +46,18 @@ def page(run: Run, verdict: Verdict, *, title: str, about: str, dress: Dress) ->
     counted = numbers(run.lines)
     body = element(
         "main",
-        element("p", "Report of a lab run", class_="eyebrow"),
+        element("p", dress.eyebrow, class_="eyebrow"),
         element("h1", title),
         *(element("p", text, class_="about") for text in about.split("\n\n") if text.strip()),
         _headline(verdict),
         _tiles(seen, counted),
         *_first_violation(run, verdict),
-        _timeline(run, verdict, seen),
+        *([_timeline(run, verdict, seen, counted)] if seen.lanes else []),
+        *_given(counted),
         _rules(verdict),
-        *_losses(verdict),
-        _numbers(seen, counted),
+        *losses_section(verdict),
+        *log_section(run.lines),
+        numbers_section(seen, counted),
         *_notes(run, verdict),
     )
     head = element(
@@ -63,9 +68,8 @@ def page(run: Run, verdict: Verdict, *, title: str, about: str, dress: Dress) ->
         element("title", f"{_verdict_words(verdict)[0]}: {title}"),
         element("style", dress.style),
     )
-    return html_text(
-        element("html", head, element("body", body, element("script", dress.script)), lang="en")
-    )
+    script = [element("script", dress.script)] if seen.lanes else []
+    return html_text(element("html", head, element("body", body, *script), lang="en"))
 
 
 def _verdict_words(verdict: Verdict) -> tuple[str, str]:
@@ -145,7 +149,7 @@ def _story(run: Run, message: MessageKey | None) -> Sequence[Element]:
     ]
 
 
-def _timeline(run: Run, verdict: Verdict, seen: Scene) -> Element:
+def _timeline(run: Run, verdict: Verdict, seen: Scene, counted: Mapping[str, Numbers]) -> Element:
     marks = drawn(seen)
     topics = topic_curves(run.lines)
     first = verdict.first.message if verdict.first else None
@@ -164,7 +168,9 @@ def _timeline(run: Run, verdict: Verdict, seen: Scene) -> Element:
         _legend(aggregated=marks.sum_max > 1, with_first=first is not None),
         element(
             "figure",
-            draw_figure(seen, marks, topics, first),
+            draw_figure(
+                seen, marks, topics, deliveries(counted, seen.begin_ns, seen.end_ns), first
+            ),
             element("figcaption", " ".join(notes)),
         ),
         id="what-happened",
@@ -220,11 +226,26 @@ def _legend(*, aggregated: bool, with_first: bool) -> Element:
     )
 
 
+def _given(counted: Mapping[str, Numbers]) -> Sequence[Element]:
+    drawing = bars(counted)
+    if drawing is None:
+        return []
+    words = "Messages that each subscriber was given; those that came again are at the end."
+    return [
+        element(
+            "section",
+            element("h2", "Deliveries by subscriber"),
+            element("p", words),
+            element("div", drawing, class_="scroll", tabindex="0"),
+        )
+    ]
+
+
 def _rules(verdict: Verdict) -> Element:
     return element(
         "section",
         element("h2", "The rules"),
-        _table(
+        table(
             ("rule", "", "#checked", "verdict"),
             [
                 [
@@ -259,92 +280,6 @@ def _violations(rule: RuleVerdict) -> Sequence[Element]:
     return [element("ul", *items, class_="violations")]
 
 
-def _losses(verdict: Verdict) -> Sequence[Element]:
-    if not verdict.losses:
-        return []
-    return [
-        element(
-            "section",
-            element("h2", "Losses"),
-            element(
-                "p",
-                "Acknowledged messages that are missing, by where they stood among all of one "
-                "publisher (or for one subscriber). A lost end is the mark of an acknowledgement "
-                "that came too early; a lost middle that of damage, or of a wrong "
-                "deduplication.",
-            ),
-            _table(
-                (
-                    "topic",
-                    "publisher, or subscriber",
-                    "#acknowledged",
-                    "#lost: beginning",
-                    "#middle",
-                    "#end",
-                ),
-                [
-                    [
-                        loss.topic,
-                        loss.publisher,
-                        f"{loss.acknowledged:,}",
-                        f"{loss.prefix:,}",
-                        f"{loss.middle:,}",
-                        f"{loss.suffix:,}",
-                    ]
-                    for loss in verdict.losses
-                ],
-            ),
-        )
-    ]
-
-
-def _numbers(seen: Scene, counted: Mapping[str, Numbers]) -> Element:
-    """One row for each process; what a role does not do is left empty."""
-    rows: list[Sequence[str | Element]] = []
-    for lane in seen.lanes:
-        own = counted.get(lane.process, Numbers())
-        is_publisher, is_subscriber = lane.role == "publisher", lane.role == "subscriber"
-        rows.append(
-            [
-                lane.process,
-                lane.role,
-                f"{len(lane.lives):,}",
-                f"{lane.kills:,}",
-                f"{own.acknowledged:,}" if is_publisher else "",
-                f"{own.unknown:,}" if is_publisher else "",
-                f"{own.failed:,}" if is_publisher else "",
-                *_latencies(own.put_latencies_ns),
-                f"{own.delivered:,}" if is_subscriber else "",
-                f"{own.redelivered:,}" if is_subscriber else "",
-                *_latencies(own.delivery_latencies_ns),
-            ]
-        )
-    return element(
-        "section",
-        element("h2", "Numbers"),
-        element(
-            "p",
-            "Messages, not operations. Put: from the call to its acknowledgement, retries and "
-            "waiting for a killed proxy included. Delivery: from the call of put to the first "
-            "hand-over. From the histories of the processes.",
-        ),
-        _table(
-            (
-                *("process", "role", "#lives", "#kills"),
-                *("#acknowledged", "#unknown", "#failed", "#put p50", "#put p99"),
-                *("#delivered", "#again", "#delivery p50", "#delivery p99"),
-            ),
-            rows,
-        ),
-    )
-
-
-def _latencies(latencies_ns: Sequence[int]) -> tuple[str, str]:
-    if not latencies_ns:
-        return "", ""
-    return duration(percentile(latencies_ns, 0.5)), duration(percentile(latencies_ns, 0.99))
-
-
 def _notes(run: Run, verdict: Verdict) -> Sequence[Element]:
     notes = list(verdict.warnings)
     notes += [f"{file}: {_count(lines, 'line')} cannot be read" for file, lines in run.torn.items()]
@@ -352,28 +287,6 @@ def _notes(run: Run, verdict: Verdict) -> Sequence[Element]:
         return []
     items = [element("li", note) for note in notes]
     return [element("section", element("h2", "What could not be judged"), element("ul", *items))]
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str | Element]]) -> Element:
-    """A table; columns whose header begins with # hold numbers. The first cell heads its row."""
-    classes = ["number" if name.startswith("#") else "text" for name in header]
-    names = [name.removeprefix("#") for name in header]
-    body = [
-        element(
-            "tr",
-            element("th", cells[0], scope="row"),
-            *(
-                element("td", cell, class_=c)
-                for cell, c in zip(cells[1:], classes[1:], strict=True)
-            ),
-        )
-        for cells in rows
-    ]
-    head = [
-        element("th", name, scope="col", class_=c) for name, c in zip(names, classes, strict=True)
-    ]
-    table = element("table", element("thead", element("tr", *head)), element("tbody", *body))
-    return element("div", table, class_="scroll", tabindex="0")
 
 
 def _count(count: int, noun: str) -> str:

@@ -205,7 +205,10 @@ def main(
         if tables:
             write_tables(tables, run, verdict)
         if report:
-            write_report(report, run, verdict, title="Audit", about=_about(live, archive, history))
+            about = _about(live, archive, history)
+            write_report(
+                report, run, verdict, title="Audit", about=about, eyebrow="Report of an audit"
+            )
         if not verdict.holds:
             sys.exit(VIOLATED)
 
