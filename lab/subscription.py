@@ -75,6 +75,7 @@ class _Request:
     start: str = ""  # where it asks to begin; "" if it does not say
     pending: bool = False  # it was sent, and did not come to its end yet
     in_doubt: bool = False  # an earlier one, of which nobody knows, may have left the place
+    anew: bool = False  # an earlier one, of which nobody heard, may have begun another subscription
 
 
 @dataclass(slots=True)
@@ -140,6 +141,8 @@ class Stream:
             leaves = line.start not in ("", "last")
             before = request.pending and request.start not in ("", "last", line.start)
             request.in_doubt = request.in_doubt or before or (leaves and not counts)
+            begins = request.place is None or request.start not in ("", "last")
+            request.anew = request.anew or (request.pending and begins)
             request.pending = True
             request.called_ns = min(request.called_ns, line.at_ns)
             if counts:
@@ -158,11 +161,13 @@ class Stream:
         """
         current = self.current
         adopted = self._is_adopted(line, request)
+        anew = request.anew and current is not None and line.generation != current.generation
         if (
             current is None
             or current.ended
             or request.moved
             or adopted
+            or anew
             or request.start not in ("", "last")
             or self._is_another(current, line, request)
         ):
@@ -177,7 +182,9 @@ class Stream:
                     line.qos,
                     moved=goes_on and (request.moved or adopted),
                     adopted=goes_on and adopted,
-                    resumed=request.in_doubt or (current is None and request.place is not None),
+                    resumed=request.in_doubt
+                    or anew
+                    or (current is None and request.place is not None),
                 )
             )
         else:
@@ -186,7 +193,7 @@ class Stream:
             current.happenings.append((life, remembers, line))
             current.confirmed = max(current.confirmed, line.cursor or 0)
         self._confirmed_ns = request.at_ns
-        request.in_doubt = False
+        request.in_doubt = request.anew = False
 
     def _is_another(self, current: Subscription, line: Ok, request: _Request) -> bool:
         if current.opened is None:

@@ -769,17 +769,36 @@ def a_clean_session_moves_after_its_end(world: SmallWorld) -> None:
     world.finish()
 
 
+def go_on_with_the_next(world: SmallWorld) -> None:
+    """s1 brings its place to the subscription behind the one that it knew."""
+    client = world.clients["s1"]
+    client.generation["t"] = 3
+    place = client.place["t"]
+    who, call = ("s1", client.pid), 98
+    world.write(who, Invoke, op="subscribe", call=call, topic="t", cursor=place)
+    facts = {"generation": 3, "cursor": place, "epoch": client.epoch}
+    world.write(PROXY, Position, topic="t", subscriber="s1", active=True, **facts)
+    world.write(who, Ok, op="subscribe", call=call, topic="t", log="log-of-t", **facts)
+
+
 @planted("R9")
 def a_clean_session_goes_on_in_silence(world: SmallWorld) -> None:
     expire(world, session="clean")
-    world.clients["s1"].generation["t"] = 3
-    place = world.clients["s1"].place["t"]
-    who, call = ("s1", world.clients["s1"].pid), 98
-    world.write(who, Invoke, op="subscribe", call=call, topic="t", cursor=place)
-    facts = {"generation": 3, "cursor": place, "epoch": 1}
-    world.write(PROXY, Position, topic="t", subscriber="s1", active=True, **facts)
-    world.write(who, Ok, op="subscribe", call=call, topic="t", log="log-of-t", **facts)
+    go_on_with_the_next(world)
     world.finish()
+
+
+def test_who_began_a_clean_session_anew_and_died_before_saying_so_may_go_on() -> None:
+    world = SmallWorld()
+    expire(world, session="clean")
+    who = ("s1", world.clients["s1"].pid)
+    world.write(who, Invoke, op="subscribe", call=97, topic="t", start="now")
+    world.kill("s1")
+    world.restart("s1")
+    go_on_with_the_next(world)
+    world.finish()
+
+    assert_sound(world)
 
 
 @planted("R6")

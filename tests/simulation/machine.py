@@ -273,10 +273,11 @@ class Machine:
         owned = self.owns(process)
         if self._world.tracing:
             self._world.note(process.name, f"ends: {error!r}")
-        if owned and isinstance(error, RefusedError) and self._may_stop(error):
-            self._world.counts["stopped"] += 1
-            self.stopped_by = error
-            self.done = True
+        if isinstance(error, RefusedError) and self._may_stop(error):
+            if owned:
+                self._world.counts["stopped"] += 1
+                self.stopped_by = error
+                self.done = True
             return
         expected = error is None or isinstance(error, Killed | InDoubtError)
         if isinstance(error, FencedError):
