@@ -203,6 +203,10 @@ def topics_wanted(
 def spark_tasks(name: str, master: str | None) -> Iterator[SparkTasks]:
     """A Spark for this job, ended with it."""
     spark = open_session(f"reliable-pubsub {name}", master=master, conf=_QUIET_LOG)
+    # It would write a traceback when Java dies; we say SPARK_GONE.
+    spark.sparkContext._accumulatorServer.handle_error = (  # type: ignore[method-assign]
+        lambda *_: None
+    )
     try:
         with signals_raise():  # Spark has put its own in the place of ours
             yield SparkTasks(spark)

@@ -195,7 +195,8 @@ class TestAJob:
     def test_that_is_stopped_while_spark_works_does_nothing_more(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        idle = SimpleNamespace(sparkContext=None, stop=lambda: None)
+        context = SimpleNamespace(_accumulatorServer=SimpleNamespace())
+        idle = SimpleNamespace(sparkContext=context, stop=lambda: None)
         monkeypatch.setattr(job, "open_session", lambda *_, **__: idle)
         steps: list[str] = []
 

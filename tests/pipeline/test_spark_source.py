@@ -54,7 +54,7 @@ def patiently(act: Callable[[], T]) -> T:
     Its class has ten seconds as the default, and a constant of 60 s. It is a matter of how busy the
     machine is, and both queries may be run again at any time.
     """
-    for _ in range(10):
+    for _ in range(2):
         try:
             return act()
         except PySparkException as error:
@@ -323,6 +323,26 @@ class TestWhenMessagesAreGone:
         sink.run(service, failOnDataLoss="false")
 
         assert sink.values() == [*range(10), *range(start, 2_010)]
+
+    def test_under_a_running_query_it_stops_and_says_which(
+        self, sink: Sink, service: Service
+    ) -> None:
+        service.start_proxy("-f", service.file("proxy.yaml", "history_bytes: 0\n"))
+        with (
+            service.open_subscriber("s") as subscriber,
+            Relay(service.subscriber_endpoint, answers=3) as relay,
+        ):
+            subscriber.subscribe("t")
+            put(service, "t", 2_000, size=1_000)
+            query = sink.start(service, now=False, endpoint=relay.endpoint)
+            eventually(lambda: relay.exhausted, "end of the answers")
+            while subscriber.get("t", max_messages=10_000):
+                pass
+            start = service.removed("t")
+            relay.mend()
+
+            with pytest.raises(PySparkException, match=f"the first that is left is {start}"):
+                query.awaitTermination()
 
 
 class TestWhenATaskFails:

@@ -1,0 +1,238 @@
+"""kill -9 at every party of a job: the end is that of a run that nothing disturbed.
+
+The moments are made, not met: a link stops to pass answers, so that a task stands in the middle of
+its work until the test has done its own.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import defaultdict
+from itertools import count
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from reliable_pubsub.pipeline.archive import MESSAGES, read_manifests
+from reliable_pubsub.pipeline.archive_tasks import check_file
+from reliable_pubsub.pipeline.numbered import BATCH_RECORDS
+from tests.integration.harness import Process, Relay, Service, eventually
+
+from .jobs import BUSY_S, Jobs, end_of, java_of, kill_with_its_java
+from .test_spark_source import Sink, put
+
+ROWS_PER_FILE = 250
+
+
+@pytest.fixture
+def jobs(service: Service, monkeypatch: pytest.MonkeyPatch) -> Jobs:
+    """Jobs against a running proxy."""
+    service.start_proxy()
+    return Jobs(service, monkeypatch)
+
+
+def stalled(relay: Relay, process: Process) -> None:
+    """Wait until a job has asked for an answer that it does not get."""
+
+    def look() -> bool:
+        assert process.exit_code is None, process.stderr
+        return relay.exhausted
+
+    eventually(look, f"end of the answers for {process}", timeout_s=BUSY_S)
+
+
+class Archive:
+    """`pipeline archive` of topic t, run again and again."""
+
+    def __init__(self, service: Service, jobs: Jobs) -> None:
+        self._jobs = jobs
+        self.folder = service.directory / "archive"
+        self._words = (
+            *("archive", "--topic", "t", "--folder", str(self.folder), "--available-now"),
+            *("--rows-per-file", str(ROWS_PER_FILE), "--master", "local[1]"),
+        )
+
+    def start(self, relay: Relay, *more: str) -> Process:
+        self._jobs.endpoints(subscriber=relay.endpoint)
+        return self._jobs.start(*self._words, *more)
+
+    def start_dying(self, place: str, call: int) -> Process:
+        self._jobs.endpoints()
+        return self._jobs.start_dying(place, call, *self._words)
+
+    @property
+    def decided(self) -> int:
+        """How many files have a manifest."""
+        return len(list((self.folder / MESSAGES / "_manifests").glob("*.json")))
+
+    @property
+    def named(self) -> int:
+        """How many files are there for readers."""
+        return len(list((self.folder / MESSAGES).glob("*.parquet")))
+
+    @property
+    def staged(self) -> int:
+        """How many files are being written, or wait for their decision."""
+        return len(list((self.folder / "_staging").glob("*/*.parquet")))
+
+    def values(self) -> list[int]:
+        """What a reader of the folder sees."""
+        table = pq.read_table(self.folder / MESSAGES, columns=["value"])
+        return sorted(int(value) for value in table.column(0).to_pylist())
+
+
+def test_an_archive_whose_driver_java_and_proxy_are_killed_is_that_of_a_calm_run(
+    service: Service, jobs: Jobs
+) -> None:
+    rows = 30 * ROWS_PER_FILE
+    put(service, "t", rows, batch=ROWS_PER_FILE)
+    archive = Archive(service, jobs)
+
+    with Relay(service.subscriber_endpoint, answers=8) as relay:
+        driver = archive.start(relay)
+        stalled(relay, driver)
+        assert archive.staged > 0
+        kill_with_its_java(driver)
+    decided = archive.decided
+    assert archive.values() == list(range(decided * ROWS_PER_FILE))
+
+    driver = archive.start_dying("reliable_pubsub.pipeline.files:move", 3)
+    assert end_of(driver) == -signal.SIGKILL
+    assert archive.decided == archive.named + 2  # those of one round
+    assert archive.values() == list(range(archive.named * ROWS_PER_FILE))
+
+    with Relay(service.subscriber_endpoint, answers=8) as relay:
+        driver = archive.start(relay)
+        stalled(relay, driver)
+        os.kill(java_of(driver), signal.SIGKILL)
+        assert end_of(driver) == 3
+        assert "error [SPARK_GONE]: " in driver.stderr
+    assert archive.values() == list(range(archive.named * ROWS_PER_FILE))
+
+    with Relay(service.subscriber_endpoint, answers=8) as relay:
+        driver = archive.start(relay, "--merge", "--rows-per-merged-file", str(rows // 2))
+        stalled(relay, driver)
+        service.restart_proxy()
+        relay.mend()
+        assert end_of(driver) == 0
+
+    assert archive.values() == list(range(rows))
+    manifests = read_manifests(archive.folder)
+    assert [(one.first, one.end) for one in manifests] == [(0, rows // 2), (rows // 2, rows)]
+    for one in manifests:
+        check_file(one, archive.folder / MESSAGES / one.name)
+
+
+def test_a_load_whose_driver_and_java_are_killed_has_put_each_line_once_and_in_order(
+    service: Service, jobs: Jobs
+) -> None:
+    files = {name: lines(service.directory / f"{name}.txt", 8 * BATCH_RECORDS) for name in "ab"}
+    words = ("load", "--topic", "t", *(f"--file={name}.txt" for name in files))
+
+    # Two answers greet each of the two publishers, so both have batches that are stored, and one
+    # of which nobody knows.
+    with (
+        Relay(service.publisher_endpoint, answers=7) as first,
+        Relay(service.publisher_endpoint, answers=7) as second,
+    ):
+        jobs.endpoints(publisher=first.endpoint)
+        driver = jobs.start(*words, "--master", "local[2]")
+        stalled(first, driver)
+        kill_with_its_java(driver)
+        first.mend()  # a task that has outlived its driver may go on
+
+        jobs.endpoints(publisher=second.endpoint)
+        driver = jobs.start(*words, "--master", "local[2]")
+        stalled(second, driver)
+        os.kill(java_of(driver), signal.SIGKILL)
+        assert end_of(driver) == 3
+        second.mend()
+
+        jobs.endpoints()
+        done = jobs.run(*words, "--master", "local[2]")
+
+    put_now, before = (int(word) for word in done.stdout.split() if word.isdigit())
+    assert before >= 2 * BATCH_RECORDS
+    assert put_now + before == sum(map(len, files.values()))
+    assert payloads_by_publisher(service, "t") == sorted(files.values())
+
+
+def lines(path: Path, number: int) -> list[bytes]:
+    content = [b"%s %d" % (path.stem.encode(), n) for n in range(number)]
+    path.write_bytes(b"\n".join(content))
+    return content
+
+
+def payloads_by_publisher(service: Service, topic: str) -> list[list[bytes]]:
+    """What stands in a topic, of each publisher in its order."""
+    found: defaultdict[str, list[bytes]] = defaultdict(list)
+    with service.open_subscriber("reader") as reader:
+        for first in count(0, 1000):
+            messages = reader.history(topic, first, max_messages=1000)
+            if not messages:
+                return sorted(found.values())
+            for one in messages:
+                found[one.publisher].append(one.payload)
+    raise AssertionError
+
+
+def test_a_replay_that_is_killed_puts_each_message_once(service: Service, jobs: Jobs) -> None:
+    rows = 4 * BATCH_RECORDS
+    put(service, "t", rows, batch=BATCH_RECORDS)
+    words = ("replay", "--topic", "t", "--to", "u")
+
+    with Relay(service.publisher_endpoint, answers=4) as relay:
+        jobs.endpoints(publisher=relay.endpoint)
+        process = jobs.start(*words)
+        stalled(relay, process)
+        process.kill()
+    jobs.endpoints()
+    done = jobs.run(*words)
+
+    assert f"done: {rows} messages" not in done.stdout
+    assert service.payloads("u") == [b"%d" % n for n in range(rows)]
+
+
+STREAM = """
+from pathlib import Path
+from reliable_pubsub.pipeline import session
+
+folder = Path({folder!r})
+spark = session(master="local[2,4]")
+query = (
+    spark.readStream.format("reliable_pubsub")
+    .option("endpoint", {endpoint!r})
+    .option("subscribe", "t")
+    .option("maxOffsetsPerTrigger", "200")
+    .option("maxRecordsPerPartition", "200")
+    .load()
+    .writeStream.format("parquet")
+    .option("path", str(folder / "rows"))
+    .option("checkpointLocation", str(folder / "checkpoint"))
+    .trigger(availableNow=True)
+    .start()
+)
+query.awaitTermination()
+"""
+
+
+def test_a_query_whose_java_is_killed_goes_on_with_other_partitions_and_has_each_message_once(
+    service: Service, jobs: Jobs, spark: SparkSession, tmp_path: Path
+) -> None:
+    put(service, "t", 1_000, batch=100)
+    sink = Sink(spark, tmp_path / "sink")
+
+    with Relay(service.subscriber_endpoint, answers=8) as relay:
+        script = STREAM.format(folder=str(tmp_path / "sink"), endpoint=relay.endpoint)
+        query = service.run_command("query", [sys.executable, "-c", script])
+        stalled(relay, query)
+        kill_with_its_java(query)
+    assert list((sink.checkpoint / "offsets").iterdir())
+    put(service, "t", 500, batch=100)
+    sink.run(service, maxRecordsPerPartition="70")
+
+    assert sink.values() == list(range(1_500))
