@@ -25,7 +25,7 @@ from reliable_pubsub.lab.run import Run
 from reliable_pubsub.lab.verdict import Verdict
 from reliable_pubsub.lab.view import show_verdict
 
-from .archive import archived_files
+from .archive import archived_files, read_manifests
 from .audit_tasks import SightFile, SightRange, sight_file, sight_range
 from .evidence import Sighting, Whereabouts, with_log
 from .job import (
@@ -44,8 +44,9 @@ from .tables import TABLES, delivery_rows
 from .tasks import Tasks
 
 W = TypeVar("W")
+OnSighting = Callable[[Sighting], None]
 
-STRETCHES_AT_A_TIME: Final = 64  # read before the next ones are asked for
+STRETCHES_AT_A_TIME: Final = 16  # read before the next ones are asked for
 _KINDS: Final = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64()}
 
 
@@ -69,7 +70,16 @@ def whereabouts(options: SourceOptions) -> dict[str, Whereabouts]:
     }
 
 
-def read_live(options: SourceOptions, now: dict[str, Whereabouts], tasks: Tasks) -> list[Sighting]:
+def _unheard(sighting: Sighting) -> None:
+    """Nobody watches."""
+
+
+def read_live(
+    options: SourceOptions,
+    now: dict[str, Whereabouts],
+    tasks: Tasks,
+    on_sighting: OnSighting = _unheard,
+) -> list[Sighting]:
     """Read the topics of a proxy from where they begin to where they ended when it was asked."""
     ranges = ranges_between(
         {topic: TopicOffset(one.log, one.start) for topic, one in now.items()},
@@ -78,23 +88,30 @@ def read_live(options: SourceOptions, now: dict[str, Whereabouts], tasks: Tasks)
         ranges_min=1,
     )
     work = [SightRange(one, options.endpoint, options.retry) for one in ranges]
-    return _by_and_by(tasks, sight_range, work)
+    return _by_and_by(tasks, sight_range, work, on_sighting)
 
 
-def read_archive(folder: Path, options: SourceOptions, tasks: Tasks) -> list[Sighting]:
+def read_archive(
+    folder: Path, options: SourceOptions, tasks: Tasks, on_sighting: OnSighting = _unheard
+) -> list[Sighting]:
     """Read an archive, every file held against its manifest."""
     work = [
         SightFile(manifest, str(path))
         for manifest, path in archived_files(folder)
         if options.wants(manifest.topic)
     ]
-    return _by_and_by(tasks, sight_file, work)
+    return _by_and_by(tasks, sight_file, work, on_sighting)
 
 
-def _by_and_by(tasks: Tasks, act: Callable[[W], Sighting], work: Sequence[W]) -> list[Sighting]:
+def _by_and_by(
+    tasks: Tasks, act: Callable[[W], Sighting], work: Sequence[W], on_sighting: OnSighting
+) -> list[Sighting]:
     found: list[Sighting] = []
     for first in range(0, len(work), STRETCHES_AT_A_TIME):
-        found += tasks.run(act, work[first : first + STRETCHES_AT_A_TIME])
+        some = tasks.run(act, work[first : first + STRETCHES_AT_A_TIME])
+        for one in some:
+            on_sighting(one)
+        found += some
     return found
 
 
@@ -191,14 +208,19 @@ def main(
         run = read_run(history) if history else Run(lines=[], outputs={})
         if live or archive:
             now = whereabouts(wanted) if live else {}
+            total = sum(one.end - one.start for one in now.values())
+            if archive:
+                total += sum(m.rows for m in read_manifests(archive) if wanted.wants(m.topic))
             with (
                 spark_tasks("audit", master) as tasks,
-                progress_bar(2, 0, quiet=quiet) as advance,
+                progress_bar(total, 0, quiet=quiet) as advance,
             ):
-                archived = read_archive(archive, wanted, tasks) if archive else []
-                advance(1, "archive read")
-                lived = read_live(wanted, now, tasks)
-                advance(1, "topics read")
+
+                def on_sighting(one: Sighting) -> None:
+                    advance(len(one.messages), one.topic)
+
+                archived = read_archive(archive, wanted, tasks, on_sighting) if archive else []
+                lived = read_live(wanted, now, tasks, on_sighting)
             run = with_log(run, archived, lived, now, pid=os.getpid())
         verdict = check(run)
         show_verdict(Console(), run, verdict, history or Path())

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from reliable_pubsub.common.limits import MIB
 from reliable_pubsub.subscriber.inbox import StoredBatch
@@ -60,7 +61,7 @@ class MessageColumns:
             "offset": lambda: _integers(self._offsets),
             "key": lambda: pa.array(self._keys, pa.binary()),
             "value": lambda: pa.array(self._values, pa.binary()),
-            "timestamp": lambda: _integers(self._times_us).cast(pa.timestamp("us", "UTC")),
+            "timestamp": lambda: _microseconds(_integers(self._times_ns)),
             "publisher": lambda: pa.array(self._publishers, pa.string()),
             "sequence": lambda: _integers(self._sequences),
             "headers": lambda: pa.array(self._headers, self._schema.field("headers").type),
@@ -75,7 +76,6 @@ class MessageColumns:
         self._bytes = 0
         self._offsets = array("q")
         self._sequences = array("q")
-        self._times_us = array("q")
         self._times_ns = array("q")
         self._event_times_ns: list[int | None] = []
         self._levels: list[int] = []
@@ -97,8 +97,7 @@ class MessageColumns:
         sequence = header.first_sequence + batch.skip
         self._offsets.extend(range(batch.offset, batch.offset + count))
         self._sequences.extend(range(sequence, sequence + count))
-        self._times_us.extend([header.timestamp_ns // 1000] * count)
-        self._times_ns.extend([header.timestamp_ns] * count)
+        self._times_ns += array("q", [header.timestamp_ns]) * count
         self._levels += [header.qos] * count
         self._publishers += [header.publisher] * count
         self._values += columns.payloads[taken]
@@ -120,6 +119,10 @@ class MessageColumns:
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         self._clear()
         return batch
+
+
+def _microseconds(times_ns: Any) -> Any:
+    return pc.divide(times_ns, 1000).cast(pa.timestamp("us", "UTC"))
 
 
 def _integers(values: array[int]) -> Any:
