@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import click
 
-from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, LazyGroup
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, LazyGroup, readable_errors
+from reliable_pubsub.common.errors import ConfigurationError
 
 _JOBS = {
     "load": "reliable_pubsub.pipeline.loading",
@@ -12,9 +13,28 @@ _JOBS = {
     "audit": "reliable_pubsub.pipeline.auditing",
     "replay": "reliable_pubsub.pipeline.replaying",
 }
+_OF_THE_EXTRA = ("pyspark", "pyarrow", "py4j")
 
 
-@click.group(cls=LazyGroup, modules=_JOBS, context_settings=CONTEXT_SETTINGS)
+class Jobs(LazyGroup):
+    """The jobs, if Spark is there."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Load it; without the extra `spark` say how to get that."""
+        with readable_errors():
+            try:
+                return super().get_command(ctx, cmd_name)
+            except ModuleNotFoundError as error:
+                missing = (error.name or "").split(".")[0]
+                if missing not in _OF_THE_EXTRA:
+                    raise
+                raise ConfigurationError(
+                    f"{missing} is not installed, and the pipeline needs it: "
+                    "pip install 'reliable-pubsub[spark]'"
+                ) from error
+
+
+@click.group(cls=Jobs, modules=_JOBS, context_settings=CONTEXT_SETTINGS)
 def main() -> None:
     """Jobs on Spark over whole topics. They need `pip install 'reliable-pubsub[spark]'`."""
 

@@ -35,7 +35,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 # What Spark has to say goes to stderr, beside our own words: of a job that works, nothing.
 _LOG: Final = Path(__file__).with_name("log4j2.properties")
-_QUIET_LOG: Final = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG.as_uri()}"}
+QUIET_LOG: Final = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG.as_uri()}"}
 
 
 @contextmanager
@@ -202,7 +202,7 @@ def topics_wanted(
 @contextmanager
 def spark_tasks(name: str, master: str | None) -> Iterator[SparkTasks]:
     """A Spark for this job, ended with it."""
-    spark = open_session(f"reliable-pubsub {name}", master=master, conf=_QUIET_LOG)
+    spark = open_session(f"reliable-pubsub {name}", master=master, conf=QUIET_LOG)
     # It would write a traceback when Java dies; we say SPARK_GONE.
     spark.sparkContext._accumulatorServer.handle_error = (  # type: ignore[method-assign]
         lambda *_: None

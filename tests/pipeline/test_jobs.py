@@ -209,6 +209,20 @@ class TestAJob:
         assert steps == []
         assert capsys.readouterr().err.startswith("stopped: ")
 
+    def test_without_the_extra_says_how_to_get_it(self, service: Service) -> None:
+        without = (
+            "import sys; sys.modules['pyspark'] = None; from reliable_pubsub.__main__ import main"
+        )
+        command = [sys.executable, "-c", f"{without}; main(['pipeline', 'load', '--help'])"]
+
+        process = service.run_command("without", command)
+
+        assert process.wait() == 2
+        assert process.complaints == (
+            "error [CONFIGURATION]: pyspark is not installed, and the pipeline needs it: "
+            "pip install 'reliable-pubsub[spark]'"
+        )
+
     def test_tells_a_proxy_that_does_not_answer_before_it_starts_spark(
         self, service: Service
     ) -> None:
