@@ -39,6 +39,14 @@ PUBLISHERS_PER_TOPIC_MAX: Final = 10_000
 CACHE_BYTES_MAX: Final = 32 * MIB  # newest bodies kept in memory for subscribers that keep up
 HELD_REQUESTS_MAX: Final = 64  # REP sockets of one endpoint: requests waiting for one commit
 
+# Transactions: what is staged is in memory until its COMMIT.
+TRANSACTION_BYTES_MAX: Final = 128 * MIB  # staged for one transaction
+STAGED_BYTES_MAX: Final = 256 * MIB  # for all transactions
+STAGED_BATCH_BYTES: Final = KIB  # that a staged batch counts beside its body
+STAGED_IDLE_S_MAX: Final = 3600  # a transaction for which nobody stages any more is dropped
+TRANSACTION_TASKS_MAX: Final = 4096  # in one COMMIT
+TRANSACTION_TOPICS_MAX: Final = 256  # in one COMMIT
+
 # Interest: what a peer of the push tree may ask for.
 PATTERN_CHARS_MAX: Final = 255
 PATTERN_STATES_MAX: Final = 512  # of the automaton of a glob or regex; bounds the time of a match
@@ -73,5 +81,9 @@ assert (
     + RELAYS_BELOW_MAX * (CLIENT_ID_CHARS_MAX + 3)
     < HEADER_BYTES_MAX
 )
+# So do the longest COMMIT and its receipts, each entry with its numbers.
+assert TRANSACTION_TASKS_MAX * (NONCE_BYTES_MAX + 24) < HEADER_BYTES_MAX
+assert TRANSACTION_TOPICS_MAX * (TOPIC_BYTES_MAX + 80) < HEADER_BYTES_MAX
+assert BODY_BYTES_MAX < TRANSACTION_BYTES_MAX <= STAGED_BYTES_MAX
 assert CACHE_BYTES_MAX >= 2 * BODY_BYTES_MAX
 assert TOPICS_MAX < SESSIONS_MAX

@@ -20,6 +20,7 @@ from .limits import (
     NUMBER_MAX,
     STATUS_ROWS_MAX,
     STATUS_TOPICS_MAX,
+    TRANSACTION_TASKS_MAX,
 )
 from .names import CLIENT_ID_PATTERN, TOPIC_PATTERN
 
@@ -35,6 +36,7 @@ Natural = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
 Crc32 = Annotated[int, Meta(ge=0, le=2**32 - 1)]
 BytesMax = Annotated[int, Meta(ge=0, le=BODY_BYTES_MAX)]
+Nonce = Annotated[bytes, Meta(min_length=8, max_length=NONCE_BYTES_MAX)]  # random
 
 
 StartAt = Literal["now", "last", "earliest", "offset", "newest", "time", "age"]
@@ -77,7 +79,7 @@ class Hello(Request, frozen=True, kw_only=True, tag="HELLO"):
     """
 
     role: Role
-    nonce: Annotated[bytes, Meta(min_length=8, max_length=NONCE_BYTES_MAX)]  # random, per process
+    nonce: Nonce  # per process
     topics: Annotated[tuple[TopicField, ...], Meta(max_length=HELLO_TOPICS_MAX)] = ()
 
 
@@ -95,6 +97,54 @@ class Put(Request, frozen=True, kw_only=True, tag="PUT"):
     count: Count  # messages in the batch
     crc: Crc32  # CRC-32 of the body frame
     qos: QoS = 2
+
+
+class Stage(Request, frozen=True, kw_only=True, tag="STAGE"):
+    """Leave one batch (the body frame) of a transaction; nobody sees it before COMMIT.
+
+    Answered by STAGE_ACK, COMMIT_ACK (the transaction is over), STAGE_LOST, CONFLICT, LIMIT or
+    FULL.
+
+    Needs no session (`epoch` is ignored): what is staged has no effect, and the tasks of a writer
+    may run on many machines. A second copy of a batch changes nothing.
+    """
+
+    transaction: Positive  # the writer's own number, growing, not dense
+    task: Natural  # a part of the writer's work; its batches stand in the log behind one another
+    attempt: Nonce  # per try of the task: only one of them is named in COMMIT
+    chunk: Natural  # 0, 1, 2, ... within the attempt
+    topic: TopicField
+    count: Count  # messages in the batch
+    crc: Crc32  # CRC-32 of the body frame
+    first_sequence: Positive | None = None  # as in PUT; None: the proxy numbers it, at COMMIT
+
+
+class Part(Struct, frozen=True, array_like=True):
+    """What one task has staged."""
+
+    task: Natural
+    attempt: Nonce
+    chunks: Positive  # batches
+
+
+class Commit(Request, frozen=True, kw_only=True, tag="COMMIT"):
+    """Let exactly these staged batches become visible, in all their topics at once, one time.
+
+    Answered by COMMIT_ACK, STAGE_LOST, GAP, CONFLICT, FENCED, LIMIT, FULL or STORAGE_FULL.
+    """
+
+    transaction: Positive
+    parts: Annotated[tuple[Part, ...], Meta(max_length=TRANSACTION_TASKS_MAX)]  # in log order
+    digest: Nonce | None = None  # of the content; a repeat with another one is CONFLICT
+
+
+class Abort(Request, frozen=True, kw_only=True, tag="ABORT"):
+    """Drop what is staged for a transaction: idempotent; what is committed stays.
+
+    Answered by ABORT_ACK, COMMIT_ACK (too late) or FENCED.
+    """
+
+    transaction: Positive
 
 
 class Get(Request, frozen=True, kw_only=True, tag="GET"):
@@ -184,7 +234,7 @@ class Status(Request, frozen=True, kw_only=True, tag="STATUS"):
     rows_max: Annotated[int, Meta(ge=0, le=STATUS_ROWS_MAX)] = STATUS_ROWS_MAX
 
 
-AnyRequest = Hello | Put | Get | Ack | Sub | Unsub | Bye | History | Status
+AnyRequest = Hello | Put | Stage | Commit | Abort | Get | Ack | Sub | Unsub | Bye | History | Status
 
 
 class Reply(Struct, frozen=True, kw_only=True, tag_field="answer"):
@@ -210,6 +260,7 @@ class HelloAck(Reply, frozen=True, kw_only=True, tag="HELLO_ACK"):
     """The epoch asked for is granted, durably."""
 
     positions: tuple[TopicPosition, ...] = ()
+    transaction: int | UnsetType = UNSET  # number of the last one that it has committed
 
 
 class PutAck(Reply, frozen=True, kw_only=True, tag="ACK"):
@@ -222,6 +273,32 @@ class Duplicate(Reply, frozen=True, kw_only=True, tag="DUPLICATE"):
     """The batch was stored before: a success."""
 
     offset: int | None  # None: it was stored, and retention has removed it since
+
+
+class StageAck(Reply, frozen=True, kw_only=True, tag="STAGE_ACK"):
+    """The batch is staged: in memory, until COMMIT, ABORT, or the end of this proxy."""
+
+
+class TopicReceipt(Struct, frozen=True):
+    """The messages of a transaction in one topic; they stand behind one another."""
+
+    topic: str
+    first_sequence: int
+    count: int
+    offset: int  # of the first
+
+
+class CommitAck(Reply, frozen=True, kw_only=True, tag="COMMIT_ACK"):
+    """The transaction is stored, whole."""
+
+    already: bool  # an earlier request had done it
+    receipts: tuple[TopicReceipt, ...] | None  # None: later ones are stored too, it is forgotten
+
+
+class AbortAck(Reply, frozen=True, kw_only=True, tag="ABORT_ACK"):
+    """Nothing is staged for the transaction."""
+
+    dropped: int  # batches
 
 
 class SubAck(Reply, frozen=True, kw_only=True, tag="SUB_ACK"):
@@ -307,6 +384,12 @@ class Fenced(Refusal, frozen=True, kw_only=True, tag="FENCED"):
     """The request's epoch is not the current one."""
 
     current_epoch: int  # 0: this proxy does not know the client
+
+
+class StageLost(Refusal, frozen=True, kw_only=True, tag="STAGE_LOST"):
+    """What a COMMIT names, or what a STAGE follows, is not staged (any more): stage all again."""
+
+    task: int  # the first that is not all there
 
 
 class Gap(Refusal, frozen=True, kw_only=True, tag="GAP"):
@@ -439,6 +522,15 @@ class PushStatus(Struct, frozen=True, kw_only=True):
     queued: int  # batches
 
 
+class StagingStatus(Struct, frozen=True, kw_only=True):
+    """Transactions that are not committed, as STATUS shows them."""
+
+    transactions: int
+    batches: int
+    staged_bytes: int
+    writers: int  # publishers that have committed a transaction
+
+
 class StatusReport(Reply, frozen=True, kw_only=True, tag="STATUS_REPORT"):
     """One page of the proxy's state."""
 
@@ -450,6 +542,7 @@ class StatusReport(Reply, frozen=True, kw_only=True, tag="STATUS_REPORT"):
     requests_count: int = 0  # requests that could be read, since the start
     committer: CommitterStatus | UnsetType = UNSET  # filled in by the server
     push: PushStatus | UnsetType = UNSET  # filled in by the server
+    staging: StagingStatus | UnsetType = UNSET  # unset: there never was a transaction
     store_path: str = ""
 
 
@@ -457,6 +550,9 @@ AnyReply = (
     HelloAck
     | PutAck
     | Duplicate
+    | StageAck
+    | CommitAck
+    | AbortAck
     | SubAck
     | UnsubAck
     | ByeAck
@@ -466,6 +562,7 @@ AnyReply = (
     | NotSub
     | Stale
     | Fenced
+    | StageLost
     | Gap
     | Conflict
     | LogChanged

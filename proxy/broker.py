@@ -20,10 +20,12 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.limits import SESSIONS_MAX
 from reliable_pubsub.common.messages import (
+    Abort,
     Ack,
     AnyReply,
     AnyRequest,
     Bye,
+    Commit,
     Durability,
     Get,
     Hello,
@@ -32,6 +34,7 @@ from reliable_pubsub.common.messages import (
     MessageBatches,
     NoMessagesYet,
     Put,
+    Stage,
     Status,
     StorageFull,
     Sub,
@@ -40,15 +43,16 @@ from reliable_pubsub.common.messages import (
 )
 
 from .leasing import Leasing
-from .publishing import Publishing
 from .records import Decision, Granted, Record, StoredState
 from .report import status_report
 from .rules import LogReader
+from .staging import LastTransaction
 from .state import BrokerSettings
 from .subscribing import Subscribing
+from .transactions import Transactions
 
 
-class Broker(Publishing, Subscribing, Leasing):
+class Broker(Transactions, Subscribing, Leasing):
     """Every rule over one state."""
 
     def __init__(
@@ -74,6 +78,9 @@ class Broker(Publishing, Subscribing, Leasing):
         self._decide: Mapping[type[Any], Callable[[Any, bytes, int], Decision]] = {
             Hello: self._hello,
             Put: self._put,
+            Stage: self._stage,
+            Commit: self._commit,
+            Abort: self._abort,
             Get: self._get,
             Ack: self._ack,
             Sub: self._sub,
@@ -121,10 +128,12 @@ class Broker(Publishing, Subscribing, Leasing):
         if now_s < self._trim_at_s or self._storage_full_until_s is not None:
             return ()
         self._trim_at_s = now_s + self._settings.trim_interval_s
-        return [*self.ended_leases(now_s), *self.expired(now_ns)]
+        return [*self.ended_leases(now_s), *self.expired(now_ns), *self.idle_stages(now_ns)]
 
     def _without_storage(self, request: AnyRequest, decision: Decision) -> Decision:
         """On a full disk: serve what needs no disk, refuse the rest."""
+        if isinstance(request, Stage | Abort):  # in memory; their COMMIT is refused
+            return decision
         if not any(record.urgent for record in decision.records):
             return Decision(decision.reply, (), decision.visible_at, decision.body)
         text = "the disk of the proxy is full; gets are served, puts are refused until it has space"
@@ -136,7 +145,9 @@ class Broker(Publishing, Subscribing, Leasing):
         current = session.epoch if session else 0
         if session and request.epoch == current and request.nonce == session.nonce:
             newest = max((self._position_lsn(request, t) for t in request.topics), default=0)
-            return Decision(self._hello_ack(request), visible_at=max(session.lsn, newest))
+            last = self._last_transaction(request)
+            rests_on = max(session.lsn, newest, last.lsn if last else 0)
+            return Decision(self._hello_ack(request), visible_at=rests_on)
         if request.epoch <= current:
             return self._fenced(request, session)
         if session is None and len(self.sessions) >= SESSIONS_MAX:
@@ -147,10 +158,15 @@ class Broker(Publishing, Subscribing, Leasing):
         )
 
     def _hello_ack(self, request: Hello) -> HelloAck:
+        last = self._last_transaction(request)
         return HelloAck(
             **self._echo(request),
             positions=tuple(self._position(request.client, topic) for topic in request.topics),
+            transaction=last.transaction if last else UNSET,
         )
+
+    def _last_transaction(self, request: Hello) -> LastTransaction | None:
+        return self.last_transactions.get(request.client) if request.role == "publisher" else None
 
     def _position(self, publisher: str, topic: str) -> TopicPosition:
         log = self.topics.get(topic)
@@ -202,6 +218,7 @@ class Broker(Publishing, Subscribing, Leasing):
                 sessions_count=len(self.sessions),
                 reader=self._reader,
                 leases=self,
+                staging=self.staging_status(),
                 now_ns=now_ns,
             )
         )

@@ -27,6 +27,7 @@ _SMALL_TABLES = {
     "subscription": "topic_id, subscriber, generation, cursor, active, qos, shown, expired,"
     " session, lease_ms",
     "session": "role, client, epoch, nonce, control",
+    "last_transaction": "client, number, digest, receipts",
 }
 
 

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reliable_pubsub.common.limits import PUBLISHERS_PER_TOPIC_MAX, TOPICS_MAX
-from reliable_pubsub.common.messages import Busy, Conflict, Duplicate, Full, Gap, Put, PutAck
+from reliable_pubsub.common.messages import (
+    Busy,
+    Commit,
+    Conflict,
+    Duplicate,
+    Full,
+    Gap,
+    Put,
+    PutAck,
+)
 
 from .records import Appended, Decision, Expired, Record
 from .rules import Rules
@@ -114,7 +123,7 @@ class Publishing(Rules):
         )
 
     def _make_room(
-        self, request: Put, log: TopicLog, body_bytes: int
+        self, request: Put | Commit, log: TopicLog, body_bytes: int
     ) -> Decision | tuple[Record, ...]:
         """Keep the topic below its bound (rule R17).
 
@@ -153,12 +162,12 @@ class Publishing(Rules):
                 break
         return expired, start
 
-    def _full(self, request: Put, log: TopicLog) -> Decision:
+    def _full(self, request: Put | Commit, log: TopicLog) -> Decision:
         bound = log.retention.topic_bytes_max
         return Decision(
             Full(
                 **self._echo(request),
-                text=f"topic {request.topic!r} holds {log.stored_bytes:,} of {bound:,} bytes that "
+                text=f"topic {log.topic!r} holds {log.stored_bytes:,} of {bound:,} bytes that "
                 "its subscribers have not all acknowledged; let them catch up, unsubscribe the "
                 "idle ones, or raise topic_bytes_max",
             )

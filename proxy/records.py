@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from reliable_pubsub.common.messages import AnyReply, QoS, Role, Terms
+from reliable_pubsub.common.messages import AnyReply, QoS, Role, Terms, TopicReceipt
 
 
 class TopicCreated(Struct, frozen=True, gc=False):
@@ -137,6 +137,42 @@ class Trimmed(Struct, frozen=True, gc=False):
     timestamp_ns: int  # of the newest batch, for the same reason
 
 
+class Staged(Struct, frozen=True, gc=False):
+    """A batch of a transaction lies ready. In memory alone: the store does not write it."""
+
+    urgent: ClassVar[bool] = False
+    client: str
+    transaction: int
+    task: int
+    attempt: bytes
+    chunk: int
+    topic: str
+    count: int
+    crc: int
+    first_sequence: int | None
+    staged_ns: int
+    body: bytes
+    instead_of: tuple[tuple[int, bytes], ...] = ()  # tasks and attempts that make room for it
+
+
+class Unstaged(Struct, frozen=True, gc=False):
+    """What was staged for a transaction is dropped. In memory alone, as `Staged`."""
+
+    urgent: ClassVar[bool] = False
+    client: str
+    transaction: int
+
+
+class TransactionCommitted(Struct, frozen=True, gc=False):
+    """The batches of the same decision are a transaction, and it is over."""
+
+    urgent: ClassVar[bool] = True
+    client: str
+    transaction: int
+    digest: bytes  # of its content, by the writer; empty: not told
+    receipts: tuple[TopicReceipt, ...]
+
+
 Record = (
     TopicCreated
     | Appended
@@ -147,6 +183,9 @@ Record = (
     | CursorMoved
     | Expired
     | Trimmed
+    | Staged
+    | Unstaged
+    | TransactionCommitted
 )
 
 
@@ -222,3 +261,4 @@ class StoredState(Struct, frozen=True):
     store_id: str  # random, made with the data directory; part of every log id
     topics: Sequence[StoredTopic] = ()
     sessions: Sequence[StoredSession] = ()
+    transactions: Sequence[TransactionCommitted] = ()  # the last one of each publisher

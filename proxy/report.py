@@ -12,6 +12,7 @@ from msgspec import UNSET
 from reliable_pubsub.common.limits import STATUS_PAGE_ROWS
 from reliable_pubsub.common.messages import (
     PublisherStatus,
+    StagingStatus,
     Status,
     StatusReport,
     SubscriptionState,
@@ -48,6 +49,7 @@ def status_report(
     sessions_count: int,
     reader: TimestampReader,
     leases: Leases,
+    staging: StagingStatus | None,
     now_ns: int,
 ) -> StatusReport:
     """One page, topics in the order of their names, behind `after_topic`."""
@@ -67,6 +69,7 @@ def status_report(
         topics_count=len(names),
         sessions_count=sessions_count,
         dropped_requests=0,
+        staging=UNSET if staging is None else staging,
     )
 
 

@@ -126,8 +126,9 @@ class Rules(State):
         text = f"this proxy holds {limit:,} {what}, which is its limit; nothing was changed"
         return Decision(Limit(**self._echo(request), limit=limit, text=text))
 
-    def _new_topic(self, topic: str) -> TopicCreated:
-        topic_id = self.last_topic_id + 1
+    def _new_topic(self, topic: str, unborn: int = 0) -> TopicCreated:
+        """The next topic, behind `unborn` others of the same decision."""
+        topic_id = self.last_topic_id + 1 + unborn
         return TopicCreated(topic_id, topic, f"{self.store_id}.{topic_id}")
 
     def _unborn(self, topic: str) -> TopicLog:

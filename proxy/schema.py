@@ -14,7 +14,7 @@ import msgspec
 
 from reliable_pubsub.common.limits import TOPICS_MAX
 
-SCHEMA_VERSION: Final = 2
+SCHEMA_VERSION: Final = 3
 
 TABLES: Final = """
 CREATE TABLE meta (
@@ -79,6 +79,13 @@ CREATE TABLE session (
     control INTEGER NOT NULL,
     row_crc INTEGER NOT NULL,
     PRIMARY KEY (role, client)
+) WITHOUT ROWID;
+CREATE TABLE last_transaction (
+    client TEXT PRIMARY KEY,        -- the publisher
+    number INTEGER NOT NULL,        -- of the last transaction that it has committed
+    digest BLOB NOT NULL,           -- of its content, by the publisher
+    receipts BLOB NOT NULL,         -- msgpack: what it appended to each topic
+    row_crc INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
 

@@ -16,13 +16,16 @@ from msgspec.structs import replace
 from reliable_pubsub.common.errors import MalformedError
 from reliable_pubsub.common.limits import BODY_BYTES_MAX, CACHE_BYTES_MAX, MIB
 from reliable_pubsub.common.messages import (
+    Abort,
     AnyReply,
     AnyRequest,
+    Commit,
     CommitterStatus,
     Durability,
     Hello,
     Put,
     Role,
+    Stage,
     Status,
     StatusReport,
 )
@@ -368,7 +371,7 @@ def _belongs(request: AnyRequest, role: Role) -> bool:
             return request.role == role
         case Status():
             return True
-        case Put():
+        case Put() | Stage() | Commit() | Abort():
             return role == "publisher"
         case _:
             return role == "subscriber"

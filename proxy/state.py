@@ -21,13 +21,17 @@ from .records import (
     Expired,
     Granted,
     Record,
+    Staged,
     StoredSegment,
     StoredState,
     Subscribed,
     TopicCreated,
+    TransactionCommitted,
     Trimmed,
+    Unstaged,
     Unsubscribed,
 )
+from .staging import LastTransaction, Staging
 from .subscriptions import Session, Subscription
 from .topic_log import Retention, TopicLog
 
@@ -56,6 +60,11 @@ class State:
         self.sessions: dict[tuple[Role, str], Session] = {
             (s.role, s.client): Session(s.epoch, s.nonce, s.control, 0) for s in stored.sessions
         }
+        self.staging = Staging()
+        self.last_transactions = {
+            one.client: LastTransaction(one.transaction, one.digest, one.receipts, 0)
+            for one in stored.transactions
+        }
         self.lsn = 0  # number of the newest record
         self.durable_lsn = 0
         self._undurable: deque[tuple[int, Record]] = deque()
@@ -76,6 +85,9 @@ class State:
             CursorMoved: self._apply_cursor_moved,
             Expired: self._apply_expired,
             Trimmed: self._apply_trimmed,
+            Staged: self.staging.add,
+            Unstaged: self._apply_unstaged,
+            TransactionCommitted: self._apply_transaction,
         }
 
     def retention(self, topic: str) -> Retention:
@@ -226,3 +238,12 @@ class State:
 
     def _apply_trimmed(self, record: Trimmed) -> None:
         self._by_id[record.topic_id].trim(record, self.lsn)
+
+    def _apply_unstaged(self, record: Unstaged) -> None:
+        self.staging.drop(record.client, record.transaction)
+
+    def _apply_transaction(self, record: TransactionCommitted) -> None:
+        self.last_transactions[record.client] = LastTransaction(
+            record.transaction, record.digest, record.receipts, self.lsn
+        )
+        self.staging.drop_up_to(record.client, record.transaction)

@@ -22,7 +22,12 @@ from reliable_pubsub.common.command_line import (
     stop_on_signals,
 )
 from reliable_pubsub.common.errors import InDoubtError
-from reliable_pubsub.common.messages import CommitterStatus, PushStatus, StatusReport
+from reliable_pubsub.common.messages import (
+    CommitterStatus,
+    PushStatus,
+    StagingStatus,
+    StatusReport,
+)
 from reliable_pubsub.common.status_client import StatusClient
 
 
@@ -117,6 +122,12 @@ def _head(report: StatusReport) -> Text:
         text.append(
             f"\npush {push.endpoint}: {push.links} links, {push.plain} plain prefixes, "
             f"{push.sent:,} batches sent, {push.queued} queued, {push.dropped:,} dropped"
+        )
+    if isinstance(report.staging, StagingStatus):
+        staging = report.staging
+        text.append(
+            f"\ntransactions: {staging.transactions} not committed, with {staging.batches:,} "
+            f"batches of {_bytes(staging.staged_bytes)}; {staging.writers} publishers use them"
         )
     left_out = sum(t.subscriptions_left_out + t.publishers_left_out for t in report.topics)
     if left_out:

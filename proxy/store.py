@@ -17,12 +17,13 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from reliable_pubsub.common.damage import error_of
 from reliable_pubsub.common.errors import DamagedError, PubSubError, StorageFailedError
 from reliable_pubsub.common.lock import FileLock, make_directory, sync_directory
-from reliable_pubsub.common.messages import Durability, Terms
+from reliable_pubsub.common.messages import Durability, Terms, TopicReceipt
 
 from .last_run import LastRun, machine_boot, read_last_run, write_last_run
 from .log_check import LogDamage, check_log
@@ -41,6 +42,7 @@ from .records import (
     StoredTopic,
     Subscribed,
     TopicCreated,
+    TransactionCommitted,
     Trimmed,
     Unsubscribed,
 )
@@ -60,6 +62,7 @@ ROWS_PER_STATEMENT: Final = 32
 CHECKPOINT_PAGES: Final = 2000  # 8 MiB of log between two checkpoints
 LOG_BYTES: Final = CHECKPOINT_PAGES * (4096 + 24)  # pages with their frame headers
 _ZEROS: Final = bytes(64 * 1024)
+_receipts: Final = msgspec.msgpack.Decoder(tuple[TopicReceipt, ...])
 _UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the second where text is none
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
 
@@ -246,6 +249,7 @@ class Store:
         subscriptions: dict[tuple[int, str], tuple[int | str, ...]] = {}
         sessions: dict[tuple[str, str], tuple[int, bytes, int]] = {}
         trimmed: dict[int, Trimmed] = {}
+        transactions: dict[str, TransactionCommitted] = {}
         for record in records:
             match record:
                 case Appended():
@@ -265,6 +269,8 @@ class Store:
                     sessions[(role, client)] = (epoch, nonce, 0)
                 case Trimmed():
                     trimmed[record.topic_id] = record
+                case TransactionCommitted(client):
+                    transactions[client] = record
                 case TopicCreated(topic_id, topic, log):
                     self._topics[topic_id] = (topic, log)
                     self._write_topic(topic_id, 0, 0, 0)
@@ -279,6 +285,10 @@ class Store:
         self._insert(
             "REPLACE INTO session VALUES",
             [_with_crc((*key, *row)) for key, row in sessions.items()],
+        )
+        self._insert(
+            "REPLACE INTO last_transaction VALUES",
+            [_transaction_row(one) for one in transactions.values()],
         )
         for topic_id, trim in trimmed.items():
             self.connection.execute(
@@ -423,7 +433,13 @@ def read_state(
             "SELECT role, client, epoch, nonce, control FROM session"
         )
     ]
-    return StoredState(store_id, topics, sessions)
+    transactions = [
+        TransactionCommitted(client, number, digest, _receipts.decode(receipts))
+        for client, number, digest, receipts in connection.execute(
+            "SELECT client, number, digest, receipts FROM last_transaction"
+        )
+    ]
+    return StoredState(store_id, topics, sessions, transactions)
 
 
 def _schema(connection: sqlite3.Connection) -> list[tuple[bytes, ...]]:
@@ -440,7 +456,7 @@ def _own_schema() -> list[tuple[bytes, ...]]:
 
 def _pages(records: Sequence[Record]) -> int:
     """About how many pages of the log a commit has taken."""
-    bodies = sum(len(getattr(record, "body", b"")) for record in records)
+    bodies = sum(len(record.body) for record in records if isinstance(record, Appended))
     return 4 + len(records) // 8 + bodies // 4000
 
 
@@ -498,6 +514,11 @@ def _publisher_row(batch: Appended) -> tuple[object, ...]:
             batch.qos,
         )
     )
+
+
+def _transaction_row(one: TransactionCommitted) -> tuple[object, ...]:
+    receipts = msgspec.msgpack.encode(one.receipts)
+    return _with_crc((one.client, one.transaction, one.digest, receipts))
 
 
 def _with_crc(columns: tuple[int | str | bytes, ...]) -> tuple[object, ...]:

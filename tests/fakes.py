@@ -9,16 +9,20 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.messages import (
+    Abort,
     Ack,
     AnyReply,
     AnyRequest,
+    Commit,
     Get,
     Hello,
     History,
     MessageBatches,
+    Part,
     Put,
     QoS,
     Role,
+    Stage,
     Start,
     Sub,
     SubAck,
@@ -39,6 +43,7 @@ from reliable_pubsub.proxy.records import (
     StoredSubscription,
     StoredTopic,
     TopicCreated,
+    TransactionCommitted,
     Trimmed,
 )
 from reliable_pubsub.proxy.state import BrokerSettings, State
@@ -85,6 +90,53 @@ def a_put(
         crc=crc32(put_body(sequence, count) if body is None else body),
         qos=qos,
     )
+
+
+def a_stage(
+    transaction: int,
+    chunk: int = 0,
+    *,
+    topic: str = "t",
+    body: bytes | None = None,
+    count: int = 1,
+    task: int = 0,
+    attempt: bytes = NONCE,
+    first_sequence: int | None = None,
+    client: str = "p",
+) -> Stage:
+    """A batch of a transaction, with the body `put_body(1, count)` or another one."""
+    return Stage(
+        client=client,
+        epoch=1,
+        request=1,
+        transaction=transaction,
+        task=task,
+        attempt=attempt,
+        chunk=chunk,
+        topic=topic,
+        count=count,
+        crc=crc32(put_body(1, count) if body is None else body),
+        first_sequence=first_sequence,
+    )
+
+
+def a_commit(
+    transaction: int,
+    *parts: tuple[int, bytes, int],
+    digest: bytes | None = None,
+    client: str = "p",
+    epoch: int = 1,
+) -> Commit:
+    """A commit of parts: task, attempt, how many batches. If none is said, of one batch."""
+    named = tuple(Part(*part) for part in parts or [(0, NONCE, 1)])
+    return Commit(
+        client=client, epoch=epoch, request=1, transaction=transaction, parts=named, digest=digest
+    )
+
+
+def an_abort(transaction: int, *, client: str = "p", epoch: int = 1) -> Abort:
+    """A writer drops a transaction."""
+    return Abort(client=client, epoch=epoch, request=1, transaction=transaction)
 
 
 def a_hello(
@@ -420,6 +472,10 @@ def as_stored(state: State) -> StoredState:
             StoredSession(role, client, session.epoch, session.nonce, session.control)
             for (role, client), session in sorted(state.sessions.items())
         ],
+        [
+            TransactionCommitted(client, one.transaction, one.digest, one.receipts)
+            for client, one in sorted(state.last_transactions.items())
+        ],
     )
 
 
@@ -437,6 +493,7 @@ def in_order(stored: StoredState) -> StoredState:
             for topic in sorted(stored.topics, key=lambda one: one.topic_id)
         ],
         sorted(stored.sessions, key=lambda one: (one.role, one.client)),
+        sorted(stored.transactions, key=lambda one: one.client),
     )
 
 

@@ -36,13 +36,17 @@ CORE_FILES = [
     *(f"common/{name}.py" for name in ("retry", "session", "steps", "step_file", "plan_mark")),
     *(f"common/{name}.py" for name in ("settings", "endpoint", "history", "recorder", "fields")),
     "common/start.py",
-    *(f"proxy/{name}.py" for name in ("records", "subscriptions", "topic_log", "state", "rules")),
+    *(
+        f"proxy/{name}.py"
+        for name in ("records", "subscriptions", "topic_log", "staging", "state", "rules")
+    ),
     *(
         f"proxy/{name}.py"
         for name in (
             "starting",
             "leasing",
             "publishing",
+            "transactions",
             "subscribing",
             "broker",
             "report",

@@ -26,6 +26,7 @@ from reliable_pubsub.proxy.records import (
     StoredTopic,
     Subscribed,
     TopicCreated,
+    TransactionCommitted,
     Trimmed,
     Unsubscribed,
 )
@@ -66,6 +67,7 @@ class SimulatedStore:
         self._committed: list[Sequence[Record]] = []
         self._topics: dict[int, _Rows] = {}
         self._sessions: dict[tuple[str, str], StoredSession] = {}
+        self._transactions: dict[str, TransactionCommitted] = {}
         self.commits = 0
 
     def commit(self, records: Sequence[Record]) -> None:
@@ -83,6 +85,7 @@ class SimulatedStore:
         self._committed = kept
         self._topics = {}
         self._sessions = {}
+        self._transactions = {}
         for records in kept:
             for record in records:
                 self._write(record)
@@ -108,6 +111,8 @@ class SimulatedStore:
                 self._sessions[("subscriber", client)] = StoredSession(
                     "subscriber", client, epoch, nonce, control
                 )
+            case TransactionCommitted(client):
+                self._transactions[client] = record
             case Trimmed(topic_id, start, end, timestamp_ns):
                 rows = self._topics[topic_id]
                 gone = sum(batch.base < start for batch in rows.batches)
@@ -159,7 +164,9 @@ class SimulatedStore:
             )
             for topic_id, rows in self._topics.items()
         ]
-        return StoredState("store", topics, list(self._sessions.values()))
+        return StoredState(
+            "store", topics, list(self._sessions.values()), list(self._transactions.values())
+        )
 
     def end(self, topic: str) -> int:
         """Where the durable log of a topic ends."""

@@ -21,7 +21,10 @@ from .simulated_store import SimulatedStore
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(
-            ["put", "at level 1", "sub", "lease", "seek", "unsub", "get", "ack", "hello", "trim"]
+            [
+                *("put", "at level 1", "transact", "sub", "lease", "seek", "unsub", "get", "ack"),
+                *("hello", "trim"),
+            ]
         ),
         st.sampled_from(["t", "u"]),
         st.integers(0, 3),
@@ -77,3 +80,4 @@ def test_both_stores_read_back_the_same_state(
     there, here = in_order(stored), in_order(simulated.state())
     assert here.topics == there.topics
     assert here.sessions == there.sessions
+    assert here.transactions == there.transactions

@@ -14,7 +14,7 @@ from reliable_pubsub.common.messages import AnyReply, Lost, NoMessagesYet, PutAc
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.check import BadRange, Checked, check_store
 from reliable_pubsub.proxy.log_reader import StoreReader
-from reliable_pubsub.proxy.records import Record, Subscribed
+from reliable_pubsub.proxy.records import Record, Subscribed, TransactionCommitted
 from reliable_pubsub.proxy.store import FILE_NAME, Store, open_reader, read_state
 from tests.fakes import (
     LOG,
@@ -37,6 +37,7 @@ def directory(tmp_path: Path) -> Path:
     """A sound store: six batches of two messages, and a subscriber at offset 0."""
     store = Store(tmp_path, "os")
     store.commit([*a_beginning(), Subscribed(1, "s", 1, 0, 1, NONCE, 1)])
+    store.commit([TransactionCommitted("p", 7, b"", ())])
     store.commit([an_append(2 * n, count=2) for n in range(BATCHES)])
     store.close()
     return tmp_path
@@ -181,6 +182,7 @@ class TestDamage:
             ("publisher", "first_sequence = 1"),
             ("subscription", "cursor = 12"),
             ("session", "epoch = 7"),
+            ("last_transaction", "number = 1"),
         ],
     )
     def test_of_a_small_row_is_found_and_named(

@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from reliable_pubsub.common.errors import DamagedError, InUseError, StorageFailedError
 from reliable_pubsub.common.limits import KIB
+from reliable_pubsub.common.messages import TopicReceipt
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.records import (
     CursorMoved,
@@ -24,6 +26,7 @@ from reliable_pubsub.proxy.records import (
     StoredState,
     StoredSubscription,
     Subscribed,
+    TransactionCommitted,
     Trimmed,
     Unsubscribed,
 )
@@ -45,9 +48,11 @@ from tests.fakes import (
     MemoryProxy,
     a_beginning,
     a_broker,
+    a_commit,
     a_get,
     a_hello,
     a_put,
+    a_stage,
     a_sub,
     an_ack,
     an_append,
@@ -127,6 +132,25 @@ class TestACommit:
         assert states[0].topics[0].end == 0
         assert states[-1].topics[0].end == 100
         assert states[-1].topics[0].subscriptions == [StoredSubscription("s", 1, 7, True)]
+
+    def test_that_stages_writes_nothing(self, tmp_path: Path) -> None:
+        """What is staged is in memory: docs/decisions/0017."""
+        proxy = a_broker()
+        with a_store(tmp_path) as store:
+            proxy.decide(a_stage(1), put_body(1))
+            store.commit(proxy.uncommitted)
+            before = store.connection.total_changes
+            proxy.decide(a_stage(1, 1), put_body(1))
+            store.commit(proxy.uncommitted[-1:])
+
+            assert store.connection.total_changes == before
+
+    def test_of_a_transaction_is_known_when_the_store_is_opened_again(self, tmp_path: Path) -> None:
+        receipts = (TopicReceipt("t", 1, 3, 0),)
+        one = TransactionCommitted("p", 7, b"content1", receipts)
+        committed(tmp_path, a_beginning(), [one], [replace(one, transaction=9, digest=b"")])
+
+        assert stored_in(tmp_path).transactions == [TransactionCommitted("p", 9, b"", receipts)]
 
     def test_that_fails_leaves_no_trace(self, tmp_path: Path) -> None:
         """The last of fifty batches is one that stands there already."""
@@ -298,7 +322,9 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
 
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(["put", "put", "sub", "seek", "unsub", "get", "ack", "hello", "trim"]),
+        st.sampled_from(
+            ["put", "put", "sub", "seek", "unsub", "get", "ack", "hello", "trim", "transact"]
+        ),
         st.sampled_from(["t", "u"]),
         st.integers(0, 3),
     ),
@@ -334,6 +360,11 @@ def take_step(proxy: MemoryProxy, number: int, verb: str, topic: str, value: int
             proxy.decide(an_ack(min(end, value * 2), generation=generation))
         case "hello":
             proxy.decide(a_hello("subscriber", "s", epoch=epoch + value))
+        case "transact":
+            proxy.decide(a_stage(number + 1, topic=topic), put_body(1))
+            proxy.decide(a_stage(number + 1, 1, topic="u"), put_body(1))
+            if value:
+                proxy.decide(a_commit(number + 1, (0, NONCE, 2), digest=b"content1"))
         case "trim":
             proxy.broker.apply(due := proxy.broker.tick(now_s=float(number), now_ns=NOW_NS))
             proxy.uncommitted += due
@@ -362,6 +393,7 @@ def test_what_is_read_back_is_the_state_of_a_broker_that_applied_the_same_record
         stored = read_state(store.connection, check_store(store.connection).segments)
 
     expected = as_stored(proxy.broker)
+    assert in_order(stored).transactions == expected.transactions
     assert in_order(stored).topics == expected.topics
     assert in_order(stored).sessions == expected.sessions
 

@@ -12,6 +12,8 @@ import pytest
 
 from reliable_pubsub.common.batch import Batch, crc32, decode_batch, encode_batch
 from reliable_pubsub.common.messages import (
+    Abort,
+    AbortAck,
     Ack,
     AnyReply,
     AnyRequest,
@@ -19,6 +21,8 @@ from reliable_pubsub.common.messages import (
     Busy,
     Bye,
     ByeAck,
+    Commit,
+    CommitAck,
     CommitterStatus,
     Conflict,
     Duplicate,
@@ -37,10 +41,15 @@ from reliable_pubsub.common.messages import (
     NoMessagesYet,
     NotSub,
     OutOfRange,
+    Part,
     PublisherStatus,
     PushStatus,
     Put,
     PutAck,
+    Stage,
+    StageAck,
+    StageLost,
+    StagingStatus,
     Stale,
     Start,
     Status,
@@ -51,6 +60,7 @@ from reliable_pubsub.common.messages import (
     SubscriptionStatus,
     Terms,
     TopicPosition,
+    TopicReceipt,
     TopicStatus,
     Truncated,
     Unsub,
@@ -92,6 +102,42 @@ REQUESTS: dict[str, tuple[AnyRequest, str]] = {
         "89a476657262a3505554a6636c69656e74a873656e736f722d31a565706f636802a7726571756573"
         "7403a5746f706963a174ae66697273745f73657175656e6365cd012ca5636f756e7401a3637263ce"
         "6c5653c6a3716f7302",
+    ),
+    "STAGE": (
+        Stage(
+            client="sensor-1",
+            epoch=2,
+            request=3,
+            transaction=9,
+            task=1,
+            attempt=b"12345678",
+            chunk=0,
+            topic="t",
+            count=1,
+            crc=crc32(BODY),
+        ),
+        "8ca476657262a55354414745a6636c69656e74a873656e736f722d31a565706f636802a772657175"
+        "65737403ab7472616e73616374696f6e09a47461736b01a7617474656d7074c40831323334353637"
+        "38a56368756e6b00a5746f706963a174a5636f756e7401a3637263ce6c5653c6ae66697273745f73"
+        "657175656e6365c0",
+    ),
+    "COMMIT": (
+        Commit(
+            client="sensor-1",
+            epoch=2,
+            request=4,
+            transaction=9,
+            parts=(Part(1, b"12345678", 1),),
+            digest=b"87654321",
+        ),
+        "87a476657262a6434f4d4d4954a6636c69656e74a873656e736f722d31a565706f636802a7726571"
+        "7565737404ab7472616e73616374696f6e09a57061727473919301c408313233343536373801a664"
+        "6967657374c4083837363534333231",
+    ),
+    "ABORT": (
+        Abort(client="sensor-1", epoch=2, request=5, transaction=9),
+        "85a476657262a541424f5254a6636c69656e74a873656e736f722d31a565706f636802a772657175"
+        "65737405ab7472616e73616374696f6e09",
     ),
     "GET": (
         Get(
@@ -202,6 +248,36 @@ REPLIES: dict[str, tuple[AnyReply, str]] = {
         Duplicate(client="p", epoch=2, request=3, boot="b", offset=None),
         "87a6616e73776572a94455504c4943415445a6636c69656e74a170a565706f636802a77265717565"
         "737403a4626f6f74a162aa6475726162696c697479a473796e63a66f6666736574c0",
+    ),
+    "STAGE_ACK": (
+        StageAck(client="p", epoch=2, request=3, boot="b"),
+        "86a6616e73776572a953544147455f41434ba6636c69656e74a170a565706f636802a77265717565"
+        "737403a4626f6f74a162aa6475726162696c697479a473796e63",
+    ),
+    "COMMIT_ACK": (
+        CommitAck(
+            client="p",
+            epoch=2,
+            request=4,
+            boot="b",
+            already=False,
+            receipts=(TopicReceipt("t", 300, 2, 41),),
+        ),
+        "88a6616e73776572aa434f4d4d49545f41434ba6636c69656e74a170a565706f636802a772657175"
+        "65737404a4626f6f74a162aa6475726162696c697479a473796e63a7616c7265616479c2a8726563"
+        "65697074739184a5746f706963a174ae66697273745f73657175656e6365cd012ca5636f756e7402"
+        "a66f666673657429",
+    ),
+    "ABORT_ACK": (
+        AbortAck(client="p", epoch=2, request=5, boot="b", dropped=3),
+        "87a6616e73776572a941424f52545f41434ba6636c69656e74a170a565706f636802a77265717565"
+        "737405a4626f6f74a162aa6475726162696c697479a473796e63a764726f7070656403",
+    ),
+    "STAGE_LOST": (
+        StageLost(client="p", epoch=2, request=4, boot="b", task=1, text="stage again"),
+        "88a6616e73776572aa53544147455f4c4f5354a6636c69656e74a170a565706f636802a772657175"
+        "65737404a4626f6f74a162aa6475726162696c697479a473796e63a474657874ab73746167652061"
+        "6761696ea47461736b01",
     ),
     "SUB_ACK": (
         SubAck(
@@ -382,27 +458,29 @@ REPLIES: dict[str, tuple[AnyReply, str]] = {
             dropped_requests=0,
             requests_count=9,
             push=PushStatus(endpoint="e", links=1, plain=2, sent=3, dropped=4, queued=5),
+            staging=StagingStatus(transactions=1, batches=2, staged_bytes=3, writers=4),
             committer=CommitterStatus(
                 queued_records=0, commits=5, records=7, last_commit_ms=1.5, storage_full=False
             ),
             store_path="d",
         ),
-        "8fa6616e73776572ad5354415455535f5245504f5254a6636c69656e74a177a565706f636800a772"
-        "65717565737401a4626f6f74a162aa6475726162696c697479a473796e63a6746f706963739189a5"
-        "746f706963a174a36c6f67a3782e31a5737461727400a3656e6403ac73746f7265645f6279746573"
-        "24ad737562736372697074696f6e739188aa73756273637269626572a173aa67656e65726174696f"
-        "6e01a57465726d7383a3716f7302a773657373696f6eaa70657273697374656e74a86c656173655f"
-        "6d7300a57374617465a6616374697665a873696c656e745f73cb3fe0000000000000a6637572736f"
-        "7201ac6c61675f6d6573736167657302a56c61675f73cb3fe0000000000000b67375627363726970"
-        "74696f6e735f6c6566745f6f757400aa7075626c6973686572739184a97075626c6973686572a170"
-        "a3716f7301ad6c6173745f73657175656e636503ab6c6173745f6f666673657402b37075626c6973"
-        "686572735f6c6566745f6f757400aa6e6578745f746f706963a174ac746f706963735f636f756e74"
-        "02ae73657373696f6e735f636f756e7402b064726f707065645f726571756573747300ae72657175"
-        "657374735f636f756e7409a9636f6d6d697474657285ae7175657565645f7265636f72647300a763"
-        "6f6d6d69747305a77265636f72647307ae6c6173745f636f6d6d69745f6d73cb3ff8000000000000"
-        "ac73746f726167655f66756c6cc2a47075736886a8656e64706f696e74a165a56c696e6b7301a570"
-        "6c61696e02a473656e7403a764726f7070656404a671756575656405aa73746f72655f70617468a1"
-        "64",
+        "de0010a6616e73776572ad5354415455535f5245504f5254a6636c69656e74a177a565706f636800"
+        "a77265717565737401a4626f6f74a162aa6475726162696c697479a473796e63a6746f7069637391"
+        "89a5746f706963a174a36c6f67a3782e31a5737461727400a3656e6403ac73746f7265645f627974"
+        "657324ad737562736372697074696f6e739188aa73756273637269626572a173aa67656e65726174"
+        "696f6e01a57465726d7383a3716f7302a773657373696f6eaa70657273697374656e74a86c656173"
+        "655f6d7300a57374617465a6616374697665a873696c656e745f73cb3fe0000000000000a6637572"
+        "736f7201ac6c61675f6d6573736167657302a56c61675f73cb3fe0000000000000b6737562736372"
+        "697074696f6e735f6c6566745f6f757400aa7075626c6973686572739184a97075626c6973686572"
+        "a170a3716f7301ad6c6173745f73657175656e636503ab6c6173745f6f666673657402b37075626c"
+        "6973686572735f6c6566745f6f757400aa6e6578745f746f706963a174ac746f706963735f636f75"
+        "6e7402ae73657373696f6e735f636f756e7402b064726f707065645f726571756573747300ae7265"
+        "7175657374735f636f756e7409a9636f6d6d697474657285ae7175657565645f7265636f72647300"
+        "a7636f6d6d69747305a77265636f72647307ae6c6173745f636f6d6d69745f6d73cb3ff800000000"
+        "0000ac73746f726167655f66756c6cc2a47075736886a8656e64706f696e74a165a56c696e6b7301"
+        "a5706c61696e02a473656e7403a764726f7070656404a671756575656405a773746167696e6784ac"
+        "7472616e73616374696f6e7301a76261746368657302ac7374616765645f627974657303a7777269"
+        "7465727304aa73746f72655f70617468a164",
     ),
 }
 
@@ -426,7 +504,7 @@ BATCHES: dict[str, tuple[Batch, str]] = {
 
 @pytest.mark.parametrize(("request_", "header"), REQUESTS.values(), ids=REQUESTS)
 def test_a_request_is_these_bytes(request_: AnyRequest, header: str) -> None:
-    body = BODY if isinstance(request_, Put) else None
+    body = BODY if isinstance(request_, Put | Stage) else None
     frames = [b"RPS1", bytes.fromhex(header), *([] if body is None else [body])]
 
     assert encode_request(request_, body) == frames

@@ -24,7 +24,7 @@ from reliable_pubsub.common.limits import (
     STATUS_TOPICS_MAX,
     TOPIC_BYTES_MAX,
 )
-from reliable_pubsub.common.messages import BatchHeader, MessageBatches, Put, PutAck
+from reliable_pubsub.common.messages import BatchHeader, MessageBatches, Put, PutAck, Stage
 from reliable_pubsub.common.wire import (
     decode_reply,
     decode_request,
@@ -121,7 +121,7 @@ class TestAnyBytes:
 def request_or_malformed(frames: Sequence[bytes]) -> None:
     with suppress(MalformedError):
         request, body = decode_request(frames)
-        again = encode_request(request, body if isinstance(request, Put) else None)
+        again = encode_request(request, body if isinstance(request, Put | Stage) else None)
         assert decode_request(again) == (request, body)
 
 
@@ -254,7 +254,7 @@ class TestAPut:
     def test_is_the_only_request_with_a_body(self, other: object) -> None:
         frames = [b"RPS1", msgspec.msgpack.encode(other), b"body"]
 
-        assert "only PUT" in refusal(frames)
+        assert "only PUT and STAGE" in refusal(frames)
 
 
 class TestAnAnswer:

@@ -1,0 +1,115 @@
+"""What is staged: batches of transactions that nobody sees yet, in memory and in bounds.
+
+A transaction is known by its writer and the writer's number of it; within it each task has one
+attempt or several, each a row of batches. Only COMMIT says which of them count. Why in memory:
+docs/decisions/0017.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from reliable_pubsub.common.limits import STAGED_BATCH_BYTES
+from reliable_pubsub.common.messages import Part, TopicReceipt
+
+from .records import Staged
+
+Attempt = tuple[int, bytes]  # task, and the try of it
+
+
+@dataclass(slots=True)
+class LastTransaction:
+    """The last transaction that a publisher has committed."""
+
+    transaction: int
+    digest: bytes
+    receipts: tuple[TopicReceipt, ...]
+    lsn: int  # its record number; 0: durable since the start
+
+
+@dataclass(slots=True)
+class StagedTransaction:
+    """One transaction that is not committed."""
+
+    touched_ns: int = 0  # wall clock, when somebody staged for it last
+    held_bytes: int = 0
+    attempts: dict[Attempt, list[Staged]] = field(default_factory=dict)  # in order of their begin
+
+    def batches(self, part: Part) -> Sequence[Staged] | None:
+        """What COMMIT names; None if it is not all there."""
+        staged = self.attempts.get((part.task, part.attempt), [])
+        return staged if len(staged) == part.chunks else None
+
+    def superseded(self, current: Attempt) -> Iterator[tuple[Attempt, int]]:
+        """Attempts with a newer one of the same task, the oldest first, with their bytes.
+
+        Such a one may still be the one that counts, where two race; so it goes only for want of
+        room.
+
+        Args:
+            current: the one that wants room; it stays.
+        """
+        newest = dict(self.attempts.keys())  # by task
+        newest[current[0]] = current[1]
+        for key, staged in self.attempts.items():
+            task, attempt = key
+            if newest[task] != attempt and key != current:
+                yield key, sum(map(held_bytes, staged))
+
+
+class Staging:
+    """Everything that is staged."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.held_bytes = 0
+        self._open: dict[tuple[str, int], StagedTransaction] = {}
+
+    @property
+    def transactions(self) -> int:
+        """How many transactions have something staged."""
+        return len(self._open)
+
+    @property
+    def batches(self) -> int:
+        """How many batches are staged."""
+        return sum(len(s) for one in self._open.values() for s in one.attempts.values())
+
+    def of(self, client: str, transaction: int) -> StagedTransaction:
+        """One transaction, empty if nothing is staged for it."""
+        return self._open.get((client, transaction)) or StagedTransaction()
+
+    def idle_since(self, before_ns: int) -> list[tuple[str, int]]:
+        """Client and number of transactions for which nobody has staged since a time."""
+        return [key for key, one in self._open.items() if one.touched_ns < before_ns]
+
+    def add(self, record: Staged) -> None:
+        """Take a batch."""
+        one = self._open.setdefault((record.client, record.transaction), StagedTransaction())
+        for key in record.instead_of:
+            freed = sum(map(held_bytes, one.attempts.pop(key)))
+            one.held_bytes -= freed
+            self.held_bytes -= freed
+        staged = one.attempts.setdefault((record.task, record.attempt), [])
+        assert record.chunk == len(staged), (record.chunk, len(staged))
+        staged.append(record)
+        one.touched_ns = record.staged_ns
+        one.held_bytes += held_bytes(record)
+        self.held_bytes += held_bytes(record)
+
+    def drop(self, client: str, transaction: int) -> None:
+        """Forget a transaction."""
+        one = self._open.pop((client, transaction), None)
+        if one is not None:
+            self.held_bytes -= one.held_bytes
+
+    def drop_up_to(self, client: str, transaction: int) -> None:
+        """Forget what a writer has staged up to a number: it is committed."""
+        for key in [key for key in self._open if key[0] == client and key[1] <= transaction]:
+            self.drop(*key)
+
+
+def held_bytes(staged: Staged) -> int:
+    """What a batch costs, its entry included."""
+    return len(staged.body) + STAGED_BATCH_BYTES
