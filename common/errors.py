@@ -9,6 +9,7 @@ PubSubError                      code                 exit
 ├── InDoubtError                 IN_DOUBT             3     nobody knows yet; run again to resume
 │   ├── ProxyUnreachableError    PROXY_UNREACHABLE
 │   ├── TryLaterError            FULL, BUSY, STORAGE_FULL
+│   ├── StageLostError           STAGE_LOST
 │   └── TimedOutError            TIMED_OUT
 ├── RefusedError                 REFUSED              4     decided: no
 │   ├── FencedError              FENCED
@@ -123,6 +124,12 @@ class TryLaterError(InDoubtError):
         super().__init__(f"{text} (tried {attempts} times; the request is kept and can be resumed)")
         self.code = code
         self.attempts = attempts
+
+
+class StageLostError(InDoubtError):
+    """What was staged for a transaction is gone, again and again; nothing of it was stored."""
+
+    code = "STAGE_LOST"
 
 
 class TimedOutError(InDoubtError):

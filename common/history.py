@@ -65,6 +65,7 @@ class Invoke(Line, frozen=True, tag="invoke"):
     qos: int = 2  # put
     plan: str = ""  # put: `<step>:<message>` of its first message, if it belongs to a step file
     cursor: int | None = None  # get, acknowledge: what the client says it has
+    transaction: int = 0  # put: number of the transaction that it belongs to, if it does
     start: str = ""  # subscribe: where it is to begin, in the words of a step file; "" if not said
 
 

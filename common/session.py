@@ -11,7 +11,9 @@ from .errors import (
     LogChangedError,
     NotSubscribedError,
     OutOfRangeError,
+    PubSubError,
     RefusedError,
+    StageLostError,
     StaleError,
     TruncatedError,
 )
@@ -25,6 +27,7 @@ from .messages import (
     LogChanged,
     NotSub,
     OutOfRange,
+    StageLost,
     Stale,
     Truncated,
 )
@@ -60,7 +63,7 @@ def is_forgotten(reply: AnyReply, epoch: int) -> bool:
     return isinstance(reply, Fenced) and reply.current_epoch < epoch
 
 
-def refusal(reply: AnyReply, *, client: str, epoch: int, topic: str = "") -> RefusedError:
+def refusal(reply: AnyReply, *, client: str, epoch: int, topic: str = "") -> PubSubError:
     """The error that a definite no of the proxy means."""
     match reply:
         case Fenced():
@@ -79,6 +82,8 @@ def refusal(reply: AnyReply, *, client: str, epoch: int, topic: str = "") -> Ref
             )
         case OutOfRange():
             return OutOfRangeError(reply.text, topic=topic, start=reply.start, end=reply.end)
+        case StageLost():
+            return StageLostError(reply.text)
         case Limit():
             return LimitError(reply.text)
         case _:

@@ -5,19 +5,24 @@ from __future__ import annotations
 import random
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Literal, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 from reliable_pubsub.common import names
 from reliable_pubsub.common.batch import Batch, crc32, decode_batch, encode_batch
 from reliable_pubsub.common.errors import (
     ConflictError,
+    InDoubtError,
     UsageError,
 )
 from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.messages import (
+    Abort,
     AnyReply,
+    Commit,
+    CommitAck,
     Conflict,
     Duplicate,
     Gap,
@@ -27,6 +32,7 @@ from reliable_pubsub.common.messages import (
     Put,
     PutAck,
     QoS,
+    Stage,
 )
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.recorder import Call, Recorder
@@ -36,8 +42,9 @@ from reliable_pubsub.common.settings import PUBLISHER_ENDPOINT
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.transport import ReqTransport, SystemClock
 
-from .outbox import Outbox, Pending, Receipt
+from .outbox import Outbox, Pending, PendingTransaction, Receipt
 from .stream import Stream
+from .transaction import Encoded, Transaction, is_lost, is_unproven, stage_and_commit
 
 OnLogChanged = Literal["stop", "adopt"]
 UNNUMBERED_BITS: Final = 32  # of a sequence at QoS 1: below the epoch, a count within the process
@@ -95,6 +102,7 @@ class Publisher:
         self._connected = False
         self._unnumbered = 0  # messages of this process that were put at QoS 1
         self._streaming = False
+        self._last_transaction = 0  # that the proxy knows of this publisher, by its last HELLO_ACK
         self._met: set[str] = set()  # topics whose numbering was compared in this epoch
         self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
 
@@ -191,8 +199,7 @@ class Publisher:
 
     def _put_numbered(self, topic: str, batch: Batch, plan: PlanMark | None) -> Receipt:
         body = encode_batch(batch)
-        if self.outbox.pending is not None:
-            self.resume()
+        self.resume()
         if topic not in self.outbox.topics:
             self._meet(names.topic(topic))
         pending, changes = self.outbox.number(topic, len(batch.payloads), crc32(body), body, plan)
@@ -277,8 +284,36 @@ class Publisher:
     def _end_stream(self) -> None:
         self._streaming = False
 
+    def transaction(self, plan: PlanMark | None = None) -> Transaction:
+        """Put messages on several topics, all of them or none, exactly once.
+
+            with publisher.transaction() as transaction:
+                transaction.put("orders", order)
+                transaction.put("audit", line)
+
+        They are sent when the block ends, and visible at one moment. An error that leaves the
+        block stores nothing. At most 128 MiB and 256 topics.
+
+        Args:
+            plan: written in the same step as the numbers.
+        """
+        if self._streaming:
+            raise UsageError("this publisher has an open stream; close it first")
+        return Transaction(lambda batches: self._transact(batches, plan))
+
+    @property
+    def transaction_in_doubt(self) -> PendingTransaction | None:
+        """The transaction that is numbered and kept, and not known to be stored."""
+        return self.outbox.transaction
+
     def resume(self) -> Receipt | None:
-        """Send the batch that is in doubt, if there is one."""
+        """Send what is in doubt, if there is anything.
+
+        Returns:
+            Its receipt; of a transaction that of its first topic.
+        """
+        if self.outbox.transaction is not None:
+            return self._settle_transaction()[0]
         pending = self.outbox.pending
         return None if pending is None else self._settle(pending)
 
@@ -288,8 +323,7 @@ class Publisher:
         Returns:
             The sequence that the next message of the topic gets.
         """
-        if self.outbox.pending is not None:
-            self.resume()
+        self.resume()
         if topic not in self._met:
             self._meet(names.topic(topic))
         return self.outbox.next_sequence(topic)
@@ -342,6 +376,7 @@ class Publisher:
         # would take the proxy's numbers, and a repeat would be stored twice. The rest may be lazy.
         first_time = topic not in self.outbox.topics
         position = reply.positions[0]
+        self._last_transaction = reply.transaction or 0
         changes = self.outbox.meet(position, adopt=self._adopt, conflict=conflict)
         self._state.write(changes, durable=first_time)
         self._met.add(topic)
@@ -421,6 +456,131 @@ class Publisher:
             pending.body,
         )
 
+    # Transactions.
+
+    def _transact(self, batches: Sequence[Encoded], plan: PlanMark | None) -> tuple[Receipt, ...]:
+        self.resume()
+        self._meet_all([batch.topic for batch in batches])
+        if self.outbox.transactions is None:
+            # As the numbering of a topic: that there is one must outlive power loss.
+            self._state.write(self.outbox.count_transactions(self._last_transaction), durable=True)
+        _, changes = self.outbox.number_transaction(
+            [Pending(one.topic, 0, one.count, one.crc, one.body) for one in batches], plan
+        )
+        try:
+            self._state.write(changes, durable=False)
+        except BaseException:
+            self.outbox.transaction_dropped()  # it was never sent, and is not kept
+            raise
+        return self._settle_transaction()
+
+    def _settle_transaction(self) -> tuple[Receipt, ...]:
+        """Send the pending transaction until the proxy has it."""
+        assert self.outbox.transaction is not None
+        with ExitStack() as stack:
+            calls = [
+                stack.enter_context(self._recorder.call("put", batch.topic))
+                for batch in self.outbox.transaction.batches
+            ]
+            reply = self._send_transaction(calls)
+            if isinstance(reply, Gap) or self._is_forgotten(reply):
+                self._connected = False  # the comparison of the numberings tells what is lost
+                reply = self._send_transaction(calls)
+            if self._adopt and (isinstance(reply, Gap | Conflict) or is_unproven(reply)):
+                self._met.clear()
+                self._meet_all([batch.topic for batch in self.outbox.transaction.batches])
+                changes = self.outbox.renumber_transaction(self._last_transaction)
+                self._state.write(changes, durable=False)
+                reply = self._send_transaction(calls)
+            if isinstance(reply, CommitAck) and reply.receipts is not None:
+                return self._transaction_stored(reply, calls)
+            if isinstance(reply, Limit):
+                self._abort()
+            if is_unproven(reply):
+                number = self.outbox.transaction.number
+                error = ConflictError(
+                    f"transaction {number} of {self.client!r} was committed, and later ones too: "
+                    "this state is older than what was sent with this id. Use --on-log-changed "
+                    "adopt to go on with the proxy's numbering"
+                )
+                for call in calls:
+                    call.unknown(error)
+                raise error
+            self._refused(reply)
+
+    def _meet_all(self, topics: Sequence[str]) -> None:
+        if not self._connected:
+            self.connect()
+        while missing := [topic for topic in topics if topic not in self._met]:
+            self._meet(missing[0])
+
+    def _send_transaction(self, calls: Sequence[Call]) -> AnyReply:
+        """Stage and commit it; where a proxy dies in between, again."""
+        pending = self.outbox.transaction
+        assert pending is not None
+        for _ in range(self._retry.retries_max + 1):
+            self._meet_all([batch.topic for batch in pending.batches])
+            for call, batch in zip(calls, pending.batches, strict=True):
+                if call.recorded:
+                    call.invoke(
+                        epoch=self.outbox.epoch,
+                        sequence=batch.first_sequence,
+                        crcs=tuple(map(crc32, decode_batch(batch.body, batch.count).payloads)),
+                        transaction=pending.number,
+                    )
+            reply = stage_and_commit(
+                pending, self._ask, self._facts, attempt=secrets.token_bytes(16)
+            )
+            if not is_lost(reply):
+                return reply
+        return reply
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "client": self.client,
+            "epoch": self.outbox.epoch,
+            "request": self._next_request(),
+        }
+
+    def _transaction_stored(self, reply: CommitAck, calls: Sequence[Call]) -> tuple[Receipt, ...]:
+        """Note where its messages are, and let it go."""
+        pending = self.outbox.transaction
+        assert pending is not None
+        assert reply.receipts is not None
+        places = {receipt.topic: receipt for receipt in reply.receipts}
+        for call, batch in zip(calls, pending.batches, strict=True):
+            place = places[batch.topic]
+            call.ok(  # before it is let go, as in `_settle_call`
+                epoch=self.outbox.epoch,
+                sequence=batch.first_sequence,
+                count=batch.count,
+                offset=place.offset + batch.first_sequence - place.first_sequence,
+                duplicate=reply.already,
+                durability=reply.durability,
+            )
+        self._last_transaction = pending.number
+        self._state.write(self.outbox.transaction_stored(reply.receipts), durable=False)
+        return tuple(
+            Receipt(
+                one.topic,
+                self.client,
+                one.first_sequence,
+                one.count,
+                one.offset,
+                reply.durability,
+                reply.already,
+            )
+            for one in reply.receipts
+        )
+
+    def _abort(self) -> None:
+        """Give a refused transaction up, here and at the proxy."""
+        pending = self.outbox.transaction
+        assert pending is not None
+        self._state.write(self.outbox.transaction_dropped(), durable=False)
+        with suppress(InDoubtError):  # then it goes by itself, after a while
+            self._ask(Abort(**self._facts(), transaction=pending.number))
+
     def _is_used(self, reply: AnyReply) -> bool:
         """Whether the numbers of the pending batch stand for other content, or may."""
         unproven = isinstance(reply, Duplicate) and self.outbox.is_unproven(reply.offset)
@@ -430,7 +590,9 @@ class Publisher:
         """Whether the proxy knows less of our session than it granted."""
         return is_forgotten(reply, self.outbox.epoch)
 
-    def _ask(self, request: Hello | Put, body: bytes | None = None) -> AnyReply:
+    def _ask(
+        self, request: Hello | Put | Stage | Commit | Abort, body: bytes | None = None
+    ) -> AnyReply:
         reply, _ = ask(
             request,
             body,

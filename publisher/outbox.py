@@ -7,13 +7,14 @@ dies in between, the same bytes are sent again under the same number.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from reliable_pubsub.common.errors import LogChangedError
-from reliable_pubsub.common.messages import QoS, TopicPosition
+from reliable_pubsub.common.messages import QoS, TopicPosition, TopicReceipt
 from reliable_pubsub.common.names import message_id
 from reliable_pubsub.common.plan_mark import PlanMark
 
@@ -23,6 +24,8 @@ _EPOCH = "epoch"
 _PENDING = "pending"
 _TOPIC = "topic:"
 _PLAN = "plan"
+_TRANSACTION = "transaction"
+_TRANSACTIONS = "transactions"
 
 
 class Numbering(Struct, frozen=True):
@@ -47,6 +50,14 @@ class Pending(Struct, frozen=True):
     def last_sequence(self) -> int:
         """Sequence of its last message."""
         return self.first_sequence + self.count - 1
+
+
+class PendingTransaction(Struct, frozen=True):
+    """Batches of several topics with one fate: numbered, and not known to be stored."""
+
+    number: int  # of the transaction
+    batches: tuple[Pending, ...]  # those of one topic follow one another
+    plan_before: PlanMark | None = None
 
 
 class Receipt(Struct, frozen=True):
@@ -79,12 +90,26 @@ class Outbox:
         self.epoch = decode(stored[_EPOCH], type=int) if _EPOCH in stored else 0
         self.pending = decode(stored[_PENDING], type=Pending) if _PENDING in stored else None
         self.plan = decode(stored[_PLAN], type=PlanMark) if _PLAN in stored else None
+        self.transaction = (
+            decode(stored[_TRANSACTION], type=PendingTransaction)
+            if _TRANSACTION in stored
+            else None
+        )
+        # Number of our last transaction; None: we have no memory of any.
+        self.transactions = (
+            decode(stored[_TRANSACTIONS], type=int) if _TRANSACTIONS in stored else None
+        )
         self._repeated: dict[str, int] = {}  # up to here the proxy knows more than our state
         self.topics: dict[str, Numbering] = {
             name.removeprefix(_TOPIC): decode(value, type=Numbering)
             for name, value in stored.items()
             if name.startswith(_TOPIC)
         }
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether something is numbered and not settled; nothing else may be numbered then."""
+        return self.pending is not None or self.transaction is not None
 
     def granted(self, epoch: int) -> Changes:
         """The proxy has granted an epoch."""
@@ -93,7 +118,7 @@ class Outbox:
 
     def next_sequence(self, topic: str) -> int:
         """The number that the next message of a topic gets; its numbering must be known."""
-        assert self.pending is None, "one batch at a time"
+        assert not self.is_in_doubt, "one at a time"
         return self.topics[topic].last_sequence + 1
 
     def number(
@@ -145,6 +170,75 @@ class Outbox:
         changes: Changes = {_PENDING: None}
         if pending.plan_before is not None:
             changes |= self.mark_plan(pending.plan_before)
+        return changes
+
+    # Transactions. The number is ours; the proxy compares it, and what it stands for.
+
+    def count_transactions(self, last: int) -> Changes:
+        """Begin behind the last transaction that the proxy knows of this publisher."""
+        self.transactions = last
+        return {_TRANSACTIONS: _encode(last)}
+
+    def number_transaction(
+        self, batches: Sequence[Pending], plan: PlanMark | None = None
+    ) -> tuple[PendingTransaction, Changes]:
+        """Give a transaction and its batches their numbers; write the changes before it is sent.
+
+        Args:
+            batches: with any number; each gets the one that follows in its topic.
+        """
+        assert not self.is_in_doubt, "one at a time"
+        assert self.transactions is not None
+        before = None if plan is None else self.plan
+        changes = self._number_batches(self.transactions + 1, batches, before)
+        if plan is not None:
+            changes |= self.mark_plan(plan)
+        assert self.transaction is not None
+        return self.transaction, changes
+
+    def renumber_transaction(self, last: int) -> Changes:
+        """Put the pending transaction behind what the proxy has: its topics are met again.
+
+        Args:
+            last: number of the last transaction that the proxy knows.
+        """
+        assert self.transaction is not None
+        number = max(self.transaction.number, last + 1)
+        return self._number_batches(number, self.transaction.batches, self.transaction.plan_before)
+
+    def _number_batches(
+        self, number: int, batches: Sequence[Pending], before: PlanMark | None
+    ) -> Changes:
+        nexts: dict[str, int] = {}
+        numbered = []
+        for batch in batches:
+            first = nexts.get(batch.topic, self.topics[batch.topic].last_sequence + 1)
+            numbered.append(replace(batch, first_sequence=first))
+            nexts[batch.topic] = first + batch.count
+        self.transaction = PendingTransaction(number, tuple(numbered), before)
+        return {_TRANSACTION: _encode(self.transaction)}
+
+    def transaction_stored(self, receipts: Sequence[TopicReceipt]) -> Changes:
+        """The proxy has the pending transaction."""
+        assert self.transaction is not None
+        changes = self.count_transactions(self.transaction.number)
+        for receipt in receipts:
+            last = receipt.first_sequence + receipt.count - 1
+            log = self.topics[receipt.topic].log
+            numbering = Numbering(log, last, receipt.offset + receipt.count - 1)
+            self.topics[receipt.topic] = numbering
+            changes[_TOPIC + receipt.topic] = _encode(numbering)
+        self.transaction = None
+        return {**changes, _TRANSACTION: None}
+
+    def transaction_dropped(self) -> Changes:
+        """The pending transaction is not stored and will not be sent: its numbers are free."""
+        assert self.transaction is not None
+        before = self.transaction.plan_before
+        self.transaction = None
+        changes: Changes = {_TRANSACTION: None}
+        if before is not None:
+            changes |= self.mark_plan(before)
         return changes
 
     def meet(self, position: TopicPosition, *, adopt: bool, conflict: bool = False) -> Changes:

@@ -29,6 +29,7 @@ from reliable_pubsub.common.errors import (  # noqa: E402
     ProxyUnreachableError,
     PubSubError,
     RefusedError,
+    StageLostError,
     TooLargeError,
     TruncatedError,
     TryLaterError,
@@ -48,6 +49,7 @@ from reliable_pubsub.common.start import (  # noqa: E402
 )
 from reliable_pubsub.publisher.client import Publisher  # noqa: E402
 from reliable_pubsub.publisher.outbox import Receipt  # noqa: E402
+from reliable_pubsub.publisher.transaction import Transaction  # noqa: E402
 from reliable_pubsub.subscriber.client import Reading, Subscriber  # noqa: E402
 from reliable_pubsub.subscriber.fetching import QoSWarning  # noqa: E402
 
@@ -78,9 +80,11 @@ __all__ = [
     "Receipt",
     "RefusedError",
     "RetryPolicy",
+    "StageLostError",
     "Start",
     "Subscriber",
     "TooLargeError",
+    "Transaction",
     "TruncatedError",
     "TryLaterError",
     "UsageError",

@@ -116,7 +116,7 @@ class AdoptsUnasked(Publisher):
 class TakesAnyAnswer(Publisher):
     """Does not look which request an answer belongs to (rule R1)."""
 
-    def _ask(self, request: Hello | Put, body: bytes | None = None) -> AnyReply:
+    def _ask(self, request: Any, body: bytes | None = None) -> AnyReply:
         transport: Any = self._transport
         self._transport = _Relabelling(transport, request)
         try:

@@ -1,0 +1,407 @@
+"""`publisher.transaction()`: all topics or none, once, whatever is lost on the way (R23)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+
+from reliable_pubsub.common.batch import Batch, encode_batch
+from reliable_pubsub.common.errors import (
+    ConflictError,
+    InvalidNameError,
+    LimitError,
+    LogChangedError,
+    ProxyUnreachableError,
+    StorageFailedError,
+    TooLargeError,
+    UsageError,
+)
+from reliable_pubsub.common.limits import MIB
+from reliable_pubsub.common.messages import CommitAck
+from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.proxy import transactions
+from reliable_pubsub.publisher import transaction as of_publisher
+from reliable_pubsub.publisher.client import Publisher
+from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy, a_body
+
+ONCE = RetryPolicy(retries_max=0)
+
+
+class Kept:
+    """A state that outlives its process. Implements `ClientState`."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, bytes] = {}
+        self.is_full = False
+
+    def load(self) -> dict[str, bytes]:
+        return dict(self.values)
+
+    def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
+        if self.is_full:
+            raise StorageFailedError("no space")
+        for name, value in changes.items():
+            if value is None:
+                self.values.pop(name, None)
+            else:
+                self.values[name] = value
+
+    def close(self) -> None:
+        pass
+
+
+def a_publisher(
+    link: Link, state: Kept | None = None, *, adopt: bool = False, retry: RetryPolicy = ONCE
+) -> Publisher:
+    clock = FakeClock()
+    return Publisher(
+        "p",
+        transport=FakeTransport(link, clock),
+        clock=clock,
+        retry=retry,
+        state=state,
+        on_log_changed="adopt" if adopt else "stop",
+    )
+
+
+def put_both(publisher: Publisher, text: bytes) -> None:
+    """One message on `a`, two on `b`, in one transaction."""
+    with publisher.transaction() as transaction:
+        transaction.put("a", text)
+        transaction.put("b", text + b"1")
+        transaction.put("b", text + b"2")
+
+
+def stored(proxy: MemoryProxy) -> dict[str, list[bytes]]:
+    """Bodies by topic."""
+    return {
+        name: [batch.body for batch in proxy.log.batches.get(log.topic_id, [])]
+        for name, log in proxy.broker.topics.items()
+    }
+
+
+def both(*texts: bytes) -> dict[str, list[bytes]]:
+    """What `put_both` of these leaves."""
+    return {
+        "a": [a_body(text) for text in texts],
+        "b": [a_body(text + b"1", text + b"2") for text in texts],
+    }
+
+
+class TestABlock:
+    def test_stores_what_was_put_in_it_and_gives_a_receipt_for_each_topic(self) -> None:
+        link = Link(MemoryProxy())
+        publisher = a_publisher(link)
+        publisher.put("b", b"before")
+
+        with publisher.transaction() as transaction:
+            transaction.put("a", b"1")
+            transaction.put("b", b"2")
+            transaction.put("a", b"3")
+
+        receipts = [(r.topic, r.message_id, r.count, r.offset) for r in transaction.receipts]
+        assert receipts == [("a", "p_1", 2, 0), ("b", "p_2", 1, 1)]
+        assert stored(link.proxy)["a"] == [a_body(b"1", b"3")]
+        assert publisher.put("a", b"after").message_id == "p_3"
+
+    def test_sends_nothing_before_it_ends(self) -> None:
+        link = Link(MemoryProxy())
+        with a_publisher(link).transaction() as transaction:
+            transaction.put("a", b"1")
+            assert link.answers == []
+
+    def test_that_an_error_leaves_stores_nothing(self) -> None:
+        link = Link(MemoryProxy())
+        publisher = a_publisher(link)
+
+        def fails() -> None:
+            with publisher.transaction() as transaction:
+                transaction.put("a", b"1")
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fails()
+
+        put_both(publisher, b"x")
+        assert stored(link.proxy) == both(b"x")
+
+    def test_may_be_empty(self) -> None:
+        link = Link(MemoryProxy())
+        with a_publisher(link).transaction() as transaction:
+            pass
+
+        assert transaction.receipts == ()
+        assert link.answers == []
+
+    def test_takes_nothing_when_it_has_ended(self) -> None:
+        with a_publisher(Link(MemoryProxy())).transaction() as transaction:
+            transaction.put("a", b"1")
+
+        with pytest.raises(UsageError, match="has ended"):
+            transaction.put("a", b"2")
+
+    def test_keeps_keys_headers_and_times_where_one_message_has_them(self) -> None:
+        link = Link(MemoryProxy())
+        with a_publisher(link).transaction() as transaction:
+            transaction.put("a", b"1")
+            transaction.put("a", b"2", key=b"k", headers={"h": "v"}, event_time_ns=7)
+
+        batch = Batch([b"1", b"2"], [None, b"k"], [None, {"h": "v"}], [None, 7])
+        assert stored(link.proxy) == {"a": [encode_batch(batch)]}
+
+    def test_cuts_what_is_larger_than_a_batch(self) -> None:
+        link = Link(MemoryProxy())
+        half = b"x" * (MIB // 2)
+        with a_publisher(link).transaction() as transaction:
+            for _ in range(3):
+                transaction.put("a", half)
+
+        assert stored(link.proxy) == {"a": [a_body(half)] * 3}
+        assert [(r.count, r.offset) for r in transaction.receipts] == [(3, 0)]
+
+    def test_refuses_a_bad_message_and_keeps_the_good_ones(self) -> None:
+        link = Link(MemoryProxy())
+        with a_publisher(link).transaction() as transaction:
+            transaction.put("a", b"1")
+            with pytest.raises(InvalidNameError):
+                transaction.put("", b"2")
+            with pytest.raises(TooLargeError):
+                transaction.put("b", b"x" * (MIB + 1))
+            with pytest.raises(UsageError):
+                transaction.put("b", "text")  # type: ignore[arg-type]
+
+        assert stored(link.proxy) == {"a": [a_body(b"1")]}
+
+    def test_has_a_bound(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(of_publisher, "TRANSACTION_BYTES_MAX", 10_000)
+        with a_publisher(Link(MemoryProxy())).transaction() as transaction:
+            transaction.put("a", b"x" * 5_000)
+            with pytest.raises(TooLargeError, match="make several transactions"):
+                transaction.put("b", b"x" * 5_000)
+
+    def test_is_not_begun_beside_a_stream(self) -> None:
+        publisher = a_publisher(Link(MemoryProxy()))
+        with publisher.stream(), pytest.raises(UsageError, match="open stream"):
+            publisher.transaction()
+
+
+class TestALostLink:
+    """HELLO, HELLO of a, HELLO of b, STAGE, STAGE, COMMIT: each may be lost on its way or back."""
+
+    @pytest.mark.parametrize("place", range(6))
+    @pytest.mark.parametrize("lost", "<>")
+    def test_stores_it_once_wherever_it_breaks(self, place: int, lost: str) -> None:
+        link = Link(MemoryProxy(), "." * place + lost)
+        publisher = a_publisher(link, retry=RetryPolicy(retries_max=2))
+
+        put_both(publisher, b"x")
+        put_both(publisher, b"y")
+
+        assert stored(link.proxy) == both(b"x", b"y")
+
+    def test_leaves_it_in_doubt_and_the_next_put_settles_it_first(self) -> None:
+        link = Link(MemoryProxy(), ".....<")
+        publisher = a_publisher(link)
+        with pytest.raises(ProxyUnreachableError):
+            put_both(publisher, b"x")
+        assert publisher.transaction_in_doubt is not None
+
+        receipt = publisher.put("a", b"after")
+
+        assert (receipt.message_id, receipt.offset) == ("p_2", 1)
+        assert publisher.transaction_in_doubt is None
+        assert stored(link.proxy)["b"] == both(b"x")["b"]
+
+    def test_says_which_topic_it_resumed_and_that_it_was_there(self) -> None:
+        link = Link(MemoryProxy(), ".....<")
+        publisher = a_publisher(link)
+        with pytest.raises(ProxyUnreachableError):
+            put_both(publisher, b"x")
+
+        receipt = publisher.resume()
+
+        assert receipt is not None
+        assert (receipt.topic, receipt.duplicate) == ("a", True)
+
+
+class TestAKill:
+    @pytest.mark.parametrize("place", range(6))
+    def test_of_the_publisher_is_settled_by_its_next_process(self, place: int) -> None:
+        """It dies before an answer; the next process finds its outbox, or nothing was sent."""
+        state, link = Kept(), Link(MemoryProxy(), "." * place + "<")
+        with pytest.raises(ProxyUnreachableError):
+            put_both(a_publisher(link, state), b"x")
+
+        publisher = a_publisher(link, state)
+        kept = publisher.transaction_in_doubt is not None
+        publisher.resume()
+        put_both(publisher, b"y")
+
+        assert kept == (place >= 3)
+        assert stored(link.proxy) == (both(b"x", b"y") if kept else both(b"y"))
+
+    @pytest.mark.parametrize("place", [4, 5, 6])
+    def test_of_the_proxy_while_it_is_staged_lets_the_publisher_stage_again(
+        self, place: int
+    ) -> None:
+        link = Link(MemoryProxy())
+        publisher = a_publisher(link, retry=RetryPolicy(retries_max=2))
+        asked = 0
+        answer = publisher._ask
+
+        def ask(request: object, body: bytes | None = None) -> object:
+            nonlocal asked
+            asked += 1
+            if asked == place:
+                link.proxy = link.proxy.restarted()
+            return answer(request, body)  # type: ignore[arg-type]
+
+        publisher._ask = ask  # type: ignore[method-assign, assignment]
+
+        put_both(publisher, b"x")
+
+        assert stored(link.proxy) == both(b"x")
+
+    def test_of_the_proxy_behind_the_commit_changes_nothing(self) -> None:
+        link = Link(MemoryProxy(), ".....<")
+        publisher = a_publisher(link)
+        with pytest.raises(ProxyUnreachableError):
+            put_both(publisher, b"x")
+        link.proxy = link.proxy.restarted()
+
+        publisher.resume()
+
+        assert isinstance(link.answers[-1], CommitAck)
+        assert stored(link.proxy) == both(b"x")
+
+    def test_leaves_the_place_in_the_plan_with_the_numbers(self) -> None:
+        state, link = Kept(), Link(MemoryProxy(), "...<")
+        mark = PlanMark("digest", steps=1, message=3)
+        publisher = a_publisher(link, state)
+        with (
+            pytest.raises(ProxyUnreachableError),
+            publisher.transaction(mark) as transaction,
+        ):
+            transaction.put("a", b"x")
+
+        again = a_publisher(link, state)
+
+        assert again.transaction_in_doubt is not None
+        assert again.outbox.plan == mark
+
+
+class TestAState:
+    def test_that_cannot_be_written_stores_and_keeps_nothing(self) -> None:
+        state, link = Kept(), Link(MemoryProxy())
+        publisher = a_publisher(link, state)
+        put_both(publisher, b"x")
+        state.is_full = True
+        with pytest.raises(StorageFailedError):
+            put_both(publisher, b"y")
+        state.is_full = False
+
+        assert publisher.transaction_in_doubt is None
+        put_both(publisher, b"z")
+        assert stored(link.proxy) == both(b"x", b"z")
+
+    def test_in_memory_takes_its_number_from_the_proxy(self) -> None:
+        link = Link(MemoryProxy())
+        for text in (b"x", b"y"):
+            put_both(a_publisher(link), text)
+
+        assert stored(link.proxy) == both(b"x", b"y")
+
+    def test_that_is_older_than_what_was_sent_is_told_of_other_content(self) -> None:
+        state, link = Kept(), Link(MemoryProxy())
+        put_both(a_publisher(link, state), b"x")
+        old = dict(state.values)
+        put_both(a_publisher(link, state), b"y")
+
+        state.values = old
+        with pytest.raises(ConflictError, match="another content"):
+            put_both(a_publisher(link, state), b"z")
+
+        assert stored(link.proxy) == both(b"x", b"y")
+
+    def test_that_is_older_and_makes_the_same_again_stores_nothing_twice(self) -> None:
+        state, link = Kept(), Link(MemoryProxy())
+        put_both(a_publisher(link, state), b"x")
+        old = dict(state.values)
+        put_both(a_publisher(link, state), b"y")
+
+        state.values = old
+        put_both(a_publisher(link, state), b"y")
+
+        assert stored(link.proxy) == both(b"x", b"y")
+
+    def test_that_is_older_than_the_receipts_stops(self) -> None:
+        state, link = Kept(), Link(MemoryProxy())
+        put_both(a_publisher(link, state), b"x")
+        old = dict(state.values)
+        for text in (b"y", b"z"):
+            put_both(a_publisher(link, state), text)
+
+        state.values = old
+        with pytest.raises(ConflictError, match="later ones too"):
+            put_both(a_publisher(link, state), b"y")
+
+    @pytest.mark.parametrize("more", [(b"y",), (b"y", b"z")])
+    def test_that_adopts_goes_on_behind_what_the_proxy_has(self, more: tuple[bytes, ...]) -> None:
+        state, link = Kept(), Link(MemoryProxy())
+        put_both(a_publisher(link, state), b"x")
+        old = dict(state.values)
+        for text in more:
+            put_both(a_publisher(link, state), text)
+
+        state.values = old
+        put_both(a_publisher(link, state, adopt=True), b"new")
+
+        assert stored(link.proxy) == both(b"x", *more, b"new")
+
+
+class TestAnotherProxy:
+    def test_stops_a_transaction_that_is_kept(self) -> None:
+        state = Kept()
+        put_both(a_publisher(Link(MemoryProxy()), state), b"x")
+
+        with pytest.raises(LogChangedError):
+            put_both(a_publisher(Link(MemoryProxy()), state), b"y")
+
+    def test_under_a_running_publisher_stops_it_too(self) -> None:
+        """The empty one does not know the epoch: everything is compared before anything is sent."""
+        link = Link(MemoryProxy())
+        publisher = a_publisher(link)
+        put_both(publisher, b"x")
+        link.proxy = MemoryProxy()
+
+        with pytest.raises(LogChangedError):
+            put_both(publisher, b"y")
+
+        assert stored(link.proxy) == {}
+
+    def test_is_adopted_if_a_person_says_so(self) -> None:
+        state, link = Kept(), Link(MemoryProxy())
+        put_both(a_publisher(Link(MemoryProxy()), state), b"x")
+
+        put_both(a_publisher(link, state, adopt=True), b"y")
+
+        assert stored(link.proxy) == both(b"y")
+
+
+class TestARefusal:
+    def test_at_a_limit_frees_the_numbers_and_what_was_staged(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        link = Link(MemoryProxy())
+        publisher = a_publisher(link)
+        monkeypatch.setattr(transactions, "TOPICS_MAX", 1)
+        with pytest.raises(LimitError):
+            put_both(publisher, b"x")
+        monkeypatch.undo()
+
+        assert link.proxy.broker.staging.transactions == 0
+        assert publisher.transaction_in_doubt is None
+        put_both(publisher, b"y")
+        assert stored(link.proxy) == both(b"y")
