@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.messages import (
     AnyRequest,
+    Commit,
     Conflict,
     Duplicate,
     Full,
@@ -107,10 +108,10 @@ class FullAfterApply(Broker):
     """Says FULL when the batch has its place in memory already."""
 
     def _make_room(
-        self, request: Put, log: TopicLog, body_bytes: int
+        self, request: Put | Commit, log: TopicLog, body_bytes: int
     ) -> Decision | tuple[Record, ...]:
         room = super()._make_room(request, log, body_bytes)
-        if isinstance(room, Decision):
+        if isinstance(room, Decision) and isinstance(request, Put):
             assert isinstance(room.reply, Full)
             log.end += request.count
         return room
