@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -15,6 +16,8 @@ from msgspec import Struct
 from .errors import MalformedError, TooLargeError, UsageError
 from .limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
 from .names import message_id
+
+NO_OFFSET: Final = -1  # of a message that was never stored
 
 
 class Batch(Struct, frozen=True, array_like=True):
@@ -30,7 +33,7 @@ class Message(Struct, frozen=True, gc=False):
     """One message as a subscriber sees it."""
 
     topic: str
-    offset: int  # in its topic: 0, 1, 2, ...
+    offset: int  # in its topic: 0, 1, 2, ...; `NO_OFFSET` if it was put at QoS 0
     publisher: str
     sequence: int  # the publisher's number in this topic
     timestamp_ns: int  # when the proxy took the batch
@@ -118,27 +121,38 @@ def messages_of(
     batch: Batch,
     *,
     topic: str,
-    base: int,
+    base: int | None,
     publisher: str,
     first_sequence: int,
     timestamp_ns: int,
     qos: int,
     skip: int = 0,
 ) -> list[Message]:
-    """Give the messages of a batch in order, without the first `skip`."""
-    offset, sequence = base + skip, first_sequence + skip
+    """Give the messages of a batch in order, without the first `skip`.
+
+    Args:
+        base: offset of the first message; None: they are in no log (QoS 0).
+    """
+    offset, step = (NO_OFFSET, 0) if base is None else (base + skip, 1)
+    sequence = first_sequence + skip
     payloads = batch.payloads[skip:] if skip else batch.payloads
     if batch.keys is None and batch.headers is None and batch.event_times_ns is None:
         return [
             Message(
-                topic, offset + index, publisher, sequence + index, timestamp_ns, payload, qos=qos
+                topic,
+                offset + index * step,
+                publisher,
+                sequence + index,
+                timestamp_ns,
+                payload,
+                qos=qos,
             )
             for index, payload in enumerate(payloads)
         ]
     return [
         Message(
             topic,
-            offset + index,
+            offset + index * step,
             publisher,
             sequence + index,
             timestamp_ns,

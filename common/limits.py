@@ -37,6 +37,8 @@ SESSIONS_MAX: Final = 100_000  # client ids, publishers and subscribers together
 SUBSCRIPTIONS_PER_TOPIC_MAX: Final = 10_000
 PUBLISHERS_PER_TOPIC_MAX: Final = 10_000
 CACHE_BYTES_MAX: Final = 32 * MIB  # newest bodies kept in memory for subscribers that keep up
+RING_BYTES_MAX: Final = 2 * MIB  # of what was put on one topic at QoS 0
+RINGS_BYTES_MAX: Final = 32 * MIB  # of all topics together; the oldest goes first
 HELD_REQUESTS_MAX: Final = 64  # REP sockets of one endpoint: requests waiting for one commit
 
 # Transactions: what is staged is in memory until its COMMIT.
@@ -59,6 +61,7 @@ RELAYS_BELOW_MAX: Final = 256  # relays whose interest one set carries
 CONSUMERS_MAX: Final = 10_000  # peers whose interest one node keeps
 LINK_BYTES: Final = 16  # random name of a link
 PUSH_BODY_BYTES_MAX: Final = 64 * KIB  # a longer body is fetched; its place is pushed
+INGRESS_PATTERNS_MAX: Final = 1024  # that publishers are told at QoS 0; beyond, they send all
 
 # Numbers are signed 64-bit on disk.
 NUMBER_MAX: Final = 2**63 - 1
@@ -86,4 +89,5 @@ assert TRANSACTION_TASKS_MAX * (NONCE_BYTES_MAX + 24) < HEADER_BYTES_MAX
 assert TRANSACTION_TOPICS_MAX * (TOPIC_BYTES_MAX + 80) < HEADER_BYTES_MAX
 assert BODY_BYTES_MAX < TRANSACTION_BYTES_MAX <= STAGED_BYTES_MAX
 assert CACHE_BYTES_MAX >= 2 * BODY_BYTES_MAX
+assert BODY_BYTES_MAX < RING_BYTES_MAX < RINGS_BYTES_MAX
 assert TOPICS_MAX < SESSIONS_MAX

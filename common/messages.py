@@ -26,7 +26,8 @@ from .names import CLIENT_ID_PATTERN, TOPIC_PATTERN
 
 Role = Literal["publisher", "subscriber"]
 Durability = Literal["sync", "os", "snapshot"]
-QoS = Literal[1, 2]  # 1: at least once; 2: exactly once
+QoS = Literal[0, 1, 2]  # 0: at most once, never stored; 1: at least once; 2: exactly once
+StoredQoS = Literal[1, 2]
 SessionKind = Literal["persistent", "clean"]
 
 ClientField = Annotated[str, Meta(pattern=CLIENT_ID_PATTERN)]
@@ -96,7 +97,7 @@ class Put(Request, frozen=True, kw_only=True, tag="PUT"):
     first_sequence: Positive  # of the batch; it uses first_sequence .. first_sequence + count - 1
     count: Count  # messages in the batch
     crc: Crc32  # CRC-32 of the body frame
-    qos: QoS = 2
+    qos: StoredQoS = 2  # at QoS 0 nothing is asked: see `relay/unstored.py`
 
 
 class Stage(Request, frozen=True, kw_only=True, tag="STAGE"):
@@ -225,6 +226,26 @@ class History(Request, frozen=True, kw_only=True, tag="HISTORY"):
     bytes_max: BytesMax = BODY_BYTES_MAX
 
 
+class Ring(Request, frozen=True, kw_only=True, tag="RING"):
+    """Look at what was put at QoS 0 and is still in the ring of a topic. It moves nothing.
+
+    Answered by MESSAGE, NO_MESSAGES_YET, NOT_SUB, STALE or FENCED.
+    """
+
+    topic: TopicField
+    generation: Positive
+    boot: str  # places in the ring are of one start of the proxy
+    place: Natural  # the next place wanted
+    messages_max: Count = 1
+    bytes_max: BytesMax = BODY_BYTES_MAX
+
+
+class Listeners(Request, frozen=True, kw_only=True, tag="LISTENERS"):
+    """Ask who would get what is put on a topic; needs no session. Answered by LISTENERS_REPORT."""
+
+    topic: TopicField
+
+
 class Status(Request, frozen=True, kw_only=True, tag="STATUS"):
     """Ask for one page of the proxy's state; needs no session. Answered by STATUS_REPORT."""
 
@@ -234,7 +255,22 @@ class Status(Request, frozen=True, kw_only=True, tag="STATUS"):
     rows_max: Annotated[int, Meta(ge=0, le=STATUS_ROWS_MAX)] = STATUS_ROWS_MAX
 
 
-AnyRequest = Hello | Put | Stage | Commit | Abort | Get | Ack | Sub | Unsub | Bye | History | Status
+AnyRequest = (
+    Hello
+    | Put
+    | Stage
+    | Commit
+    | Abort
+    | Get
+    | Ack
+    | Sub
+    | Unsub
+    | Bye
+    | History
+    | Ring
+    | Listeners
+    | Status
+)
 
 
 class Reply(Struct, frozen=True, kw_only=True, tag_field="answer"):
@@ -312,6 +348,7 @@ class SubAck(Reply, frozen=True, kw_only=True, tag="SUB_ACK"):
     witness_ns: int | None = None  # timestamp of the batch that holds offset cursor - 1
     terms: Terms = Terms()
     shown: int = 0  # messages below it were sent before: a process that knows nothing marks them
+    ring: int = 0  # the next place in the ring of the topic
 
 
 class UnsubAck(Reply, frozen=True, kw_only=True, tag="UNSUB_ACK"):
@@ -350,6 +387,7 @@ class MessageBatches(Reply, frozen=True, kw_only=True, tag="MESSAGE"):
     end: int  # durable end of the topic, for lag
     first: int | UnsetType = UNSET  # to HISTORY: the offset that its start names
     log: str | UnsetType = UNSET  # to HISTORY: log id of the topic
+    ring: int | UnsetType = UNSET  # to GET: the next place in the ring, if it was ever used
 
 
 class NoMessagesYet(Reply, frozen=True, kw_only=True, tag="NO_MESSAGES_YET"):
@@ -357,6 +395,7 @@ class NoMessagesYet(Reply, frozen=True, kw_only=True, tag="NO_MESSAGES_YET"):
 
     end: int
     log: str | UnsetType = UNSET  # to HISTORY: log id of the topic, if there is one
+    ring: int | UnsetType = UNSET  # to GET: the next place in the ring, if it was ever used
 
 
 class Lost(Reply, frozen=True, kw_only=True, tag="LOST"):
@@ -476,6 +515,7 @@ class SubscriptionStatus(Struct, frozen=True, kw_only=True):
     cursor: int
     lag_messages: int
     lag_s: float  # age of the oldest message not yet acknowledged; 0 if there is none
+    lost: int | UnsetType = UNSET  # messages at QoS 0 that it asked for too late; unset: none
 
 
 class PublisherStatus(Struct, frozen=True, kw_only=True):
@@ -485,6 +525,14 @@ class PublisherStatus(Struct, frozen=True, kw_only=True):
     qos: int
     last_sequence: int
     last_offset: int
+
+
+class RingStatus(Struct, frozen=True, kw_only=True):
+    """What was put on a topic at QoS 0 since the start of the proxy, as STATUS shows it."""
+
+    end: int  # messages, so far
+    held: int  # of them are still in the ring
+    held_bytes: int
 
 
 class TopicStatus(Struct, frozen=True, kw_only=True):
@@ -499,6 +547,7 @@ class TopicStatus(Struct, frozen=True, kw_only=True):
     subscriptions_left_out: int  # above the rows of one page
     publishers: tuple[PublisherStatus, ...]
     publishers_left_out: int
+    ring: RingStatus | UnsetType = UNSET  # unset: nothing was put at QoS 0
 
 
 class CommitterStatus(Struct, frozen=True, kw_only=True):
@@ -531,6 +580,25 @@ class StagingStatus(Struct, frozen=True, kw_only=True):
     writers: int  # publishers that have committed a transaction
 
 
+class IngressStatus(Struct, frozen=True, kw_only=True):
+    """Where messages at QoS 0 come in, as STATUS shows it."""
+
+    endpoint: str
+    patterns: int  # that publishers send for
+    taken: int  # batches
+    unwanted: int  # batches that nobody wanted any more when they came
+    refused: int  # batches that cannot be read, or of a process that has been replaced
+
+
+class ListenersReport(Reply, frozen=True, kw_only=True, tag="LISTENERS_REPORT"):
+    """Who would get what is put on a topic now."""
+
+    topic: str
+    subscriptions: int  # that are active; also those behind relays
+    pushed: bool = False  # whether somebody in the push tree wants it; filled in by the server
+    ingress_endpoint: str = ""  # where messages at QoS 0 come in; filled in by the server
+
+
 class StatusReport(Reply, frozen=True, kw_only=True, tag="STATUS_REPORT"):
     """One page of the proxy's state."""
 
@@ -543,6 +611,7 @@ class StatusReport(Reply, frozen=True, kw_only=True, tag="STATUS_REPORT"):
     committer: CommitterStatus | UnsetType = UNSET  # filled in by the server
     push: PushStatus | UnsetType = UNSET  # filled in by the server
     staging: StagingStatus | UnsetType = UNSET  # unset: there never was a transaction
+    ingress: IngressStatus | UnsetType = UNSET  # filled in by the server
     store_path: str = ""
 
 
@@ -573,5 +642,6 @@ AnyReply = (
     | Full
     | Busy
     | StorageFull
+    | ListenersReport
     | StatusReport
 )

@@ -95,6 +95,7 @@ RELAY_MAX_SUBSCRIPTIONS: Final = 32  # seed 004 names it
 RELAY_LEASE_S: Final = 15.0
 RELAY_ENDPOINT: Final = "tcp://127.0.0.1:5558"
 RELAY_PUSH_ENDPOINT: Final = "tcp://127.0.0.1:5559"
+INGRESS_ENDPOINT: Final = "tcp://127.0.0.1:5554"
 
 SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
@@ -137,6 +138,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         default="",
         help="where a subscriber or relay finds pushed data, if not where the node above says: "
         "behind a tunnel",
+    ),
+    Setting(
+        name="ingress_endpoint",
+        kind="endpoint",
+        default=INGRESS_ENDPOINT,
+        help="where publishers send what is put at QoS 0; if the default is taken, any free port",
     ),
     Setting(
         name="push_silence_min",
@@ -279,6 +286,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     subscriber_endpoint: str
     push_endpoint: str
     push_via: str
+    ingress_endpoint: str
     push_silence_min: float
     push_silence_max: float
     relay_endpoint: str

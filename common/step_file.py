@@ -50,7 +50,7 @@ GET_KEYS: Final = (
 SUBSCRIBE_KEYS: Final = ("from", "qos", "session", "lease", "push")
 SUBSCRIBER_KEYS: Final = ("action", "topic", "sleep_after", *SUBSCRIBE_KEYS, *GET_KEYS)
 SESSIONS: Final[tuple[SessionKind, ...]] = ("persistent", "clean")
-QOS: Final[tuple[QoS, ...]] = (1, 2)
+QOS: Final[tuple[QoS, ...]] = (0, 1, 2)
 ACTIONS: Final[tuple[Action, ...]] = ("subscribe", "get", "unsubscribe")
 ON_EMPTY: Final[tuple[OnEmpty, ...]] = ("wait", "skip")
 
@@ -175,7 +175,7 @@ def _qos(fields: Fields) -> QoS:
     for qos in QOS:
         if level is qos:
             return qos
-    fields.wrong("qos", "1 (at least once) or 2 (exactly once)")
+    fields.wrong("qos", "0 (at most once), 1 (at least once) or 2 (exactly once)")
     return 2
 
 

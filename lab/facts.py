@@ -13,6 +13,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from msgspec.structs import replace
+
+from reliable_pubsub.common.batch import NO_OFFSET
 from reliable_pubsub.common.history import (
     AnyLine,
     Begin,
@@ -30,6 +33,7 @@ from reliable_pubsub.common.history import (
     Ok,
     Position,
     ProxyLine,
+    Seen,
     Stored,
     Trimmed,
     Unknown,
@@ -130,6 +134,8 @@ class Facts:
     replaced: dict[tuple[str, int], int] = field(default_factory=dict)  # process, pid: when
     told_lost: list[tuple[Life, Failed]] = field(default_factory=list)
     told_changed: dict[str, None] = field(default_factory=dict)  # processes, in order
+    offered: dict[MessageKey, int] = field(default_factory=dict)  # put at QoS 0: CRC-32
+    unstored: list[tuple[str, str, Seen]] = field(default_factory=list)  # subscriber, topic
     unmatched: int = 0  # answers whose `invoke` is not there
 
     @property
@@ -317,7 +323,10 @@ class _Reader:
         op = line.op
         before = life.open.get(line.call)
         life.open[line.call] = line
-        if op == "put":
+        if op == "put" and line.qos == 0:
+            for sequence, crc in enumerate(line.crcs, start=line.sequence):
+                self.facts.offered[MessageKey(line.topic, line.process, sequence)] = crc
+        elif op == "put":
             # What a call began under other numbers stays undecided: it may have been sent.
             life.open_attempts[line.call] = self._attempts(life, line)
         elif op in ("subscribe", "unsubscribe"):
@@ -356,6 +365,12 @@ class _Reader:
         life = self.life(line)
         invoke = life.open.pop(line.call, None)
         op = line.op
+        if op == "put" and line.qos == 0:
+            return  # it has left; nothing is promised of it
+        if op == "get":
+            line = self._without_unstored(line)
+            if not line.messages:
+                return
         if op == "put":
             self._put_ok(life.open_attempts.pop(line.call, []), line)
         elif op == "hello":
@@ -369,6 +384,15 @@ class _Reader:
                 self.facts.gets.append(line)
         if invoke is not None and op not in ("hello", "get"):
             self.facts.effects.append((life, invoke, line))
+
+    def _without_unstored(self, line: Ok) -> Ok:
+        """A get without what was put at QoS 0: that is no part of any log."""
+        unstored = [seen for seen in line.messages if seen.offset == NO_OFFSET]
+        if not unstored:
+            return line
+        self.facts.unstored += [(line.process, line.topic, seen) for seen in unstored]
+        stored = tuple(seen for seen in line.messages if seen.offset != NO_OFFSET)
+        return replace(line, messages=stored)
 
     def _put_ok(self, attempts: list[Attempt], line: Ok) -> None:
         if not attempts or attempts[0].sequence != line.sequence:

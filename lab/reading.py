@@ -27,7 +27,7 @@ class _Written(Struct, frozen=True):
     """A line of an output file, as far as it counts here."""
 
     topic: str
-    offset: int
+    offset: int | None  # None: it was put at QoS 0
     message_id: str
     timestamp_ns: int
     payload: str | None = None
@@ -172,19 +172,21 @@ def _read_output(lines: Iterator[bytes], name: str, found: _Found) -> list[Outpu
         _warn_of_torn(name, torn_at, found)
         torn_at = 0
         try:
-            messages.append(_output_line(_decode_written(text)))
+            messages += _output_line(_decode_written(text))
         except (msgspec.DecodeError, ValueError):
             found.torn[name] = found.torn.get(name, 0) + 1
             torn_at = number
     return messages
 
 
-def _output_line(written: _Written) -> OutputLine:
-    """A line as a sighting.
+def _output_line(written: _Written) -> list[OutputLine]:
+    """A line as a sighting; none of what is in no log.
 
     Raises:
         ValueError: it is not one that a subscriber wrote.
     """
+    if written.offset is None:
+        return []
     publisher, _, sequence = written.message_id.rpartition("_")
     if written.payload is not None:
         payload = written.payload.encode()
@@ -196,7 +198,7 @@ def _output_line(written: _Written) -> OutputLine:
     else:
         raise ValueError("no payload")
     seen = Seen(written.offset, publisher, int(sequence), crc32(payload), written.timestamp_ns)
-    return OutputLine(written.topic, seen)
+    return [OutputLine(written.topic, seen)]
 
 
 def _owned(found: _Found, folder: Path) -> dict[str, list[OutputLine]]:

@@ -15,6 +15,7 @@ from reliable_pubsub.common.history import Failed, Seen
 from .facts import Facts
 from .final_log import Start, starts_of
 from .finding import Finding, in_words
+from .rules_of_unstored import check_unstored
 from .subscription import NEVER, Stream, Subscription
 from .verdict import Losses, MessageKey
 
@@ -49,6 +50,7 @@ def delivered_once(facts: Facts) -> tuple[Finding, list[Received]]:
         finding.checked += received.count
         all_received.append(received)
     _check_told_losses(facts, finding)
+    check_unstored(facts, finding)
     return finding, all_received
 
 

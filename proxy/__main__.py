@@ -65,6 +65,10 @@ def server_settings(
             endpoint=settings.push_endpoint,
             is_default=resolved["push_endpoint"].origin == "default",
         ),
+        ingress=PushSettings(
+            endpoint=settings.ingress_endpoint,
+            is_default=resolved["ingress_endpoint"].origin == "default",
+        ),
         durability=settings.durability,
         snapshot_interval_s=settings.snapshot_interval_ms / 1000,
         rep_sockets=settings.rep_sockets,
@@ -95,6 +99,7 @@ HEARS_RESETS = (
 @click.option(
     "--push-endpoint", help="Where data is pushed to relays and subscribers that want it."
 )
+@click.option("--ingress-endpoint", help="Where publishers send what is put at QoS 0.")
 @click.option(
     "--durability",
     shell_complete=lambda _context, _option, begun: [
@@ -121,6 +126,7 @@ def main(
     publisher_endpoint: str | None,
     subscriber_endpoint: str | None,
     push_endpoint: str | None,
+    ingress_endpoint: str | None,
     durability: str | None,
     accept_loss: bool,
     allow_plaintext: bool,
@@ -149,6 +155,7 @@ def main(
                 "publisher_endpoint": publisher_endpoint,
                 "subscriber_endpoint": subscriber_endpoint,
                 "push_endpoint": push_endpoint,
+                "ingress_endpoint": ingress_endpoint,
                 "durability": durability,
             },
             file,
@@ -158,6 +165,7 @@ def main(
             settings.publisher_endpoint,
             settings.subscriber_endpoint,
             settings.push_endpoint,
+            settings.ingress_endpoint,
         ):
             accept_endpoint(endpoint, allow_plaintext=allow_plaintext, bind=True)
         allow_connections()
@@ -201,7 +209,7 @@ def _ready_line(server: Server, settings: Settings) -> str:
         f"ready: proxy publishers={publishers} subscribers={subscribers} "
         f"durability={settings.durability} data-dir={settings.data_dir} "
         f"topics={len(server.broker.topics)} messages={server.checked.messages} "
-        f"push={server.push.endpoint}"
+        f"push={server.push.endpoint} ingress={server.ingress.endpoint}"
     )
 
 

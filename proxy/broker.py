@@ -31,9 +31,11 @@ from reliable_pubsub.common.messages import (
     Hello,
     HelloAck,
     History,
+    Listeners,
     MessageBatches,
     NoMessagesYet,
     Put,
+    Ring,
     Stage,
     Status,
     StorageFull,
@@ -45,14 +47,15 @@ from reliable_pubsub.common.messages import (
 from .leasing import Leasing
 from .records import Decision, Granted, Record, StoredState
 from .report import status_report
+from .ring import Rings
+from .ring_reading import RingReading
 from .rules import LogReader
 from .staging import LastTransaction
 from .state import BrokerSettings
-from .subscribing import Subscribing
 from .transactions import Transactions
 
 
-class Broker(Transactions, Subscribing, Leasing):
+class Broker(Transactions, RingReading, Leasing):
     """Every rule over one state."""
 
     def __init__(
@@ -64,6 +67,7 @@ class Broker(Transactions, Subscribing, Leasing):
         durability: Durability = "sync",
         settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
         storage_full_until_s: float | None = None,
+        rings: Rings | None = None,
     ) -> None:
         """Begin with what the store holds; see `Rules`.
 
@@ -71,7 +75,14 @@ class Broker(Transactions, Subscribing, Leasing):
             storage_full_until_s: monotonic time up to which the disk counts as full: the last
                 commit failed for lack of space, and `stored` is what the disk still holds.
         """
-        super().__init__(stored, boot=boot, reader=reader, durability=durability, settings=settings)
+        super().__init__(
+            stored,
+            boot=boot,
+            reader=reader,
+            durability=durability,
+            settings=settings,
+            rings=rings,
+        )
         self._storage_full_until_s = storage_full_until_s
         self._trim_at_s = 0.0
         self._heard_s = {}
@@ -87,6 +98,8 @@ class Broker(Transactions, Subscribing, Leasing):
             Unsub: self._unsub,
             Bye: self._bye,
             History: self._history,
+            Ring: self._ring,
+            Listeners: self._listeners,
             Status: self._status,
         }
 
@@ -219,6 +232,7 @@ class Broker(Transactions, Subscribing, Leasing):
                 reader=self._reader,
                 leases=self,
                 staging=self.staging_status(),
+                rings=self.rings,
                 now_ns=now_ns,
             )
         )

@@ -15,6 +15,7 @@ from reliable_pubsub.common.messages import (
     AnyRequest,
     Hello,
     History,
+    Listeners,
     Put,
     Status,
     Sub,
@@ -45,7 +46,7 @@ class Leasing(Rules):
         # A SUB counts before there is a lease: it may be the one that begins it.
         # A HELLO does not: it may be one of a process that was never granted this epoch.
         if isinstance(request, Sub) or (
-            self._leased and not isinstance(request, Hello | Put | History | Status)
+            self._leased and not isinstance(request, Hello | Put | History | Listeners | Status)
         ):
             session = self.sessions.get(("subscriber", request.client))
             if session is not None and session.epoch == request.epoch:

@@ -21,8 +21,8 @@ from reliable_pubsub.relay.fan_out import FanOut
 from reliable_pubsub.relay.interest_link import Links
 from reliable_pubsub.relay.interest_table import InterestTable
 from reliable_pubsub.relay.messages import Interest, Node, NodeReport
-from reliable_pubsub.relay.pattern import Kinds
-from reliable_pubsub.relay.push import Pushed, encode_push
+from reliable_pubsub.relay.pattern import Kinds, Pattern
+from reliable_pubsub.relay.push import Pushed, PushedUnstored, encode_push
 from reliable_pubsub.relay.sockets import Context
 from reliable_pubsub.relay.wire import decode_node_request
 
@@ -35,7 +35,7 @@ ANY_PORT: Final = "tcp://127.0.0.1:*"
 
 
 class PushSettings(Struct, frozen=True, kw_only=True):
-    """Where pushed data leaves."""
+    """Where pushed data leaves, or data at QoS 0 comes in."""
 
     endpoint: str
     # Nobody chose the endpoint: if it is taken, any free port will do, because peers are told.
@@ -120,7 +120,25 @@ class Push:
         self._fan_out.send(waiting.topic, encode_push(waiting.topic, pushed, batch.body))
         self._sent += 1
 
+    def send_unstored(self, topic: str, header: BatchHeader, body: bytes) -> None:
+        """Send what was put at QoS 0, now and once."""
+        pushed = PushedUnstored(boot=self._boot, batch=header)
+        self._fan_out.send(topic, encode_push(topic, pushed, body))
+        self._sent += 1
+
     # Interest, up.
+
+    def is_wanted(self, topic: str) -> bool:
+        """Whether anybody below wants a topic."""
+        return self._table.is_wanted(topic)
+
+    def has_changed(self) -> bool:
+        """Whether what is wanted below has changed since the last time."""
+        return bool(self._table.changes())
+
+    def wanted(self) -> frozenset[Pattern]:
+        """What is wanted below, as of the last `has_changed`."""
+        return self._table.above
 
     def listen(self) -> None:
         """Take what peers say on the data socket."""

@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from reliable_pubsub.common.messages import AnyReply, QoS, Role, Terms, TopicReceipt
+from reliable_pubsub.common.messages import AnyReply, Role, StoredQoS, Terms, TopicReceipt
 
 
 class TopicCreated(Struct, frozen=True, gc=False):
@@ -37,7 +37,7 @@ class Appended(Struct, frozen=True, gc=False):
     timestamp_ns: int
     crc: int
     body: bytes
-    qos: QoS = 2
+    qos: StoredQoS = 2
 
     @property
     def end(self) -> int:

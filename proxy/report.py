@@ -20,6 +20,7 @@ from reliable_pubsub.common.messages import (
     TopicStatus,
 )
 
+from .ring import Rings
 from .subscriptions import Subscription
 from .topic_log import TopicLog
 
@@ -50,6 +51,7 @@ def status_report(
     reader: TimestampReader,
     leases: Leases,
     staging: StagingStatus | None,
+    rings: Rings,
     now_ns: int,
 ) -> StatusReport:
     """One page, topics in the order of their names, behind `after_topic`."""
@@ -58,7 +60,7 @@ def status_report(
     page: list[TopicStatus] = []
     rows = 0
     for name in names[first : first + request.topics_max]:
-        page.append(_topic(topics[name], reader, leases, now_ns, request.rows_max))
+        page.append(_topic(topics[name], reader, leases, rings, now_ns, request.rows_max))
         rows += len(page[-1].subscriptions) + len(page[-1].publishers)
         if rows >= STATUS_PAGE_ROWS:
             break
@@ -74,7 +76,12 @@ def status_report(
 
 
 def _topic(
-    log: TopicLog, reader: TimestampReader, leases: Leases, now_ns: int, rows_max: int
+    log: TopicLog,
+    reader: TimestampReader,
+    leases: Leases,
+    rings: Rings,
+    now_ns: int,
+    rows_max: int,
 ) -> TopicStatus:
     active = {name: s for name, s in log.subscriptions.items() if s.active or s.expired}
     # The slowest first: if a page cannot show all, these are the ones to see.
@@ -97,6 +104,7 @@ def _topic(
                 cursor=subscription.cursor,
                 lag_messages=max(log.durable_end - subscription.cursor, 0),
                 lag_s=_lag_s(log, subscription.cursor, reader, now_ns),
+                lost=rings.lost(log.topic, name),
             )
             for name, subscription in slowest[:rows_max]
         ),
@@ -111,6 +119,7 @@ def _topic(
             for (name, qos), mark in islice(sorted(publishers.items()), rows_max)
         ),
         publishers_left_out=max(len(publishers) - rows_max, 0),
+        ring=rings.status(log.topic),
     )
 
 

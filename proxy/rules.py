@@ -21,6 +21,7 @@ from reliable_pubsub.common.messages import (
 )
 
 from .records import Appended, Decision, Record, StoredState, TopicCreated
+from .ring import Rings
 from .state import BrokerSettings, State
 from .subscriptions import Session
 from .topic_log import TopicLog
@@ -61,10 +62,13 @@ class Rules(State):
         reader: LogReader,
         durability: Durability = "sync",
         settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
+        rings: Rings | None = None,
     ) -> None:
         """Begin with what the store holds.
 
         Args:
+            rings: what was put at QoS 0. They are read here, and filled by whoever takes it in;
+                nothing of them is state, because nothing of them is ever durable.
             boot: a random name of this start; subscribers that knew another one have their
                 position checked before they are served.
         """
@@ -73,6 +77,7 @@ class Rules(State):
         self.step_ns = 1 + (crc32(boot.encode()) & 0xFFFF)
         self.durability: Durability = durability
         self._reader = reader
+        self.rings = rings or Rings()
 
     def malformed(self, text: str, request: AnyRequest | None = None) -> Malformed:
         """The answer to what cannot be read (then without an echo), or is in the wrong place."""

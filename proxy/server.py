@@ -23,7 +23,11 @@ from reliable_pubsub.common.messages import (
     CommitterStatus,
     Durability,
     Hello,
+    Listeners,
+    ListenersReport,
     Put,
+    Refusal,
+    Ring,
     Role,
     Stage,
     Status,
@@ -38,10 +42,12 @@ from .check import BadRange, Checked, check_store
 from .committer import Committer, Failed
 from .front_door import FrontDoor
 from .history import ProxyHistory
+from .ingress import Ingress
 from .log_check import LogDamage
 from .log_reader import ENTRY_BYTES, StoreReader
 from .push import Push, PushSettings
 from .records import Appended, Decision, Record, StoredState
+from .ring import Rings
 from .socket_poll import SocketPoll
 from .state import BrokerSettings
 from .store import StorageFullError, Store, open_reader, read_state, reading
@@ -59,6 +65,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     publisher_endpoint: str
     subscriber_endpoint: str
     push: PushSettings
+    ingress: PushSettings
     durability: Durability = "sync"
     snapshot_interval_s: float = 0.01
     rep_sockets: int = 32
@@ -113,6 +120,7 @@ class Server:
             self._reader = StoreReader(connection)
             self._state_connection = connection
             self._boot = secrets.token_hex(8)
+            self._rings = Rings()
             with reading():
                 stored = read_state(connection, self.checked.segments)
             self.broker = self._new_broker(stored, None)
@@ -129,6 +137,8 @@ class Server:
                 ),
             ]
             self.push = Push(self._context, settings.push, boot=self._boot)
+            self.ingress = Ingress(self._context, settings.ingress, self.push)
+            self.ingress.look_at_all(self.broker)
         except BaseException:
             self._store.close()
             raise
@@ -158,6 +168,7 @@ class Server:
             durability=self._settings.durability,
             settings=self._settings.broker,
             storage_full_until_s=storage_full_until_s,
+            rings=self._rings,
         )
 
     def stop(self) -> None:
@@ -178,7 +189,9 @@ class Server:
         self._recorder.begin("proxy", boot=self._boot, durability=self._settings.durability)
         self._committer.start()
         roles = {socket: door.role for door in self.doors for socket in door.sockets}
-        self._poll = SocketPoll([*roles, self.push.socket], self._wake_descriptor)
+        self._poll = SocketPoll(
+            [*roles, self.push.socket, self.ingress.socket], self._wake_descriptor
+        )
         try:
             while not self._stopping:
                 woken, ready = self._poll.wait(TICK_S)
@@ -188,6 +201,9 @@ class Server:
                 for socket in ready:
                     if socket is self.push.socket:
                         self.push.listen()
+                        self._poll.look_at(socket)
+                    elif socket is self.ingress.socket:
+                        self.ingress.turn(self.broker)
                         self._poll.look_at(socket)
                     else:
                         self._serve(socket, roles[socket])
@@ -235,6 +251,8 @@ class Server:
         if decision.records:
             self.broker.apply(decision.records)  # apply,
             self._submit(decision.records)  # durable,
+        if isinstance(request, Ring) and not isinstance(decision.reply, Refusal):
+            self._rings.asked(request.topic, request.client, request.place)
         if decision.visible_at <= self.broker.durable_lsn:  # then visible
             self._answer(socket, decision)
         else:
@@ -245,6 +263,7 @@ class Server:
         """Give records to the committer."""
         self._committer.submit(records, self.broker.lsn)
         self._history.submitted(records, self.broker.lsn)
+        self.ingress.look_at(self.broker, records)
         if self._snapshot:
             size = sum(ENTRY_BYTES + len(getattr(r, "body", b"")) for r in records)
             self._unwritten.append((self.broker.lsn, size))
@@ -297,6 +316,7 @@ class Server:
         with reading():
             stored = read_state(self._state_connection, segments)
         self.broker = self._new_broker(stored, until_s)
+        self.ingress.look_at_all(self.broker)
         self._committer.restart()
         self._history.forgotten()
         self._unwritten.clear()
@@ -312,6 +332,8 @@ class Server:
             return
         self._tick_at_s = now_s + TICK_S / 2
         self.push.expire(now_s)
+        self.ingress.tell()
+        self._poll.look_at(self.ingress.socket)
         due = self.broker.tick(now_s=now_s, now_ns=time.time_ns())
         if due:
             self.broker.apply(due)
@@ -327,6 +349,12 @@ class Server:
         reply: AnyReply = decision.reply
         if isinstance(reply, StatusReport):
             reply = self._completed(reply)
+        elif isinstance(reply, ListenersReport):
+            reply = replace(
+                reply,
+                pushed=self.push.is_wanted(reply.topic),
+                ingress_endpoint=self.ingress.endpoint,
+            )
         self._send(socket, encode_reply(reply, decision.body))
 
     def _send(self, socket: zmq.Socket[bytes], frames: list[bytes]) -> None:
@@ -340,6 +368,7 @@ class Server:
             requests_count=self._requests_count,
             dropped_requests=self._malformed_count,
             push=self.push.status(),
+            ingress=self.ingress.status(),
             store_path=str(self._store.path),
             committer=CommitterStatus(
                 queued_records=self.broker.lsn - self.broker.durable_lsn,
@@ -356,6 +385,7 @@ class Server:
         for door in self.doors:
             door.close()
         self.push.socket.close()
+        self.ingress.socket.close()
         self._context.term()  # the doors' threads close their sockets and end
         for door in self.doors:
             door.join()
@@ -371,7 +401,7 @@ def _belongs(request: AnyRequest, role: Role) -> bool:
             return request.role == role
         case Status():
             return True
-        case Put() | Stage() | Commit() | Abort():
+        case Put() | Stage() | Commit() | Abort() | Listeners():
             return role == "publisher"
         case _:
             return role == "subscriber"

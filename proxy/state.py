@@ -72,7 +72,7 @@ class State:
             (log.topic_id, name)
             for log in self.topics.values()
             for name, one in log.subscriptions.items()
-            if one.holds and one.terms.lease_ms
+            if one.listens and one.terms.lease_ms
         }
         self._touched: set[int] = set(self._by_id)  # topics in which retention may find work
         self._apply: Mapping[type[Any], Callable[[Any], None]] = {
@@ -116,6 +116,10 @@ class State:
             elif isinstance(record, Trimmed):
                 self._by_id[record.topic_id].gone(lsn)
         return batches
+
+    def topic_with(self, topic_id: int) -> TopicLog:
+        """The topic that a record speaks of."""
+        return self._by_id[topic_id]
 
     def topic_of(self, batch: Appended) -> TopicLog:
         """The topic that a batch stands in."""

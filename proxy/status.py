@@ -24,9 +24,12 @@ from reliable_pubsub.common.command_line import (
 from reliable_pubsub.common.errors import InDoubtError
 from reliable_pubsub.common.messages import (
     CommitterStatus,
+    IngressStatus,
     PushStatus,
+    RingStatus,
     StagingStatus,
     StatusReport,
+    TopicStatus,
 )
 from reliable_pubsub.common.status_client import StatusClient
 
@@ -56,7 +59,8 @@ def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:
     ]
     subscriptions.sort(key=lambda row: float(row[4]), reverse=True)
     topics = [
-        (one.topic, str(one.start), str(one.end), _bytes(one.stored_bytes)) for one in report.topics
+        (one.topic, str(one.start), str(one.end), _bytes(one.stored_bytes), _ring(one))
+        for one in report.topics
     ]
     publishers = [
         (topic.topic, one.publisher, str(one.qos), str(one.last_sequence), str(one.last_offset))
@@ -77,7 +81,7 @@ def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:
     return Group(
         _head(report),
         _table("subscriptions, the slowest first", names, subscriptions, rows_max),
-        _table("topics", ("topic", "start", "end", "stored"), topics, rows_max),
+        _table("topics", ("topic", "start", "end", "stored", "at QoS 0"), topics, rows_max),
         _table(
             "publishers",
             ("topic", "publisher", "QoS", "last sequence", "last offset"),
@@ -85,6 +89,14 @@ def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:
             rows_max,
         ),
     )
+
+
+def _ring(topic: TopicStatus) -> str:
+    """What was put at QoS 0, and how much of it was asked for too late."""
+    if not isinstance(topic.ring, RingStatus):
+        return ""
+    lost = sum(one.lost for one in topic.subscriptions if isinstance(one.lost, int))
+    return f"{topic.ring.end:,}, {topic.ring.held:,} held, {lost:,} lost"
 
 
 def _table(
@@ -122,6 +134,12 @@ def _head(report: StatusReport) -> Text:
         text.append(
             f"\npush {push.endpoint}: {push.links} links, {push.plain} plain prefixes, "
             f"{push.sent:,} batches sent, {push.queued} queued, {push.dropped:,} dropped"
+        )
+    if isinstance(report.ingress, IngressStatus):
+        come = report.ingress
+        text.append(
+            f"\ningress {come.endpoint}: {come.patterns} patterns asked for, "
+            f"{come.taken:,} batches taken, {come.unwanted:,} unwanted, {come.refused:,} refused"
         )
     if isinstance(report.staging, StagingStatus):
         staging = report.staging

@@ -17,6 +17,7 @@ from reliable_pubsub.common.messages import (
     NoMessagesYet,
     NotSub,
     PutAck,
+    Ring,
     Stale,
     Start,
     Sub,
@@ -139,6 +140,7 @@ class Subscribing(Starting):
             witness_ns=self._witness_ns(log, subscription.cursor),
             terms=subscription.terms,
             shown=subscription.shown,
+            ring=self.rings.end(request.topic),
         )
 
     def _witness_ns(self, log: TopicLog, cursor: int) -> int | None:
@@ -254,6 +256,19 @@ class Subscribing(Starting):
 
     def _subscription(self, request: Get | Ack) -> tuple[TopicLog, Subscription, int] | Decision:
         """The live subscription a GET or ACK speaks of, and the record its answer rests on."""
+        found = self._confirmed(request)
+        if not isinstance(found, Decision) and request.cursor > found[0].durable_end:
+            return self._not_this_log(
+                request,
+                found[0],
+                f"offset {request.cursor} is beyond its end {found[0].durable_end}",
+            )
+        return found
+
+    def _confirmed(
+        self, request: Get | Ack | Ring
+    ) -> tuple[TopicLog, Subscription, int] | Decision:
+        """The same, wherever its subscriber stands."""
         session = self._fence("subscriber", request)
         if isinstance(session, Decision):
             return session
@@ -268,13 +283,11 @@ class Subscribing(Starting):
                 f"to be confirmed; the current one is {known.generation}: subscribe again"
             )
             return Decision(Stale(**self._echo(request), text=text), visible_at=known.lsn)
-        if request.cursor > log.durable_end:
-            return self._not_this_log(
-                request, log, f"offset {request.cursor} is beyond its end {log.durable_end}"
-            )
         return log, known, max(session.lsn, known.lsn)
 
-    def _not_subscribed(self, request: Get | Ack | Sub, known: Subscription | None) -> Decision:
+    def _not_subscribed(
+        self, request: Get | Ack | Ring | Sub, known: Subscription | None
+    ) -> Decision:
         text = f"{request.client!r} is not subscribed to {request.topic!r}; subscribe first"
         if known is not None:
             why = "expired, because it was silent for too long" if known.expired else "has ended"
@@ -297,6 +310,7 @@ class Subscribing(Starting):
                 NoMessagesYet(
                     **self._echo(request),
                     end=log.durable_end,
+                    ring=self.rings.hint(request.topic),
                 ),
                 self._moved(request, log, subscription, urgent=False),
                 visible_at,
@@ -305,6 +319,7 @@ class Subscribing(Starting):
         shown = 0
         if isinstance(reply, MessageBatches):
             shown = reply.batches[-1].base + reply.batches[-1].count
+            reply = replace(reply, ring=self.rings.hint(request.topic))
         moved = self._moved(request, log, subscription, urgent=False, shown=shown)
         return Decision(reply, moved, visible_at, body)
 

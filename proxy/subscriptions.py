@@ -22,7 +22,12 @@ class Subscription:
 
     @property
     def holds(self) -> bool:
-        """Whether what it has not acknowledged has to stay."""
+        """Whether what it has not acknowledged has to stay: at QoS 0 nothing is kept for it."""
+        return self.listens and self.terms.qos > 0
+
+    @property
+    def listens(self) -> bool:
+        """Whether it is to get what is put now."""
         return self.active and not self.expired
 
 

@@ -13,6 +13,7 @@ from reliable_pubsub.common.command_line import (
     RESUME,
     client_options,
     client_settings,
+    complain,
     readable_errors,
     retry_policy,
     stop_on_signals,
@@ -108,6 +109,12 @@ def main(
             click.echo(f"ready: publisher {client} endpoint={where} messages={total} left={left}")
             with progress_bar(total, total - left, quiet=quiet) as advance:
                 put = run_publisher(publisher, plan, mark, sleep=time.sleep, advance=advance)
+            offers = publisher.offer_counts
+        if offers.unwanted or offers.dropped:
+            complain(
+                f"warning [QOS]: of what was put at QoS 0, {offers.unwanted:,} messages had nobody "
+                f"who wanted them, {offers.dropped:,} had no link or no room on it; they are gone"
+            )
         done = ", ".join(f"{topic}: {count}" for topic, count in put.items()) or FINISHED
         click.echo(f"done: publisher {client} put {sum(put.values())} messages ({done})")
 

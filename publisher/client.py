@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +29,8 @@ from reliable_pubsub.common.messages import (
     Hello,
     HelloAck,
     Limit,
+    Listeners,
+    ListenersReport,
     Put,
     PutAck,
     QoS,
@@ -41,7 +43,10 @@ from reliable_pubsub.common.session import claim_epoch, is_forgotten, refusal
 from reliable_pubsub.common.settings import PUBLISHER_ENDPOINT
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.transport import ReqTransport, SystemClock
+from reliable_pubsub.relay.above import reachable
+from reliable_pubsub.relay.unstored import Offer, encode_offer
 
+from .offering import OfferCounts, Offering, OfferLink, Where, ZmqOfferLink
 from .outbox import Outbox, Pending, PendingTransaction, Receipt
 from .stream import Stream
 from .transaction import Encoded, Transaction, is_lost, is_unproven, stage_and_commit
@@ -71,6 +76,7 @@ class Publisher:
         state: ClientState | None = None,
         on_silence: Silence = unheard,
         history: Path | str | Recorder | None = None,
+        connect_offers: Callable[[str], OfferLink] | None = None,
     ) -> None:
         """Lock and read the state; the proxy is asked at the first put.
 
@@ -82,6 +88,7 @@ class Publisher:
             on_silence: told of attempts that went unanswered, as they happen.
             history: append to this file what is done and what is seen (docs/history.md); a
                 recorder is for a test that brings its own.
+            connect_offers: makes a link for what is put at QoS 0, where a test brings its own.
 
         Raises:
             InvalidNameError, InUseError, DamagedError.
@@ -100,7 +107,13 @@ class Publisher:
         self._request = 0
         self._asked_epoch = 0  # of the last HELLO; it may be granted though no answer came
         self._connected = False
-        self._unnumbered = 0  # messages of this process that were put at QoS 1
+        self._unnumbered = 0  # messages of this process that were put below QoS 2
+        self._offering = Offering(
+            self._where,
+            connect_offers or (lambda ingress: ZmqOfferLink(reachable(ingress, endpoint))),
+            clock=self._clock,
+            patience_s=retry.timeout_s,
+        )
         self._streaming = False
         self._last_transaction = 0  # that the proxy knows of this publisher, by its last HELLO_ACK
         self._met: set[str] = set()  # topics whose numbering was compared in this epoch
@@ -125,6 +138,7 @@ class Publisher:
         close = getattr(self._transport, "close", None)
         if close is not None:
             close()
+        self._offering.close()
         self._state.close()
         self._recorder.end(error)
 
@@ -145,7 +159,8 @@ class Publisher:
         Args:
             payload: at most 1 MiB - 64 B.
             qos: 2 stores it once. 1 stores every copy that a retry makes, and keeps nothing here:
-                what is in doubt is the caller's to put again.
+                what is in doubt is the caller's to put again. 0 stores nothing, asks nobody and
+                returns at once: it is sent once to whoever listens now (`Receipt.fate`).
 
         Raises:
             InvalidNameError, TooLargeError: nothing was sent.
@@ -192,7 +207,7 @@ class Publisher:
             raise UsageError("this publisher has an open stream; put through it, or close it")
         if qos == 2:
             return self._put_numbered(topic, batch, plan)
-        receipt = self._put_at_least_once(topic, batch)
+        receipt = self._put_at_least_once(topic, batch) if qos else self._offer(topic, batch)
         if plan is not None:
             self.mark_plan(plan)
         return receipt
@@ -211,17 +226,13 @@ class Publisher:
         return self._settle(pending)
 
     def _put_at_least_once(self, topic: str, batch: Batch) -> Receipt:
-        """Send until the proxy has it; a copy of an attempt that was late is stored too (QoS 1).
-
-        Its numbers are unique without being kept: they begin with the epoch.
-        """
+        """Send until the proxy has it; a copy of an attempt that was late is stored too (QoS 1)."""
         body = encode_batch(batch)
         count = len(batch.payloads)
         with self._recorder.call("put", names.topic(topic)) as call:
             if not self._connected:
                 self.connect()
-            first = (self.outbox.epoch << UNNUMBERED_BITS) + self._unnumbered + 1
-            self._unnumbered += count
+            first = self._next_unnumbered(count)
             reply = self._send_unnumbered(topic, first, count, body, call)
             if self._is_forgotten(reply):
                 self.connect()
@@ -238,6 +249,51 @@ class Publisher:
                 qos=1,
             )
             return Receipt(topic, self.client, first, count, reply.offset, durability, False, 1)
+
+    def _offer(self, topic: str, batch: Batch) -> Receipt:
+        """Send once what somebody wants; nobody answers (QoS 0)."""
+        body = encode_batch(batch)
+        count = len(batch.payloads)
+        with self._recorder.call("put", names.topic(topic)) as call:
+            if not self._connected:
+                self.connect()
+            first = self._next_unnumbered(count)
+            if call.recorded:
+                crcs = tuple(map(crc32, batch.payloads))
+                call.invoke(epoch=self.outbox.epoch, sequence=first, crcs=crcs, qos=0)
+            offer = Offer(
+                publisher=self.client,
+                epoch=self.outbox.epoch,
+                first_sequence=first,
+                count=count,
+                crc=crc32(body),
+            )
+            fate = self._offering.offer(topic, count, lambda: encode_offer(topic, offer, body))
+            call.ok(epoch=self.outbox.epoch, sequence=first, count=count, qos=0)
+        return Receipt(topic, self.client, first, count, None, "none", False, 0, fate)
+
+    def _where(self, topic: str) -> Where:
+        report = self._ask_listeners(topic)
+        return Where(report.ingress_endpoint, bool(report.subscriptions or report.pushed))
+
+    def _ask_listeners(self, topic: str) -> ListenersReport:
+        reply = self._ask(
+            Listeners(
+                client=self.client,
+                epoch=self.outbox.epoch,
+                request=self._next_request(),
+                topic=names.topic(topic),
+            )
+        )
+        if not isinstance(reply, ListenersReport):
+            self._refused(reply)
+        return reply
+
+    def _next_unnumbered(self, count: int) -> int:
+        """Numbers that are unique without being kept: they begin with the epoch."""
+        first = (self.outbox.epoch << UNNUMBERED_BITS) + self._unnumbered + 1
+        self._unnumbered += count
+        return first
 
     def _send_unnumbered(
         self, topic: str, first: int, count: int, body: bytes, call: Call
@@ -259,6 +315,11 @@ class Publisher:
             ),
             body,
         )
+
+    @property
+    def offer_counts(self) -> OfferCounts:
+        """What became of what this process put at QoS 0."""
+        return self._offering.counts
 
     @property
     def in_doubt(self) -> Pending | None:
@@ -591,7 +652,7 @@ class Publisher:
         return is_forgotten(reply, self.outbox.epoch)
 
     def _ask(
-        self, request: Hello | Put | Stage | Commit | Abort, body: bytes | None = None
+        self, request: Hello | Put | Stage | Commit | Abort | Listeners, body: bytes | None = None
     ) -> AnyReply:
         reply, _ = ask(
             request,

@@ -8,6 +8,7 @@ dies in between, the same bytes are sent again under the same number.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import msgspec
 from msgspec import Struct
@@ -19,6 +20,10 @@ from reliable_pubsub.common.names import message_id
 from reliable_pubsub.common.plan_mark import PlanMark
 
 Changes = dict[str, bytes | None]
+
+# stored: the proxy has it. At QoS 0, sent: it left, once. unwanted: nobody would get it. dropped:
+# no room on the link, or no link; somebody may have wanted it.
+Fate = Literal["stored", "sent", "unwanted", "dropped"]
 
 _EPOCH = "epoch"
 _PENDING = "pending"
@@ -61,16 +66,17 @@ class PendingTransaction(Struct, frozen=True):
 
 
 class Receipt(Struct, frozen=True):
-    """The proxy has these messages."""
+    """What became of these messages: the proxy has them, or (QoS 0) they were sent, or not."""
 
     topic: str
     publisher: str
     first_sequence: int
     count: int
     offset: int | None  # of the first; None if the proxy stored and has since removed them
-    durability: str  # what "has" means: sync, os or snapshot
+    durability: str  # what "has" means: sync, os or snapshot; none at QoS 0
     duplicate: bool  # whether an earlier attempt had stored them
     qos: QoS = 2
+    fate: Fate = "stored"
 
     @property
     def message_id(self) -> str:

@@ -101,9 +101,9 @@ class NodeAbove:
         if endpoint is None or endpoint == self._data_endpoint:
             return
         if self._data_endpoint is not None:
-            self.data.disconnect(_reachable(self._data_endpoint, self.endpoint))
+            self.data.disconnect(reachable(self._data_endpoint, self.endpoint))
         self._data_endpoint = endpoint
-        self.data.connect(_reachable(endpoint, self.endpoint))
+        self.data.connect(reachable(endpoint, self.endpoint))
 
     def status(self) -> AboveStatus:
         """What to tell an operator."""
@@ -152,7 +152,7 @@ class PlainAbove:
         )
 
 
-def _reachable(endpoint: str, through: str) -> str:
+def reachable(endpoint: str, through: str) -> str:
     """An endpoint as we reach it: who listens on every interface is where we asked."""
     host = host_of(endpoint, bind=True)
     if host not in ("0.0.0.0", "*", "::"):

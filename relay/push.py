@@ -1,4 +1,4 @@
-"""Push frames: one durable batch on its way down the tree; the wire is docs/protocol.md's.
+"""Push frames: one batch on its way down the tree; the wire is docs/protocol.md's.
 
     topic | RPS1 | header | body
 
@@ -44,6 +44,16 @@ class Pushed(Struct, frozen=True, kw_only=True, tag="BATCH", tag_field="push"):
     batch: BatchHeader
 
 
+class PushedUnstored(Struct, frozen=True, kw_only=True, tag="UNSTORED", tag_field="push"):
+    """One batch that was put at QoS 0; the base of its header is its place in the ring.
+
+    Without a body frame it can be had from the ring, as long as it is there.
+    """
+
+    boot: str  # start of the proxy
+    batch: BatchHeader
+
+
 class PushFrames(Struct, frozen=True):
     """A push frame, read."""
 
@@ -52,17 +62,41 @@ class PushFrames(Struct, frozen=True):
     body: bytes | None
 
 
+class UnstoredFrames(Struct, frozen=True):
+    """A push frame of what was put at QoS 0, read."""
+
+    topic: str
+    pushed: PushedUnstored
+    body: bytes | None
+
+
+AnyPush = PushFrames | UnstoredFrames
+
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Pushed)
+_decoder: msgspec.msgpack.Decoder[Pushed | PushedUnstored] = msgspec.msgpack.Decoder(
+    Pushed | PushedUnstored
+)
 
 
-def encode_push(topic: str, pushed: Pushed, body: bytes) -> list[bytes]:
+def encode_push(topic: str, pushed: Pushed | PushedUnstored, body: bytes) -> list[bytes]:
     """Frames of a batch; a body above 64 KiB stays away."""
     frames = [topic.encode() + END, PROTOCOL, _encoder.encode(pushed)]
     return [*frames, body] if len(body) <= PUSH_BODY_BYTES_MAX else frames
 
 
 def decode_push(frames: Sequence[bytes]) -> PushFrames:
+    """Read a push frame of a durable batch; see `decode_any_push`.
+
+    Raises:
+        MalformedError: it is none.
+    """
+    push = decode_any_push(frames)
+    if isinstance(push, UnstoredFrames):
+        raise MalformedError("a push frame of a batch that is not stored")
+    return push
+
+
+def decode_any_push(frames: Sequence[bytes]) -> AnyPush:
     """Read a push frame, whoever it is for.
 
     Raises:
@@ -83,6 +117,8 @@ def decode_push(frames: Sequence[bytes]) -> PushFrames:
     body = frames[3] if len(frames) == 4 else None
     if body is not None and (len(body), crc32(body)) != (pushed.batch.body_bytes, pushed.batch.crc):
         raise MalformedError("push frame: the body is not the one its header speaks of")
+    if isinstance(pushed, PushedUnstored):
+        return UnstoredFrames(topic, pushed, body)
     return PushFrames(topic, pushed, body)
 
 

@@ -24,7 +24,7 @@ from .interest_table import CAP, InterestTable
 from .messages import Interest, Node, NodeReport
 from .passing import Passing, ToAbove, ToPeer
 from .pattern import Kinds, Strategy
-from .push import decode_push, shared_topic_frame
+from .push import PushFrames, decode_any_push, shared_topic_frame
 from .sockets import ANSWERS_MAX, Context, Socket, connecting, listening
 from .wire import decode_node_request, is_for_node
 
@@ -161,13 +161,13 @@ class Relay:
             self._received += 1
             frames[0] = shared_topic_frame(frames[0])
             try:
-                push = decode_push(frames)
+                push = decode_any_push(frames)
             except MalformedError:
                 self._malformed += 1  # of a plain publisher, perhaps: it goes by its first frame
                 self.fan_out.send(None, frames)
                 continue
             self.fan_out.send(push.topic, frames)
-            if push.body is not None:
+            if isinstance(push, PushFrames) and push.body is not None:
                 pushed = push.pushed
                 self._passing.cache.add(push.topic, pushed.boot, pushed.batch, push.body)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -43,6 +44,7 @@ from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.start import Now, Position, at_offset, newest, start_of
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.transport import ReqTransport, SystemClock
+from reliable_pubsub.relay.push import UnstoredFrames
 
 from .fetching import Fetching, OnLowerQoS, warn_of_lower_qos
 from .inbox import Changes, Inbox, messages_in
@@ -50,6 +52,7 @@ from .link import Asked, OnLogChanged, SubscriberLink, lease_ms_of
 from .push_queue import PushCounts, PushTiming
 from .pushing import Pushing, PushLink, ZmqPushLink
 from .reader import stored_batches
+from .ring_queue import UnstoredCounts
 
 
 class Reading(Struct, frozen=True):
@@ -126,7 +129,9 @@ class Subscriber:
             connect_push or (lambda: ZmqPushLink(endpoint, self.client, push_via)),
             timing=push_timing,
             clock=self._clock,
+            on_unstored=self._take_unstored,
         )
+        self._passing_first = True  # whose turn it is, when both sorts of messages wait
         self._fetching = Fetching(
             self._link, self.inbox, self._pushing, clock=self._clock, on_lower_qos=on_lower_qos
         )
@@ -208,8 +213,10 @@ class Subscriber:
                 `at_offset(n)`, `newest(n)`, `at_time(t)`, `ago(age)`, or a `Position` that `read`
                 gave: then nothing is missed between the two.
             qos: 2 delivers each message once. 1 writes nothing durably here but in `record`, so
-                after power loss what was processed may come again. A message has the lower
-                level of this and its publisher's.
+                after power loss what was processed may come again. 0 hands each message over at
+                most once: nothing is kept for it, not even while this process is away, and each
+                process begins with what comes from now on. A message has the lower level of this
+                and its publisher's.
             session: persistent outlives this process. clean ends with `close`, or when its lease
                 does; it always begins anew, by default with what comes from now on.
             lease_s: silence that the proxy bears, above 0 to 30 days: after so long the
@@ -256,6 +263,11 @@ class Subscriber:
         """What became of what was pushed of a topic for which push is on, in this process."""
         return self._pushing.counts(topic)
 
+    def unstored_counts(self, topic: str) -> UnstoredCounts:
+        """What became of what was put at QoS 0 on a topic, in this process."""
+        ring = self._link.rings.get(topic)
+        return UnstoredCounts() if ring is None else ring.counts
+
     def unsubscribe(self, topic: str) -> None:
         """End a subscription; what was not delivered is not delivered any more.
 
@@ -287,20 +299,20 @@ class Subscriber:
         _check_messages_max(max_messages)
         with self._recorder.call("get", topic) as call:
             done = self._take_processed(topic)
-            fetched = self._fetching.ahead(topic)
-            if not fetched:
+            fetched = self._fetching.ahead(topic) or deque()
+            if not (fetched or self._link.rings.get(topic)):
                 self._write(done)
                 done = {}
-                fetched = self._fetching.wait(topic, call, max_messages, timeout_s)
-                if not fetched:
-                    return []
-            messages = list(islice(fetched, max_messages))
-            handed = self._hand_over(topic, messages, done)
-            if call.recorded:
+                fetched = self._fetching.wait(topic, call, max_messages, timeout_s) or deque()
+            passing = self._hand_over_unstored(topic, max_messages, len(fetched))
+            messages = list(islice(fetched, max_messages - len(passing)))
+            handed = passing + self._hand_over(topic, messages, done)
+            if call.recorded and handed:
                 call.ok(epoch=self.inbox.epoch, messages=tuple(map(seen, handed)))
             for _ in messages:  # only now: had a write failed, they would still be the next ones
                 fetched.popleft()
-            self._in_hand[topic] = messages[-1]
+            if messages and self.inbox.places[topic].terms.qos:
+                self._in_hand[topic] = messages[-1]
             return handed
 
     def messages(self, topic: str, *, timeout_s: float | None = None) -> Iterator[Message]:
@@ -404,6 +416,23 @@ class Subscriber:
         )
         return request, *self._link.ask(request)
 
+    def _take_unstored(self, push: UnstoredFrames) -> None:
+        ring = self._link.rings.get(push.topic)
+        if ring is not None:
+            ring.pushed(push)
+
+    def _hand_over_unstored(self, topic: str, messages_max: int, stored: int) -> list[Message]:
+        """What was put at QoS 0; if stored messages wait too, they take turns."""
+        ring = self._link.rings.get(topic)
+        if not ring:
+            return []
+        self._passing_first = not self._passing_first
+        room = messages_max - stored if self._passing_first else messages_max
+        messages = ring.hand_over(max(room, 0))
+        for message in messages:
+            self._fetching.tell_lower_level(topic, message.publisher, 0)
+        return messages
+
     def _acknowledge_to_proxy(self, topic: str) -> None:
         with self._recorder.call("acknowledge", topic) as call:
             before = self._link.told.get(topic)
@@ -440,6 +469,14 @@ class Subscriber:
 
     def _hand_over(self, topic: str, messages: list[Message], done: Changes) -> list[Message]:
         """Write that these go out now; mark those that went out before."""
+        if not messages:
+            self._write(done)
+            return []
+        if self.inbox.places[topic].terms.qos == 0:  # at most once: it is done with before
+            last = messages[-1]
+            changes = self.inbox.processed(topic, last.offset + 1, last.timestamp_ns)
+            self._write(done | changes)
+            return messages
         _, changes = self.inbox.handed_over(topic, messages[-1].offset + 1)
         self._state.write(done | changes, durable=False)
         place = self.inbox.places[topic]

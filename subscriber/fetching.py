@@ -30,9 +30,10 @@ class QoSWarning(UserWarning):
 
 def lower_qos_in_words(topic: str, publisher: str, qos: int) -> str:
     """What it means that a publisher promises less than a subscription expects."""
+    fate = "may come twice" if qos else "are kept nowhere, and those that do not arrive are lost"
     return (
-        f"topic {topic!r}: {publisher!r} puts at QoS {qos}, so its messages may come twice here, "
-        "although the subscription has QoS 2"
+        f"topic {topic!r}: {publisher!r} puts at QoS {qos}, so its messages {fate}, "
+        "although the subscription has a higher level"
     )
 
 
@@ -93,8 +94,9 @@ class Fetching:
         asks = timeout_s <= 0
         while True:
             fetched = self._next(topic, call, messages_max, asks=asks)
-            if fetched:
-                self._fetched[topic] = fetched
+            self._link.read_ring(topic, min(messages_max * FETCH_AHEAD, BATCH_MESSAGES_MAX))
+            if fetched or self._link.rings.get(topic):
+                self._fetched[topic] = fetched or deque()
                 return fetched
             empty += 1
             left_s = deadline_s - self._clock.now_s()
@@ -144,11 +146,15 @@ class Fetching:
         reply, body = self._link.ask_with_cursor(Get, topic, call, messages_max=wanted)
         if isinstance(reply, MessageBatches | NoMessagesYet):
             self._link.compare(topic, reply.end)
+            self._link.rings[topic].hinted(reply.boot, reply.ring)
         match reply:
             case MessageBatches():
                 return self._followers(topic, reply.batches, body)
             case NoMessagesYet():
                 return None
+            case Lost() if self._inbox.places[topic].terms.qos == 0:
+                self._link.pass_lost(topic, reply)
+                return self._pull(topic, call, messages_max)
             case Lost():
                 # The place moves when the program comes back: else a kill now would silence it.
                 self._lost[topic] = reply.end
@@ -159,6 +165,11 @@ class Fetching:
     def _tell_lower_levels(self, qos: int, batches: Sequence[BatchHeader], topic: str) -> None:
         """Say once of each publisher that what it puts has a lower level than was asked for."""
         for batch in batches:
-            if batch.qos < qos and (topic, batch.publisher) not in self._lower:
-                self._lower.add((topic, batch.publisher))
-                self._on_lower_qos(topic, batch.publisher, batch.qos)
+            if batch.qos < qos:
+                self.tell_lower_level(topic, batch.publisher, batch.qos)
+
+    def tell_lower_level(self, topic: str, publisher: str, qos: int) -> None:
+        """Say once of a publisher that its messages have this level, if more was asked for."""
+        if (topic, publisher) not in self._lower and qos < self._inbox.places[topic].terms.qos:
+            self._lower.add((topic, publisher))
+            self._on_lower_qos(topic, publisher, qos)

@@ -30,8 +30,12 @@ from reliable_pubsub.common.messages import (
     Get,
     Hello,
     LogChanged,
+    Lost,
+    MessageBatches,
+    NoMessagesYet,
     NotSub,
     Request,
+    Ring,
     SessionKind,
     Stale,
     Start,
@@ -48,6 +52,7 @@ from reliable_pubsub.common.start import in_words
 from reliable_pubsub.common.state_file import ClientState
 
 from .inbox import Changes, Inbox, Place
+from .ring_queue import RingQueue
 
 OnLogChanged = Literal["stop", "rewind", "adopt"]
 
@@ -93,6 +98,7 @@ class SubscriberLink:
         """Prepare; the proxy is asked at the first call."""
         self.retry = retry
         self.told: dict[str, _Session] = {}  # by topic: what the proxy of this moment knows
+        self.rings: dict[str, RingQueue] = {}  # by topic, of those confirmed in this process
         self.durable: dict[str, int] = {}  # cursors that are known to survive power loss here
         self._client = client
         self._inbox = inbox
@@ -160,6 +166,10 @@ class SubscriberLink:
                 # none to go on from, and who does without asking again gets NOT_SUB.
                 given_up, place = place, None
                 self._state.write(self._inbox.unsubscribed(topic), durable=True)
+        anew = asked.start is not None or topic not in self.rings
+        if asked.terms.qos == 0 and asked.start is None and anew:
+            # What came meanwhile is not waited for; what came before may have been handed over.
+            asked, place = replace(asked, start=Start("now")), None
         reply = self._ask_sub(topic, place, call, asked)
         if self._is_forgotten(reply):
             reply = self._ask_sub(topic, place, call, asked)
@@ -191,6 +201,8 @@ class SubscriberLink:
             qos=reply.terms.qos,
         )
         self.told[topic] = _Session(reply.generation, reply.boot, reply.cursor)
+        ring = self.rings.setdefault(topic, RingQueue())
+        ring.confirmed(reply.boot, reply.ring, anew=anew)
 
     def _ask_sub(self, topic: str, place: Place | None, call: Call, asked: Asked) -> AnyReply:
         self._control_request()
@@ -233,6 +245,7 @@ class SubscriberLink:
         if not isinstance(reply, UnsubAck):
             self.refused(reply)
         self.told.pop(topic, None)
+        self.rings.pop(topic, None)
         self.durable.pop(topic, None)
 
     def _ask_unsub(self, topic: str, call: Call) -> AnyReply:
@@ -280,14 +293,45 @@ class SubscriberLink:
             raise TryLaterError(code="STALE", text=reply.text, attempts=CONFIRMATIONS_MAX)
         self.refused(reply)
 
+    def pass_lost(self, topic: str, reply: Lost) -> None:
+        """At QoS 0 what is gone is counted, and we stand behind it."""
+        self.rings[topic].counts.lost += reply.end - reply.first
+        self._state.write(self._inbox.lost(topic, reply.end), durable=False)
+
     def _keep(self, topic: str, given_up: Place | None) -> None:
         """The proxy has moved nothing: the subscription stands where it stood."""
         if given_up is not None:
             self._state.write(self._inbox.kept(topic, given_up), durable=True)
 
+    def read_ring(self, topic: str, messages_max: int) -> None:
+        """Read what no push has brought of what was put at QoS 0."""
+        ring, session = self.rings.get(topic), self.told.get(topic)
+        while ring is not None and session is not None and ring.is_missing:
+            reply, body = self.ask(
+                Ring(
+                    **self.head(),
+                    topic=topic,
+                    generation=session.generation,
+                    boot=session.boot,
+                    place=ring.place,
+                    messages_max=messages_max,
+                )
+            )
+            match reply:
+                case MessageBatches(first=int() as first):
+                    ring.read(topic, first, reply.batches, body)
+                    if ring.place >= reply.end:
+                        ring.emptied()
+                case NoMessagesYet():
+                    ring.emptied()
+                case _:
+                    self.told.pop(topic, None)  # the next request finds out what is wrong
+                    return
+
     def _ended(self, topic: str) -> None:
         """A clean session has ended, and with it what was not delivered."""
         self.told.pop(topic, None)
+        self.rings.pop(topic, None)
         self._state.write(self._inbox.unsubscribed(topic), durable=True)
 
     def _is_clean(self, topic: str) -> bool:

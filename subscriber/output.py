@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from reliable_pubsub.common.batch import Message
+from reliable_pubsub.common.batch import NO_OFFSET, Message
 from reliable_pubsub.common.errors import (
     ConfigurationError,
     DamagedError,
@@ -31,7 +31,7 @@ def message_line(message: Message) -> bytes:
     """A message as one line of JSON: text as `payload`, other bytes as `payload_base64`."""
     fields: dict[str, object] = {
         "topic": message.topic,
-        "offset": message.offset,
+        "offset": None if message.offset == NO_OFFSET else message.offset,
         "message_id": message.message_id,
         "timestamp_ns": message.timestamp_ns,
     }
@@ -159,7 +159,8 @@ class Shown:
             text = message.payload.decode("utf-8", errors="backslashreplace")
             # A payload may hold anything; a terminal must not obey it.
             plain = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
-            self._show(f"{message.topic} {message.offset} {message.message_id}: {plain}")
+            offset = "-" if message.offset == NO_OFFSET else message.offset
+            self._show(f"{message.topic} {offset} {message.message_id}: {plain}")
         return self.length
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import zmq
@@ -13,7 +13,7 @@ from reliable_pubsub.common.messages import BatchHeader
 from reliable_pubsub.common.retry import Clock
 from reliable_pubsub.relay.above import NodeAbove
 from reliable_pubsub.relay.pattern import Pattern
-from reliable_pubsub.relay.push import PushFrames, decode_push
+from reliable_pubsub.relay.push import AnyPush, UnstoredFrames, decode_any_push
 from reliable_pubsub.relay.sockets import Context
 
 from .push_queue import PushCounts, PushQueue, PushTiming, Standing
@@ -33,7 +33,7 @@ class PushLink(Protocol):
     def doubt(self, now_s: float) -> None:
         """A push did not come: ask the node above soon whether it still knows us."""
 
-    def receive(self) -> list[PushFrames]:
+    def receive(self) -> Sequence[AnyPush]:
         """What has come."""
 
     def wait(self, seconds: float) -> None:
@@ -70,12 +70,12 @@ class ZmqPushLink:
         """See `PushLink`."""
         self._above.wish.ask_soon(now_s)
 
-    def receive(self) -> list[PushFrames]:
+    def receive(self) -> Sequence[AnyPush]:
         """See `PushLink`."""
-        found: list[PushFrames] = []
+        found: list[AnyPush] = []
         while len(found) < TURN_MAX:
             try:
-                found.append(decode_push(self._above.data.recv_multipart(zmq.DONTWAIT)))
+                found.append(decode_any_push(self._above.data.recv_multipart(zmq.DONTWAIT)))
             except zmq.Again:
                 break
             except MalformedError:
@@ -95,9 +95,19 @@ class Pushing:
     """The topics of one subscriber that are pushed; all of them over one link."""
 
     def __init__(
-        self, connect: Callable[[], PushLink], *, timing: PushTiming, clock: Clock
+        self,
+        connect: Callable[[], PushLink],
+        *,
+        timing: PushTiming,
+        clock: Clock,
+        on_unstored: Callable[[UnstoredFrames], object],
     ) -> None:
-        """Nothing is pushed; the link is made for the first topic."""
+        """Nothing is pushed; the link is made for the first topic.
+
+        Args:
+            on_unstored: takes what was put at QoS 0.
+        """
+        self._on_unstored = on_unstored
         self._connect = connect
         self._timing = timing
         self._clock = clock
@@ -166,7 +176,9 @@ class Pushing:
         for queue in self._queues.values():
             queue.linked(is_linked)
         for push in self._link.receive():
-            if push.topic in self._queues:
+            if isinstance(push, UnstoredFrames):
+                self._on_unstored(push)
+            elif push.topic in self._queues:
                 self._queues[push.topic].pushed(push, now_s)
 
     def _renew(self) -> None:

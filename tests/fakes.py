@@ -20,10 +20,10 @@ from reliable_pubsub.common.messages import (
     MessageBatches,
     Part,
     Put,
-    QoS,
     Role,
     Stage,
     Start,
+    StoredQoS,
     Sub,
     SubAck,
     Terms,
@@ -77,7 +77,7 @@ def a_put(
     epoch: int = 1,
     body: bytes | None = None,
     request: int = 1,
-    qos: QoS = 2,
+    qos: StoredQoS = 2,
 ) -> Put:
     """A put whose body is `put_body(sequence, count)`, or another one."""
     return Put(

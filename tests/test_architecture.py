@@ -50,6 +50,8 @@ CORE_FILES = [
             "subscribing",
             "broker",
             "report",
+            "ring",
+            "ring_reading",
             "schema",
             "history",
         )
@@ -58,9 +60,10 @@ CORE_FILES = [
     "publisher/outbox.py",
     *(f"relay/{name}.py" for name in ("automaton", "expression", "predicate", "pattern")),
     *(f"relay/{name}.py" for name in ("messages", "interest_table", "interest_link")),
-    *(f"relay/{name}.py" for name in ("push", "wire", "batch_cache", "passing")),
+    *(f"relay/{name}.py" for name in ("push", "wire", "batch_cache", "passing", "unstored")),
     "subscriber/inbox.py",
     "subscriber/push_queue.py",
+    "subscriber/ring_queue.py",
     *(f"lab/{name}.py" for name in ("run", "verdict", "facts", "final_log", "untold")),
     "lab/subscription.py",
     *(f"lab/{name}.py" for name in ("finding", "checker", "story")),
@@ -68,6 +71,7 @@ CORE_FILES = [
         f"lab/rules_of_{name}.py"
         for name in ("puts", "order", "delivery", "subscribers", "durability", "starts", "sessions")
     ),
+    "lab/rules_of_unstored.py",
     *(f"lab/{name}.py" for name in ("scenario", "scenario_file")),
     *(f"pipeline/{name}.py" for name in ("options", "offsets", "loss", "planning", "columns")),
     *(f"pipeline/{name}.py" for name in ("progress", "tables", "manifest", "evidence")),

@@ -26,7 +26,8 @@ from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.wire import decode_reply, decode_request, encode_reply, encode_request
 from reliable_pubsub.relay.messages import Interest, InterestAck, Loop, Node, NodeReport
 from reliable_pubsub.relay.pattern import Kinds, Pattern
-from reliable_pubsub.relay.push import Pushed, decode_push, encode_push
+from reliable_pubsub.relay.push import Pushed, PushedUnstored, decode_push, encode_push
+from reliable_pubsub.relay.unstored import LINKED, Offer
 from tests.fakes import EMPTY, MemoryProxy, a_hello, a_sub, sub_ack
 from tests.lab.test_checker import PLANTED
 from tests.simulation.faults import FAULTS
@@ -373,6 +374,24 @@ TREE = sections(PARTS["The push tree"], "###")
 TREE_TYPES = {
     str(one.__struct_config__.tag): one for one in (Interest, Node, InterestAck, Loop, NodeReport)
 }
+
+
+UNSTORED = sections(PARTS["Levels of service"], "###")["Messages at QoS 0"]
+
+
+class TestMessagesAtLevel0:
+    @pytest.mark.parametrize(
+        ("column", "struct"), [("an offer", Offer), ("a push", PushedUnstored)]
+    )
+    def test_have_the_fields_of_their_headers(self, column: str, struct: type[Struct]) -> None:
+        rows = table(UNSTORED, f"of {column}")
+
+        shown = [(plain(row[f"of {column}"]), row["type"]) for row in rows]
+        assert shown == [("push", "text"), *((f["field"], f["type"]) for f in fields(struct))]
+        assert f'"{struct.__struct_config__.tag}"' in rows[0]["meaning"]
+
+    def test_are_asked_for_by_the_byte_that_is_named(self) -> None:
+        assert f"`{LINKED.hex()}`" in UNSTORED
 
 
 class TestThePushTree:

@@ -16,6 +16,7 @@ from reliable_pubsub.common.messages import (
     PutAck,
     QoS,
     Start,
+    StoredQoS,
     Terms,
 )
 from reliable_pubsub.proxy.records import StoredPublisher, StoredState, StoredTopic
@@ -36,7 +37,7 @@ from tests.fakes import (
 )
 
 
-def put(proxy: MemoryProxy, sequence: int, qos: QoS, client: str = "p") -> AnyReply:
+def put(proxy: MemoryProxy, sequence: int, qos: StoredQoS, client: str = "p") -> AnyReply:
     return proxy.ask(a_put(sequence, qos=qos, client=client), put_body(sequence))
 
 

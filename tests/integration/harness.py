@@ -150,6 +150,7 @@ class Service:
         self.publisher_endpoint = ANY_PORT  # known once a proxy is ready
         self.subscriber_endpoint = ANY_PORT
         self.push_endpoint = ANY_PORT
+        self.ingress_endpoint = ANY_PORT
         self._processes: list[Process] = []
         self._proxy: Process | None = None
         self._proxy_options: tuple[str | Path, ...] = ()
@@ -187,6 +188,8 @@ class Service:
             self.subscriber_endpoint,
             "--push-endpoint",
             self.push_endpoint,
+            "--ingress-endpoint",
+            self.ingress_endpoint,
             *options,
             prefix=prefix,
         )
@@ -195,9 +198,11 @@ class Service:
     def start_proxy(self, *options: str | Path, prefix: Sequence[str] = ()) -> Process:
         """Start a proxy, wait until it is ready, remember its ports for the next start."""
         proxy = self.launch_proxy(*options, prefix=prefix)
-        found = re.search(r" publishers=(\S+) subscribers=(\S+) .* push=(\S+)", proxy.ready())
+        ready = r" publishers=(\S+) subscribers=(\S+) .* push=(\S+) ingress=(\S+)"
+        found = re.search(ready, proxy.ready())
         assert found is not None, proxy.stdout
-        self.publisher_endpoint, self.subscriber_endpoint, self.push_endpoint = found.groups()
+        self.publisher_endpoint, self.subscriber_endpoint = found.group(1, 2)
+        self.push_endpoint, self.ingress_endpoint = found.group(3, 4)
         return proxy
 
     def restart_proxy(self) -> Process:

@@ -194,6 +194,7 @@ def server(store: GatedStore, tmp_path: Path, service: Service) -> Iterator[None
         publisher_endpoint=ANY_PORT,
         subscriber_endpoint=ANY_PORT,
         push=PushSettings(endpoint=ANY_PORT),
+        ingress=PushSettings(endpoint=ANY_PORT),
     )
     opened: SimpleQueue[Server] = SimpleQueue()
 

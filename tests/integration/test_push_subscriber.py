@@ -12,7 +12,7 @@ import pytest
 
 from reliable_pubsub import Subscriber
 from reliable_pubsub.common.limits import PUSH_BODY_BYTES_MAX
-from reliable_pubsub.relay.push import PushFrames
+from reliable_pubsub.relay.push import AnyPush
 from reliable_pubsub.subscriber.push_queue import PushTiming
 from reliable_pubsub.subscriber.pushing import PushLink, ZmqPushLink
 
@@ -40,15 +40,15 @@ class WildLink:
     def __init__(self, endpoint: str, chance: random.Random) -> None:
         self._link = ZmqPushLink(endpoint, "wild")
         self._chance = chance
-        self._kept: list[PushFrames] = []
+        self._kept: list[AnyPush] = []
         self.want = self._link.want
         self.turn = self._link.turn
         self.doubt = self._link.doubt
         self.wait = self._link.wait
         self.close = self._link.close
 
-    def receive(self) -> list[PushFrames]:
-        found = self._kept + self._link.receive()
+    def receive(self) -> list[AnyPush]:
+        found = [*self._kept, *self._link.receive()]
         self._chance.shuffle(found)
         self._kept = [push for push in found if self._chance.random() < 0.2]
         passed = [push for push in found if self._chance.random() < 0.8]

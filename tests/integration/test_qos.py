@@ -100,4 +100,4 @@ def test_step_files_name_levels_and_a_wrong_one_is_told_with_its_line(running: S
         assert process.wait() == 2
         text = " ".join(process.stderr.split())
         assert "line 5, steps[0].qos: found" in text
-        assert "expected 1 (at least once) or 2 (exactly once)" in text
+        assert "expected 0 (at most once), 1 (at least once) or 2 (exactly once)" in text

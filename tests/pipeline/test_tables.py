@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from reliable_pubsub.common.errors import LimitError
@@ -20,7 +22,7 @@ def everything(topic: str) -> bool:
     return True
 
 
-def a_report(**more: int) -> StatusReport:
+def a_report(**more: Any) -> StatusReport:
     subscription = SubscriptionStatus(
         subscriber="s",
         generation=2,

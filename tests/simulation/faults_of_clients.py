@@ -14,6 +14,7 @@ from reliable_pubsub.common.messages import (
     AnyReply,
     BatchHeader,
     Hello,
+    Listeners,
     Put,
     PutAck,
     QoS,
@@ -128,7 +129,7 @@ class TakesAnyAnswer(Publisher):
 class _Relabelling:
     """A transport that makes every answer look like the right one."""
 
-    def __init__(self, transport: Any, request: Hello | Put) -> None:
+    def __init__(self, transport: Any, request: Hello | Put | Listeners) -> None:
         self._transport = transport
         self._request = request
 

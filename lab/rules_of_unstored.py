@@ -1,0 +1,33 @@
+"""What was put at QoS 0: handed over at most once, and in no log. A part of rule R6. Pure."""
+
+from __future__ import annotations
+
+from reliable_pubsub.common.history import Found, Stored
+
+from .facts import Facts
+from .finding import Finding
+from .verdict import MessageKey
+
+
+def check_unstored(facts: Facts, finding: Finding) -> None:
+    """Losses are no matter here; a second copy is, and so is one that stayed."""
+    handed: set[tuple[str, MessageKey]] = set()
+    writers = {(key.topic, key.publisher) for key in facts.offered}
+    for subscriber, topic, seen in facts.unstored:
+        finding.checked += 1
+        key = MessageKey(topic, seen.publisher, seen.sequence)
+        if (subscriber, key) in handed:
+            finding.broken(f"{subscriber} was handed {_words(key)} a second time", key)
+        handed.add((subscriber, key))
+        if (topic, seen.publisher) in writers and seen.crc != facts.offered.get(key):
+            finding.broken(f"{subscriber} was handed {_words(key)}, which nobody put so", key)
+    lines: list[Stored | Found] = [*facts.stored, *facts.found]
+    for line in lines:
+        for seen in line.messages:
+            key = MessageKey(line.topic, seen.publisher, seen.sequence)
+            if key in facts.offered or seen.qos == 0:
+                finding.broken(f"{_words(key)} stands in the log at {seen.offset}", key)
+
+
+def _words(key: MessageKey) -> str:
+    return f"{key.publisher}_{key.sequence} on {key.topic!r}, put at QoS 0,"

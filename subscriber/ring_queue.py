@@ -1,0 +1,146 @@
+"""What was put at QoS 0 on one topic, on its way to a program: each message at most once. Pure.
+
+A message has a place in the ring of the proxy, as long as that proxy runs. Pushes bring some of
+them; what a push did not bring is read from the ring, if it is still there; what is not is lost,
+and counted. A place that was taken is never taken again, so nothing comes twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct, UnsetType
+
+from reliable_pubsub.common.batch import Message, messages_of
+from reliable_pubsub.common.errors import MalformedError
+from reliable_pubsub.common.limits import MIB
+from reliable_pubsub.common.messages import BatchHeader
+from reliable_pubsub.relay.push import UnstoredFrames
+
+from .inbox import StoredBatch, direct_batches
+
+QUEUE_BYTES_MAX: Final = 4 * MIB  # of bodies; what comes beyond stays in the ring until it is full
+
+
+class UnstoredCounts(Struct, kw_only=True):
+    """What became of what was put at QoS 0, in this process."""
+
+    taken: int = 0  # messages
+    lost: int = 0  # messages that were there and that nobody can have any more
+    repeats: int = 0  # batches that came again, and were dropped
+
+
+class RingQueue:
+    """One topic's messages at QoS 0, in the order of their places."""
+
+    def __init__(self) -> None:
+        """Nothing is known of any ring."""
+        self.counts = UnstoredCounts()
+        self._boot = ""
+        self._place = 0  # the next one wanted
+        self._messages: deque[Message] = deque()
+        self._sizes: deque[tuple[int, int]] = deque()  # messages and bytes of each batch
+        self._size_bytes = 0
+        self._is_missing = False
+
+    def __len__(self) -> int:
+        """How many messages wait."""
+        return len(self._messages)
+
+    @property
+    def place(self) -> int:
+        """The next place that is wanted."""
+        return self._place
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether something is in the ring that no push has brought, and there is room for it."""
+        return self._is_missing and self._size_bytes < QUEUE_BYTES_MAX
+
+    def confirmed(self, boot: str, end: int, *, anew: bool) -> None:
+        """The proxy has confirmed the subscription; its ring goes on at `end`.
+
+        Args:
+            anew: it begins in this process: what was there before was perhaps handed to another
+                one, so it is left. Otherwise all of a new start of the proxy is new.
+        """
+        if anew:
+            self._boot, self._place = boot, end
+            self._is_missing = False
+        elif boot != self._boot:
+            self._boot, self._place = boot, 0
+            self._is_missing = end > 0
+
+    def hinted(self, boot: str, end: int | UnsetType) -> None:
+        """An answer has told where the ring ends."""
+        if boot == self._boot and isinstance(end, int) and end > self._place:
+            self._is_missing = True
+
+    def pushed(self, push: UnstoredFrames) -> BatchHeader | None:
+        """A push has come; its header, if it was taken."""
+        header = push.pushed.batch
+        if push.pushed.boot != self._boot:
+            return None  # the subscription is confirmed anew first, which tells where to begin
+        if header.base + header.count <= self._place:
+            self.counts.repeats += 1
+            return None
+        if header.base > self._place or push.body is None or self._size_bytes >= QUEUE_BYTES_MAX:
+            self._is_missing = True
+            return None
+        try:
+            batches = direct_batches(push.topic, self._place, [header], push.body)
+        except MalformedError:
+            self._pass(header.base + header.count)
+            return None
+        self._take(push.topic, batches)
+        return header
+
+    def read(self, topic: str, first: int, headers: Sequence[BatchHeader], body: bytes) -> None:
+        """The ring was read from our place on; what lies below `first` is gone."""
+        if first > self._place:
+            self._pass(first)
+        try:
+            self._take(topic, direct_batches(topic, self._place, headers, body))
+        except MalformedError:
+            self._pass(headers[-1].base + headers[-1].count)
+
+    def emptied(self) -> None:
+        """The ring has no more."""
+        self._is_missing = False
+
+    def _pass(self, place: int) -> None:
+        self.counts.lost += place - self._place
+        self._place = place
+
+    def _take(self, topic: str, batches: Sequence[StoredBatch]) -> None:
+        for batch in batches:
+            messages = messages_of(
+                batch.columns,
+                topic=topic,
+                base=None,
+                publisher=batch.header.publisher,
+                first_sequence=batch.header.first_sequence,
+                timestamp_ns=batch.header.timestamp_ns,
+                qos=0,
+                skip=batch.skip,
+            )
+            self._messages.extend(messages)
+            self._sizes.append((len(messages), batch.header.body_bytes))
+            self._size_bytes += batch.header.body_bytes
+            self._place = batch.end
+            self.counts.taken += len(messages)
+
+    def hand_over(self, count_max: int) -> list[Message]:
+        """The next messages; from here on they are the program's, whatever becomes of it."""
+        count = min(count_max, len(self._messages))
+        left = count
+        while left:
+            messages, size = self._sizes.popleft()
+            if messages > left:
+                self._sizes.appendleft((messages - left, size))
+                break
+            left -= messages
+            self._size_bytes -= size
+        return [self._messages.popleft() for _ in range(count)]

@@ -1,0 +1,212 @@
+"""What was put at QoS 0: its place in the ring, what goes when there is no room, who is told."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec import UNSET
+
+from reliable_pubsub.common.messages import (
+    AnyReply,
+    Fenced,
+    Listeners,
+    ListenersReport,
+    MessageBatches,
+    NoMessagesYet,
+    NotSub,
+    Ring,
+    Stale,
+    Terms,
+)
+from reliable_pubsub.proxy.ring import ENTRY_BYTES, Rings
+from tests.fakes import MemoryProxy, a_broker, a_get, a_sub, an_unsub, put_body, sub_ack
+
+ROOM = 3  # batches of one byte that one ring holds here
+
+
+def rings_for(topics: int = 100) -> Rings:
+    return Rings(ROOM * (1 + ENTRY_BYTES), topics * ROOM * (1 + ENTRY_BYTES))
+
+
+def add(
+    rings: Rings, sequence: int = 1, *, topic: str = "t", count: int = 1, body: bytes = b"x"
+) -> int:
+    header = rings.add(
+        topic, publisher="p", first_sequence=sequence, count=count, crc=0, body=body, now_ns=9
+    )
+    return header.base
+
+
+def places(rings: Rings, place: int, *, topic: str = "t", messages_max: int = 99) -> list[int]:
+    read = rings.read(topic, place, messages_max=messages_max, bytes_max=1 << 20)
+    return [header.base for header in read.headers]
+
+
+class TestARing:
+    def test_gives_each_message_the_next_place_of_its_topic(self) -> None:
+        rings = rings_for()
+
+        assert [add(rings, count=2), add(rings), add(rings, topic="u"), add(rings)] == [0, 2, 0, 3]
+        assert (rings.end("t"), rings.end("u"), rings.end("v")) == (4, 1, 0)
+
+    def test_shows_whole_batches_from_a_place_on(self) -> None:
+        rings = rings_for()
+        for _ in range(3):
+            add(rings, count=2)
+
+        assert places(rings, 3) == [2, 4]
+        assert places(rings, 0, messages_max=3) == [0, 2]
+        assert places(rings, 6) == []
+
+    def test_that_is_full_lets_the_oldest_go_and_keeps_the_places_of_the_rest(self) -> None:
+        rings = rings_for()
+        for sequence in range(1, 6):
+            add(rings, sequence)
+
+        read = rings.read("t", 0, messages_max=99, bytes_max=1 << 20)
+
+        assert (read.first, read.end) == (2, 5)
+        assert places(rings, 0) == [2, 3, 4]
+
+    def test_holds_the_newest_batch_however_large_it_is(self) -> None:
+        rings = Rings()
+
+        add(rings, body=bytes(1 << 20))
+        add(rings, body=bytes(1 << 20))
+
+        assert places(rings, 0) == [1]
+
+    def test_gives_way_to_another_topic_if_all_of_them_have_no_room(self) -> None:
+        rings = rings_for(topics=1)
+        for topic in ("t", "u", "t", "u"):
+            add(rings, topic=topic)
+
+        assert (places(rings, 0), places(rings, 0, topic="u")) == ([1], [0, 1])
+
+    @given(st.lists(st.tuples(st.sampled_from("tuv"), st.integers(1, 3)), max_size=60))
+    def test_never_takes_more_than_its_room_and_never_a_place_twice(
+        self, puts: list[tuple[str, int]]
+    ) -> None:
+        rings = rings_for(topics=2)
+        seen: dict[str, list[int]] = {"t": [], "u": [], "v": []}
+        for topic, count in puts:
+            base = add(rings, topic=topic, count=count)
+            seen[topic] += range(base, base + count)
+
+            assert rings.size_bytes <= 2 * ROOM * (1 + ENTRY_BYTES)
+            held = [rings.status(one) for one in "tuv"]
+            assert sum(one.held_bytes for one in held if one is not UNSET) == rings.size_bytes
+        assert all(found == list(range(len(found))) for found in seen.values())
+
+
+class TestWhatIsLost:
+    def test_is_counted_for_each_subscriber_that_asks_too_late(self) -> None:
+        rings = rings_for()
+        for _ in range(5):
+            add(rings)
+
+        rings.asked("t", "late", 0)
+        rings.asked("t", "in-time", 2)
+
+        assert (rings.lost("t", "late"), rings.lost("t", "in-time")) == (2, UNSET)
+
+    def test_is_counted_once_however_often_it_is_asked_for(self) -> None:
+        rings = rings_for()
+        for _ in range(5):
+            add(rings)
+        for _ in range(3):
+            rings.asked("t", "s", 0)
+        add(rings)
+        rings.asked("t", "s", 1)
+
+        assert rings.lost("t", "s") == 3
+
+    def test_is_forgotten_with_the_subscription(self) -> None:
+        rings = rings_for()
+        for _ in range(5):
+            add(rings)
+        rings.asked("t", "s", 0)
+
+        rings.forget("t", "s")
+
+        assert rings.lost("t", "s") is UNSET
+
+
+def a_ring(place: int, *, generation: int = 1, boot: str = "boot-1", epoch: int = 1) -> Ring:
+    return Ring(
+        client="s", epoch=epoch, request=1, topic="t", generation=generation, boot=boot, place=place
+    )
+
+
+def listeners(proxy: MemoryProxy, topic: str = "t") -> int:
+    reply: AnyReply = proxy.ask(Listeners(client="p", epoch=0, request=1, topic=topic))
+    assert isinstance(reply, ListenersReport)
+    return reply.subscriptions
+
+
+class TestAReader:
+    def test_begins_where_the_ring_is_when_it_subscribes(self) -> None:
+        proxy = a_broker()
+        add(proxy.broker.rings)
+
+        assert sub_ack(proxy.ask(a_sub())).ring == 1
+
+    def test_is_shown_what_follows_its_place_and_the_same_again(self) -> None:
+        proxy = a_broker()
+        proxy.ask(a_sub())
+        add(proxy.broker.rings, body=put_body(1))
+
+        for _ in range(2):
+            found = proxy.ask(a_ring(0))
+            assert isinstance(found, MessageBatches)
+            assert [(one.base, one.qos) for one in found.batches] == [(0, 0)]
+            assert (found.first, found.end) == (0, 1)
+        assert isinstance(proxy.ask(a_ring(1)), NoMessagesYet)
+
+    def test_needs_a_subscription_that_this_proxy_has_confirmed(self) -> None:
+        proxy = a_broker()
+        assert isinstance(proxy.ask(a_ring(0)), NotSub)
+        proxy.ask(a_sub())
+
+        assert isinstance(proxy.ask(a_ring(0, boot="another")), Stale)
+        assert isinstance(proxy.ask(a_ring(0, generation=2)), Stale)
+        assert isinstance(proxy.ask(a_ring(0, epoch=0)), Fenced)
+
+    def test_hears_of_it_with_the_answer_to_a_get(self) -> None:
+        proxy = a_broker()
+        proxy.ask(a_sub())
+        silent = proxy.ask(a_get(0))
+        add(proxy.broker.rings)
+
+        told = proxy.ask(a_get(0))
+        proxy.put(1)
+        told_too = proxy.ask(a_get(0))
+
+        assert isinstance(silent, NoMessagesYet)
+        assert isinstance(told, NoMessagesYet)
+        assert isinstance(told_too, MessageBatches)
+        assert (silent.ring, told.ring, told_too.ring) == (UNSET, 1, 1)
+
+
+class TestListeners:
+    def test_are_the_subscriptions_that_would_get_a_message_now(self) -> None:
+        proxy = a_broker()
+        assert listeners(proxy) == 0
+        proxy.ask(a_sub())
+        proxy.ask(a_sub(2, topic="other"))
+        assert (listeners(proxy), listeners(proxy, "nothing")) == (1, 0)
+
+        proxy.ask(an_unsub(3))
+
+        assert listeners(proxy) == 0
+
+
+class TestASubscriptionAtLevel0:
+    def test_holds_nothing_back(self) -> None:
+        proxy = a_broker()
+        proxy.ask(a_sub(terms=Terms(qos=0)))
+        proxy.put(1)
+        log = proxy.broker.topics["t"]
+
+        assert (log.subscriptions["s"].listens, log.subscriptions["s"].holds) == (True, False)
+        assert log.low_watermark() == log.durable_end == 1

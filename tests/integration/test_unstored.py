@@ -1,0 +1,246 @@
+"""QoS 0 against a real proxy: once to whoever listens, never stored; what is lost is counted."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+
+import pytest
+from msgspec import UNSET
+
+from reliable_pubsub import Earliest, QoSWarning, Subscriber
+from reliable_pubsub.common.batch import NO_OFFSET
+from reliable_pubsub.common.limits import MIB, RING_BYTES_MAX
+from reliable_pubsub.common.messages import IngressStatus
+from reliable_pubsub.publisher.offering import ZmqOfferLink
+from reliable_pubsub.relay.topology import ask_node
+
+from .harness import Service, eventually
+from .relay_tree import CountingLink, RelayProcess
+
+pytestmark = pytest.mark.filterwarnings("ignore::reliable_pubsub.QoSWarning")
+
+
+@pytest.fixture
+def running(service: Service) -> Service:
+    """A service whose proxy runs."""
+    service.start_proxy()
+    return service
+
+
+def received(subscriber: Subscriber, count: int, topic: str = "t") -> list[bytes]:
+    payloads: list[bytes] = []
+
+    def look() -> bool:
+        found = subscriber.get(topic, max_messages=100, timeout_s=0.05)
+        payloads.extend(message.payload for message in found)
+        return len(payloads) >= count
+
+    eventually(look, f"{count} messages")
+    return payloads
+
+
+def ingress(service: Service) -> IngressStatus:
+    status = service.status().ingress
+    assert status is not UNSET
+    return status
+
+
+class TestAPutAtLevel0:
+    @pytest.mark.parametrize("qos", [0, 1, 2])
+    @pytest.mark.parametrize("push", [False, True])
+    def test_comes_once_at_level_0_whatever_the_subscription_asked_for(
+        self, running: Service, qos: int, push: bool
+    ) -> None:
+        with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
+            subscriber.subscribe("t", qos=qos, push=push)  # type: ignore[arg-type]
+            receipt = publisher.put_many("t", [b"1", b"2"], qos=0)
+            (first, second) = (
+                subscriber.get("t", timeout_s=20)[0],
+                subscriber.get("t", timeout_s=20)[0],
+            )
+            assert subscriber.get("t") == []
+        assert [first.payload, second.payload] == [b"1", b"2"]
+        assert (first.offset, first.qos, first.redelivered) == (NO_OFFSET, 0, False)
+        assert first.message_id == receipt.message_id != second.message_id
+        assert (receipt.offset, receipt.qos, receipt.fate) == (None, 0, "sent")
+
+    def test_is_never_stored_and_in_no_history(self, running: Service) -> None:
+        with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
+            subscriber.subscribe("t")
+            before = running.status().committer
+            publisher.put("t", b"gone", qos=0)
+            assert received(subscriber, 1) == [b"gone"]
+            topic = running.topic("t")
+            assert subscriber.history("t", Earliest) == []
+        assert (topic.end, topic.stored_bytes, topic.publishers) == (0, 0, ())
+        assert topic.ring is not UNSET
+        assert (topic.ring.end, topic.ring.held) == (1, 1)
+        assert before is not UNSET
+
+    def test_leaves_the_numbers_of_level_2_alone(self, running: Service) -> None:
+        with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
+            subscriber.subscribe("t")
+            publisher.put("t", b"a", qos=2)
+            publisher.put("t", b"b", qos=0)
+            publisher.put("t", b"c", qos=2)
+            assert sorted(received(subscriber, 3)) == [b"a", b"b", b"c"]
+            (numbers,) = running.topic("t").publishers
+        assert (numbers.qos, numbers.last_sequence) == (2, 2)
+
+    def test_warns_a_subscription_of_a_higher_level_once(self, running: Service) -> None:
+        with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
+            subscriber.subscribe("t")
+            publisher.put_many("t", [b"1", b"2"], qos=0)
+            with pytest.warns(QoSWarning, match="'p' puts at QoS 0"):
+                subscriber.get("t", timeout_s=20)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                assert len(subscriber.get("t", timeout_s=20)) == 1
+
+    def test_of_a_replaced_process_is_not_passed_on(self, running: Service) -> None:
+        with running.open_subscriber("s") as subscriber, running.open_publisher("p") as older:
+            subscriber.subscribe("t")
+            older.put("t", b"1", qos=0)
+            with running.open_publisher("p") as newer:
+                newer.put("t", b"2", qos=0)
+                older.put("t", b"3", qos=0)
+                eventually(lambda: ingress(running).refused == 1, "refusal")
+                assert received(subscriber, 2) == [b"1", b"2"]
+
+    def test_is_not_handed_to_the_next_process_of_a_subscriber(self, running: Service) -> None:
+        """At most once: nobody knows what the one that died did with it."""
+        with running.open_publisher("p") as publisher:
+            dies = running.open_subscriber("s")
+            dies.subscribe("t")
+            publisher.put("t", b"1", qos=0)
+            assert received(dies, 1) == [b"1"]
+            publisher.put("t", b"2", qos=0)
+            dies.abandon()
+            with running.open_subscriber("s") as again:
+                again.subscribe("t")
+                publisher.put("t", b"3", qos=0)
+                assert received(again, 1) == [b"3"]
+
+    def test_comes_again_from_a_proxy_that_was_killed(self, running: Service) -> None:
+        with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
+            subscriber.subscribe("t")
+            publisher.put("t", b"1", qos=0)
+            assert received(subscriber, 1) == [b"1"]
+            running.restart_proxy()
+
+            def look() -> bool:  # what is put while nobody knows of the kill is lost
+                publisher.put("t", b"2", qos=0)
+                return bool(subscriber.get("t", timeout_s=0.05))
+
+            eventually(look, "message")
+
+
+class TestTheRing:
+    def test_that_overran_is_told_to_whoever_comes_too_late(self, running: Service) -> None:
+        count = 2 * RING_BYTES_MAX // MIB
+        body = bytes(MIB - 1000)
+        with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
+            subscriber.subscribe("t")
+            for _ in range(count):
+                publisher.put("t", body, qos=0)
+            eventually(lambda: ingress(running).taken == count, "batches")
+            held = running.topic("t").ring
+            assert held is not UNSET
+            assert 0 < held.held < count
+            received(subscriber, held.held)
+            counts = subscriber.unstored_counts("t")
+            (status,) = running.topic("t").subscriptions
+        assert (counts.taken, counts.lost) == (held.held, count - held.held)
+        assert status.lost == counts.lost
+
+
+class TestALinkToTheProxy:
+    @pytest.fixture
+    def link(self, running: Service) -> Iterator[CountingLink]:
+        link = CountingLink(running.ingress_endpoint)
+        yield link
+        link.close()
+
+    def test_carries_nothing_that_nobody_wants(self, running: Service, link: CountingLink) -> None:
+        """Row 4.2 at the source: dropped in the publisher, before the network; in bytes."""
+        with (
+            running.open_subscriber("s") as subscriber,
+            running.open_publisher(
+                "p", connect_offers=lambda _: ZmqOfferLink(link.endpoint)
+            ) as publisher,
+        ):
+            subscriber.subscribe("wanted")
+            assert publisher.put("wanted", b"x", qos=0).fate == "sent"
+            assert received(subscriber, 1, "wanted") == [b"x"]
+            assert publisher.put("unwanted", b"x", qos=0).fate == "unwanted"
+            before = link.up_bytes
+
+            for _ in range(50):
+                assert publisher.put("unwanted", bytes(10_000), qos=0).fate == "unwanted"
+            publisher.put("wanted", b"y", qos=0)
+
+            assert received(subscriber, 1, "wanted") == [b"y"]
+            assert 0 < link.up_bytes - before < 10_000
+            assert publisher.offer_counts.unwanted == 51
+
+    def test_that_is_down_drops_and_says_so(self, running: Service, link: CountingLink) -> None:
+        with (
+            running.open_subscriber("s") as subscriber,
+            running.open_publisher(
+                "p", connect_offers=lambda _: ZmqOfferLink(link.endpoint)
+            ) as publisher,
+        ):
+            subscriber.subscribe("t")
+            assert publisher.put("t", b"1", qos=0).fate == "sent"
+            link.close()
+            eventually(lambda: publisher.put("t", b"2", qos=0).fate == "dropped", "drop")
+            assert publisher.offer_counts.dropped == 1
+
+
+class TestThroughARelay:
+    @pytest.mark.parametrize("push", [False, True])
+    def test_it_comes_once_and_only_to_whoever_wants_it(self, running: Service, push: bool) -> None:
+        relay = RelayProcess(running, "r", "--upstream", running.subscriber_endpoint)
+        with (
+            running.open_subscriber("s", endpoint=relay.endpoint) as subscriber,
+            running.open_publisher("p") as publisher,
+        ):
+            subscriber.subscribe("t", push=push)
+            for number in range(20):
+                publisher.put("t", b"%d" % number, qos=0)
+                publisher.put("other", b"unwanted", qos=0)
+            assert received(subscriber, 20) == [b"%d" % number for number in range(20)]
+        assert ask_node(relay.endpoint).malformed == 0
+
+
+def test_step_files_put_and_subscribe_at_level_0(running: Service) -> None:
+    get = """
+        steps:
+          - action: subscribe
+            topic: t
+            qos: 0
+            push: true
+          - action: get
+            topic: t
+            number_of_times: 3
+        """
+    put = """
+        steps:
+          - topic: t
+            message: m
+            number_of_times: 3
+            qos: 0
+        """
+    subscriber = running.subscriber("s", get)
+    running.subscribed("t", "s")
+    publisher = running.publisher("p", put)
+    publisher.done()
+    subscriber.done()
+    lines = running.output("s").read_text()
+    assert [f'"m_{number}"' in lines for number in (1, 2, 3)] == [True] * 3
+    assert '"offset":null' in lines
+
+    nobody = running.publisher("q", put.replace("topic: t", "topic: unwanted"))
+    nobody.done()
+    assert "3 messages had nobody who wanted them" in " ".join(nobody.stderr.split())
