@@ -58,11 +58,11 @@ class CountingLink:
         with suppress(OSError):
             while self._passing.wait() and (data := source.recv(65_536)):
                 self._passing.wait()
-                target.sendall(data)
-                if way == "up":
+                if way == "up":  # before they arrive, so that who has them finds them counted
                     self.up_bytes += len(data)
                 else:
                     self.down_bytes += len(data)
+                target.sendall(data)
         _shut(source, target)
 
 
