@@ -295,7 +295,14 @@ def restart(tick: Callable[[], None]) -> list[Row]:
     ]
 
 
-PARTS = click.Choice(["puts", "flows", "memory", "history", "restart", "push"])
+def pipeline(rounds: int, tick: Callable[[], None]) -> list[Row]:
+    """The part of the pipeline; Spark is loaded only for it."""
+    from .bench_pipeline import pipeline_rows
+
+    return pipeline_rows(rounds, tick)
+
+
+PARTS = click.Choice(["puts", "flows", "memory", "history", "restart", "push", "pipeline"])
 
 
 @click.command()
@@ -308,7 +315,7 @@ def main(part: str | None, rounds: int, only: str | None, messages: int, as_json
     """Measure speed and memory, all of it or one PART; exit code 1 if a goal is missed."""
     WORK.mkdir(exist_ok=True)
     steps = {"puts": 2 * rounds, "flows": 2 * rounds, "memory": 10, "history": 2, "restart": 1}
-    steps["push"] = rounds + 2
+    steps |= {"push": rounds + 2, "pipeline": rounds + 2}
     parts: dict[str, Callable[[Callable[[], None]], list[Row]]] = {
         "puts": lambda tick: [puts(1, 0.6, rounds, tick), puts(64, 2.5, rounds, tick)],
         "flows": lambda tick: flows(rounds, tick),
@@ -316,6 +323,7 @@ def main(part: str | None, rounds: int, only: str | None, messages: int, as_json
         "history": history,
         "restart": restart,
         "push": lambda tick: push_rows(rounds, tick),
+        "pipeline": lambda tick: pipeline(rounds, tick),
     }
     chosen = [one for one in (part, only) if one] or list(parts)
     rows: list[Row] = []

@@ -25,7 +25,7 @@ from reliable_pubsub.relay.push import Pushed, encode_push
 from reliable_pubsub.relay.topology import ask_node
 
 from .counting_link import CountingLink
-from .measuring import PAYLOAD, WORK, Row, proxy, spawn
+from .measuring import PAYLOAD, WORK, Row, percentiles, proxy, sending
 
 LATENCY_MESSAGES = 300
 PAUSE_S = 0.005
@@ -70,19 +70,6 @@ def send_stamped(pipe: Any, _endpoint: str) -> None:
         socket.send_multipart([b"bench", b"%d" % time.monotonic_ns() + PAYLOAD[:80]])
         time.sleep(PAUSE_S)
     pipe.recv()
-
-
-@contextmanager
-def sending(target: Callable[..., None], endpoint: str = "") -> Iterator[Any]:
-    """A process with a pipe."""
-    mine, its = spawn.Pipe()
-    process = spawn.Process(target=target, args=(its, endpoint), daemon=True)
-    process.start()
-    try:
-        yield mine
-    finally:
-        process.kill()
-        process.join()
 
 
 def age_ms(payload: bytes) -> float:
@@ -151,12 +138,6 @@ def latency(rounds: int, tick: Callable[[], None]) -> list[Row]:
         latency_row("put to handler, polled, p50", polled, bare, 0, against),
         latency_row("put to handler, polled, p99", polled, bare, 1, against),
     ]
-
-
-def percentiles(ages: Sequence[float]) -> list[float]:
-    """p50 and p99."""
-    parts = statistics.quantiles(ages, n=100)
-    return [parts[49], parts[98]]
 
 
 def latency_row(

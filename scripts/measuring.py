@@ -110,6 +110,25 @@ def child(target: Callable[..., None], *arguments: Any) -> Iterator[Any]:
         process.join()
 
 
+@contextmanager
+def sending(target: Callable[..., None], endpoint: str = "") -> Iterator[Any]:
+    """A process with a pipe."""
+    mine, its = spawn.Pipe()
+    process = spawn.Process(target=target, args=(its, endpoint), daemon=True)
+    process.start()
+    try:
+        yield mine
+    finally:
+        process.kill()
+        process.join()
+
+
+def percentiles(ages: Sequence[float]) -> list[float]:
+    """p50 and p99."""
+    parts = statistics.quantiles(ages, n=100)
+    return [parts[49], parts[98]]
+
+
 def compared(
     work: str,
     unit: str,

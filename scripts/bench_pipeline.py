@@ -1,0 +1,178 @@
+"""The pipeline's part of the benchmark: beside Spark's own job on the same rows, in one session."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from reliable_pubsub import Publisher, RetryPolicy
+from reliable_pubsub.common.limits import GIB
+from reliable_pubsub.pipeline.archive import MESSAGES, Archive
+from reliable_pubsub.pipeline.archiving import ROWS_PER_FILE, Archiving
+from reliable_pubsub.pipeline.data_source import FORMAT
+from reliable_pubsub.pipeline.job import QUIET_LOG, topics_wanted
+from reliable_pubsub.pipeline.sessions import open_session
+from reliable_pubsub.pipeline.tasks import SparkTasks
+from reliable_pubsub.pipeline.view import TopicView
+
+from .measuring import PAYLOAD, WORK, Proxy, Row, compared, percentiles, proxy, sending
+
+ROWS = 1_000_000
+BATCH = 1_000
+PUTS = 400  # timed, one every `PAUSE_S`
+PAUSE_S = 0.005
+
+
+def pipeline_rows(rounds: int, tick: Callable[[], None]) -> list[Row]:
+    """All of it: a topic of a million messages, and one Spark."""
+    settings = WORK / "pipeline.yaml"
+    settings.write_text(f"history_bytes: {3 * GIB}\n")
+    with proxy("-f", str(settings)) as running, spark_session() as spark, folder() as work:
+        with Publisher("bench-pipeline", endpoint=running.publishers) as publisher:
+            for _ in range(ROWS // BATCH):
+                publisher.put_many("bench", [PAYLOAD] * BATCH)
+        jobs = Jobs(spark, running, work)
+        jobs.archive(work / "first")  # warm, each once; the copy is made of its files
+        jobs.copy()
+        jobs.read()
+        tick()
+        archived, copied, read = [], [], []
+        for _ in range(rounds):
+            copied.append(ROWS / seconds_of(jobs.copy))
+            archived.append(ROWS / seconds_of(jobs.archive))
+            read.append(ROWS / seconds_of(jobs.read))
+            tick()
+        rows = [
+            compared(
+                f"archive of {ROWS:,} messages of {len(PAYLOAD)} bytes",
+                "messages/s",
+                archived,
+                copied,
+                "Spark copies the same rows from Parquet to Parquet",
+                0.5,
+            ),
+            Row(
+                work="source: read, and written to nothing",
+                ours=statistics.median(read),
+                unit="messages/s",
+            ),
+            put_beside(running, jobs),
+        ]
+        tick()
+        return rows
+
+
+@contextmanager
+def spark_session() -> Iterator[SparkSession]:
+    """On two cores, as the goals are."""
+    spark = open_session("bench", master="local[2]", conf=QUIET_LOG)
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+@contextmanager
+def folder() -> Iterator[Path]:
+    """For archives and copies."""
+    path = Path(tempfile.mkdtemp(prefix="bench-", dir=WORK))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+def seconds_of(act: Callable[[], None]) -> float:
+    """How long it takes."""
+    begin_s = time.perf_counter()
+    act()
+    return time.perf_counter() - begin_s
+
+
+class Jobs:
+    """What is measured."""
+
+    def __init__(self, spark: SparkSession, running: Proxy, work: Path) -> None:
+        self._spark = spark
+        self._endpoint = running.subscribers
+        self._work = work
+
+    def archive(self, where: Path | None = None) -> None:
+        """As `pipeline archive --available-now` does it."""
+        options = topics_wanted(
+            ["bench"],
+            "",
+            endpoint=self._endpoint,
+            retry=RetryPolicy(),
+            partition_rows_max=ROWS_PER_FILE,
+        )
+        path = where or self._work / "again"
+        view, tasks = TopicView(options), SparkTasks(self._spark)
+        with Archive(path) as archive:
+            rows = Archiving(
+                archive=archive,
+                options=options,
+                view=view,
+                tasks=tasks,
+                files_at_a_time=2 * tasks.parallel,
+            ).catch_up()
+        view.close()
+        assert rows == ROWS
+        if where is None:
+            shutil.rmtree(path)
+
+    def copy(self) -> None:
+        """Spark's own: the files of the first archive, as they are."""
+        rows = self._spark.read.parquet(str(self._work / "first" / MESSAGES))
+        rows.write.mode("overwrite").parquet(str(self._work / "copy"))
+
+    def read(self) -> None:
+        """All columns of the source, to a sink that takes everything."""
+        source = self._spark.read.format(FORMAT).option("endpoint", self._endpoint)
+        frame = source.option("subscribe", "bench").load()
+        frame.write.format("noop").mode("overwrite").save()
+
+
+def timed_puts(pipe: Any, endpoint: str) -> None:
+    """A process that puts single messages, and says how long each took, in milliseconds."""
+    with Publisher("bench-beside", endpoint=endpoint) as publisher:
+        publisher.ready_for("beside")
+        pipe.send("ready")
+        while True:
+            pipe.recv()
+            times_ms = []
+            for _ in range(PUTS):
+                time.sleep(PAUSE_S)
+                begin_s = time.perf_counter()
+                publisher.put("beside", PAYLOAD)
+                times_ms.append((time.perf_counter() - begin_s) * 1e3)
+            pipe.send(times_ms)
+
+
+def put_beside(running: Proxy, jobs: Jobs) -> Row:
+    """Single puts of another client: alone, and while archives are made one behind another."""
+    with sending(timed_puts, running.publishers) as pipe:
+        pipe.recv()
+        pipe.send("go")
+        _, idle_ms = percentiles(pipe.recv())
+        pipe.send("go")
+        while not pipe.poll():
+            jobs.archive()
+        _, busy_ms = percentiles(pipe.recv())
+    return Row(
+        work="one message per put while an archive is made, p99",
+        unit="ms",
+        ours=busy_ms,
+        bare=idle_ms,
+        against="the same client alone",
+        ratio=busy_ms / idle_ms,
+        at_most=5,
+    )
