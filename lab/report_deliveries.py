@@ -9,9 +9,10 @@ from xml.etree.ElementTree import Element
 
 from msgspec import Struct
 
+from reliable_pubsub.common.markup import element, number, shortened
+
 from .report_axis import TimeAxis
 from .report_lanes import duration
-from .report_markup import element, number, shortened
 from .report_numbers import Numbers, percentile
 from .report_panels import (
     Column,

@@ -12,12 +12,13 @@ from itertools import pairwise
 from math import sqrt
 from xml.etree.ElementTree import Element
 
+from reliable_pubsub.common.markup import element, number, printable, shortened
+
 from .report_axis import PLOT_WIDTH, TimeAxis
 from .report_curves import TopicCurves
 from .report_deliveries import Deliveries, draw_deliveries
 from .report_density import Drawn
 from .report_lanes import LINK_FAULTS, Fault, Lane, Life, Mark, MarkKind, Scene, duration
-from .report_markup import element, number, printable, shortened
 from .report_panels import LABEL_WIDTH, TOPICS_MAX, Column, draw_topics, styles_of
 from .verdict import MessageKey
 

@@ -1,7 +1,7 @@
 """The report of a run as one page of HTML: verdict, timeline, rules, losses and numbers.
 
 Nothing is fetched: style and script stand in the page, and without the script it is a still
-picture. All text of the run goes through `report_markup`, so none of it can act.
+picture. All text of the run goes through `common/markup.py`, so none of it can act.
 """
 
 from __future__ import annotations
@@ -11,12 +11,13 @@ from xml.etree.ElementTree import Element
 
 from msgspec import Struct
 
+from reliable_pubsub.common.markup import element, html_text
+
 from .report_curves import topic_curves
 from .report_deliveries import bars, deliveries
 from .report_density import drawn
 from .report_figure import draw_figure
 from .report_lanes import Scene, duration, scene
-from .report_markup import element, html_text
 from .report_numbers import Numbers, numbers
 from .report_panels import TOPICS_MAX
 from .report_tables import log_section, losses_section, numbers_section, table

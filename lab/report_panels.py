@@ -8,9 +8,10 @@ from xml.etree.ElementTree import Element
 
 from msgspec import Struct
 
+from reliable_pubsub.common.markup import element, number, shortened
+
 from .report_axis import LEFT, PLOT_WIDTH, RIGHT, TimeAxis, value_ticks
 from .report_curves import END, Points, TopicCurves, thinned
-from .report_markup import element, number, shortened
 
 LABEL_WIDTH = 160.0
 OFFSETS_HEIGHT, LAG_HEIGHT = 120.0, 60.0

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from xml.etree.ElementTree import Element
 
 from reliable_pubsub.common.history import AnyLine, FoundEnd
+from reliable_pubsub.common.markup import element
 
 from .report_lanes import Scene, duration
-from .report_markup import element
 from .report_numbers import Numbers, percentile
 from .verdict import Verdict
 

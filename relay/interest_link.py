@@ -30,6 +30,8 @@ from .pattern import Kinds, Pattern
 RESEND_S: Final = 0.5  # before what was not answered is said again; doubles
 RESEND_S_MAX: Final = 5.0
 LEASE_S: Final = RELAY_LEASE_S
+WANTS_SHOWN: Final = 3  # patterns of one link in a report
+WANT_CHARS: Final = 40  # of each
 _APPLIED_S: Final = 0.01  # what the data socket says takes another way; it needs about so long
 _REFUSED_S: Final = 30.0  # a refused set is said again after so long: the tree may have changed
 
@@ -257,6 +259,8 @@ class Links:
                 client=known.client,
                 patterns=len(self._table.patterns_of(link)),
                 is_full=self._table.is_full(link),
+                is_relay=known.client in known.below,
+                wants=_in_words(self._table.patterns_of(link)),
             )
             for link, known in sorted(self._links.items(), key=lambda one: one[1].client)
         )
@@ -280,3 +284,14 @@ class Links:
             is_full=self._table.is_full(said.link),
             unknown_kinds=self._kinds.unknown(self._table.patterns_of(said.link)),
         )
+
+
+def _in_words(patterns: Iterable[Pattern]) -> tuple[str, ...]:
+    """Some patterns, short enough for a report of many links."""
+    first = sorted(patterns)[:WANTS_SHOWN]
+    return tuple(
+        f"{one.text:.{WANT_CHARS}}"
+        if one.kind == "exact"
+        else f"{one.kind} {one.text:.{WANT_CHARS}}"
+        for one in first
+    )

@@ -68,6 +68,8 @@ class BelowStatus(Struct, frozen=True, kw_only=True):
     client: str
     patterns: int
     is_full: bool  # above the cap: everything is sent
+    is_relay: bool = False  # it has links below itself
+    wants: tuple[str, ...] = ()  # the first of its patterns, in words
 
 
 class NodeReport(Reply, frozen=True, kw_only=True, tag="NODE_REPORT"):

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import secrets
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from importlib.resources import files
+from pathlib import Path
 
 import click
 import msgspec
 from rich.console import Console
-from rich.tree import Tree
+from rich.tree import Tree as RichTree
 
 from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
@@ -16,15 +21,21 @@ from reliable_pubsub.common.command_line import (
     readable_errors,
     stop_on_signals,
 )
-from reliable_pubsub.common.errors import ProxyUnreachableError, RefusedError
+from reliable_pubsub.common.errors import ConfigurationError, ProxyUnreachableError, RefusedError
+from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import ReqTransport
 from reliable_pubsub.common.wire import encode_request
 
 from .messages import Node, NodeReport
+from .tree import Look, tree_of
+from .tree_figure import TreeFigure, page_text, svg_text
 from .wire import decode_node_reply
 
 TIMEOUT_S = 2.0
-HEIGHT_MAX = 32  # nodes above each other; a longer way up is a ring
+NODES_MAX = 64  # that are asked
+TITLE = "Who sends what to whom"
+_FILE = click.Path(path_type=Path, dir_okay=False)
 
 
 def ask_node(endpoint: str, *, timeout_s: float = TIMEOUT_S) -> NodeReport:
@@ -51,32 +62,49 @@ def ask_node(endpoint: str, *, timeout_s: float = TIMEOUT_S) -> NodeReport:
     return reply
 
 
-def ask_upwards(endpoint: str) -> list[NodeReport | str]:
-    """Ask a node and what is above it, one behind the other; what does not answer, by endpoint."""
-    found: list[NodeReport | str] = [ask_node(endpoint)]
-    seen = {endpoint}
-    waiting = [found[0]]
-    while waiting and len(found) < HEIGHT_MAX:
-        report = waiting.pop(0)
-        assert isinstance(report, NodeReport)
-        for above in report.above:
-            if above.endpoint in seen:
+def ask_upwards(endpoints: Sequence[str]) -> dict[str, NodeReport | None]:
+    """Ask nodes and those above them, by endpoint; None: it did not answer, or is no node.
+
+    Raises:
+        ProxyUnreachableError, RefusedError: of an endpoint that was given.
+    """
+    found: dict[str, NodeReport | None] = {one: ask_node(one) for one in endpoints}
+    waiting = list(endpoints)
+    while waiting and len(found) < NODES_MAX:
+        report = found[waiting.pop(0)]
+        for above in report.above if report else ():
+            if above.endpoint in found:
                 continue
-            seen.add(above.endpoint)
             try:
-                found.append(ask_node(above.endpoint))
-                waiting.append(found[-1])
+                found[above.endpoint] = ask_node(above.endpoint)
             except (ProxyUnreachableError, RefusedError):
-                found.append(above.endpoint)
+                found[above.endpoint] = None
+            waiting.append(above.endpoint)
     return found
 
 
-def view(reports: list[NodeReport | str]) -> Tree:
+def look(endpoints: Sequence[str]) -> Look:
+    """Ask everybody once, and the proxy at the top how it is."""
+    at_s = time.monotonic()
+    found = ask_upwards(endpoints)
+    nodes = {endpoint: report for endpoint, report in found.items() if report is not None}
+    tops = [endpoint for endpoint, report in nodes.items() if not report.above]
+    status = None
+    if tops:
+        asking = StatusClient(tops[0], RetryPolicy(timeout_s=TIMEOUT_S, retries_max=0))
+        try:
+            status = asking.ask()
+        finally:
+            asking.close()
+    return Look(at_s, nodes, [one for one in found if one not in nodes], status)
+
+
+def view(reports: Mapping[str, NodeReport | None]) -> RichTree:
     """The nodes on the way up, each with what is below it."""
-    tree = Tree("from the node that was asked, upwards")
-    for report in reports:
-        if isinstance(report, str):
-            tree.add(f"{report}: no relay, or no answer")
+    tree = RichTree("from the node that was asked, upwards")
+    for endpoint, report in reports.items():
+        if report is None:
+            tree.add(f"{endpoint}: no relay, or no answer")
             continue
         feed = "everything" if report.is_full else f"{report.patterns} patterns"
         branch = tree.add(
@@ -99,16 +127,72 @@ def view(reports: list[NodeReport | str]) -> Tree:
     return tree
 
 
+def draw(endpoints: Sequence[str], interval_s: float) -> TreeFigure:
+    """Look twice, and draw what was seen the second time, with the rates in between."""
+    earlier = look(endpoints)
+    time.sleep(interval_s)
+    now = look(endpoints)
+    seen = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")
+    about = f"Seen on {seen}; rates are those of {now.at_s - earlier.at_s:.1f} s before."
+    style = files(__package__).joinpath("topology.css").read_text("utf-8")
+    return TreeFigure(tree_of(now, earlier), title=TITLE, about=about, style=style)
+
+
+def write_file(path: Path, text: str) -> None:
+    """Write a drawing.
+
+    Raises:
+        ConfigurationError: it cannot be written.
+    """
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be written: {error.strerror}") from error
+
+
 @click.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)
-@click.option("--endpoint", required=True, help="The request endpoint of a relay.")
+@click.option(
+    "--endpoint",
+    "endpoints",
+    required=True,
+    multiple=True,
+    help="The request endpoint of a relay, or of the proxy; those above are found. Repeat it for "
+    "relays that stand side by side.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document, for programs.")
+@click.option("--svg", type=_FILE, help="Draw publishers, topics, relays and subscribers.")
+@click.option("--html", type=_FILE, help="The same as a page.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0.1, 3600),
+    default=1.0,
+    show_default=True,
+    help="Seconds between the two looks that a drawing takes its rates from.",
+)
 @click.option("--allow-plaintext", is_flag=True, help="Accept an endpoint on another machine.")
-def main(endpoint: str, as_json: bool, allow_plaintext: bool) -> None:
-    """Show a relay and the nodes above it: interest, consumers, counts."""
+def main(
+    endpoints: tuple[str, ...],
+    as_json: bool,
+    svg: Path | None,
+    html: Path | None,
+    interval: float,
+    allow_plaintext: bool,
+) -> None:
+    """Show relays and the nodes above them: interest, consumers, counts."""
     with readable_errors(), stop_on_signals():
-        reports = ask_upwards(accept_endpoint(endpoint, allow_plaintext=allow_plaintext))
+        for endpoint in endpoints:
+            accept_endpoint(endpoint, allow_plaintext=allow_plaintext)
+        if svg or html:
+            figure = draw(endpoints, interval)
+            if svg:
+                write_file(svg, svg_text(figure))
+            if html:
+                write_file(html, page_text(figure, TITLE))
+            return
+        reports = ask_upwards(endpoints)
         if as_json:
-            click.echo(msgspec.json.encode(reports).decode())
+            told = [report or endpoint for endpoint, report in reports.items()]
+            click.echo(msgspec.json.encode(told).decode())
         else:
             Console().print(view(reports), markup=False)
 

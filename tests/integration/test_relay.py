@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from xml.etree import ElementTree
 
 import msgspec
 import pytest
@@ -599,3 +600,29 @@ def test_topology_shows_a_relay_and_what_is_above_it(service: Service, context: 
     assert "below screen: 1 patterns" in shown.stdout
     assert "below bottom: 1 patterns" in shown.stdout
     assert "top: asks for 1 patterns" in shown.stdout
+
+
+def test_topology_draws_the_live_tree_from_publisher_to_subscriber(service: Service) -> None:
+    """Names, interest and rates, in a file that needs nothing else."""
+    service.start_proxy()
+    relay = RelayProcess(service, "north", "--upstream", service.subscriber_endpoint)
+    with (
+        service.open_subscriber("screen", endpoint=relay.endpoint) as subscriber,
+        service.open_publisher("p") as publisher,
+    ):
+        subscriber.subscribe("news", push=True)
+        publisher.put("news", b"x")
+        assert subscriber.get("news", timeout_s=20.0)
+        eventually(lambda: bool(ask_node(relay.endpoint).below), "link of the subscriber")
+
+        drawn = service.run(
+            "", "topology", "--endpoint", relay.endpoint, "--interval", "0.5",
+            "--svg", "tree.svg", "--html", "tree.html",
+        )  # fmt: skip
+        drawn.done()
+
+    text = (service.directory / "tree.svg").read_text()
+    words = [one.text for one in ElementTree.fromstring(text).iter() if one.text]
+    for expected in ("p", "north", "screen", "news: 1 put", "news: 1 messages", "0 batches/s"):
+        assert expected in words
+    assert "north" in (service.directory / "tree.html").read_text()
