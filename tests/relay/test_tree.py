@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
@@ -207,7 +207,7 @@ class TestTheFigure:
         boxes = [one for one in figure.svg().iter("rect") if one.get("class") == "box"]
 
         places = sorted((float(b.get("x", 0)), float(b.get("y", 0))) for b in boxes)
-        for (x, y), (other_x, other_y) in itertools.pairwise(places):
+        for (x, y), (other_x, other_y) in pairwise(places):
             assert x != other_x or other_y - y > 40
 
     def test_asks_nothing_of_the_network(self) -> None:
