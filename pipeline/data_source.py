@@ -16,6 +16,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
     InputPartition,
 )
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -37,6 +39,8 @@ from .instants import instant_ns
 from .options import SourceOptions, parse_options
 from .planning import MessageRange
 from .reading import arrow_batches
+from .sink import BatchSink, StreamSink
+from .sink_options import SinkOptions, check_columns, parse_sink_options
 from .stream import QueryStream, batch_ranges
 from .tables import TABLES, Row, delivery_rows, status_rows
 from .view import TopicView
@@ -48,7 +52,7 @@ FORMAT = "reliable_pubsub"
 
 
 class ReliablePubSubSource(DataSource):
-    """`spark.read` and `spark.readStream` of the format."""
+    """`spark.read`, `readStream`, `df.write` and `writeStream` of the format."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         """Keep the options; they are judged when it is known what they are for."""
@@ -82,6 +86,26 @@ class ReliablePubSubSource(DataSource):
             raise UsageError(f"table={options.table} can be read, not streamed: use spark.read")
         _check_schema(schema, options)
         return MessagesStream(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Of `df.write.mode("append")`.
+
+        Raises:
+            UsageError: an option or a column is wrong, or the mode is `overwrite`.
+        """
+        return BatchSink(self._sink(schema, overwrite, streaming=False))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """Of `df.writeStream`. Raises as `writer`."""
+        return StreamSink(self._sink(schema, overwrite, streaming=True))
+
+    def _sink(self, schema: StructType, overwrite: bool, *, streaming: bool) -> SinkOptions:
+        if overwrite:
+            what = "output mode complete" if streaming else "mode overwrite"
+            raise UsageError(f"a topic only grows: use mode append, not {what}")
+        options = parse_sink_options(dict(self.options), streaming=streaming)
+        check_columns({f.name: f.dataType.simpleString() for f in schema.fields}, options)
+        return options
 
     def _source(self) -> SourceOptions:
         return parse_options(dict(self.options), instant_ns=instant_ns)

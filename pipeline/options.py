@@ -47,7 +47,6 @@ OPTIONS: Final[Mapping[str, str]] = {
     "timeoutMs": "milliseconds to wait for one answer of the proxy",
     "retries": "how often to ask again",
 }
-_BY_LOWER: Final = {name.lower(): name for name in OPTIONS}
 
 
 class Positions(Struct, frozen=True):
@@ -100,16 +99,7 @@ def parse_options(
     Raises:
         UsageError: a name that does not exist (with the closest), or a value that cannot be.
     """
-    text: dict[str, str] = {}
-    for name, value in given.items():
-        if name.lower() == "path":
-            text["path"] = value
-        elif name.lower() in _BY_LOWER:
-            text[_BY_LOWER[name.lower()]] = value
-        else:
-            advice = did_you_mean(name, OPTIONS) or f"; known are {', '.join(OPTIONS)}"
-            raise UsageError(f"option {name!r:.60} is unknown{advice}")
-    words = _Words(text)
+    words = Words(known_options(given, OPTIONS))
     table = words.table()
     topics, pattern = words.topics(needed=table == "messages")
     endpoint = words.text("endpoint", SUBSCRIBER_ENDPOINT)
@@ -140,7 +130,23 @@ def parse_options(
     )
 
 
-class _Words:
+def known_options(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """Options by their own names, whatever case Spark made of them; `path` is always known.
+
+    Raises:
+        UsageError: a name that does not exist, with the closest.
+    """
+    by_lower = {name.lower(): name for name in (*known, "path")}
+    text: dict[str, str] = {}
+    for name, value in given.items():
+        if name.lower() not in by_lower:
+            advice = did_you_mean(name, known) or f"; known are {', '.join(known)}"
+            raise UsageError(f"option {name!r:.60} is unknown{advice}")
+        text[by_lower[name.lower()]] = value
+    return text
+
+
+class Words:
     """The text of the options, read as what each has to be."""
 
     def __init__(self, text: Mapping[str, str]) -> None:

@@ -57,7 +57,7 @@ CORE_FILES = [
         )
     ),
     "proxy/write_ahead_log.py",
-    "publisher/outbox.py",
+    *(f"publisher/{name}.py" for name in ("outbox", "transaction")),
     *(f"relay/{name}.py" for name in ("automaton", "expression", "predicate", "pattern")),
     *(f"relay/{name}.py" for name in ("messages", "interest_table", "interest_link")),
     *(f"relay/{name}.py" for name in ("push", "wire", "batch_cache", "passing", "unstored")),
@@ -76,6 +76,7 @@ CORE_FILES = [
     "lab/rules_of_unstored.py",
     *(f"lab/{name}.py" for name in ("scenario", "scenario_file")),
     *(f"pipeline/{name}.py" for name in ("options", "offsets", "loss", "planning", "columns")),
+    *(f"pipeline/{name}.py" for name in ("sink_options", "outgoing")),
     *(f"pipeline/{name}.py" for name in ("progress", "tables", "manifest", "evidence")),
 ]
 WORLD = frozenset(

@@ -11,6 +11,8 @@ import pytest
 from reliable_pubsub.pipeline.__main__ import main
 from reliable_pubsub.pipeline.columns import COLUMNS
 from reliable_pubsub.pipeline.options import OPTIONS
+from reliable_pubsub.pipeline.sink_options import COLUMNS as SINK_COLUMNS
+from reliable_pubsub.pipeline.sink_options import SINK_OPTIONS
 from reliable_pubsub.pipeline.tables import TABLES
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +31,11 @@ def test_the_page_names_every_option_and_no_other() -> None:
 
 def test_the_page_names_every_column_and_no_other() -> None:
     assert first_cells(re.escape("`spark.read` takes")) == set(COLUMNS)
+
+
+def test_the_page_names_every_option_and_column_of_the_sink() -> None:
+    assert first_cells("### Options of the sink") == set(SINK_OPTIONS)
+    assert first_cells("### Columns of the sink") == set(SINK_COLUMNS)
 
 
 def test_the_page_names_every_table() -> None:

@@ -1,0 +1,167 @@
+"""The sink: tasks stage rows at the proxy, the driver commits a batch once (docs/decisions/0018).
+
+Spark writes a batch again when a task fails, when two tries race, and behind every crash, perhaps
+with other rows in other tasks. So nothing is visible that a task has sent; the number of the batch
+says at the commit whether it was there before.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol
+from uuid import uuid4
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from reliable_pubsub.common.errors import ConfigurationError, PubSubError
+from reliable_pubsub.common.messages import CommitAck, Part
+from reliable_pubsub.publisher.transaction import Encoded
+from reliable_pubsub.publisher.writer import TransactionWriter
+
+from .outgoing import OutgoingRows
+from .sink_options import SinkOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+QUERY_ID: Final = "sql.streaming.queryId"  # of one checkpoint, at every start
+BATCH_ID: Final = "streaming.sql.batchId"
+
+_log = logging.getLogger("reliable_pubsub.pipeline")
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What one try of a task has staged."""
+
+    writer: str
+    transaction: int
+    task: int
+    attempt: bytes
+    chunks: int
+
+
+class Stager(Protocol):
+    """The part of a `TransactionWriter` that a task needs."""
+
+    def stage(
+        self, transaction: int, task: int, attempt: bytes, chunk: int, batch: Encoded
+    ) -> bool:
+        """See `TransactionWriter.stage`."""
+
+
+def stage_rows(
+    rows: Iterable[pa.RecordBatch], stager: Stager, options: SinkOptions, place: Written
+) -> Written:
+    """In a task: stage all rows, or hear that they are committed already.
+
+    Raises:
+        As `OutgoingRows.add` and `TransactionWriter.stage`.
+    """
+    chunks = 0
+    for batch in _batches(rows, OutgoingRows(options.topic)):
+        if not stager.stage(place.transaction, place.task, place.attempt, chunks, batch):
+            break
+        chunks += 1
+    return Written(place.writer, place.transaction, place.task, place.attempt, chunks)
+
+
+def _batches(rows: Iterable[pa.RecordBatch], outgoing: OutgoingRows) -> Iterator[Encoded]:
+    for some in rows:
+        yield from outgoing.add(some)
+    yield from outgoing.rest()
+
+
+class _Sink:
+    """What batch and stream share. It is pickled into tasks, so it has no socket."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        self._options = options
+
+    def _open(self, writer: str) -> TransactionWriter:
+        options = self._options
+        return TransactionWriter(writer, endpoint=options.endpoint, retry=options.retry)
+
+    def _stage(self, rows: Iterable[pa.RecordBatch], writer: str, transaction: int) -> Written:
+        context = TaskContext.get()
+        assert context is not None, "write is called in a task"
+        attempt = secrets.token_bytes(16)
+        place = Written(writer, transaction, context.partitionId(), attempt, 0)
+        with self._open(writer) as client:
+            return stage_rows(rows, client, self._options, place)
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> CommitAck | None:
+        """Commit what the tasks have staged; None if there was no task."""
+        written = [one for one in messages if isinstance(one, Written)]
+        if not written:
+            return None
+        written.sort(key=lambda one: one.task)
+        parts = [Part(one.task, one.attempt, one.chunks) for one in written if one.chunks]
+        with self._open(written[0].writer) as client:
+            return client.commit(written[0].transaction, parts)
+
+    def _abort(self, writer: str, transaction: int) -> None:
+        """Drop what is staged. What is committed stays; the number tells."""
+        try:
+            with self._open(writer) as client:
+                client.abort(transaction)
+        except PubSubError as error:  # the query has failed already, and with its own reason
+            _log.warning("what is staged is left to its age: %s", error)
+
+
+class BatchSink(_Sink, DataSourceArrowWriter):
+    """`df.write`: one transaction for each write."""
+
+    def __init__(self, options: SinkOptions) -> None:
+        super().__init__(options)
+        self._writer = options.app_id or options.writer_of(str(uuid4()))
+        self._transaction = options.version + 1
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """In a task."""
+        return self._stage(iterator, self._writer, self._transaction)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """In the driver, when every task has ended well."""
+        self._commit(messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """In the driver, when one has not."""
+        self._abort(self._writer, self._transaction)
+
+
+class StreamSink(_Sink, DataSourceStreamArrowWriter):
+    """`df.writeStream`: one transaction for each batch of the query."""
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """In a task. Spark tells query and batch as properties of the task, not as arguments."""
+        context = TaskContext.get()
+        assert context is not None, "write is called in a task"
+        query, batch = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
+        if not query or not batch:
+            raise ConfigurationError(
+                f"this Spark tells its tasks no {QUERY_ID} or no {BATCH_ID}: the batch cannot be "
+                "told from a repeat. Use Spark 4.2 or 4.3"
+            )
+        return self._stage(iterator, self._options.writer_of(query), int(batch) + 1)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """In the driver, when every task has ended well; at a replay once more."""
+        acknowledged = self._commit(messages)
+        if acknowledged is not None and acknowledged.already:
+            _log.info("batch %d was committed before; nothing was stored", batchId)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """In the driver, when one has not, or when the commit has failed."""
+        for one in messages:
+            if isinstance(one, Written):
+                self._abort(one.writer, one.transaction)
+                return

@@ -1,0 +1,288 @@
+"""The sink on a real Spark and a real proxy: each row once, also when one of them dies."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark import TaskContext
+from pyspark.cloudpickle import dumps, loads
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import udf
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import BinaryType
+
+from reliable_pubsub.common.messages import StagingStatus
+from reliable_pubsub.pipeline.data_source import FORMAT
+from reliable_pubsub.pipeline.sink import BatchSink, StreamSink
+from reliable_pubsub.pipeline.sink_options import SinkOptions
+from tests.integration.harness import NOWHERE, Service, eventually
+
+from .test_spark_source import patiently, put
+
+STUBBORN = {"timeoutMs": "300", "retries": "60"}
+Change = Callable[[bytes], bytes]  # of a value; the tests let it fail, or wait
+
+
+@pytest.fixture(autouse=True)
+def small_steps(spark: SparkSession) -> Iterator[None]:
+    """Rows reach the sink in small portions, so that something is staged while a task runs."""
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    spark.conf.set(name, "100")
+    yield
+    spark.conf.set(name, str(before))
+
+
+def changed(frame: DataFrame, change: Change) -> DataFrame:
+    return frame.select(udf(change, BinaryType(), useArrow=False)("value").alias("value"))
+
+
+def long_numbers(spark: SparkSession, count: int) -> DataFrame:
+    """Two tasks of rows that are many batches."""
+    text = "cast(lpad(value, 1000, '0') as binary) as value"
+    return numbers(spark, count).selectExpr(text)
+
+
+def write(frame: DataFrame, service: Service, **options: str) -> None:
+    given = {"endpoint": service.publisher_endpoint, **STUBBORN, **options}
+    frame.write.format(FORMAT).options(**given).mode("append").save()
+
+
+def staged(service: Service) -> int:
+    """Batches that wait for a commit."""
+    staging = service.status().staging
+    return staging.batches if isinstance(staging, StagingStatus) else 0
+
+
+def numbers(spark: SparkSession, count: int, *, tasks: int = 2) -> DataFrame:
+    return spark.range(count, numPartitions=tasks).selectExpr("cast(id as string) as value")
+
+
+def sorted_numbers(service: Service, topic: str = "u") -> list[int]:
+    return sorted(map(int, service.payloads(topic)))
+
+
+class Copy:
+    """A query from topic `t` to topic `u`, with its checkpoint."""
+
+    def __init__(self, spark: SparkSession, service: Service, folder: Path) -> None:
+        self._spark = spark
+        self._service = service
+        self.checkpoint = folder / "checkpoint"
+
+    def start(self, change: Change | None = None, **options: str) -> StreamingQuery:
+        read = {"endpoint": self._service.subscriber_endpoint, "subscribe": "t", **STUBBORN}
+        frame = self._spark.readStream.format(FORMAT).options(**read, **options).load()
+        frame = frame.select("value")
+        if change is not None:
+            frame = changed(frame, change)
+        return (
+            frame.writeStream.format(FORMAT)
+            .options(endpoint=self._service.publisher_endpoint, topic="u", **STUBBORN)
+            .option("checkpointLocation", str(self.checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    def run(self, **options: str) -> None:
+        def act() -> None:
+            self.start(None, **options).awaitTermination()
+
+        patiently(act)
+
+    def forget_last_commit(self) -> int:
+        """As if the JVM had died between the commit of the sink and its own; gives the batch."""
+        logs = [
+            int(one.name) for one in (self.checkpoint / "commits").iterdir() if one.name.isdigit()
+        ]
+        for one in (self.checkpoint / "commits").glob(f"*{max(logs)}*"):
+            one.unlink()
+        return max(logs)
+
+
+@pytest.fixture
+def copy(spark: SparkSession, service: Service, tmp_path: Path) -> Copy:
+    return Copy(spark, service, tmp_path)
+
+
+class TestABatch:
+    def test_becomes_messages_of_several_topics_in_one_transaction(
+        self, spark: SparkSession, service: Service
+    ) -> None:
+        service.start_proxy()
+        frame = spark.sql(
+            "select 'a' as topic, 'k' as key, '1' as value, map('h', 'v') as headers "
+            "union all select 'b', null, '2', null"
+        )
+
+        patiently(lambda: write(frame, service, sinkId="job"))
+
+        with service.open_subscriber("s") as reader:
+            (one,), (two,) = reader.history("a", 0), reader.history("b", 0)
+        assert (one.payload, one.key, one.headers) == (b"1", b"k", {"h": "v"})
+        assert (two.payload, two.key, two.headers) == (b"2", None, None)
+        assert one.publisher == two.publisher
+        assert one.publisher.startswith("job-")
+
+    def test_with_a_version_is_stored_once_however_often_it_is_written(
+        self, spark: SparkSession, service: Service
+    ) -> None:
+        service.start_proxy()
+        for version in ("0", "0", "1", "0"):
+            frame = numbers(spark, 100, tasks=1 + int(version))
+            named = {"txnAppId": "nightly", "txnVersion": version}
+            patiently(lambda f=frame, n=named: write(f, service, topic="u", **n))  # type: ignore[misc]
+
+        assert sorted_numbers(service) == sorted([*range(100)] * 2)
+        assert staged(service) == 0
+
+    def test_with_a_task_that_is_tried_again_is_stored_once(
+        self, spark: SparkSession, service: Service
+    ) -> None:
+        """The first try dies behind rows that it has staged."""
+        service.start_proxy()
+
+        def dies_once(value: bytes) -> bytes:
+            context = TaskContext.get()
+            assert context is not None
+            if int(value) % 2_000 == 1_999 and context.attemptNumber() == 0:
+                raise RuntimeError("the first try ends here")
+            return value
+
+        frame = changed(long_numbers(spark, 4_000), dies_once)
+        patiently(lambda: write(frame, service, topic="u"))
+
+        assert sorted_numbers(service) == [*range(4_000)]
+        assert staged(service) == 0
+
+    def test_that_fails_leaves_nothing(self, spark: SparkSession, service: Service) -> None:
+        service.start_proxy()
+
+        def dies(value: bytes) -> bytes:
+            if int(value) == 3_999:
+                raise RuntimeError("every try ends here")
+            return value
+
+        frame = changed(long_numbers(spark, 4_000), dies)
+        with pytest.raises(PySparkException, match="every try ends here"):
+            write(frame, service, topic="u")
+
+        assert service.status().topics == ()
+        assert eventually(lambda: staged(service) == 0, "end of the abort")
+
+    @pytest.mark.parametrize(
+        ("options", "text"),
+        [
+            ({"topik": "u"}, "did you mean 'topic'"),
+            ({"topic": "u", "endpoint": NOWHERE, "retries": "1"}, "no answer to STAGE"),
+        ],
+    )
+    def test_that_cannot_be_written_says_why(
+        self, spark: SparkSession, service: Service, options: dict[str, str], text: str
+    ) -> None:
+        service.start_proxy()
+        with pytest.raises(PySparkException, match=text):
+            patiently(lambda: write(numbers(spark, 10), service, **options))
+
+    def test_does_not_replace_a_topic(self, spark: SparkSession, service: Service) -> None:
+        writer = numbers(spark, 10).write.format(FORMAT).option("topic", "u").mode("overwrite")
+        with pytest.raises(PySparkException, match="a topic only grows"):
+            patiently(writer.save)
+
+
+class TestAStream:
+    def test_stores_each_row_once_in_its_order(self, copy: Copy, service: Service) -> None:
+        service.start_proxy()
+        put(service, "t", 500)
+
+        copy.run(maxOffsetsPerTrigger="200")
+        put(service, "t", 300)
+        copy.run()
+
+        assert [int(text) for text in service.payloads("u")] == [*range(800)]
+        publishers = {one.publisher for one in service.topic("u").publishers}
+        query = json.loads((copy.checkpoint / "metadata").read_text())["id"]
+        assert publishers == {f"spark-{query}"}
+
+    def test_that_died_before_spark_noted_the_commit_stores_nothing_twice(
+        self, copy: Copy, service: Service
+    ) -> None:
+        """The batch runs again, with the same number, cut into other tasks."""
+        service.start_proxy()
+        put(service, "t", 500)
+        copy.run(maxOffsetsPerTrigger="200")
+
+        batch = copy.forget_last_commit()
+        copy.run(minPartitions="5")
+        put(service, "t", 100)
+        copy.run()
+
+        assert batch == 2
+        assert sorted_numbers(service) == [*range(600)]
+        assert staged(service) == 0
+
+    def test_whose_proxy_dies_between_stage_and_commit_goes_on_with_the_same_batch(
+        self, copy: Copy, service: Service, tmp_path: Path
+    ) -> None:
+        """What was staged is gone: the query says so, and its next start stages again."""
+        service.start_proxy()
+        put(service, "t", 400, size=2_000)
+        waiting, go = tmp_path / "waiting", tmp_path / "go"
+
+        def waits(value: bytes) -> bytes:
+            if int(value) == 399:
+                waiting.touch()
+                while not go.exists():
+                    time.sleep(0.01)
+            return value
+
+        query = copy.start(waits, minPartitions="2")
+        eventually(waiting.exists, "task that waits")
+        eventually(lambda: staged(service) > 0, "staged batches")
+        service.restart_proxy()
+        go.touch()
+        with pytest.raises(PySparkException, match="stage the transaction again"):
+            query.awaitTermination()
+        assert [one.topic for one in service.status().topics] == ["t"]
+
+        copy.run()
+
+        assert sorted_numbers(service) == [*range(400)]
+
+    def test_waits_for_a_proxy_that_is_away(
+        self, copy: Copy, service: Service, tmp_path: Path
+    ) -> None:
+        service.start_proxy()
+        put(service, "t", 100)
+        waiting, go = tmp_path / "waiting", tmp_path / "go"
+
+        def waits(value: bytes) -> bytes:
+            waiting.touch()
+            while not go.exists():
+                time.sleep(0.01)
+            return value
+
+        query = copy.start(waits)
+        eventually(waiting.exists, "task that waits")
+        service.proxy.kill()
+        go.touch()
+        time.sleep(0.5)
+        service.start_proxy()
+        query.awaitTermination()
+
+        assert sorted_numbers(service) == [*range(100)]
+
+
+@pytest.mark.parametrize("kind", [BatchSink, StreamSink])
+def test_no_socket_travels_with_a_sink(kind: Any) -> None:
+    sink = kind(SinkOptions(endpoint=NOWHERE, topic="t"))
+
+    copied = loads(dumps(sink))  # type: ignore[no-untyped-call]
+
+    assert copied.__dict__ == sink.__dict__
