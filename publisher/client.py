@@ -46,7 +46,7 @@ from reliable_pubsub.common.transport import ReqTransport, SystemClock
 from reliable_pubsub.relay.above import reachable
 from reliable_pubsub.relay.unstored import Offer, encode_offer
 
-from .offering import OfferCounts, Offering, OfferLink, Where, ZmqOfferLink
+from .offering import Interest, OfferCounts, Offering, OfferLink, Where, ZmqOfferLink
 from .outbox import Outbox, Pending, PendingTransaction, Receipt
 from .stream import Stream
 from .transaction import Encoded, Transaction, is_lost, is_unproven, stage_and_commit
@@ -274,7 +274,7 @@ class Publisher:
 
     def _where(self, topic: str) -> Where:
         report = self._ask_listeners(topic)
-        return Where(report.ingress_endpoint, bool(report.subscriptions or report.pushed))
+        return Where(report.ingress_endpoint, Interest(report.subscriptions, report.pushed))
 
     def _ask_listeners(self, topic: str) -> ListenersReport:
         reply = self._ask(
@@ -315,6 +315,26 @@ class Publisher:
             ),
             body,
         )
+
+    def interest(self, topic: str) -> Interest:
+        """Ask the proxy who would get what is put on a topic now; false if nobody would.
+
+        Raises:
+            InvalidNameError, InDoubtError.
+        """
+        return self._where(topic).interest
+
+    def wait_for_interest(self, topic: str, timeout_s: float) -> Interest:
+        """Wait until somebody listens to a topic, so that work for nobody is left undone.
+
+        Returns:
+            Who listens then; false when the time is over. What is put at QoS 0 right behind it
+            is sent, not dropped as unwanted.
+
+        Raises:
+            InvalidNameError, InDoubtError.
+        """
+        return self._offering.wait_for_interest(topic, timeout_s)
 
     @property
     def offer_counts(self) -> OfferCounts:

@@ -19,6 +19,7 @@ from reliable_pubsub.relay.unstored import LINKED, is_wanted
 from .outbox import Fate
 
 LINGER_MS: Final = 1_000  # what was put just before the end may still leave
+ASK_AGAIN_S: Final = 1.0  # who waits for interest asks so often, whatever the link says
 LOOK_AGAIN_S: Final = 5.0  # the proxy is asked where its ingress is, if the link is down
 
 
@@ -86,6 +87,17 @@ class ZmqOfferLink:
         self._context.term()  # for LINGER_MS at most
 
 
+class Interest(Struct, frozen=True):
+    """Who would get what is put on a topic now. False if nobody would."""
+
+    subscriptions: int  # that are active, those behind relays included
+    pushed: bool  # whether somebody in the push tree wants it, perhaps without a subscription
+
+    def __bool__(self) -> bool:
+        """Whether somebody listens."""
+        return self.subscriptions > 0 or self.pushed
+
+
 class OfferCounts(Struct, kw_only=True):
     """What became of the messages that were put at QoS 0, in this process."""
 
@@ -95,10 +107,10 @@ class OfferCounts(Struct, kw_only=True):
 
 
 class Where(Struct, frozen=True):
-    """What the proxy says of a topic: where its ingress is, and whether anybody would get it."""
+    """What the proxy says of a topic."""
 
-    endpoint: str
-    is_wanted: bool
+    endpoint: str  # of its ingress
+    interest: Interest
 
 
 class Offering:
@@ -150,7 +162,7 @@ class Offering:
         self.counts.sent += count
         return "sent"
 
-    def meet(self, topic: str) -> None:
+    def meet(self, topic: str) -> Interest:
         """Ask about a topic, and wait until the link knows what the proxy does.
 
         Raises:
@@ -166,21 +178,25 @@ class Offering:
         while not self._knows(topic, where):
             left_s = deadline_s - self._clock.now_s()
             if left_s <= 0:
-                return
+                break
             self._link.wait(left_s)
+        return where.interest
 
     def _knows(self, topic: str, where: Where) -> bool:
         assert self._link is not None
         prefixes = self._link.prefixes()
-        return LINKED in prefixes and (not where.is_wanted or is_wanted(topic, prefixes))
+        return LINKED in prefixes and (not where.interest or is_wanted(topic, prefixes))
 
-    def wait(self, seconds: float) -> None:
-        """Wait until what is wanted may have changed."""
-        if self._link is None:
-            self._clock.sleep(seconds)
-        else:
-            self._link.prefixes()
-            self._link.wait(seconds)
+    def wait_for_interest(self, topic: str, timeout_s: float) -> Interest:
+        """Wait until somebody wants a topic; what the link hears says when to ask again."""
+        deadline_s = self._clock.now_s() + timeout_s
+        while True:
+            found = self.meet(topic)
+            left_s = deadline_s - self._clock.now_s()
+            if found or left_s <= 0:
+                return found
+            assert self._link is not None
+            self._link.wait(min(left_s, ASK_AGAIN_S))
 
     def close(self) -> None:
         """End the link."""

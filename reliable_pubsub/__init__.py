@@ -48,6 +48,7 @@ from reliable_pubsub.common.start import (  # noqa: E402
     newest,
 )
 from reliable_pubsub.publisher.client import Publisher  # noqa: E402
+from reliable_pubsub.publisher.offering import Interest  # noqa: E402
 from reliable_pubsub.publisher.outbox import Receipt  # noqa: E402
 from reliable_pubsub.publisher.transaction import Transaction  # noqa: E402
 from reliable_pubsub.subscriber.client import Reading, Subscriber  # noqa: E402
@@ -61,6 +62,7 @@ __all__ = [
     "FencedError",
     "InDoubtError",
     "InUseError",
+    "Interest",
     "InvalidNameError",
     "LastReceived",
     "LimitError",

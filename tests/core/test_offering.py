@@ -8,7 +8,14 @@ import pytest
 
 from reliable_pubsub.common.batch import crc32
 from reliable_pubsub.common.errors import MalformedError
-from reliable_pubsub.publisher.offering import LOOK_AGAIN_S, OfferCounts, Offering, Where
+from reliable_pubsub.publisher.offering import (
+    ASK_AGAIN_S,
+    LOOK_AGAIN_S,
+    Interest,
+    OfferCounts,
+    Offering,
+    Where,
+)
 from reliable_pubsub.relay.pattern import Kinds, Pattern
 from reliable_pubsub.relay.push import END
 from reliable_pubsub.relay.unstored import (
@@ -72,7 +79,7 @@ class Asked:
     def __init__(self, *, is_wanted: bool = True) -> None:
         self.clock = JumpingClock()
         self.link = FakeLink(self.clock)
-        self.where = Where("e", is_wanted)
+        self.where = Where("e", Interest(int(is_wanted), False))
         self.asked: list[str] = []
         self.connected: list[str] = []
         self.offering = Offering(self._ask, self._connect, clock=self.clock, patience_s=PATIENCE_S)
@@ -147,13 +154,33 @@ class TestAnOffer:
         asked.offer()
         asked.link.wanted.clear()
         assert (asked.offer(), asked.asked) == ("dropped", ["t"])
-        asked.where = Where("elsewhere", True)
+        asked.where = Where("elsewhere", Interest(1, False))
         asked.clock.at_s += LOOK_AGAIN_S
 
         asked.offer()
 
         assert (asked.asked, asked.connected) == (["t", "t"], ["e", "elsewhere"])
         assert asked.link.is_closed
+
+
+class TestWaitingForInterest:
+    def test_asks_again_when_the_link_says_something_and_else_once_a_second(self) -> None:
+        asked = Asked(is_wanted=False)
+
+        assert not asked.offering.wait_for_interest("t", 3 * ASK_AGAIN_S)
+
+        assert len(asked.asked) == 4
+        assert asked.clock.at_s == 100.0 + 3 * ASK_AGAIN_S
+
+    def test_ends_with_the_answer_that_says_so(self) -> None:
+        asked = Asked(is_wanted=False)
+        asked.link.arriving = {b"t" + END}
+        answers = iter([Where("e", Interest(0, False)), Where("e", Interest(2, True))])
+        asked.offering._ask = lambda _: next(answers)
+
+        assert asked.offering.wait_for_interest("t", 60) == Interest(2, True)
+
+        assert asked.clock.at_s == 100.0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,124 @@
+"""Publishers that ask whether anybody listens, of a real proxy and through a relay."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+import zmq
+
+from reliable_pubsub import Interest
+from reliable_pubsub.publisher.offering import OfferCounts
+
+from .harness import REPOSITORY, Service, eventually
+from .relay_tree import Leaf, RelayProcess, exact, zmq_context
+
+EXAMPLE = REPOSITORY / "examples" / "on_demand.py"
+
+
+@pytest.fixture
+def running(service: Service) -> Service:
+    """A service whose proxy runs."""
+    service.start_proxy()
+    return service
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
+    with zmq_context() as context:
+        yield context
+
+
+class TestInterest:
+    def test_counts_the_subscriptions_of_a_topic_while_they_last(self, running: Service) -> None:
+        with running.open_publisher("p") as publisher:
+            assert not publisher.interest("t")
+            with running.open_subscriber("s1") as one, running.open_subscriber("s2") as two:
+                one.subscribe("t")
+                two.subscribe("t", qos=0)
+                two.subscribe("other")
+                assert publisher.interest("t") == Interest(2, False)
+                one.unsubscribe("t")
+                assert publisher.interest("t") == Interest(1, False)
+
+    def test_knows_of_subscriptions_behind_a_relay(self, running: Service) -> None:
+        relay = RelayProcess(running, "r", "--upstream", running.subscriber_endpoint)
+        with (
+            running.open_publisher("p") as publisher,
+            running.open_subscriber("s", endpoint=relay.endpoint) as subscriber,
+        ):
+            subscriber.subscribe("t")
+            assert publisher.interest("t").subscriptions == 1
+            subscriber.unsubscribe("t")
+            assert not publisher.interest("t")
+
+    def test_knows_of_whoever_is_only_pushed_to_behind_a_relay(
+        self, running: Service, context: zmq.Context[zmq.Socket[bytes]]
+    ) -> None:
+        relay = RelayProcess(running, "r", "--upstream", running.subscriber_endpoint)
+        with running.open_publisher("p") as publisher:
+            leaf = Leaf(context, relay.endpoint)
+            leaf.want(exact("t"))
+            assert publisher.wait_for_interest("t", timeout_s=30) == Interest(0, True)
+            leaf.want(frozenset())
+            eventually(lambda: not publisher.interest("t"), "end of interest")
+
+
+class TestWaitingForInterest:
+    def test_ends_with_nothing_when_the_time_is_over(self, running: Service) -> None:
+        with running.open_publisher("p") as publisher:
+            assert not publisher.wait_for_interest("t", timeout_s=0.2)
+            assert publisher.offer_counts == OfferCounts()
+
+    @pytest.mark.parametrize("behind_a_relay", [False, True])
+    def test_ends_when_somebody_subscribes_and_the_next_put_at_level_0_is_sent(
+        self, running: Service, behind_a_relay: bool
+    ) -> None:
+        endpoint = running.subscriber_endpoint
+        if behind_a_relay:
+            endpoint = RelayProcess(running, "r", "--upstream", endpoint).endpoint
+        found: list[object] = []
+
+        def wait() -> None:
+            with running.open_publisher("p") as publisher:
+                found.append(publisher.wait_for_interest("t", timeout_s=60))
+                found.append(publisher.put("t", b"x", qos=0).fate)
+
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        with running.open_subscriber("s", endpoint=endpoint) as subscriber:
+            subscriber.subscribe("t", qos=0)
+            assert [m.payload for m in subscriber.get("t", timeout_s=60)] == [b"x"]
+        waiting.join()
+        assert found == [Interest(1, False), "sent"]
+
+    def test_asks_nobody_while_nothing_changes(self, running: Service) -> None:
+        with running.open_publisher("p") as publisher:
+            publisher.wait_for_interest("t", timeout_s=0.01)
+            before = running.status().requests_count
+            assert not publisher.wait_for_interest("t", timeout_s=1.5)
+            assert running.status().requests_count - before <= 6
+
+
+def test_the_example_computes_only_while_somebody_listens(running: Service) -> None:
+    command = [
+        sys.executable,
+        str(EXAMPLE),
+        "--endpoint",
+        running.publisher_endpoint,
+        "--results",
+        "2",
+    ]
+    idle = running.run_command("example", [*command, "--patience", "0.2"])
+    idle.done()
+    assert idle.stdout == "nobody listens: nothing was computed\n"
+
+    with running.open_subscriber("s") as subscriber:
+        subscriber.subscribe("primes", qos=0)
+        busy = running.run_command("example", command)
+        busy.done()
+        found = [subscriber.get("primes", timeout_s=30)[0].payload for _ in range(2)]
+    assert found == [b"1000000007", b"1000000009"]
+    assert busy.stdout == "computed 1000000007: sent\ncomputed 1000000009: sent\n"
