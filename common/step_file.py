@@ -18,6 +18,7 @@ from .limits import (
     STEP_MESSAGES_MAX,
 )
 from .messages import QoS, SessionKind, Start
+from .profiles import NO_PROFILE, PROFILES, Profile
 from .settings import did_you_mean, in_words
 from .start import parse_start
 from .steps import Action, OnEmpty, PublisherStep, SubscriberStep
@@ -38,6 +39,7 @@ PUBLISHER_KEYS: Final = (
     "batch",
     "numbered",
     "qos",
+    "profile",
 )
 GET_KEYS: Final = (
     "number_of_times",
@@ -47,7 +49,7 @@ GET_KEYS: Final = (
     "on_empty",
     "timeout",
 )
-SUBSCRIBE_KEYS: Final = ("from", "qos", "session", "lease", "push")
+SUBSCRIBE_KEYS: Final = ("from", "profile", "qos", "session", "lease", "push")
 SUBSCRIBER_KEYS: Final = ("action", "topic", "sleep_after", *SUBSCRIBE_KEYS, *GET_KEYS)
 SESSIONS: Final[tuple[SessionKind, ...]] = ("persistent", "clean")
 QOS: Final[tuple[QoS, ...]] = (0, 1, 2)
@@ -123,7 +125,7 @@ def _publisher_step(fields: Fields) -> PublisherStep:
         sleep_after_s=fields.seconds("sleep_after"),
         batch=batch,
         numbered=numbered,
-        qos=_qos(fields),
+        qos=_qos(fields, _profile(fields)),
     )
 
 
@@ -139,15 +141,16 @@ def _subscriber_step(fields: Fields) -> SubscriberStep:
                 )
     start = _start(fields)
     if action is not None and action != "get":
+        profile = _profile(fields)
         return SubscriberStep(
             action=action,
             topic=topic,
             sleep_after_s=sleep_after_s,
             start=start,
-            qos=_qos(fields),
-            session=fields.choice("session", SESSIONS, default="persistent") or "persistent",
-            lease_s=_lease_s(fields),
-            push=fields.flag("push", default=False),
+            qos=_qos(fields, profile),
+            session=fields.choice("session", SESSIONS, default=profile.session) or profile.session,
+            lease_s=_lease_s(fields) if fields.has("lease") else profile.lease_s,
+            push=fields.flag("push", default=profile.push),
         )
     between = "sleep_between"
     if fields.has("sleep_between_messages"):
@@ -169,9 +172,16 @@ def _subscriber_step(fields: Fields) -> SubscriberStep:
     )
 
 
-def _qos(fields: Fields) -> QoS:
-    """Give the level of service; its default is 2."""
-    level = fields.given("qos", 2)
+def _profile(fields: Fields) -> Profile:
+    """Give the preset; what else the step says goes before it."""
+    if not fields.has("profile"):
+        return NO_PROFILE
+    return PROFILES.get(fields.choice("profile", tuple(PROFILES), default=None) or "", NO_PROFILE)
+
+
+def _qos(fields: Fields, profile: Profile) -> QoS:
+    """Give the level of service; its default is that of the profile."""
+    level = fields.given("qos", profile.qos)
     for qos in QOS:
         if level is qos:
             return qos

@@ -67,6 +67,7 @@ def main(
         sleep_after: 5               # seconds, default 0
         batch: 1                     # messages in one request
         numbered: true               # send hello_1, hello_2, ...
+        profile: billing             # or telemetry, command: presets, see `explain qos`
 
     Kill it at any moment and run the same command again: it goes on where it was, and no
     message is put twice. A finished plan stays finished; --again runs it once more.

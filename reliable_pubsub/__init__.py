@@ -36,6 +36,7 @@ from reliable_pubsub.common.errors import (  # noqa: E402
     UsageError,
 )
 from reliable_pubsub.common.messages import Start  # noqa: E402
+from reliable_pubsub.common.profiles import Billing, Command, Profile, Telemetry  # noqa: E402
 from reliable_pubsub.common.retry import RetryPolicy  # noqa: E402
 from reliable_pubsub.common.start import (  # noqa: E402
     Earliest,
@@ -55,6 +56,8 @@ from reliable_pubsub.subscriber.client import Reading, Subscriber  # noqa: E402
 from reliable_pubsub.subscriber.fetching import QoSWarning  # noqa: E402
 
 __all__ = [
+    "Billing",
+    "Command",
     "ConfigurationError",
     "ConflictError",
     "DamagedError",
@@ -74,6 +77,7 @@ __all__ = [
     "Now",
     "OutOfRangeError",
     "Position",
+    "Profile",
     "ProxyUnreachableError",
     "PubSubError",
     "Publisher",
@@ -85,6 +89,7 @@ __all__ = [
     "StageLostError",
     "Start",
     "Subscriber",
+    "Telemetry",
     "TooLargeError",
     "Transaction",
     "TruncatedError",

@@ -28,6 +28,7 @@ from reliable_pubsub.common.limits import GIB
 from reliable_pubsub.common.messages import Hello, HelloAck, Put, PutAck
 from reliable_pubsub.common.wire import decode_reply, encode_request
 
+from .bench_levels import level_rows
 from .bench_push import push_rows
 from .measuring import PAYLOAD, WORK, Proxy, Row, child, compared, proxy, show, spawn
 
@@ -302,7 +303,9 @@ def pipeline(rounds: int, tick: Callable[[], None]) -> list[Row]:
     return pipeline_rows(rounds, tick)
 
 
-PARTS = click.Choice(["puts", "flows", "memory", "history", "restart", "push", "pipeline"])
+PARTS = click.Choice(
+    ["puts", "flows", "memory", "history", "restart", "push", "levels", "pipeline"]
+)
 
 
 @click.command()
@@ -310,12 +313,15 @@ PARTS = click.Choice(["puts", "flows", "memory", "history", "restart", "push", "
 @click.option("--rounds", default=5, show_default=True, help="Rounds of each comparison.")
 @click.option("--only", type=PARTS, help="The same as PART.")
 @click.option("--messages", default=5_000_000, show_default=True, help="For the memory part.")
+@click.option("--replayed", default=1_000_000, show_default=True, help="Messages to replay.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document, for programs.")
-def main(part: str | None, rounds: int, only: str | None, messages: int, as_json: bool) -> None:
+def main(
+    part: str | None, rounds: int, only: str | None, messages: int, replayed: int, as_json: bool
+) -> None:
     """Measure speed and memory, all of it or one PART; exit code 1 if a goal is missed."""
     WORK.mkdir(exist_ok=True)
     steps = {"puts": 2 * rounds, "flows": 2 * rounds, "memory": 10, "history": 2, "restart": 1}
-    steps |= {"push": rounds + 2, "pipeline": rounds + 2}
+    steps |= {"push": rounds + 2, "levels": 2 * rounds + 1, "pipeline": rounds + 2}
     parts: dict[str, Callable[[Callable[[], None]], list[Row]]] = {
         "puts": lambda tick: [puts(1, 0.6, rounds, tick), puts(64, 2.5, rounds, tick)],
         "flows": lambda tick: flows(rounds, tick),
@@ -324,6 +330,7 @@ def main(part: str | None, rounds: int, only: str | None, messages: int, as_json
         "restart": restart,
         "push": lambda tick: push_rows(rounds, tick),
         "pipeline": lambda tick: pipeline(rounds, tick),
+        "levels": lambda tick: level_rows(rounds, replayed, tick),
     }
     chosen = [one for one in (part, only) if one] or list(parts)
     rows: list[Row] = []

@@ -85,6 +85,7 @@ def main(
         topic: topic1
         sleep_after: 1               # seconds, default 0
         push: true                   # be pushed to in place of polling, default false
+        profile: billing             # or telemetry, command: presets, see `explain qos`
       - action: get
         topic: topic1
         number_of_times: 3           # messages, not attempts

@@ -36,6 +36,7 @@ CORE_FILES = [
     *(f"common/{name}.py" for name in ("retry", "session", "steps", "step_file", "plan_mark")),
     *(f"common/{name}.py" for name in ("settings", "endpoint", "history", "recorder", "fields")),
     "common/start.py",
+    "common/profiles.py",
     *(
         f"proxy/{name}.py"
         for name in ("records", "subscriptions", "topic_log", "staging", "state", "rules")

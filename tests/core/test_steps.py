@@ -146,7 +146,7 @@ steps:
             ("message: m\nmessage_file: f", "found both, expected one of message and message_file"),
             ("mesage: m", "line 3, steps[0].mesage: found an unknown key, expected one of topic, "
              "message, message_file, number_of_times, sleep_between_messages, sleep_after, batch, "
-             "numbered, qos; did you mean 'message'?"),
+             "numbered, qos, profile; did you mean 'message'?"),
             ("message: m\nsleep-after: 1", "steps[0]['sleep-after']: found an unknown key"),
             ("message: m\nNumber_Of_Times: 1", "did you mean 'number_of_times'?"),
         ],

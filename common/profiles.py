@@ -1,0 +1,69 @@
+"""Presets for common work: `profile: billing` in a step file, `Billing` in the library.
+
+publisher.put("invoices", body, **Billing.putting)
+subscriber.subscribe("invoices", **Billing.subscribing)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypedDict
+
+from msgspec import Struct
+
+from .messages import QoS, SessionKind
+
+
+class Putting(TypedDict):
+    """Keywords of `Publisher.put`."""
+
+    qos: QoS
+
+
+class Subscribing(TypedDict):
+    """Keywords of `Subscriber.subscribe`."""
+
+    qos: QoS
+    session: SessionKind
+    lease_s: float | None
+    push: bool
+
+
+class Profile(Struct, frozen=True, kw_only=True):
+    """What a sort of messages is worth."""
+
+    name: str
+    use: str  # what it is for
+    qos: QoS = 2
+    session: SessionKind = "persistent"
+    lease_s: float | None = None
+    push: bool = False
+
+    @property
+    def putting(self) -> Putting:
+        """How to put."""
+        return Putting(qos=self.qos)
+
+    @property
+    def subscribing(self) -> Subscribing:
+        """How to subscribe."""
+        return Subscribing(qos=self.qos, session=self.session, lease_s=self.lease_s, push=self.push)
+
+
+NO_PROFILE: Final = Profile(name="", use="what a step has that names none")
+Telemetry: Final = Profile(
+    name="telemetry",
+    use="readings of which the next one takes the place of a lost one",
+    qos=0,
+    session="clean",
+    lease_s=60.0,
+    push=True,
+)
+Command: Final = Profile(
+    name="command",
+    use="what has to be done soon, by a handler to which a repeat does no harm",
+    qos=1,
+    push=True,
+)
+Billing: Final = Profile(name="billing", use="money: nothing may be missing or come twice")
+PROFILES: Final[Mapping[str, Profile]] = {one.name: one for one in (Telemetry, Command, Billing)}

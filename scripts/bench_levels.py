@@ -1,0 +1,114 @@
+"""The part `levels` of the benchmark: QoS 0, 1 and 2 against each other, replay against live."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from reliable_pubsub import Earliest, Publisher, Subscriber
+from reliable_pubsub.common.messages import QoS
+
+from .measuring import PAYLOAD, Proxy, Row, compared, proxy, spawn
+
+BATCH = 100
+LEVEL_MESSAGES = 200_000
+ROOM_PAUSE_S = 0.0005  # of a publisher at QoS 0 that is told of a full link
+
+
+def level_rows(rounds: int, replayed: int, tick: Callable[[], None]) -> list[Row]:
+    """All of it.
+
+    Args:
+        replayed: messages of the replay.
+    """
+    return [*levels(rounds, tick), *replay(rounds, replayed, tick)]
+
+
+def put_at(pipe: Any, endpoint: str, qos: QoS, messages: int) -> None:
+    """Put messages at one level, as fast as it goes."""
+    payloads = [PAYLOAD] * BATCH
+    with Publisher("bench-level", endpoint=endpoint) as publisher:
+        publisher.ready_for("bench")
+        pipe.send("ready")
+        pipe.recv()
+        for _ in range(messages // BATCH):
+            while publisher.put_many("bench", payloads, qos=qos).fate == "dropped":
+                time.sleep(ROOM_PAUSE_S)
+        pipe.recv()
+
+
+def received_at(qos: QoS, messages: int) -> tuple[float, float]:
+    """Messages a second from the first put to the last one here, and the share that was lost."""
+    mine, its = spawn.Pipe()
+    with proxy() as running:
+        process = spawn.Process(
+            target=put_at, args=(its, running.publishers, qos, messages), daemon=True
+        )
+        process.start()
+        mine.recv()
+        with Subscriber(
+            "bench-level", endpoint=running.subscribers, on_lower_qos=lambda *_: None
+        ) as subscriber:
+            subscriber.subscribe("bench", qos=qos, push=True)
+            while subscriber._pushing.is_polled("bench"):
+                subscriber.get("bench", timeout_s=0.05)
+            mine.send("go")
+            received = 0
+            begin_s = time.perf_counter()
+            while received + subscriber.unstored_counts("bench").lost < messages:
+                received += len(subscriber.get("bench", max_messages=BATCH, timeout_s=10))
+            seconds = time.perf_counter() - begin_s
+        mine.send("end")
+        process.join()
+    return received / seconds, 1 - received / messages
+
+
+def levels(rounds: int, tick: Callable[[], None]) -> list[Row]:
+    """The levels in turn."""
+    rates: dict[QoS, list[float]] = {0: [], 1: [], 2: []}
+    lost: list[float] = []
+    for _ in range(rounds):
+        for qos, found in rates.items():
+            rate, share = received_at(qos, LEVEL_MESSAGES)
+            found.append(rate)
+            if qos == 0:
+                lost.append(share)
+        tick()
+    unit = "messages/s"
+    batches = f"batches of {BATCH}, pushed"
+    return [
+        compared(f"QoS 2, {batches}", unit, rates[2], rates[1], "QoS 1", 0.8),
+        compared(f"QoS 0, {batches}", unit, rates[0], rates[1], "QoS 1"),
+        Row(work="of QoS 0 lost", ours=100 * statistics.median(lost), unit="%"),
+    ]
+
+
+def fill(running: Proxy, messages: int) -> None:
+    """Store messages."""
+    payloads = [PAYLOAD] * BATCH
+    with Publisher("bench-replay", endpoint=running.publishers) as publisher:
+        for _ in range(messages // BATCH):
+            publisher.put_many("bench", payloads)
+
+
+def replay(rounds: int, messages: int, tick: Callable[[], None]) -> list[Row]:
+    """Everything that is stored, read from the beginning, against what comes now."""
+    with proxy() as running:
+        fill(running, messages)
+        tick()
+        rates: list[float] = []
+        live: list[float] = []
+        for index in range(rounds):
+            live.append(received_at(2, LEVEL_MESSAGES)[0])
+            with Subscriber(f"bench-replay-{index}", endpoint=running.subscribers) as subscriber:
+                begin_s = time.perf_counter()
+                subscriber.subscribe("bench", start=Earliest)
+                received = 0
+                while received < messages:
+                    received += len(subscriber.get("bench", max_messages=BATCH, timeout_s=10))
+                rates.append(messages / (time.perf_counter() - begin_s))
+            tick()
+    what = f"replay of {messages:,} messages in batches of {BATCH}"
+    return [compared(what, "messages/s", rates, live, "live end to end, QoS 2", 0.8)]
