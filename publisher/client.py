@@ -2,57 +2,42 @@
 
 from __future__ import annotations
 
-import random
-import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Literal, NoReturn
 
 from reliable_pubsub.common import names
 from reliable_pubsub.common.batch import Batch, crc32, decode_batch, encode_batch
 from reliable_pubsub.common.errors import (
     ConflictError,
-    InDoubtError,
     UsageError,
 )
 from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.messages import (
-    Abort,
     AnyReply,
-    Commit,
-    CommitAck,
     Conflict,
     Duplicate,
     Gap,
-    Hello,
-    HelloAck,
     Limit,
-    Listeners,
-    ListenersReport,
     Put,
     PutAck,
     QoS,
-    Stage,
 )
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.recorder import Call, Recorder
-from reliable_pubsub.common.retry import Clock, RetryPolicy, Silence, Transport, ask, unheard
-from reliable_pubsub.common.session import claim_epoch, is_forgotten, refusal
+from reliable_pubsub.common.retry import Clock, RetryPolicy, Silence, Transport, unheard
 from reliable_pubsub.common.settings import PUBLISHER_ENDPOINT
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.transport import ReqTransport, SystemClock
 from reliable_pubsub.relay.above import reachable
-from reliable_pubsub.relay.unstored import Offer, encode_offer
 
-from .offering import Interest, OfferCounts, Offering, OfferLink, Where, ZmqOfferLink
+from .committing import Committing
+from .link import OnLogChanged, PublisherLink
+from .offering import Interest, OfferCounts, OfferLink, ZmqOfferLink
 from .outbox import Outbox, Pending, PendingTransaction, Receipt
 from .stream import Stream
-from .transaction import Encoded, Transaction, is_lost, is_unproven, stage_and_commit
-
-OnLogChanged = Literal["stop", "adopt"]
-UNNUMBERED_BITS: Final = 32  # of a sequence at QoS 1: below the epoch, a count within the process
+from .transaction import Encoded, Transaction
+from .unnumbered import Unnumbered
 
 
 class Publisher:
@@ -99,24 +84,28 @@ class Publisher:
         self._state = state or open_state(state_dir, "publisher", self.client)
         self.outbox = Outbox(self._state.load())
         self._transport = transport or ReqTransport(endpoint)
-        self._clock = clock or SystemClock()
-        self._retry = retry
-        self._on_silence = on_silence
-        self._adopt = on_log_changed == "adopt"
-        self._nonce = secrets.token_bytes(16)
-        self._request = 0
-        self._asked_epoch = 0  # of the last HELLO; it may be granted though no answer came
-        self._connected = False
-        self._unnumbered = 0  # messages of this process that were put below QoS 2
-        self._offering = Offering(
-            self._where,
-            connect_offers or (lambda ingress: ZmqOfferLink(reachable(ingress, endpoint))),
-            clock=self._clock,
-            patience_s=retry.timeout_s,
+        clock = clock or SystemClock()
+        self._link = PublisherLink(
+            self.client,
+            self.outbox,
+            self._state,
+            transport=self._transport,
+            clock=clock,
+            retry=retry,
+            on_log_changed=on_log_changed,
+            recorder=self._recorder,
+            on_silence=on_silence,
         )
+        self._unnumbered = Unnumbered(
+            self._link,
+            self.outbox,
+            recorder=self._recorder,
+            connect_offers=connect_offers
+            or (lambda ingress: ZmqOfferLink(reachable(ingress, endpoint))),
+            clock=clock,
+        )
+        self._committing = Committing(self._link, self.outbox, self._state, self._recorder)
         self._streaming = False
-        self._last_transaction = 0  # that the proxy knows of this publisher, by its last HELLO_ACK
-        self._met: set[str] = set()  # topics whose numbering was compared in this epoch
         self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
 
     def __enter__(self) -> Publisher:
@@ -138,7 +127,7 @@ class Publisher:
         close = getattr(self._transport, "close", None)
         if close is not None:
             close()
-        self._offering.close()
+        self._unnumbered.offering.close()
         self._state.close()
         self._recorder.end(error)
 
@@ -207,7 +196,11 @@ class Publisher:
             raise UsageError("this publisher has an open stream; put through it, or close it")
         if qos == 2:
             return self._put_numbered(topic, batch, plan)
-        receipt = self._put_at_least_once(topic, batch) if qos else self._offer(topic, batch)
+        receipt = (
+            self._unnumbered.put_at_least_once(topic, batch)
+            if qos
+            else self._unnumbered.offer(topic, batch)
+        )
         if plan is not None:
             self.mark_plan(plan)
         return receipt
@@ -216,7 +209,7 @@ class Publisher:
         body = encode_batch(batch)
         self.resume()
         if topic not in self.outbox.topics:
-            self._meet(names.topic(topic))
+            self._link.meet(names.topic(topic))
         pending, changes = self.outbox.number(topic, len(batch.payloads), crc32(body), body, plan)
         try:
             self._state.write(changes, durable=False)
@@ -225,104 +218,13 @@ class Publisher:
             raise
         return self._settle(pending)
 
-    def _put_at_least_once(self, topic: str, batch: Batch) -> Receipt:
-        """Send until the proxy has it; a copy of an attempt that was late is stored too (QoS 1)."""
-        body = encode_batch(batch)
-        count = len(batch.payloads)
-        with self._recorder.call("put", names.topic(topic)) as call:
-            if not self._connected:
-                self.connect()
-            first = self._next_unnumbered(count)
-            reply = self._send_unnumbered(topic, first, count, body, call)
-            if self._is_forgotten(reply):
-                self.connect()
-                reply = self._send_unnumbered(topic, first, count, body, call)
-            if not isinstance(reply, PutAck):
-                self._refused(reply)
-            durability = reply.durability
-            call.ok(
-                epoch=self.outbox.epoch,
-                sequence=first,
-                count=count,
-                offset=reply.offset,
-                durability=durability,
-                qos=1,
-            )
-            return Receipt(topic, self.client, first, count, reply.offset, durability, False, 1)
-
-    def _offer(self, topic: str, batch: Batch) -> Receipt:
-        """Send once what somebody wants; nobody answers (QoS 0)."""
-        body = encode_batch(batch)
-        count = len(batch.payloads)
-        with self._recorder.call("put", names.topic(topic)) as call:
-            if not self._connected:
-                self.connect()
-            first = self._next_unnumbered(count)
-            if call.recorded:
-                crcs = tuple(map(crc32, batch.payloads))
-                call.invoke(epoch=self.outbox.epoch, sequence=first, crcs=crcs, qos=0)
-            offer = Offer(
-                publisher=self.client,
-                epoch=self.outbox.epoch,
-                first_sequence=first,
-                count=count,
-                crc=crc32(body),
-            )
-            fate = self._offering.offer(topic, count, lambda: encode_offer(topic, offer, body))
-            call.ok(epoch=self.outbox.epoch, sequence=first, count=count, qos=0)
-        return Receipt(topic, self.client, first, count, None, "none", False, 0, fate)
-
-    def _where(self, topic: str) -> Where:
-        report = self._ask_listeners(topic)
-        return Where(report.ingress_endpoint, Interest(report.subscriptions, report.pushed))
-
-    def _ask_listeners(self, topic: str) -> ListenersReport:
-        reply = self._ask(
-            Listeners(
-                client=self.client,
-                epoch=self.outbox.epoch,
-                request=self._next_request(),
-                topic=names.topic(topic),
-            )
-        )
-        if not isinstance(reply, ListenersReport):
-            self._refused(reply)
-        return reply
-
-    def _next_unnumbered(self, count: int) -> int:
-        """Numbers that are unique without being kept: they begin with the epoch."""
-        first = (self.outbox.epoch << UNNUMBERED_BITS) + self._unnumbered + 1
-        self._unnumbered += count
-        return first
-
-    def _send_unnumbered(
-        self, topic: str, first: int, count: int, body: bytes, call: Call
-    ) -> AnyReply:
-        if call.recorded:
-            payloads = decode_batch(body, count).payloads
-            crcs = tuple(map(crc32, payloads))
-            call.invoke(epoch=self.outbox.epoch, sequence=first, crcs=crcs, qos=1)
-        return self._ask(
-            Put(
-                client=self.client,
-                epoch=self.outbox.epoch,
-                request=self._next_request(),
-                topic=topic,
-                first_sequence=first,
-                count=count,
-                crc=crc32(body),
-                qos=1,
-            ),
-            body,
-        )
-
     def interest(self, topic: str) -> Interest:
         """Ask the proxy who would get what is put on a topic now; false if nobody would.
 
         Raises:
             InvalidNameError, InDoubtError.
         """
-        return self._where(topic).interest
+        return self._unnumbered.where(topic).interest
 
     def wait_for_interest(self, topic: str, timeout_s: float) -> Interest:
         """Wait until somebody listens to a topic, so that work for nobody is left undone.
@@ -334,12 +236,12 @@ class Publisher:
         Raises:
             InvalidNameError, InDoubtError.
         """
-        return self._offering.wait_for_interest(topic, timeout_s)
+        return self._unnumbered.offering.wait_for_interest(topic, timeout_s)
 
     @property
     def offer_counts(self) -> OfferCounts:
         """What became of what this process put at QoS 0."""
-        return self._offering.counts
+        return self._unnumbered.offering.counts
 
     @property
     def in_doubt(self) -> Pending | None:
@@ -394,7 +296,7 @@ class Publisher:
             Its receipt; of a transaction that of its first topic.
         """
         if self.outbox.transaction is not None:
-            return self._settle_transaction()[0]
+            return self._committing.settle()[0]
         pending = self.outbox.pending
         return None if pending is None else self._settle(pending)
 
@@ -405,62 +307,23 @@ class Publisher:
             The sequence that the next message of the topic gets.
         """
         self.resume()
-        if topic not in self._met:
-            self._meet(names.topic(topic))
+        if topic not in self._link.met:
+            self._link.meet(names.topic(topic))
         return self.outbox.next_sequence(topic)
 
     def mark_plan(self, plan: PlanMark) -> None:
         """Write the place in a plan where no message goes with it."""
         self._state.write(self.outbox.mark_plan(plan), durable=False)
 
-    # How it is done.
-
     def connect(self) -> None:
         """Get an epoch; whatever older process has this id is fenced from now on (rule R11)."""
-        with self._recorder.call("hello") as call:
-            call.invoke(epoch=self.outbox.epoch + 1)
-            epoch = claim_epoch(
-                self.outbox.epoch,
-                lambda epoch: self._hello(epoch, ()),
-                asked_epoch=self._asked_epoch,
-                client=self.client,
-            )
-            self._state.write(self.outbox.granted(epoch), durable=False)
-            call.ok(epoch=epoch)
-        self._connected = True
-        self._met.clear()
+        self._link.connect()
 
-    def _hello(self, epoch: int, topics: tuple[str, ...]) -> AnyReply:
-        self._asked_epoch = epoch
-        return self._ask(
-            Hello(
-                client=self.client,
-                epoch=epoch,
-                request=self._next_request(),
-                role="publisher",
-                nonce=self._nonce,
-                topics=topics,
-            )
-        )
+    # How it is done.
 
-    def _meet(self, topic: str, *, conflict: bool = False) -> None:
-        """Compare the numbering of a topic, in a session of our own."""
-        if not self._connected:
-            self.connect()
-        reply = self._hello(self.outbox.epoch, (topic,))
-        if self._is_forgotten(reply):
-            self.connect()  # the proxy does not know us any more: what it lost shows below
-            reply = self._hello(self.outbox.epoch, (topic,))
-        if not isinstance(reply, HelloAck):
-            self._refused(reply)
-        # That this id numbers the topic must outlive power loss: a state that had forgotten it
-        # would take the proxy's numbers, and a repeat would be stored twice. The rest may be lazy.
-        first_time = topic not in self.outbox.topics
-        position = reply.positions[0]
-        self._last_transaction = reply.transaction or 0
-        changes = self.outbox.meet(position, adopt=self._adopt, conflict=conflict)
-        self._state.write(changes, durable=first_time)
-        self._met.add(topic)
+    def _transact(self, batches: Sequence[Encoded], plan: PlanMark | None) -> tuple[Receipt, ...]:
+        self.resume()
+        return self._committing.transact(batches, plan)
 
     def _settle(self, pending: Pending) -> Receipt:
         """Send a batch until the proxy has it."""
@@ -469,12 +332,12 @@ class Publisher:
 
     def _settle_call(self, pending: Pending, call: Call) -> Receipt:
         reply = self._send(pending, call)
-        if isinstance(reply, Gap) or self._is_forgotten(reply):
+        if isinstance(reply, Gap) or self._link.is_forgotten(reply):
             # The proxy has lost something. What, the comparison of the numberings tells.
-            self._connected = False
+            self._link.connected = False
             reply = self._send(pending, call)
-        if self._adopt and self._is_used(reply):
-            self._meet(pending.topic, conflict=True)  # it gets the next number
+        if self._link.adopts and self._is_used(reply):
+            self._link.meet(pending.topic, conflict=True)  # it gets the next number
             reply = self._send(pending, call)
         if isinstance(reply, PutAck | Duplicate):
             stored = self.outbox.pending
@@ -509,12 +372,12 @@ class Publisher:
             )
         if isinstance(reply, Limit):
             self._state.write(self.outbox.dropped(), durable=False)
-        self._refused(reply)
+        self._link.refused(reply)
 
     def _send(self, pending: Pending, call: Call) -> AnyReply:
         """Send the pending batch once the numberings agree; that may give it other numbers."""
-        if not self._connected or pending.topic not in self._met:
-            self._meet(pending.topic)
+        if not self._link.connected or pending.topic not in self._link.met:
+            self._link.meet(pending.topic)
         pending = self.outbox.pending or pending
         if call.recorded:
             before = pending.plan_before
@@ -524,11 +387,9 @@ class Publisher:
                 crcs=tuple(map(crc32, decode_batch(pending.body, pending.count).payloads)),
                 plan=f"{before.step}:{before.message}" if before else "",
             )
-        return self._ask(
+        return self._link.ask(
             Put(
-                client=self.client,
-                epoch=self.outbox.epoch,
-                request=self._next_request(),
+                **self._link.facts(),
                 topic=pending.topic,
                 first_sequence=pending.first_sequence,
                 count=pending.count,
@@ -537,158 +398,7 @@ class Publisher:
             pending.body,
         )
 
-    # Transactions.
-
-    def _transact(self, batches: Sequence[Encoded], plan: PlanMark | None) -> tuple[Receipt, ...]:
-        self.resume()
-        self._meet_all([batch.topic for batch in batches])
-        if self.outbox.transactions is None:
-            # As the numbering of a topic: that there is one must outlive power loss.
-            self._state.write(self.outbox.count_transactions(self._last_transaction), durable=True)
-        _, changes = self.outbox.number_transaction(
-            [Pending(one.topic, 0, one.count, one.crc, one.body) for one in batches], plan
-        )
-        try:
-            self._state.write(changes, durable=False)
-        except BaseException:
-            self.outbox.transaction_dropped()  # it was never sent, and is not kept
-            raise
-        return self._settle_transaction()
-
-    def _settle_transaction(self) -> tuple[Receipt, ...]:
-        """Send the pending transaction until the proxy has it."""
-        assert self.outbox.transaction is not None
-        with ExitStack() as stack:
-            calls = [
-                stack.enter_context(self._recorder.call("put", batch.topic))
-                for batch in self.outbox.transaction.batches
-            ]
-            reply = self._send_transaction(calls)
-            if isinstance(reply, Gap) or self._is_forgotten(reply):
-                self._connected = False  # the comparison of the numberings tells what is lost
-                reply = self._send_transaction(calls)
-            if self._adopt and (isinstance(reply, Gap | Conflict) or is_unproven(reply)):
-                self._met.clear()
-                self._meet_all([batch.topic for batch in self.outbox.transaction.batches])
-                changes = self.outbox.renumber_transaction(self._last_transaction)
-                self._state.write(changes, durable=False)
-                reply = self._send_transaction(calls)
-            if isinstance(reply, CommitAck) and reply.receipts is not None:
-                return self._transaction_stored(reply, calls)
-            if isinstance(reply, Limit):
-                self._abort()
-            if is_unproven(reply):
-                number = self.outbox.transaction.number
-                error = ConflictError(
-                    f"transaction {number} of {self.client!r} was committed, and later ones too: "
-                    "this state is older than what was sent with this id. Use --on-log-changed "
-                    "adopt to go on with the proxy's numbering"
-                )
-                for call in calls:
-                    call.unknown(error)
-                raise error
-            self._refused(reply)
-
-    def _meet_all(self, topics: Sequence[str]) -> None:
-        if not self._connected:
-            self.connect()
-        while missing := [topic for topic in topics if topic not in self._met]:
-            self._meet(missing[0])
-
-    def _send_transaction(self, calls: Sequence[Call]) -> AnyReply:
-        """Stage and commit it; where a proxy dies in between, again."""
-        pending = self.outbox.transaction
-        assert pending is not None
-        for _ in range(self._retry.retries_max + 1):
-            self._meet_all([batch.topic for batch in pending.batches])
-            for call, batch in zip(calls, pending.batches, strict=True):
-                if call.recorded:
-                    call.invoke(
-                        epoch=self.outbox.epoch,
-                        sequence=batch.first_sequence,
-                        crcs=tuple(map(crc32, decode_batch(batch.body, batch.count).payloads)),
-                        transaction=pending.number,
-                    )
-            reply = stage_and_commit(
-                pending, self._ask, self._facts, attempt=secrets.token_bytes(16)
-            )
-            if not is_lost(reply):
-                return reply
-        return reply
-
-    def _facts(self) -> dict[str, Any]:
-        return {
-            "client": self.client,
-            "epoch": self.outbox.epoch,
-            "request": self._next_request(),
-        }
-
-    def _transaction_stored(self, reply: CommitAck, calls: Sequence[Call]) -> tuple[Receipt, ...]:
-        """Note where its messages are, and let it go."""
-        pending = self.outbox.transaction
-        assert pending is not None
-        assert reply.receipts is not None
-        places = {receipt.topic: receipt for receipt in reply.receipts}
-        for call, batch in zip(calls, pending.batches, strict=True):
-            place = places[batch.topic]
-            call.ok(  # before it is let go, as in `_settle_call`
-                epoch=self.outbox.epoch,
-                sequence=batch.first_sequence,
-                count=batch.count,
-                offset=place.offset + batch.first_sequence - place.first_sequence,
-                duplicate=reply.already,
-                durability=reply.durability,
-            )
-        self._last_transaction = pending.number
-        self._state.write(self.outbox.transaction_stored(reply.receipts), durable=False)
-        return tuple(
-            Receipt(
-                one.topic,
-                self.client,
-                one.first_sequence,
-                one.count,
-                one.offset,
-                reply.durability,
-                reply.already,
-            )
-            for one in reply.receipts
-        )
-
-    def _abort(self) -> None:
-        """Give a refused transaction up, here and at the proxy."""
-        pending = self.outbox.transaction
-        assert pending is not None
-        self._state.write(self.outbox.transaction_dropped(), durable=False)
-        with suppress(InDoubtError):  # then it goes by itself, after a while
-            self._ask(Abort(**self._facts(), transaction=pending.number))
-
     def _is_used(self, reply: AnyReply) -> bool:
         """Whether the numbers of the pending batch stand for other content, or may."""
         unproven = isinstance(reply, Duplicate) and self.outbox.is_unproven(reply.offset)
         return unproven or isinstance(reply, Conflict)
-
-    def _is_forgotten(self, reply: AnyReply) -> bool:
-        """Whether the proxy knows less of our session than it granted."""
-        return is_forgotten(reply, self.outbox.epoch)
-
-    def _ask(
-        self, request: Hello | Put | Stage | Commit | Abort | Listeners, body: bytes | None = None
-    ) -> AnyReply:
-        reply, _ = ask(
-            request,
-            body,
-            transport=self._transport,
-            clock=self._clock,
-            retry=self._retry,
-            chance=random.random,
-            on_silence=self._on_silence,
-        )
-        return reply
-
-    def _next_request(self) -> int:
-        self._request += 1
-        return self._request
-
-    def _refused(self, reply: AnyReply) -> NoReturn:
-        """Raise what an answer means."""
-        raise refusal(reply, client=self.client, epoch=self.outbox.epoch)

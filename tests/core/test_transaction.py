@@ -249,7 +249,7 @@ class TestAKill:
         link = Link(MemoryProxy())
         publisher = a_publisher(link, retry=RetryPolicy(retries_max=2))
         asked = 0
-        answer = publisher._ask
+        answer = publisher._link.ask
 
         def ask(request: object, body: bytes | None = None) -> object:
             nonlocal asked
@@ -258,7 +258,7 @@ class TestAKill:
                 link.proxy = link.proxy.restarted()
             return answer(request, body)  # type: ignore[arg-type]
 
-        publisher._ask = ask  # type: ignore[method-assign, assignment]
+        publisher._link.ask = ask  # type: ignore[method-assign, assignment]
 
         put_both(publisher, b"x")
 

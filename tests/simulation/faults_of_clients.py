@@ -117,13 +117,16 @@ class AdoptsUnasked(Publisher):
 class TakesAnyAnswer(Publisher):
     """Does not look which request an answer belongs to (rule R1)."""
 
-    def _ask(self, request: Any, body: bytes | None = None) -> AnyReply:
-        transport: Any = self._transport
-        self._transport = _Relabelling(transport, request)
-        try:
-            return super()._ask(request, body)
-        finally:
-            self._transport = transport
+    def __init__(self, client: str, **more: Any) -> None:
+        super().__init__(client, **more)
+        link = self._link
+        ask, transport = link.ask, link._transport
+
+        def ask_anybody(request: Any, body: bytes | None = None) -> AnyReply:
+            link._transport = _Relabelling(transport, request)
+            return ask(request, body)
+
+        setattr(link, "ask", ask_anybody)  # noqa: B010  (mypy: it is a method)
 
 
 class _Relabelling:

@@ -1,0 +1,115 @@
+"""What is put without being numbered for ever: QoS 1, and QoS 0."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from reliable_pubsub.common import names
+from reliable_pubsub.common.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.messages import AnyReply, Put, PutAck
+from reliable_pubsub.common.recorder import Call, Recorder
+from reliable_pubsub.common.retry import Clock
+from reliable_pubsub.relay.unstored import Offer, encode_offer
+
+from .link import PublisherLink
+from .offering import Interest, Offering, OfferLink, Where
+from .outbox import Outbox, Receipt
+
+UNNUMBERED_BITS: Final = 32  # of a sequence: below the epoch, a count within the process
+
+
+class Unnumbered:
+    """Puts whose numbers are unique without being kept: they begin with the epoch."""
+
+    def __init__(
+        self,
+        link: PublisherLink,
+        outbox: Outbox,
+        *,
+        recorder: Recorder,
+        connect_offers: Callable[[str], OfferLink],
+        clock: Clock,
+    ) -> None:
+        """Nothing was put."""
+        self._link = link
+        self._outbox = outbox
+        self._recorder = recorder
+        self._count = 0  # messages of this process
+        self.offering = Offering(
+            self.where, connect_offers, clock=clock, patience_s=link.retry.timeout_s
+        )
+
+    def where(self, topic: str) -> Where:
+        """Who listens to a topic, and where offers go."""
+        report = self._link.listeners(topic)
+        return Where(report.ingress_endpoint, Interest(report.subscriptions, report.pushed))
+
+    def put_at_least_once(self, topic: str, batch: Batch) -> Receipt:
+        """Send until the proxy has it; a copy of an attempt that was late is stored too (QoS 1)."""
+        body = encode_batch(batch)
+        count = len(batch.payloads)
+        with self._recorder.call("put", names.topic(topic)) as call:
+            first = self._begin(count)
+            reply = self._send(topic, first, batch, body, call)
+            if self._link.is_forgotten(reply):
+                self._link.connect()
+                reply = self._send(topic, first, batch, body, call)
+            if not isinstance(reply, PutAck):
+                self._link.refused(reply)
+            durability = reply.durability
+            call.ok(
+                epoch=self._outbox.epoch,
+                sequence=first,
+                count=count,
+                offset=reply.offset,
+                durability=durability,
+                qos=1,
+            )
+        client = self._link.client
+        return Receipt(topic, client, first, count, reply.offset, durability, False, 1)
+
+    def offer(self, topic: str, batch: Batch) -> Receipt:
+        """Send once what somebody wants; nobody answers (QoS 0)."""
+        body = encode_batch(batch)
+        count = len(batch.payloads)
+        client = self._link.client
+        with self._recorder.call("put", names.topic(topic)) as call:
+            first = self._begin(count)
+            self._invoke(call, first, batch, qos=0)
+            offer = Offer(
+                publisher=client,
+                epoch=self._outbox.epoch,
+                first_sequence=first,
+                count=count,
+                crc=crc32(body),
+            )
+            fate = self.offering.offer(topic, count, lambda: encode_offer(topic, offer, body))
+            call.ok(epoch=self._outbox.epoch, sequence=first, count=count, qos=0)
+        return Receipt(topic, client, first, count, None, "none", False, 0, fate)
+
+    def _begin(self, count: int) -> int:
+        if not self._link.connected:
+            self._link.connect()
+        first = (self._outbox.epoch << UNNUMBERED_BITS) + self._count + 1
+        self._count += count
+        return first
+
+    def _invoke(self, call: Call, first: int, batch: Batch, *, qos: int) -> None:
+        if call.recorded:
+            crcs = tuple(map(crc32, batch.payloads))
+            call.invoke(epoch=self._outbox.epoch, sequence=first, crcs=crcs, qos=qos)
+
+    def _send(self, topic: str, first: int, batch: Batch, body: bytes, call: Call) -> AnyReply:
+        self._invoke(call, first, batch, qos=1)
+        return self._link.ask(
+            Put(
+                **self._link.facts(),
+                topic=topic,
+                first_sequence=first,
+                count=len(batch.payloads),
+                crc=crc32(body),
+                qos=1,
+            ),
+            body,
+        )
