@@ -13,6 +13,7 @@ _COMMANDS = {
     "relay": "reliable_pubsub.relay.__main__",
     "topology": "reliable_pubsub.relay.topology",
     "status": "reliable_pubsub.proxy.status",
+    "explain": "reliable_pubsub.lab.explain",
     "config": "reliable_pubsub.common.config_show",
     "lab": "reliable_pubsub.lab.__main__",
     "pipeline": "reliable_pubsub.pipeline.__main__",

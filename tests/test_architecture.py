@@ -75,6 +75,7 @@ CORE_FILES = [
         for name in ("puts", "order", "delivery", "subscribers", "durability", "starts", "sessions")
     ),
     "lab/rules_of_unstored.py",
+    "lab/zmtp_frames.py",
     *(f"lab/{name}.py" for name in ("scenario", "scenario_file")),
     *(f"pipeline/{name}.py" for name in ("options", "offsets", "loss", "planning", "columns")),
     *(f"pipeline/{name}.py" for name in ("sink_options", "outgoing")),

@@ -1,0 +1,131 @@
+"""`reliable-pubsub explain qos`: what the levels of service cost and keep, measured now."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from reliable_pubsub.common.command_line import (
+    CONTEXT_SETTINGS,
+    EXIT_CODES,
+    readable_errors,
+    stop_on_signals,
+)
+from reliable_pubsub.common.profiles import PROFILES, Profile
+
+from .levels import Cost, Level, Measured, measure
+
+NAMES = {0: "at most once", 1: "at least once", 2: "exactly once"}
+
+
+def cost_rows(measured: Measured) -> list[tuple[str, list[str]]]:
+    """What a message costs, a column for each level."""
+    rows: list[tuple[str, list[str]]] = []
+    sides: list[tuple[str, Callable[[Level], Cost]]] = [
+        ("put", lambda level: level.put),
+        ("get", lambda level: level.get),
+    ]
+    for side, cost_of in sides:
+        costs = [cost_of(level) for level in measured.levels]
+        for field in Cost.__struct_fields__:
+            label = f"{side}: {field.replace('_', ' ')}"
+            values = [getattr(cost, field) / measured.messages for cost in costs]
+            digits = 0 if field == "bytes" else 2
+            rows.append((label, [f"{value:,.{digits}f}" for value in values]))
+    return rows
+
+
+def kept_rows(measured: Measured) -> list[tuple[str, list[str]]]:
+    """What was handed over when something went wrong."""
+    words = {
+        "after_proxy_kill": f"of {measured.tried} put before a kill -9 of the proxy",
+        "after_absence": f"of {measured.tried} put while the subscriber was away",
+        "after_lost_answer": "copies of 1 whose answer was lost",
+        "after_subscriber_death": "times 1 that was in hand, unrecorded, when its subscriber died",
+        "marked_after_subscriber_death": "of them marked as redelivered",
+    }
+    return [
+        (text, [str(getattr(level.kept, field)) for level in measured.levels])
+        for field, text in words.items()
+    ]
+
+
+def tables(measured: Measured) -> list[Table]:
+    """All of it, for a terminal."""
+    columns = [f"QoS {level.qos}, {NAMES[level.qos]}" for level in measured.levels]
+    found: list[Table] = []
+    for title, rows in (
+        (
+            f"a message of {measured.payload_bytes} bytes costs (mean of {measured.messages}, "
+            f"one by one, durability {measured.durability})",
+            cost_rows(measured),
+        ),
+        ("handed over", kept_rows(measured)),
+    ):
+        table = Table(title=title, title_justify="left")
+        table.add_column("")
+        for column in columns:
+            table.add_column(column, justify="right")
+        for label, values in rows:
+            table.add_row(label, *values)
+        found.append(table)
+    return [*found, profile_table()]
+
+
+def profile_table() -> Table:
+    """The presets."""
+    table = Table(title="profiles (`profile: NAME` in a step)", title_justify="left")
+    for column in ("name", "QoS", "session", "lease", "push", "for"):
+        table.add_column(column)
+    for one in PROFILES.values():
+        lease = "" if one.lease_s is None else f"{one.lease_s:g} s"
+        push = "yes" if one.push else "no"
+        table.add_row(one.name, str(one.qos), one.session, lease, push, one.use)
+    return table
+
+
+class Explained(msgspec.Struct, frozen=True, kw_only=True):
+    """The same for programs."""
+
+    measured: Measured
+    profiles: list[Profile]
+
+
+@click.group(context_settings=CONTEXT_SETTINGS)
+def main() -> None:
+    """Show what a choice costs and what it keeps, by measurement."""
+
+
+@main.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)
+@click.option("--messages", type=click.IntRange(1, 100_000), default=100, show_default=True)
+@click.option("--json", "as_json", is_flag=True, help="One JSON document, for programs.")
+def qos(messages: int, as_json: bool) -> None:
+    """Levels of service: frames, bytes, round trips, fsyncs, and what survives what.
+
+    Starts a proxy of its own on loopback, in a temporary directory, puts and gets at each level,
+    and kills, loses and leaves as the table says. Nothing else is touched. Takes some seconds.
+    """
+    with (
+        readable_errors(),
+        stop_on_signals(),
+        tempfile.TemporaryDirectory(prefix="explain-") as directory,
+    ):
+        with Console(stderr=True).status("starting a proxy") as shown:
+            measured = measure(Path(directory), messages, shown.update)
+        if as_json:
+            explained = Explained(measured=measured, profiles=list(PROFILES.values()))
+            click.echo(msgspec.json.encode(explained).decode())
+            return
+        console = Console()
+        for table in tables(measured):
+            console.print(table)
+
+
+if __name__ == "__main__":
+    main(prog_name="reliable-pubsub explain")

@@ -1,0 +1,389 @@
+"""What each level of service costs and keeps, measured with a proxy of its own.
+
+Costs are counts, not times: frames and bytes on the links, requests by the client's transport,
+commits by the proxy's own count (one fsync each, durability `sync`), durable writes of the client's
+state. What is kept is tried: a proxy is killed, an answer lost, a subscriber dies or is away.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import UNSET, Struct
+
+from reliable_pubsub.common.errors import ConfigurationError, TimedOutError
+from reliable_pubsub.common.messages import QoS, StatusReport
+from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.state_file import ClientState, open_state
+from reliable_pubsub.common.status_client import StatusClient
+from reliable_pubsub.common.transport import ReqTransport
+from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.publisher.offering import ZmqOfferLink
+from reliable_pubsub.subscriber.client import Subscriber
+
+from .counted_link import CountedLink, Passed
+
+LEVELS: Final[tuple[QoS, ...]] = (0, 1, 2)
+PAYLOAD: Final = b"x" * 100
+TRIED: Final = 10  # messages of each trial
+PATIENCE_S: Final = 30.0
+SILENCE_S: Final = 0.5  # what comes no more within it is not counted
+RETRY: Final = RetryPolicy(timeout_s=1.0, retries_max=30, pause_s=0.05, pause_s_max=0.2)
+ANY_PORT: Final = "tcp://127.0.0.1:*"
+
+
+class Cost(Struct, frozen=True, kw_only=True):
+    """What one side pays, for all messages of a measurement together."""
+
+    frames: int  # on the link, both ways
+    bytes: int
+    round_trips: int
+    proxy_fsyncs: int
+    client_fsyncs: int
+
+
+class Kept(Struct, frozen=True, kw_only=True):
+    """How many messages of a trial were handed over, and how often."""
+
+    after_proxy_kill: int  # put, then kill -9 of the proxy before anybody had read
+    after_absence: int  # put while a persistent subscriber was away
+    after_lost_answer: int  # copies of one message whose answer was lost
+    after_subscriber_death: int  # of one message in hand, not recorded, when the subscriber died
+    marked_after_subscriber_death: int  # of them said `redelivered`
+
+
+class Level(Struct, frozen=True, kw_only=True):
+    """One level of service."""
+
+    qos: QoS
+    put: Cost
+    get: Cost  # and the acknowledgement at the end
+    kept: Kept
+
+
+class Measured(Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    messages: int  # of each cost, put and got one by one
+    tried: int  # of a trial
+    payload_bytes: int
+    durability: str
+    levels: Sequence[Level]
+
+
+class PrivateProxy:
+    """A proxy process of our own, on loopback, in a directory of ours."""
+
+    def __init__(self, directory: Path) -> None:
+        """Start it."""
+        self._directory = directory
+        self._endpoints = dict.fromkeys(("publisher", "subscriber", "push", "ingress"), ANY_PORT)
+        self.start()
+
+    def start(self) -> None:
+        """Start it where it was."""
+        options = [[f"--{name}-endpoint", value] for name, value in self._endpoints.items()]
+        command = [sys.executable, "-m", "reliable_pubsub.proxy", "--data-dir"]
+        command += [str(self._directory / "data"), "--durability", "sync"]
+        self._process = subprocess.Popen(
+            [*command, *(word for option in options for word in option)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        found = re.search(r" publishers=(\S+) subscribers=(\S+) .* push=(\S+) ingress=(\S+)", line)
+        if found is None:
+            raise ConfigurationError("explain: the proxy did not start; run reliable-pubsub proxy")
+        self._endpoints = dict(zip(self._endpoints, found.groups(), strict=True))
+        self.publishers, self.subscribers = found.group(1, 2)
+        self.ingress = found.group(4)
+
+    def kill(self) -> None:
+        """kill -9."""
+        self._process.kill()
+        self._process.wait()
+
+    def status(self) -> StatusReport:
+        """What it says of itself."""
+        client = StatusClient(self.subscribers, RETRY)
+        try:
+            return client.ask()
+        finally:
+            client.close()
+
+    def commits(self) -> int:
+        """Of its committer."""
+        committer = self.status().committer
+        assert committer is not UNSET
+        return committer.commits
+
+
+class CountingTransport(ReqTransport):
+    """A REQ socket that counts requests, and can lose the next answer to one of them."""
+
+    def __init__(self, endpoint: str) -> None:
+        """Connect."""
+        super().__init__(endpoint)
+        self.round_trips = 0
+        self.loses_next = False
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        """Count it."""
+        self.round_trips += 1
+        super().send(frames)
+
+    def receive(self, timeout_s: float) -> Sequence[bytes] | None:
+        """Lose it, if so asked: it arrived, and nobody heard."""
+        answer = super().receive(timeout_s)
+        if self.loses_next:
+            self.loses_next = False
+            return None
+        return answer
+
+
+class CountingState:
+    """A client's state that counts the writes which wait for the disk. Implements `ClientState`."""
+
+    def __init__(self, state: ClientState) -> None:
+        """Around another one."""
+        self.durable_count = 0
+        self.load = state.load
+        self.close = state.close
+        self._state = state
+
+    def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
+        """Count it."""
+        self.durable_count += durable
+        self._state.write(changes, durable=durable)
+
+
+def measure(directory: Path, messages: int, told: Callable[[str], None]) -> Measured:
+    """Measure every level.
+
+    Args:
+        directory: for the proxy and for client state; empty.
+        messages: of each cost.
+        told: hears what is being done.
+    """
+    proxy = PrivateProxy(directory)
+    try:
+        levels = [_Trial(proxy, directory, qos, told).level(messages) for qos in LEVELS]
+        durability = proxy.status().durability
+    finally:
+        proxy.kill()
+    return Measured(
+        messages=messages,
+        tried=TRIED,
+        payload_bytes=len(PAYLOAD),
+        durability=durability,
+        levels=levels,
+    )
+
+
+class _Trial:
+    """One level with the clients that it is tried by."""
+
+    def __init__(
+        self, proxy: PrivateProxy, directory: Path, qos: QoS, told: Callable[[str], None]
+    ) -> None:
+        self._proxy = proxy
+        self._directory = directory / "state"
+        self._qos = qos
+        self._told = told
+        self._clients = 0
+
+    def level(self, messages: int) -> Level:
+        put, get = self._costs(messages)
+        handed, marked = self._after_subscriber_death()
+        return Level(
+            qos=self._qos,
+            put=put,
+            get=get,
+            kept=Kept(
+                after_proxy_kill=self._after_proxy_kill(),
+                after_absence=self._after_absence(),
+                after_lost_answer=self._after_lost_answer(),
+                after_subscriber_death=handed,
+                marked_after_subscriber_death=marked,
+            ),
+        )
+
+    # The cost.
+
+    def _costs(self, messages: int) -> tuple[Cost, Cost]:
+        topic = f"cost-{self._qos}"
+        self._told(f"QoS {self._qos}: {messages} messages, put and got one by one")
+        links = [
+            CountedLink(self._proxy.publishers),
+            CountedLink(self._proxy.ingress),
+            CountedLink(self._proxy.subscribers),
+        ]
+        put_link, offer_link, get_link = links
+        puts, gets = CountingTransport(put_link.endpoint), CountingTransport(get_link.endpoint)
+        put_state, get_state = self._state("publisher"), self._state("subscriber")
+        publisher = Publisher(
+            self._client(),
+            transport=puts,
+            state=put_state,
+            retry=RETRY,
+            connect_offers=lambda _: ZmqOfferLink(offer_link.endpoint),
+        )
+        subscriber = Subscriber(
+            self._client(), transport=gets, state=get_state, retry=RETRY, on_lower_qos=_unheard
+        )
+        with publisher, subscriber:
+            subscriber.subscribe(topic, qos=self._qos)
+            publisher.put(topic, PAYLOAD, qos=self._qos)  # what is asked once for each topic
+            self._got(subscriber, topic, 1)
+
+            counted = self._counter((put_link, offer_link), puts, put_state)
+            for _ in range(messages):
+                publisher.put(topic, PAYLOAD, qos=self._qos)
+            self._arrived(topic, messages + 1)
+            put = counted()
+            counted = self._counter((get_link,), gets, get_state)
+            self._got(subscriber, topic, messages)
+            subscriber.acknowledge(topic)
+            get = counted()
+        for link in links:
+            link.close()
+        return put, get
+
+    def _counter(
+        self, links: Sequence[CountedLink], transport: CountingTransport, state: CountingState
+    ) -> Callable[[], Cost]:
+        """Begin to count; the function gives what has been counted since."""
+        passed = [link.passed for link in links]
+        trips, durable = transport.round_trips, state.durable_count
+        commits = self._proxy.commits()
+
+        def cost() -> Cost:
+            since = [link.passed.since(one) for link, one in zip(links, passed, strict=True)]
+            both = Passed(sum(one.frames for one in since), sum(one.bytes for one in since))
+            return Cost(
+                frames=both.frames,
+                bytes=both.bytes,
+                round_trips=transport.round_trips - trips,
+                proxy_fsyncs=self._proxy.commits() - commits,
+                client_fsyncs=state.durable_count - durable,
+            )
+
+        return cost
+
+    def _arrived(self, topic: str, count: int) -> None:
+        """Wait until the proxy has so many messages of a topic, stored or in its ring."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline_s:
+            (status,) = [one for one in self._proxy.status().topics if one.topic == topic]
+            in_ring = 0 if status.ring is UNSET else status.ring.end
+            if status.end + in_ring >= count:
+                return
+            time.sleep(0.01)
+        raise TimedOutError(f"{count} messages of {topic!r} did not arrive in {PATIENCE_S:g} s")
+
+    # What is kept.
+
+    def _after_proxy_kill(self) -> int:
+        self._told(f"QoS {self._qos}: kill -9 of the proxy")
+        with self._publisher() as publisher, self._subscriber() as subscriber:
+            subscriber.subscribe("kill", qos=self._qos)
+            for _ in range(TRIED):
+                publisher.put("kill", PAYLOAD, qos=self._qos)
+            self._proxy.kill()
+            self._proxy.start()
+            count = self._rest(subscriber, "kill")
+            subscriber.unsubscribe("kill")
+        return count
+
+    def _after_absence(self) -> int:
+        self._told(f"QoS {self._qos}: a subscriber that is away")
+        name, state = self._client(), self._directory
+        with Subscriber(name, endpoint=self._proxy.subscribers, state_dir=state) as subscriber:
+            subscriber.subscribe("away", qos=self._qos)
+        with self._publisher() as publisher:
+            for _ in range(TRIED):
+                publisher.put("away", PAYLOAD, qos=self._qos)
+        with Subscriber(
+            name, endpoint=self._proxy.subscribers, state_dir=state, on_lower_qos=_unheard
+        ) as subscriber:
+            subscriber.subscribe("away", qos=self._qos)
+            count = self._rest(subscriber, "away")
+            subscriber.unsubscribe("away")
+        return count
+
+    def _after_lost_answer(self) -> int:
+        self._told(f"QoS {self._qos}: an answer that is lost")
+        transport = CountingTransport(self._proxy.publishers)
+        with (
+            self._subscriber() as subscriber,
+            Publisher(self._client(), transport=transport, retry=RETRY) as publisher,
+        ):
+            subscriber.subscribe("answer", qos=self._qos)
+            publisher.put("answer", PAYLOAD, qos=self._qos)
+            self._got(subscriber, "answer", 1)
+            transport.loses_next = True
+            publisher.put("answer", PAYLOAD, qos=self._qos)
+            count = self._rest(subscriber, "answer")
+            subscriber.unsubscribe("answer")
+        return count
+
+    def _after_subscriber_death(self) -> tuple[int, int]:
+        """The message in hand, then what the next process of the same id is handed."""
+        self._told(f"QoS {self._qos}: a subscriber that dies with a message in hand")
+        name, state = self._client(), self._directory
+        dies = Subscriber(
+            name, endpoint=self._proxy.subscribers, state_dir=state, on_lower_qos=_unheard
+        )
+        with self._publisher() as publisher:
+            dies.subscribe("death", qos=self._qos)
+            publisher.put("death", PAYLOAD, qos=self._qos)
+            self._got(dies, "death", 1)
+            dies.abandon()
+        with Subscriber(
+            name, endpoint=self._proxy.subscribers, state_dir=state, on_lower_qos=_unheard
+        ) as again:
+            again.subscribe("death", qos=self._qos)
+            rest = list(again.messages("death", timeout_s=SILENCE_S))
+            again.unsubscribe("death")
+        return 1 + len(rest), sum(message.redelivered for message in rest)
+
+    # Clients.
+
+    def _client(self) -> str:
+        self._clients += 1
+        return f"qos-{self._qos}-{self._clients}"
+
+    def _state(self, role: Any) -> CountingState:
+        return CountingState(open_state(self._directory, role, f"qos-{self._qos}-cost"))
+
+    def _publisher(self) -> Publisher:
+        return Publisher(self._client(), endpoint=self._proxy.publishers, retry=RETRY)
+
+    def _subscriber(self) -> Subscriber:
+        return Subscriber(
+            self._client(),
+            endpoint=self._proxy.subscribers,
+            retry=RETRY,
+            on_lower_qos=_unheard,
+        )
+
+    def _got(self, subscriber: Subscriber, topic: str, count: int) -> None:
+        for _ in range(count):
+            if not subscriber.get(topic, timeout_s=PATIENCE_S):
+                raise TimedOutError(f"a message of {topic!r} did not come in {PATIENCE_S:g} s")
+
+    def _rest(self, subscriber: Subscriber, topic: str) -> int:
+        """What still comes."""
+        return sum(1 for _ in subscriber.messages(topic, timeout_s=SILENCE_S))
+
+
+def _unheard(_topic: str, _publisher: str, _qos: int) -> None:
+    """Nobody is to be told of lower levels here."""
