@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import zmq
 from msgspec import UNSET
 
 from reliable_pubsub import Earliest, QoSWarning, Subscriber
-from reliable_pubsub.common.batch import NO_OFFSET
+from reliable_pubsub.common.batch import NO_OFFSET, crc32
 from reliable_pubsub.common.limits import MIB, RING_BYTES_MAX
 from reliable_pubsub.common.messages import IngressStatus
+from reliable_pubsub.lab.checker import check
+from reliable_pubsub.lab.reading import read_run
 from reliable_pubsub.publisher.offering import ZmqOfferLink
 from reliable_pubsub.relay.topology import ask_node
+from reliable_pubsub.relay.unstored import LINKED, Offer, encode_offer
 
 from .harness import Service, eventually
-from .relay_tree import CountingLink, RelayProcess
+from .relay_tree import CountingLink, RelayProcess, zmq_context
 
 pytestmark = pytest.mark.filterwarnings("ignore::reliable_pubsub.QoSWarning")
 
@@ -197,6 +202,33 @@ class TestALinkToTheProxy:
             eventually(lambda: publisher.put("t", b"2", qos=0).fate == "dropped", "drop")
             assert publisher.offer_counts.dropped == 1
 
+    def test_takes_garbage_from_strangers_and_goes_on(self, running: Service) -> None:
+        with (
+            zmq_context() as context,
+            running.open_subscriber("s") as subscriber,
+            running.open_publisher("p") as publisher,
+        ):
+            subscriber.subscribe("t")
+            stranger = context.socket(zmq.XPUB)
+            stranger.setsockopt(zmq.LINGER, 0)
+            stranger.connect(running.ingress_endpoint)
+            wanted = {stranger.recv(), stranger.recv()}
+            assert wanted == {b"\1t\0", b"\1" + LINKED}
+            own = Offer(publisher="nobody", epoch=1, first_sequence=1, count=1, crc=crc32(b""))
+            garbage = [
+                [b"t\0"],
+                [b"t\0", b"RPS1", b"\xc1", b""],
+                [b"t\0", b"RPS1", b"\x80", b"", b""],
+                encode_offer("t", own, b""),  # of a client that the proxy does not know
+            ]
+            for frames in garbage:
+                stranger.send_multipart(frames)
+            eventually(lambda: ingress(running).refused == len(garbage), "refusals")
+
+            publisher.put("t", b"x", qos=0)
+
+            assert received(subscriber, 1) == [b"x"]
+
 
 class TestThroughARelay:
     @pytest.mark.parametrize("push", [False, True])
@@ -212,6 +244,27 @@ class TestThroughARelay:
                 publisher.put("other", b"unwanted", qos=0)
             assert received(subscriber, 20) == [b"%d" % number for number in range(20)]
         assert ask_node(relay.endpoint).malformed == 0
+
+
+def test_histories_at_level_0_are_written_and_judged(service: Service, tmp_path: Path) -> None:
+    folder = tmp_path / "histories"
+    folder.mkdir()
+    service.start_proxy("--history", folder / "proxy.jsonl")
+    with (
+        service.open_subscriber("s", history=folder / "s.jsonl") as subscriber,
+        service.open_publisher("p", history=folder / "p.jsonl") as publisher,
+    ):
+        subscriber.subscribe("t", qos=1, push=True)
+        for number in range(30):
+            publisher.put("t", b"%d" % number, qos=(0, 1, 2)[number % 3])
+        received(subscriber, 30)
+    service.proxy.terminate()
+
+    verdict = check(read_run(folder))
+
+    assert [text for rule in verdict.rules for text in rule.violations] == []
+    (rule,) = [one for one in verdict.rules if one.rule == "R6"]
+    assert rule.checked == 30
 
 
 def test_step_files_put_and_subscribe_at_level_0(running: Service) -> None:
