@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
-from typing import cast
+from typing import Final, cast
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from reliable_pubsub.common import names
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES
-from reliable_pubsub.common.errors import ConfigurationError
+from reliable_pubsub.common.errors import ConfigurationError, ConflictError
 from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.status_client import StatusClient
@@ -28,11 +31,13 @@ from .job import (
     subscriber_endpoint_option,
 )
 from .numbered import Outcome, put_numbered
-from .records import FORMATS, Columns, Format, format_of, records_of
+from .records import FORMATS, Columns, Format, count_records, format_of, records_of
+
+ROWS_PER_PART: Final = 250_000  # of a file that is cut; another number would be other publishers
 
 
 class LoadFile(Struct, frozen=True, kw_only=True):
-    """Put the records of this file."""
+    """Put the records of this file, or of one part of it."""
 
     path: str
     name: str  # of the file, in its publisher's id
@@ -42,11 +47,18 @@ class LoadFile(Struct, frozen=True, kw_only=True):
     publisher_endpoint: str
     subscriber_endpoint: str
     retry: RetryPolicy
+    part: int | None = None  # None: the whole file
+
+    @property
+    def publisher(self) -> str:
+        """The id under which it is put: the same for the same name."""
+        return publisher_of(self.name, self.part)
 
 
-def publisher_of(name: str) -> str:
-    """The id under which a file is put: the same for the same name."""
-    return names.client_id(f"load.{sha256(name.encode()).hexdigest()[:24]}")
+def publisher_of(name: str, part: int | None = None) -> str:
+    """The id under which a file, or a part of it, is put."""
+    suffix = "" if part is None else f".{part}"
+    return names.client_id(f"load.{sha256(name.encode()).hexdigest()[:24]}{suffix}")
 
 
 def load_file(work: LoadFile) -> Outcome:
@@ -55,14 +67,47 @@ def load_file(work: LoadFile) -> Outcome:
     Raises:
         As `put_numbered` and `records_of`.
     """
+    first, rows, source = 0, None, work.path
+    if work.part is not None:
+        first, rows = work.part * ROWS_PER_PART, ROWS_PER_PART
+        source = f"{work.path}, part {work.part} (from row {first + 1} on)"
     with (
-        Publisher(
-            publisher_of(work.name), endpoint=work.publisher_endpoint, retry=work.retry
-        ) as publisher,
+        Publisher(work.publisher, endpoint=work.publisher_endpoint, retry=work.retry) as publisher,
         LogReader(work.subscriber_endpoint, retry=work.retry) as reader,
     ):
-        records = records_of(Path(work.path), work.form, work.columns)
-        return put_numbered(publisher, reader, work.topic, records, source=work.path)
+        records = islice(records_of(Path(work.path), work.form, work.columns, first), rows)
+        return put_numbered(publisher, reader, work.topic, records, source=source)
+
+
+def cut(work: Sequence[LoadFile]) -> tuple[list[LoadFile], list[LoadFile]]:
+    """Files in parts: the first one of each, which is put before its others, and the others.
+
+    So whoever finds nothing of a first part knows that there is nothing of any.
+    """
+    first = [replace(one, part=0) for one in work]
+    others = [
+        replace(one, part=part)
+        for one in work
+        for part in range(1, -(-count_records(Path(one.path), one.form) // ROWS_PER_PART))
+    ]
+    return first, others
+
+
+def refuse_other_cut(work: LoadFile) -> None:
+    """A file that was loaded whole is not loaded in parts, nor the other way round.
+
+    Raises:
+        ConflictError: it would be.
+    """
+    before, now = ("whole", "in parts") if work.part is not None else ("in parts", "whole")
+    other = replace(work, part=None if work.part is not None else 0)
+    with Publisher(other.publisher, endpoint=work.publisher_endpoint, retry=work.retry) as client:
+        done = client.ready_for(work.topic) - 1
+    if done:
+        raise ConflictError(
+            f"{work.path}: was loaded {before}, and is now to be loaded {now} (--parallel): its "
+            f"rows would be on topic {work.topic!r} twice. Nothing was put; load it as before"
+        )
 
 
 def named_files(paths: tuple[Path, ...], base: Path | None) -> list[tuple[str, Path]]:
@@ -110,6 +155,12 @@ def named_files(paths: tuple[Path, ...], base: Path | None) -> list[tuple[str, P
     type=click.Path(path_type=Path, file_okay=False),
     help="Files count under their path below this folder, so that it may be moved.",
 )
+@click.option(
+    "--parallel",
+    is_flag=True,
+    help=f"Cut files into parts of {ROWS_PER_PART:,} rows, which are put side by side; rows keep "
+    "their order within a part only.",
+)
 @spark_option()
 @subscriber_endpoint_option()
 @client_options("publisher")
@@ -121,6 +172,7 @@ def main(
     key: str,
     header: tuple[str, ...],
     base: Path | None,
+    parallel: bool,
     master: str | None,
     subscriber_endpoint: str | None,
     endpoint: str | None,
@@ -157,15 +209,19 @@ def main(
         status = StatusClient(read_at, retry)
         status.ask(rows_max=0)  # an unreachable proxy is told before Spark is started
         status.close()
-        put = before = 0
+        first, others = cut(work) if parallel else (work, [])
+        for one in first:
+            refuse_other_cut(one)
+        outcomes: list[Outcome] = []
         with (
             spark_tasks("load", master) as tasks,
-            progress_bar(len(work), 0, quiet=quiet) as advance,
+            progress_bar(len(first) + len(others), 0, quiet=quiet) as advance,
         ):
-            for first in range(0, len(work), tasks.parallel):
-                some = work[first : first + tasks.parallel]
-                for outcome in tasks.run(load_file, some):
-                    put += outcome.put
-                    before += outcome.stored_before
-                advance(len(some), "files")
+            for group in (first, others):
+                for at in range(0, len(group), tasks.parallel):
+                    some = group[at : at + tasks.parallel]
+                    outcomes += tasks.run(load_file, some)
+                    advance(len(some), "parts" if parallel else "files")
+        put = sum(one.put for one in outcomes)
+        before = sum(one.stored_before for one in outcomes)
         click.echo(f"done: {put} messages put on {topic}, {before} were there ({len(work)} files)")

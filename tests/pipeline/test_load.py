@@ -9,14 +9,30 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from msgspec.structs import replace
 
 from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.errors import ConfigurationError, ConflictError
 from reliable_pubsub.common.retry import RetryPolicy
-from reliable_pubsub.pipeline.loading import LoadFile, load_file, named_files, publisher_of
+from reliable_pubsub.pipeline import loading
+from reliable_pubsub.pipeline.loading import (
+    LoadFile,
+    cut,
+    load_file,
+    named_files,
+    publisher_of,
+    refuse_other_cut,
+)
 from reliable_pubsub.pipeline.loss import DataLossError
 from reliable_pubsub.pipeline.numbered import BATCH_RECORDS, Outcome
-from reliable_pubsub.pipeline.records import Columns, Format, format_of, records_of
+from reliable_pubsub.pipeline.records import (
+    FORMATS,
+    Columns,
+    Format,
+    count_records,
+    format_of,
+    records_of,
+)
 from reliable_pubsub.pipeline.replaying import Pace, archived_past
 from tests.integration.harness import STUBBORN, Relay, Service
 
@@ -80,6 +96,29 @@ class TestTheRecordsOf:
 
         with pytest.raises(ConfigurationError, match=message):
             list(records_of(path, form, columns))
+
+
+def four_rows(folder: Path, form: Format) -> Path:
+    path = folder / f"a.{form}"
+    if form == "parquet":
+        pq.write_table(pa.table({"v": ["0", "1", "2", "3"]}), path, row_group_size=3)
+    else:
+        rows = {"text": "0\n1\n2\n3", "csv": 'v\n0\n1\n"2"\n\n3\n'}
+        path.write_text(rows.get(form) or "".join(f'{{"v": "{n}"}}\n\n' for n in range(4)))
+    return path
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_a_file_can_be_read_from_a_row_on_and_its_rows_can_be_counted(
+    form: Format, tmp_path: Path
+) -> None:
+    path = four_rows(tmp_path, form)
+    columns = ALL if form == "text" else Columns("v")
+
+    assert count_records(path, form) == 4
+    for first in range(6):
+        left = [one.value for one in records_of(path, form, columns, first)]
+        assert left == [b"0", b"1", b"2", b"3"][first:]
 
 
 def test_a_file_counts_under_its_path_below_the_base(tmp_path: Path) -> None:
@@ -172,6 +211,56 @@ class TestLoading:
 
         assert rest.stored_before in (BATCH_RECORDS, 2 * BATCH_RECORDS)
         assert service.payloads("t") == content
+
+
+class TestLoadingInParts:
+    @pytest.fixture
+    def work(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> LoadFile:
+        """A text file whose parts are a thousand rows."""
+        monkeypatch.setattr(loading, "ROWS_PER_PART", BATCH_RECORDS)
+        service.start_proxy()
+        path = service.directory / "a.txt"
+        lines(path, 2 * BATCH_RECORDS + 500)
+        return LoadFile(
+            path=str(path),
+            name="a.txt",
+            topic="t",
+            form="text",
+            columns=ALL,
+            publisher_endpoint=service.publisher_endpoint,
+            subscriber_endpoint=service.subscriber_endpoint,
+            retry=STUBBORN,
+        )
+
+    def test_puts_each_row_once_whatever_part_comes_first_and_goes_on_where_it_has_grown(
+        self, service: Service, work: LoadFile
+    ) -> None:
+        def run() -> list[int]:
+            first, others = cut([work])
+            return [load_file(one).put for one in [*first, *reversed(others)]]
+
+        put, again = run(), run()
+        content = lines(Path(work.path), 3 * BATCH_RECORDS + 7)
+        grown = run()
+
+        assert (put, again) == ([1000, 500, 1000], [0, 0, 0])
+        assert grown == [0, 7, 500, 0]
+        assert sorted(service.payloads("t")) == sorted(content)
+
+    def test_is_refused_for_a_file_that_was_loaded_whole_and_the_other_way_round(
+        self, work: LoadFile
+    ) -> None:
+        (part,), _ = cut([work])
+        refuse_other_cut(part)
+        load_file(part)
+        refuse_other_cut(part)
+
+        with pytest.raises(ConflictError, match="was loaded in parts, and is now to be loaded who"):
+            refuse_other_cut(work)
+        other = replace(work, name="b.txt")
+        load_file(other)
+        with pytest.raises(ConflictError, match="was loaded whole, and is now to be loaded in par"):
+            refuse_other_cut(replace(other, part=0))
 
 
 class Clock:
