@@ -112,6 +112,10 @@ class Facts:
     run: Run
     lives: dict[tuple[str, int], Life] = field(default_factory=dict)
     puts: dict[tuple[str, str], Attempts] = field(default_factory=dict)  # topic, publisher
+    # publisher, life, number: what was sent under it, by topic, sequence and CRC-32
+    transactions: dict[tuple[str, int, int], dict[tuple[str, int, int], Attempt]] = field(
+        default_factory=dict
+    )
     streams: dict[tuple[str, str], Stream] = field(default_factory=dict)  # subscriber, topic
     logs: dict[str, FinalLog] = field(default_factory=dict)
     hellos: list[tuple[Life, int, Ok]] = field(default_factory=list)  # with the time of `invoke`
@@ -328,7 +332,11 @@ class _Reader:
                 self.facts.offered[MessageKey(line.topic, line.process, sequence)] = crc
         elif op == "put":
             # What a call began under other numbers stays undecided: it may have been sent.
-            life.open_attempts[line.call] = self._attempts(life, line)
+            attempts = life.open_attempts[line.call] = self._attempts(life, line)
+            if line.transaction:
+                key = (line.process, life.number, line.transaction)
+                whole = self.facts.transactions.setdefault(key, {})
+                whole |= {(one.topic, one.sequence, one.crc): one for one in attempts}
         elif op in ("subscribe", "unsubscribe"):
             moved = before is not None and before.cursor not in (None, line.cursor)
             self._stream(line).invoked(life.number, life.remembers, line, moved=moved)
@@ -408,7 +416,10 @@ class _Reader:
 
     def failed(self, line: Failed) -> None:
         life = self.life(line)
-        life.open.pop(line.call, None)
+        invoke = life.open.pop(line.call, None)
+        if invoke is not None and invoke.transaction:  # R2 looks for it; its number is free again
+            key = (line.process, life.number, invoke.transaction)
+            self.facts.transactions.pop(key, None)
         for attempt in life.open_attempts.pop(line.call, ()):
             attempt.undecided -= 1
             attempt.code = line.code

@@ -15,6 +15,7 @@ from reliable_pubsub.common.history import Seen
 from .facts import Attempt, Attempts, Facts
 from .final_log import FinalLog
 from .finding import Finding, in_words, runs_of
+from .rules_of_transactions import check_whole
 from .verdict import Losses, MessageKey
 
 NO_LOG = "no log: neither an auditor nor a proxy wrote a history"
@@ -295,7 +296,7 @@ def real_time_order(facts: Facts) -> Finding:
 
 
 def unknown_outcomes(facts: Facts) -> Finding:
-    """R11. A put whose outcome nobody knows stands once or not at all.
+    """R11. A put whose outcome nobody knows stands once or not at all; a transaction whole.
 
     A publisher that finished its plan has settled what was unknown on the way.
     """
@@ -303,6 +304,7 @@ def unknown_outcomes(facts: Facts) -> Finding:
     finding.reason = "every put had a definite outcome" if facts.logs else NO_LOG
     if not facts.logs:
         return finding
+    check_whole(facts, finding)
     for (topic, publisher), attempts in facts.puts.items():
         unknown = [a for a in attempts.values() if a.undecided and a.qos == 2]
         if not unknown:

@@ -6,6 +6,8 @@ import secrets
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 
+from msgspec.structs import replace
+
 from reliable_pubsub.common.batch import crc32, decode_batch
 from reliable_pubsub.common.errors import ConflictError, InDoubtError
 from reliable_pubsub.common.messages import Abort, AnyReply, CommitAck, Conflict, Gap, Limit
@@ -88,14 +90,17 @@ class Committing:
         assert pending is not None
         for _ in range(self._link.retry.retries_max + 1):
             self._link.meet_all([batch.topic for batch in pending.batches])
+            place = pending.plan_before
             for call, batch in zip(calls, pending.batches, strict=True):
                 if call.recorded:
                     call.invoke(
                         epoch=self._outbox.epoch,
                         sequence=batch.first_sequence,
                         crcs=tuple(map(crc32, decode_batch(batch.body, batch.count).payloads)),
+                        plan=f"{place.step}:{place.message}" if place else "",
                         transaction=pending.number,
                     )
+                place = place and replace(place, message=place.message + batch.count)
             reply = stage_and_commit(
                 pending, self._link.ask, self._link.facts, attempt=secrets.token_bytes(16)
             )

@@ -72,7 +72,10 @@ CORE_FILES = [
     *(f"lab/{name}.py" for name in ("finding", "checker", "story")),
     *(
         f"lab/rules_of_{name}.py"
-        for name in ("puts", "order", "delivery", "subscribers", "durability", "starts", "sessions")
+        for name in (
+            *("puts", "order", "delivery", "subscribers", "durability", "starts", "sessions"),
+            "transactions",
+        )
     ),
     "lab/rules_of_unstored.py",
     "lab/zmtp_frames.py",

@@ -523,6 +523,17 @@ def a_finished_publisher_left_an_unknown_put_behind(world: SmallWorld) -> None:
     world.lines.insert(index - 1, replace(more, at_ns=line_at(world, index).at_ns))
 
 
+@planted("R11")
+def a_transaction_with_an_unknown_outcome_stands_in_part(world: SmallWorld) -> None:
+    """Its message on `t` is there, the one on `u` is not."""
+    sequence = line_at(world, places(world, Unknown, op="put")[0]).sequence
+    index = places(world, Invoke, op="put", process="p2", sequence=sequence)[0]
+    change(world, index, transaction=1)
+    here = line_at(world, index)
+    there = replace(here, topic="u", call=here.call + 1000, sequence=1, crcs=(1,), plan="")
+    world.lines.insert(index, there)
+
+
 @planted("R12")
 def a_finished_publisher_left_out_a_message_of_its_plan(world: SmallWorld) -> None:
     for index in places(world, Invoke, op="put", process="p2"):
@@ -1394,3 +1405,44 @@ def test_any_damage_to_one_message_of_the_log_is_caught(
     change(world, index, messages=tuple(messages))
 
     assert not check(world.run).holds
+
+
+class TestATransaction:
+    def a_world(self) -> SmallWorld:
+        """One transaction over two topics, then a put."""
+        world = SmallWorld()
+        world.start_client("p1", "publisher")
+        world.put("p1", "t", 2)
+        world.put("p1", "u")
+        for index in places(world, Invoke, op="put"):
+            change(world, index, transaction=1)
+        world.put("p1", "t")
+        return world
+
+    def test_that_is_whole_is_counted_once(self) -> None:
+        world = self.a_world()
+        world.finish()
+
+        (rule,) = [rule for rule in assert_sound(world).rules if rule.rule == "R11"]
+
+        assert rule.checked == 1
+
+    def test_that_failed_may_give_its_number_to_the_next(self) -> None:
+        world = self.a_world()
+        first = places(world, Invoke, op="put", transaction=1)[0]
+        line = replace(line_at(world, first), call=1000, crcs=(1,))
+        world.lines[first:first] = [
+            line,
+            Failed(
+                at_ns=line.at_ns,
+                process="p1",
+                pid=line.pid,
+                op="put",
+                call=1000,
+                code="LIMIT",
+                topic="t",
+            ),
+        ]
+        world.finish()
+
+        assert_sound(world)

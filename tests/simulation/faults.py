@@ -17,6 +17,7 @@ from . import faults_of_publishing as publishing
 from . import faults_of_subscribing as subscribing
 from .faults_of_push import FAULTS_OF_PUSH
 from .faults_of_sessions import FAULTS_OF_SESSIONS
+from .faults_of_transactions import FAULTS_OF_TRANSACTIONS
 from .simulation import Variant
 
 FAULTS: Final[Mapping[str, Variant]] = {
@@ -82,4 +83,5 @@ FAULTS: Final[Mapping[str, Variant]] = {
     # Levels, starts and leases; push.
     **FAULTS_OF_SESSIONS,
     **FAULTS_OF_PUSH,
+    **FAULTS_OF_TRANSACTIONS,
 }

@@ -32,6 +32,17 @@ class Item(Struct, frozen=True):
     first: int  # index of its first message among the publisher's messages of this topic
     count: int
     qos: QoS = 2
+    also: tuple[Item, ...] = ()  # on other topics, with which it is one transaction
+
+    @property
+    def parts(self) -> tuple[Item, ...]:
+        """The item itself, and what goes with it."""
+        return (self, *self.also)
+
+    @property
+    def messages(self) -> int:
+        """In all its parts."""
+        return sum(part.count for part in self.parts)
 
 
 class MakePublisher(Protocol):
@@ -61,7 +72,10 @@ class PublisherMachine(Machine):
     def begin(self, plan: Sequence[Item]) -> None:
         """Take a plan."""
         self._plan = plan
-        self._places = list(accumulate((item.count for item in plan), initial=0))
+        self._places = list(accumulate((item.messages for item in plan), initial=0))
+        parts = [part for item in plan for part in item.parts]
+        begins = accumulate((part.count for part in parts), initial=0)
+        self._parts = dict(zip(begins, parts, strict=False))  # by the place of the first message
         self._heard = 0  # items whose put has returned, in some life
 
     @property
@@ -91,7 +105,7 @@ class PublisherMachine(Machine):
             try:
                 mark = publisher.outbox.plan
                 assert mark is not None
-                index = self._places.index(mark.message) - (publisher.in_doubt is not None)
+                index = self._places.index(mark.message) - publisher.outbox.is_in_doubt
                 if index == len(self._plan):
                     break
                 item = self._plan[index]
@@ -114,9 +128,19 @@ class PublisherMachine(Machine):
         item = self._plan[index]
         # Two processes of one id that make different messages show a missing fence.
         maker = 0 if self._faults.same_bytes and not self.no_state else process.life
+        if item.also:
+            return self._transact(publisher, item, self._mark(index + 1), maker)
         batch = Batch(self._payloads(item, maker))
         self._world.counts["put_qos_1"] += item.qos == 1
         return publisher.put_batch(item.topic, batch, self._mark(index + 1), qos=item.qos)
+
+    def _transact(self, publisher: Publisher, item: Item, mark: PlanMark, maker: int) -> Receipt:
+        self._world.counts["transaction"] += 1
+        with publisher.transaction(mark) as transaction:
+            for part in item.parts:
+                for payload in self._payloads(part, maker):
+                    transaction.put(part.topic, payload)
+        return transaction.receipts[0]
 
     def _payloads(self, item: Item, maker: int) -> list[bytes]:
         return [f"{self.name}/{item.first + n}/{maker}".encode() for n in range(item.count)]
@@ -135,7 +159,7 @@ class PublisherMachine(Machine):
             assert line.crcs in made, f"{self.name} puts what nobody asked for on {line.topic!r}"
             return
         place = int(line.plan.partition(":")[2])
-        item = self._plan[self._places.index(place)]
+        item = self._parts[place]
         made = (self._crcs(item, maker) for maker in range(life, -1, -1))
         assert line.topic == item.topic, f"{item} is put on {line.topic!r}"
         assert line.crcs in made, f"{item} of {self.name} is put with another content"

@@ -36,7 +36,7 @@ STORAGE_RETRY_S: Final = 0.05
 Failure = Literal["full", "error"]  # of a commit: no space, or an I/O error
 
 
-class _Crash(Exception):
+class Crash(Exception):
     """The proxy dies here."""
 
 
@@ -236,7 +236,7 @@ class SimulatedProxy:
                 return
             try:
                 action()
-            except _Crash as crash:
+            except Crash as crash:
                 self.crash(str(crash))
 
         self.world.at(delay_s, event)
@@ -246,7 +246,7 @@ class SimulatedProxy:
         if self._points_left is not None and not self.world.quiet:
             self._points_left -= 1
             if self._points_left <= 0:
-                raise _Crash(where)
+                raise Crash(where)
 
     # The law: as `server.Server` has it.
 
@@ -279,7 +279,7 @@ class SimulatedProxy:
             return
         try:
             self._serve(self.broker, frames, answer)
-        except _Crash as crash:
+        except Crash as crash:
             self.crash(str(crash))
 
     def _serve(self, broker: Broker, frames: Sequence[bytes], answer: Answer) -> None:
@@ -352,7 +352,7 @@ class SimulatedProxy:
 
     def commit_broke(self) -> None:
         """An I/O error: nobody knows what is durable, so the process ends."""
-        raise _Crash("because a commit failed: I/O error")
+        raise Crash("because a commit failed: I/O error")
 
     def commit_failed(self) -> None:
         """Go back to what is durable, refuse what waited."""

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from reliable_pubsub.common.messages import QoS
 from reliable_pubsub.lab.checker import check
@@ -277,9 +278,16 @@ def _publisher_plan(chance: random.Random, shape: Shape, faults: Faults) -> list
         topic = chance.choice(TOPICS)
         count = min(chance.choice((1, 1, 1, 2, 4)), left)
         qos: QoS = 1 if faults.put_qos_1 and chance.random() < faults.put_qos_1 else 2
-        plan.append(Item(topic, next_index[topic], count, qos))
+        item = Item(topic, next_index[topic], count, qos)
         next_index[topic] += count
         left -= count
+        if qos == 2 and faults.transaction and chance.random() < faults.transaction:
+            other = TOPICS[1 - TOPICS.index(topic)]
+            more = chance.choice((1, 1, 2))
+            item = replace(item, also=(Item(other, next_index[other], more),))
+            next_index[other] += more
+            left -= more
+        plan.append(item)
     return plan
 
 

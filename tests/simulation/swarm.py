@@ -63,6 +63,7 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     clean: float = 0.0  # chance that it is a clean session
     bye: float = 0.0  # chance, after each step, that a subscriber leaves, and comes back
     keep_alive: float = 0.0  # chance, before each get, that it only says that it lives
+    transaction: float = 0.0  # chance that a request of a publisher is one over both topics
     silence: float = 0.0  # rate: a subscriber stands still for longer than a lease
     # Pushing.
     push: float = 0.0  # chance that a subscription is pushed
@@ -98,7 +99,7 @@ class Shape(Struct, frozen=True, kw_only=True):
 def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
     """Choose the faults of a seed.
 
-    Pushing is drawn apart: a seed without it is the world that it was before there was pushing.
+    Pushing and transactions are drawn apart: a seed without them is the world that it was before.
     """
 
     def rate(highest: float) -> float:
@@ -150,11 +151,18 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
         faults = replace(faults, power_loss=0.0, zombie=0.0, twin=0.0)
     if not rollback:  # a proxy that was set back has no word of levels, places and sessions
         faults = replace(faults, **_promises(rate, flag, trim=trim))
+    if not rollback:
+        faults = replace(faults, **_transacting(random.Random(f"transactions {seed}")))
     faults = replace(faults, **_pushing(random.Random(f"push {seed}")))
     off = {name: getattr(_OFF, name) for name in shape.without}
     if off.keys() & {"trim", "full", "lose_oldest"}:
         off["topic_bytes_max"] = _OFF.topic_bytes_max
     return replace(faults, **off)
+
+
+def _transacting(chance: random.Random) -> dict[str, float]:
+    """How publishers put: in a quarter of the seeds also several topics at once."""
+    return {"transaction": chance.uniform(0.1, 1.0)} if chance.random() < 0.25 else {}
 
 
 def _pushing(chance: random.Random) -> dict[str, float]:
