@@ -16,7 +16,9 @@ from typing import Literal
 import msgspec
 from msgspec import Struct
 
-Operation = Literal["hello", "put", "subscribe", "unsubscribe", "get", "record", "acknowledge"]
+Operation = Literal[
+    "hello", "put", "subscribe", "unsubscribe", "get", "record", "acknowledge", "reject"
+]
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="type"):
@@ -64,7 +66,7 @@ class Invoke(Line, frozen=True, tag="invoke"):
     crcs: tuple[int, ...] = ()  # put: CRC-32 of each payload
     qos: int = 2  # put
     plan: str = ""  # put: `<step>:<message>` of its first message, if it belongs to a step file
-    cursor: int | None = None  # get, acknowledge: what the client says it has
+    cursor: int | None = None  # get, acknowledge: what the client says it has; reject: the message
     transaction: int = 0  # put: number of the transaction that it belongs to, if it does
     start: str = ""  # subscribe: where it is to begin, in the words of a step file; "" if not said
 
@@ -91,12 +93,13 @@ class Ok(Line, frozen=True, tag="ok"):
     sequence: int = 0  # put: of the first message
     count: int = 0  # put: messages
     offset: int | None = None  # put: of the first message; None if it was removed meanwhile
+    # reject: of the dead letter; None if an earlier process had sent it
     duplicate: bool = False  # put: an earlier attempt had stored it
     durability: str = ""  # put: what the acknowledgement promises
     qos: int = 2  # put, subscribe
     log: str = ""  # subscribe: log id
     generation: int = 0  # subscribe
-    cursor: int | None = None  # subscribe, record, acknowledge: offset of the next message
+    cursor: int | None = None  # subscribe, record, acknowledge, reject: of the next message
     messages: tuple[Seen, ...] = ()  # get: handed over
 
 
@@ -158,6 +161,18 @@ class Position(Line, frozen=True, tag="position"):
     active: bool
     epoch: int = 0  # of the subscriber that moved it; 0: not told
     session: str = "persistent"  # or "clean": then it may end without an unsubscribe
+
+
+class DeadLettered(Line, frozen=True, tag="dead_lettered"):
+    """A subscriber gave a message up: its letter is stored, and its cursor is past it."""
+
+    topic: str
+    subscriber: str
+    generation: int
+    offset: int  # of the message
+    dead_topic: str
+    letter: Seen
+    epoch: int  # of the subscriber
 
 
 class Expired(Line, frozen=True, tag="expired"):
@@ -232,7 +247,7 @@ class Finished(Line, frozen=True, tag="finished"):
     detail: str = ""  # exit code, or why not
 
 
-ProxyLine = Stored | Created | Granted | Position | Expired | ControlSeen | Trimmed
+ProxyLine = Stored | Created | Granted | Position | DeadLettered | Expired | ControlSeen | Trimmed
 AnyLine = (
     Begin | End | Invoke | Ok | Failed | Unknown | ProxyLine | Found | FoundEnd | Event | Finished
 )

@@ -174,6 +174,20 @@ class Ack(Request, frozen=True, kw_only=True, tag="ACK"):
     cursor: Natural
 
 
+class Dead(Request, frozen=True, kw_only=True, tag="DEAD"):
+    """Give up the message at `cursor`: its dead letter (the body frame) goes to `<topic>.dead`.
+
+    Answered by DEAD_ACK, MALFORMED (the topic has no dead letters), LIMIT, FULL, STORAGE_FULL, or a
+    refusal of GET. Everything below `cursor` is acknowledged, and with the letter the message too.
+    """
+
+    topic: TopicField
+    generation: Positive
+    boot: str
+    cursor: Natural
+    crc: Crc32  # CRC-32 of the body frame, a batch of one
+
+
 class Sub(Request, frozen=True, kw_only=True, tag="SUB"):
     """Subscribe, or resume: idempotent.
 
@@ -263,6 +277,7 @@ AnyRequest = (
     | Abort
     | Get
     | Ack
+    | Dead
     | Sub
     | Unsub
     | Bye
@@ -335,6 +350,13 @@ class AbortAck(Reply, frozen=True, kw_only=True, tag="ABORT_ACK"):
     """Nothing is staged for the transaction."""
 
     dropped: int  # batches
+
+
+class DeadAck(Reply, frozen=True, kw_only=True, tag="DEAD_ACK"):
+    """The dead letter is stored, and the cursor stands behind its message."""
+
+    offset: int  # of the letter, in `<topic>.dead`
+    already: bool  # an earlier attempt had done it
 
 
 class SubAck(Reply, frozen=True, kw_only=True, tag="SUB_ACK"):
@@ -622,6 +644,7 @@ AnyReply = (
     | StageAck
     | CommitAck
     | AbortAck
+    | DeadAck
     | SubAck
     | UnsubAck
     | ByeAck

@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
+from .dead_letter import check_may_die, is_dead
 from .errors import UsageError
 from .fields import Fields, Problems
 from .limits import (
     BATCH_MESSAGES_MAX,
     BATCH_OVERHEAD_BYTES_MAX,
     BODY_BYTES_MAX,
+    DELIVERIES_MAX,
     LEASE_MS_MAX,
     STEP_MESSAGES_MAX,
 )
@@ -49,7 +51,7 @@ GET_KEYS: Final = (
     "on_empty",
     "timeout",
 )
-SUBSCRIBE_KEYS: Final = ("from", "profile", "qos", "session", "lease", "push")
+SUBSCRIBE_KEYS: Final = ("from", "profile", "qos", "session", "lease", "push", "max_deliveries")
 SUBSCRIBER_KEYS: Final = ("action", "topic", "sleep_after", *SUBSCRIBE_KEYS, *GET_KEYS)
 SESSIONS: Final[tuple[SessionKind, ...]] = ("persistent", "clean")
 QOS: Final[tuple[QoS, ...]] = (0, 1, 2)
@@ -100,6 +102,10 @@ def read_subscriber_steps(
 
 def _publisher_step(fields: Fields) -> PublisherStep:
     topic = fields.topic()
+    if is_dead(topic):
+        fields.wrong(
+            "topic", "one that does not end with .dead: only subscribers make dead letters"
+        )
     message = fields.text("message", numbers_need_quotes=True)
     message_file = fields.text("message_file")
     batch = fields.whole("batch", BATCH_MESSAGES_MAX)
@@ -151,6 +157,7 @@ def _subscriber_step(fields: Fields) -> SubscriberStep:
             session=fields.choice("session", SESSIONS, default=profile.session) or profile.session,
             lease_s=_lease_s(fields) if fields.has("lease") else profile.lease_s,
             push=fields.flag("push", default=profile.push),
+            max_deliveries=_max_deliveries(fields, topic),
         )
     between = "sleep_between"
     if fields.has("sleep_between_messages"):
@@ -187,6 +194,17 @@ def _qos(fields: Fields, profile: Profile) -> QoS:
             return qos
     fields.wrong("qos", "0 (at most once), 1 (at least once) or 2 (exactly once)")
     return 2
+
+
+def _max_deliveries(fields: Fields, topic: str) -> int | None:
+    """Give how often a message is handed over before it is a dead letter; None: for ever."""
+    if not fields.has("max_deliveries"):
+        return None
+    try:
+        check_may_die(topic)
+    except UsageError as error:
+        fields.problem("max_deliveries", str(error))
+    return fields.whole("max_deliveries", DELIVERIES_MAX)
 
 
 def _lease_s(fields: Fields) -> float | None:

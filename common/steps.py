@@ -60,6 +60,7 @@ class SubscriberStep(Struct, frozen=True, kw_only=True):
     session: SessionKind = "persistent"
     lease_s: float | None = None  # above 0; None: a persistent one has none, a clean one 60 s
     push: bool = False  # be pushed to, in place of polling
+    max_deliveries: int | None = None  # then a message becomes a dead letter; None: never
 
 
 Step = PublisherStep | SubscriberStep
@@ -249,6 +250,7 @@ def _subscribe_in_words(step: SubscriberStep) -> str:
     words += [f"QoS {step.qos}"] if step.qos != 2 else []
     words += ["clean session"] if step.session == "clean" else []
     words += [f"lease {step.lease_s:g} s"] if step.lease_s else []
+    words += [f"max_deliveries {step.max_deliveries}"] if step.max_deliveries else []
     return ", ".join(words + (["push"] if step.push else []))
 
 

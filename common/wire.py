@@ -13,7 +13,7 @@ import msgspec
 from .batch import crc32
 from .errors import MalformedError
 from .limits import BODY_BYTES_MAX, FRAMES_MAX, HEADER_BYTES_MAX
-from .messages import AnyReply, AnyRequest, Hello, MessageBatches, Put, Reply, Request, Stage
+from .messages import AnyReply, AnyRequest, Dead, Hello, MessageBatches, Put, Reply, Request, Stage
 from .names import topic_fits
 
 PROTOCOL = b"RPS1"
@@ -24,7 +24,7 @@ _replies: msgspec.msgpack.Decoder[AnyReply] = msgspec.msgpack.Decoder(AnyReply)
 
 
 def encode_request(request: Request, body: bytes | None = None) -> list[bytes]:
-    """Frames of a request; PUT and STAGE have a body."""
+    """Frames of a request; PUT, STAGE and DEAD have a body."""
     header = _encoder.encode(request)
     return [PROTOCOL, header] if body is None else [PROTOCOL, header, body]
 
@@ -40,16 +40,19 @@ def decode_request(frames: Sequence[bytes]) -> tuple[AnyRequest, bytes]:
         request = _requests.decode(header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"header: {error}") from error
-    if isinstance(request, Put | Stage):
-        verb = "PUT" if isinstance(request, Put) else "STAGE"
+    if isinstance(request, Put | Stage | Dead):
+        verb = type(request).__name__.upper()
         if body is None:
             raise MalformedError(f"{verb} has no body frame")
         if crc32(body) != request.crc:
             raise MalformedError(f"{verb}: the body does not have the CRC-32 of its header")
-        if (request.first_sequence or 0) > 2**63 - 1 - request.count:
+        if (
+            not isinstance(request, Dead)
+            and (request.first_sequence or 0) > 2**63 - 1 - request.count
+        ):
             raise MalformedError(f"{verb}: sequence numbers end at 2^63 - 1")
     elif body is not None:
-        raise MalformedError("only PUT and STAGE have a body frame")
+        raise MalformedError("only PUT, STAGE and DEAD have a body frame")
     named = request.topics if isinstance(request, Hello) else (getattr(request, "topic", ""),)
     if not all(map(topic_fits, named)):
         raise MalformedError("topic: more than 255 bytes of UTF-8")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from reliable_pubsub.common.dead_letter import is_dead
+
 from .facts import Facts, gather
 from .rules_of_delivery import delivered_once, subscriber_losses
 from .rules_of_durability import visible_when_durable
@@ -82,7 +84,7 @@ def _warnings(facts: Facts) -> Iterator[str]:
     writers = {publisher for _, publisher in facts.puts}
     for topic, log in facts.logs.items():
         silent = sorted(log.by_publisher.keys() - writers)
-        if silent:
+        if silent and not is_dead(topic):
             yield f"{topic!r} has messages of {', '.join(silent)}, of whom there is no put"
     yield from _stream_warnings(facts)
     missing = {

@@ -21,6 +21,7 @@ from reliable_pubsub.common.history import (
     Begin,
     ControlSeen,
     Created,
+    DeadLettered,
     End,
     Event,
     Expired,
@@ -125,6 +126,7 @@ class Facts:
     found_ends: dict[str, FoundEnd] = field(default_factory=dict)
     created: list[Created] = field(default_factory=list)
     granted: list[Granted] = field(default_factory=list)
+    dead_letters: list[DeadLettered] = field(default_factory=list)
     positions: list[Position] = field(default_factory=list)
     clean_ends: dict[tuple[str, str, int], int] = field(default_factory=dict)  # topic, subscriber,
     # generation: when a clean session had ended, by BYE, unsubscribe or its lease
@@ -209,6 +211,7 @@ def gather(run: Run) -> Facts:
         Created: reader.facts.proxy_lines.append,
         Granted: reader.facts.proxy_lines.append,
         Position: reader.facts.proxy_lines.append,
+        DeadLettered: reader.facts.proxy_lines.append,
         Expired: reader.facts.proxy_lines.append,
         ControlSeen: reader.facts.proxy_lines.append,
         Trimmed: reader.facts.proxy_lines.append,
@@ -226,6 +229,9 @@ def gather(run: Run) -> Facts:
                 facts.stored.append(line)
             case Created():
                 facts.created.append(line)
+            case DeadLettered():
+                facts.dead_letters.append(line)
+                facts.stored.append(_stored(line))
             case Granted():
                 facts.granted.append(line)
             case Position():
@@ -249,6 +255,18 @@ def gather(run: Run) -> Facts:
         untold(starts, facts.puts, facts.gets),
     )
     return facts
+
+
+def _stored(line: DeadLettered) -> Stored:
+    """What a dead letter means for the log that it stands in."""
+    return Stored(
+        at_ns=line.at_ns,
+        process=line.process,
+        pid=line.pid,
+        topic=line.dead_topic,
+        epoch=0,
+        messages=(line.letter,),
+    )
 
 
 def _supersede(facts: Facts) -> None:

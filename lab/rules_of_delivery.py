@@ -15,6 +15,7 @@ from reliable_pubsub.common.history import Failed, Seen
 from .facts import Facts
 from .final_log import Start, starts_of
 from .finding import Finding, in_words
+from .rules_of_dead_letters import check_letters_are_there
 from .rules_of_unstored import check_unstored
 from .subscription import NEVER, Stream, Subscription
 from .verdict import Losses, MessageKey
@@ -51,6 +52,7 @@ def delivered_once(facts: Facts) -> tuple[Finding, list[Received]]:
         all_received.append(received)
     _check_told_losses(facts, finding)
     check_unstored(facts, finding)
+    check_letters_are_there(facts, finding)
     return finding, all_received
 
 
@@ -173,13 +175,16 @@ class _OutputReader:
                 position = line.messages[-1].offset + 1
             elif line.op == "record":
                 position = recorded = line.cursor or 0
+            elif line.op == "reject":
+                given_up = line.cursor or 0
+                position = given_up if life != last_life else max(position, given_up)
             elif line.op == "subscribe" and (line.cursor or 0) > highest:
                 self._finding.broken(
                     f"{self._stream.subscriber} resumed {self._stream.topic!r} at {line.cursor}, "
                     f"and was given nothing from {highest} on"
                 )
             highest = max(highest, position)
-            if isinstance(line, Failed) or line.op == "get":
+            if isinstance(line, Failed) or line.op in ("get", "reject"):
                 last_life = life
 
 
@@ -205,6 +210,7 @@ class _HandOverReader:
         self._qos = subscription.qos
         self._known = range(0)  # what it remembers to have handed over
         self._between_lives = False
+        self._given_end = -1  # behind what was handed over in this life
         kept = proxys = subscription.start  # durable at the subscriber; confirmed by the proxy
         last: tuple[int, int] | None = None
         set_back = 0  # how often the log had been, by the line before
@@ -217,6 +223,7 @@ class _HandOverReader:
             new_life = last is not None and life != last[0]
             if last is not None and new_life:
                 self._between_lives = True
+                self._given_end = -1
                 if not remembers or now[1] != last[1]:
                     self._known = range(0)
                     self._floor = kept if remembers and self._qos == 2 else proxys
@@ -225,11 +232,18 @@ class _HandOverReader:
                 self._lost(line)
             elif line.op == "get":
                 self._given(line.messages)
+            elif line.op == "reject":
+                self._given_up(line.cursor or 0)
+                kept = max(kept, self._floor)
             elif line.op == "subscribe":
                 self._resumed(line.cursor or 0, in_hand=not new_life)
             else:
                 self._floor = kept = max(self._floor, line.cursor or 0)
-            if not isinstance(line, Failed) and line.op in ("subscribe", "acknowledge"):
+            if not isinstance(line, Failed) and line.op in (
+                "subscribe",
+                "acknowledge",
+                "reject",
+            ):
                 proxys = max(proxys, line.cursor or 0)
                 kept = max(kept, proxys)
         self._received.position = subscription.past_losses(self._position)
@@ -269,6 +283,19 @@ class _HandOverReader:
             _wrong_loss(self._finding, self._stream, line, self._position)
         self._position = max(self._position, line.end)
 
+    def _given_up(self, end: int) -> None:
+        """The message before `end` is a dead letter, handed over or not; it never comes again."""
+        if self._between_lives and end > self._given_end:
+            self._begin_at(end - 1)
+        if end - 1 > self._position:
+            self._received.skipped.append((self._position, end - 1))
+            self._finding.broken(
+                f"{self._stream.subscriber} gave offset {end - 1} of {self._stream.topic!r} up, "
+                f"where {self._position} was to come"
+            )
+        self._position = max(self._position, end)
+        self._floor = max(self._floor, end)
+
     def _given(self, messages: Sequence[Seen]) -> None:
         """Judge one group."""
         topic, who = self._stream.topic, self._stream.subscriber
@@ -295,7 +322,7 @@ class _HandOverReader:
                     f"of {topic!r} again, not marked as redelivered",
                     key,
                 )
-            self._position = offset + 1
+            self._position = self._given_end = offset + 1
         known = self._known or range(first, first)
         self._known = range(min(known.start, first), max(known.stop, self._position))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from reliable_pubsub.common.history import (
     ControlSeen,
+    DeadLettered,
     Granted,
     Ok,
     Position,
@@ -387,6 +388,9 @@ def _effect_of(line: ProxyLine) -> _Effect | None:
             return _Effect(("publisher", first.publisher), epoch, what, _key(topic, first))
         case Position(topic=topic, subscriber=subscriber, epoch=epoch):
             return _Effect(("subscriber", subscriber), epoch, f"moved {subscriber} on {topic!r}")
+        case DeadLettered(topic=topic, subscriber=subscriber, epoch=epoch):
+            what = f"let {subscriber} give up offset {line.offset} of {topic!r}"
+            return _Effect(("subscriber", subscriber), epoch, what)
         case ControlSeen(subscriber=subscriber, epoch=epoch):
             return _Effect(("subscriber", subscriber), epoch, f"let {subscriber} leave")
     return None

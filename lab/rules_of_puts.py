@@ -10,11 +10,13 @@ from collections.abc import Sequence
 from itertools import pairwise
 from operator import attrgetter, itemgetter
 
+from reliable_pubsub.common.dead_letter import is_dead
 from reliable_pubsub.common.history import Seen
 
 from .facts import Attempt, Attempts, Facts
 from .final_log import FinalLog
 from .finding import Finding, in_words, runs_of
+from .rules_of_dead_letters import check_no_letter_twice
 from .rules_of_transactions import check_whole
 from .verdict import Losses, MessageKey
 
@@ -140,8 +142,9 @@ def no_duplicate(facts: Facts) -> Finding:
             attempts = facts.puts.get((topic, publisher), {})
             _check_repeats(topic, entries, finding)
             _check_plan(topic, publisher, entries, attempts, finding)
-            if writers and publisher not in strangers:
+            if writers and publisher not in strangers and not is_dead(topic):
                 _check_ghosts(topic, entries, attempts, finding)
+    check_no_letter_twice(facts, finding)
     return finding
 
 

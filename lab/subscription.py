@@ -33,7 +33,7 @@ class Subscription:
     recorded_end: int = 0  # the highest cursor that was recorded together with an output
     confirmed: int = 0  # the highest cursor that the proxy has durably, by its own word
     has_gets: bool = False
-    told: list[tuple[int, int]] = field(default_factory=list)  # lost: first, end
+    told: list[tuple[int, int]] = field(default_factory=list)  # lost or given up: first, end
     leaving: bool = False  # an unsubscribe was begun, and nobody knows its outcome
     ended_ns: int = NEVER  # and came to its end
 
@@ -235,6 +235,10 @@ class Stream:
             current.handed_end = max(current.handed_end, line.messages[-1].offset + 1)
         elif current is None or line.cursor is None:
             return
+        elif line.op == "reject":
+            current.confirmed = max(current.confirmed, line.cursor)
+            current.handed_end = max(current.handed_end, line.cursor)
+            current.told.append((line.cursor - 1, line.cursor))
         elif line.op == "record":
             current.recorded_end = max(current.recorded_end, line.cursor)
         else:

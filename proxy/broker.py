@@ -26,6 +26,7 @@ from reliable_pubsub.common.messages import (
     AnyRequest,
     Bye,
     Commit,
+    Dead,
     Durability,
     Get,
     Hello,
@@ -44,6 +45,7 @@ from reliable_pubsub.common.messages import (
     Unsub,
 )
 
+from .dead_letters import DeadLetters
 from .leasing import Leasing
 from .records import Decision, Granted, Record, StoredState
 from .report import status_report
@@ -55,7 +57,7 @@ from .state import BrokerSettings
 from .transactions import Transactions
 
 
-class Broker(Transactions, RingReading, Leasing):
+class Broker(Transactions, DeadLetters, RingReading, Leasing):
     """Every rule over one state."""
 
     def __init__(
@@ -94,6 +96,7 @@ class Broker(Transactions, RingReading, Leasing):
             Abort: self._abort,
             Get: self._get,
             Ack: self._ack,
+            Dead: self._dead,
             Sub: self._sub,
             Unsub: self._unsub,
             Bye: self._bye,

@@ -20,6 +20,7 @@ from .records import (
     Appended,
     ControlSeen,
     CursorMoved,
+    DeadLettered,
     Expired,
     Granted,
     Record,
@@ -72,6 +73,18 @@ class ProxyHistory:
                 messages = seen_in(record)
                 topic = self._topics[record.topic_id]
                 line(history.Stored, topic=topic, epoch=record.epoch, messages=messages)
+            case DeadLettered(letter, moved):
+                line(
+                    history.DeadLettered,
+                    topic=self._topics[moved.topic_id],
+                    subscriber=moved.subscriber,
+                    generation=moved.generation,
+                    offset=moved.cursor - 1,
+                    dead_topic=self._topics[letter.topic_id],
+                    letter=seen_in(letter)[0],
+                    epoch=letter.epoch,
+                )
+                self._write(moved)
             case Granted(role, client, epoch):
                 line(history.Granted, role=role, client=client, epoch=epoch)
             case Expired(topic_id, subscriber, generation, cursor, terms, silent_ms):

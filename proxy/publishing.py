@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from reliable_pubsub.common.dead_letter import is_dead
 from reliable_pubsub.common.limits import PUBLISHERS_PER_TOPIC_MAX, TOPICS_MAX
 from reliable_pubsub.common.messages import (
     Busy,
     Commit,
     Conflict,
+    Dead,
     Duplicate,
     Full,
     Gap,
@@ -29,6 +31,9 @@ class Publishing(Rules):
         session = self._fence("publisher", request)
         if isinstance(session, Decision):
             return session
+        if is_dead(request.topic):
+            text = f"topic {request.topic!r} takes dead letters of subscribers only; put elsewhere"
+            return Decision(self.malformed(text, request))
         log = self.topics.get(request.topic)
         if request.qos == 2:
             mark = log.publishers.get(request.client) if log else None
@@ -123,7 +128,7 @@ class Publishing(Rules):
         )
 
     def _make_room(
-        self, request: Put | Commit, log: TopicLog, body_bytes: int
+        self, request: Put | Commit | Dead, log: TopicLog, body_bytes: int
     ) -> Decision | tuple[Record, ...]:
         """Keep the topic below its bound (rule R17).
 
@@ -162,7 +167,7 @@ class Publishing(Rules):
                 break
         return expired, start
 
-    def _full(self, request: Put | Commit, log: TopicLog) -> Decision:
+    def _full(self, request: Put | Commit | Dead, log: TopicLog) -> Decision:
         bound = log.retention.topic_bytes_max
         return Decision(
             Full(

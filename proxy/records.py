@@ -111,6 +111,19 @@ class CursorMoved(Struct, frozen=True, gc=False):
     terms: Terms = Terms()
 
 
+class DeadLettered(Struct, frozen=True, gc=False):
+    """A message is given up: its letter is stored and the cursor is past it, or neither is."""
+
+    urgent: ClassVar[bool] = True
+    letter: Appended
+    moved: CursorMoved
+
+    @property
+    def body(self) -> bytes:
+        """Of the letter."""
+        return self.letter.body
+
+
 class Expired(Struct, frozen=True, gc=False):
     """A subscription was silent for longer than its lease and as long again.
 
@@ -181,12 +194,20 @@ Record = (
     | Unsubscribed
     | ControlSeen
     | CursorMoved
+    | DeadLettered
     | Expired
     | Trimmed
     | Staged
     | Unstaged
     | TransactionCommitted
 )
+
+
+def appended(record: Record) -> Appended | None:
+    """The batch that a record adds to a log, if it does."""
+    if isinstance(record, DeadLettered):
+        return record.letter
+    return record if isinstance(record, Appended) else None
 
 
 class Decision(Struct, frozen=True, gc=False):

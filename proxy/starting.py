@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from reliable_pubsub.common.messages import History, OutOfRange, Start, Sub, Truncated
 
-from .records import Appended, Decision
+from .records import Decision, appended
 from .rules import Rules
 from .topic_log import TopicLog
 
@@ -81,12 +81,13 @@ class Starting(Rules):
 
     def _undurable_since(self, log: TopicLog, time_ns: int, end: int) -> int:
         for _, record in self._undurable:
+            batch = appended(record)
             if (
-                isinstance(record, Appended)
-                and record.topic_id == log.topic_id
-                and record.timestamp_ns >= time_ns
+                batch is not None
+                and batch.topic_id == log.topic_id
+                and batch.timestamp_ns >= time_ns
             ):
-                return record.base
+                return batch.base
         return end
 
     def _truncated(self, request: Sub | History, log: TopicLog, why: str) -> Decision:

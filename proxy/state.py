@@ -18,6 +18,7 @@ from .records import (
     Appended,
     ControlSeen,
     CursorMoved,
+    DeadLettered,
     Expired,
     Granted,
     Record,
@@ -30,6 +31,7 @@ from .records import (
     Trimmed,
     Unstaged,
     Unsubscribed,
+    appended,
 )
 from .staging import LastTransaction, Staging
 from .subscriptions import Session, Subscription
@@ -83,6 +85,7 @@ class State:
             Unsubscribed: self._apply_unsubscribed,
             ControlSeen: self._apply_control,
             CursorMoved: self._apply_cursor_moved,
+            DeadLettered: self._apply_dead_lettered,
             Expired: self._apply_expired,
             Trimmed: self._apply_trimmed,
             Staged: self.staging.add,
@@ -108,9 +111,12 @@ class State:
         batches: list[Appended] = []
         while self._undurable and self._undurable[0][0] <= lsn:
             _, record = self._undurable.popleft()
-            if isinstance(record, Appended):
-                self._by_id[record.topic_id].durable_end = record.end
-                batches.append(record)
+            batch = appended(record)
+            if batch is not None:
+                self._by_id[batch.topic_id].durable_end = batch.end
+                batches.append(batch)
+            if isinstance(record, DeadLettered):
+                self._apply_durable_cursor(record.moved)
             elif isinstance(record, CursorMoved | Subscribed):
                 self._apply_durable_cursor(record)
             elif isinstance(record, Trimmed):
@@ -143,7 +149,7 @@ class State:
 
         The store could count them anew, but would have to read every row.
         """
-        lost = [record for _, record in self._undurable if isinstance(record, Appended)]
+        lost = [batch for _, record in self._undurable if (batch := appended(record)) is not None]
         segments = {topic_id: log.segment_values() for topic_id, log in self._by_id.items()}
         for batch in reversed(lost):
             kept = segments[batch.topic_id]
@@ -224,6 +230,10 @@ class State:
         if subscription.generation == record.generation:
             subscription.cursor = max(subscription.cursor, record.cursor)
             subscription.shown = record.shown
+
+    def _apply_dead_lettered(self, record: DeadLettered) -> None:
+        self._apply_appended(record.letter)
+        self._apply_cursor_moved(record.moved)
 
     def _apply_expired(self, record: Expired) -> None:
         subscription = self._by_id[record.topic_id].subscriptions[record.subscriber]

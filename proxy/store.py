@@ -31,6 +31,7 @@ from .records import (
     Appended,
     ControlSeen,
     CursorMoved,
+    DeadLettered,
     Expired,
     Granted,
     Record,
@@ -250,7 +251,7 @@ class Store:
         sessions: dict[tuple[str, str], tuple[int, bytes, int]] = {}
         trimmed: dict[int, Trimmed] = {}
         transactions: dict[str, TransactionCommitted] = {}
-        for record in records:
+        for record in _rows_of(records):
             match record:
                 case Appended():
                     batches.append(_batch_row(record))
@@ -465,6 +466,16 @@ def _with_values(statement: str, columns: int, rows: int) -> str:
     """The statement with a place for each value."""
     row = f"({','.join('?' * columns)})"
     return f"{statement} {','.join([row] * rows)}"
+
+
+def _rows_of(records: Sequence[Record]) -> Iterator[Record]:
+    """The records, each as what it writes."""
+    for record in records:
+        if isinstance(record, DeadLettered):
+            yield record.letter
+            yield record.moved
+        else:
+            yield record
 
 
 def _batch_row(batch: Appended) -> tuple[object, ...]:

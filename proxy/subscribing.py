@@ -9,6 +9,7 @@ from reliable_pubsub.common.messages import (
     Ack,
     Bye,
     ByeAck,
+    Dead,
     Get,
     History,
     LogChanged,
@@ -175,7 +176,7 @@ class Subscribing(Starting):
         return None
 
     def _not_this_log(
-        self, request: Sub | Get | Ack | History, log: TopicLog, why: str
+        self, request: Sub | Get | Ack | Dead | History, log: TopicLog, why: str
     ) -> Decision:
         return Decision(
             LogChanged(
@@ -254,8 +255,10 @@ class Subscribing(Starting):
             visible_at=session.lsn,
         )
 
-    def _subscription(self, request: Get | Ack) -> tuple[TopicLog, Subscription, int] | Decision:
-        """The live subscription a GET or ACK speaks of, and the record its answer rests on."""
+    def _subscription(
+        self, request: Get | Ack | Dead
+    ) -> tuple[TopicLog, Subscription, int] | Decision:
+        """The live subscription that a request speaks of, and the record its answer rests on."""
         found = self._confirmed(request)
         if not isinstance(found, Decision) and request.cursor > found[0].durable_end:
             return self._not_this_log(
@@ -266,7 +269,7 @@ class Subscribing(Starting):
         return found
 
     def _confirmed(
-        self, request: Get | Ack | Ring
+        self, request: Get | Ack | Dead | Ring
     ) -> tuple[TopicLog, Subscription, int] | Decision:
         """The same, wherever its subscriber stands."""
         session = self._fence("subscriber", request)
@@ -286,7 +289,7 @@ class Subscribing(Starting):
         return log, known, max(session.lsn, known.lsn)
 
     def _not_subscribed(
-        self, request: Get | Ack | Ring | Sub, known: Subscription | None
+        self, request: Get | Ack | Dead | Ring | Sub, known: Subscription | None
     ) -> Decision:
         text = f"{request.client!r} is not subscribed to {request.topic!r}; subscribe first"
         if known is not None:

@@ -8,8 +8,10 @@ from types import TracebackType
 
 from reliable_pubsub.common import names
 from reliable_pubsub.common.batch import Batch, crc32, decode_batch, encode_batch
+from reliable_pubsub.common.dead_letter import is_dead
 from reliable_pubsub.common.errors import (
     ConflictError,
+    InvalidNameError,
     UsageError,
 )
 from reliable_pubsub.common.history_file import open_history
@@ -194,6 +196,7 @@ class Publisher:
         """Put a batch; `plan` is written in the same step as its numbers (QoS 1: behind it)."""
         if self._streaming:
             raise UsageError("this publisher has an open stream; put through it, or close it")
+        _check_topic(topic)
         if qos == 2:
             return self._put_numbered(topic, batch, plan)
         receipt = (
@@ -262,6 +265,7 @@ class Publisher:
         return Stream(self._stream_batch, linger_s=linger_s, release=self._end_stream)
 
     def _stream_batch(self, topic: str, batch: Batch) -> Receipt:
+        _check_topic(topic)
         return self._put_numbered(topic, batch, None)
 
     def _end_stream(self) -> None:
@@ -402,3 +406,12 @@ class Publisher:
         """Whether the numbers of the pending batch stand for other content, or may."""
         unproven = isinstance(reply, Duplicate) and self.outbox.is_unproven(reply.offset)
         return unproven or isinstance(reply, Conflict)
+
+
+def _check_topic(topic: str) -> None:
+    if is_dead(topic):
+        raise InvalidNameError(
+            kind="topic",
+            name=topic,
+            expected="one that does not end with .dead: only subscribers make dead letters",
+        )

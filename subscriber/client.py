@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common import names
 from reliable_pubsub.common.batch import Message
+from reliable_pubsub.common.dead_letter import check_max_deliveries, check_may_die, check_reason
 from reliable_pubsub.common.errors import (
     InDoubtError,
     UsageError,
@@ -32,7 +33,7 @@ from reliable_pubsub.common.messages import (
     Terms,
 )
 from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.recorder import Recorder, seen
+from reliable_pubsub.common.recorder import Call, Recorder, seen
 from reliable_pubsub.common.retry import (
     Clock,
     RetryPolicy,
@@ -47,6 +48,7 @@ from reliable_pubsub.common.transport import ReqTransport, SystemClock
 from reliable_pubsub.relay.push import UnstoredFrames
 
 from .fetching import Fetching, OnLowerQoS, warn_of_lower_qos
+from .giving_up import GivingUp
 from .inbox import Changes, Inbox, messages_in
 from .link import Asked, OnLogChanged, SubscriberLink, lease_ms_of
 from .push_queue import PushCounts, PushTiming
@@ -135,6 +137,14 @@ class Subscriber:
         self._fetching = Fetching(
             self._link, self.inbox, self._pushing, clock=self._clock, on_lower_qos=on_lower_qos
         )
+        self._giving_up = GivingUp(
+            self.client,
+            self._link,
+            self.inbox,
+            self._fetching,
+            state=self._state,
+            recorder=self._recorder,
+        )
         self._in_hand: dict[str, Message] = {}  # the last message handed over, not acknowledged
         self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
 
@@ -164,7 +174,7 @@ class Subscriber:
         if not isinstance(self._state, MemoryState):
             self._link.retry = replace(self._link.retry, retries_max=0)  # telling it can wait
         try:
-            for topic in list(self._in_hand):
+            for topic in {*self._in_hand, *self._giving_up.topics}:
                 self._write(self._take_processed(topic))
             for topic, session in list(self._link.told.items()):
                 place = self.inbox.places.get(topic)
@@ -205,6 +215,7 @@ class Subscriber:
         session: SessionKind = "persistent",
         lease_s: float | None = None,
         push: bool = False,
+        max_deliveries: int | None = None,
     ) -> int:
         """Subscribe, from the end of the topic; a subscription that exists is resumed.
 
@@ -224,6 +235,10 @@ class Subscriber:
                 clean one has ended, a persistent one holds nothing back any more. None: any (for a
                 clean session 60 s). Every call but `history` and `read` ends the silence.
             push: see `use_push`.
+            max_deliveries: a message that was handed over so often without being acknowledged (1
+                to 1,000) goes to `<topic>.dead` in place of being handed over again, and what
+                comes again comes alone, so that its neighbours do not suffer for it. Needs
+                `state_dir`, where deliveries are counted. None: it comes again for ever.
 
         Returns:
             The cursor: the offset of the next message.
@@ -233,7 +248,9 @@ class Subscriber:
             TruncatedError: `start` is no longer stored; it names the first that is left.
             OutOfRangeError: `start` lies in the future; it names what can be asked for.
             FencedError, LogChangedError, LimitError: refused.
+            UsageError: a bound that cannot be.
         """
+        self._check_bound(topic, max_deliveries)
         self._forget(topic)
         log = None
         if isinstance(start, Position):
@@ -242,7 +259,8 @@ class Subscriber:
         if session == "clean" and start is None:
             start = Now
         terms = Terms(qos=qos, session=session, lease_ms=lease_ms_of(session, lease_s))
-        self._link.subscribe(names.topic(topic), Asked(start=start, log=log, terms=terms))
+        asked = Asked(start=start, log=log, terms=terms, max_deliveries=max_deliveries)
+        self._link.subscribe(names.topic(topic), asked)
         self.use_push(topic, push)
         return self.inbox.places[topic].cursor
 
@@ -299,13 +317,14 @@ class Subscriber:
         _check_messages_max(max_messages)
         with self._recorder.call("get", topic) as call:
             done = self._take_processed(topic)
-            fetched = self._fetching.ahead(topic) or deque()
+            fetched = self._giving_up.living(topic) or deque()
             if not (fetched or self._link.rings.get(topic)):
                 self._write(done)
                 done = {}
-                fetched = self._fetching.wait(topic, call, max_messages, timeout_s) or deque()
+                fetched = self._wait(topic, call, max_messages, timeout_s)
             passing = self._hand_over_unstored(topic, max_messages, len(fetched))
-            messages = list(islice(fetched, max_messages - len(passing)))
+            room = max_messages - len(passing)
+            messages = list(islice(fetched, self._giving_up.how_many(topic, room)))
             handed = passing + self._hand_over(topic, messages, done)
             if call.recorded and handed:
                 call.ok(epoch=self.inbox.epoch, messages=tuple(map(seen, handed)))
@@ -336,6 +355,42 @@ class Subscriber:
         """
         self._write(self._take_processed(topic))
         self._acknowledge_to_proxy(topic)
+
+    def reject(self, message: Message, reason: str) -> int:
+        """Give a message up: it goes to `<topic>.dead`, and never comes again.
+
+        What was handed over before it is acknowledged with that; what was handed over with it and
+        behind it stays in hand. Letter and cursor are one step at the proxy, so that a crash leaves
+        both or none. The topic of dead letters is read like any other.
+
+        Args:
+            message: one that `get` gave last.
+            reason: why, for people; 1 to 1,000 characters.
+
+        Returns:
+            The offset of the dead letter.
+
+        Raises:
+            UsageError: it is not in hand, or its topic has no dead letters.
+            InDoubtError: no definite answer; again, the next call, or the next process with this
+                state finishes it.
+            NotSubscribedError, FencedError, LogChangedError, LimitError.
+            StaleError: another place was chosen meanwhile (`on_log_changed`).
+        """
+        topic = message.topic
+        check_reason(reason)
+        check_may_die(topic)
+        if self._giving_up.is_under_way(message):
+            return self._giving_up.finish(topic)
+        place, last = self.inbox.places.get(topic), self._in_hand.get(topic)
+        if place is None or last is None or not place.cursor <= message.offset <= last.offset:
+            raise UsageError(
+                f"message {message.message_id} at offset {message.offset} of {topic!r} is not in "
+                "hand: only what the last get gave can be rejected"
+            )
+        if message.offset == last.offset:
+            del self._in_hand[topic]
+        return self._giving_up.give_up(message, reason)
 
     def keep_alive(self) -> None:
         """End the silence of every subscription that has a lease, while a message takes long.
@@ -416,6 +471,16 @@ class Subscriber:
         )
         return request, *self._link.ask(request)
 
+    def _wait(self, topic: str, call: Call, max_messages: int, timeout_s: float) -> deque[Message]:
+        """Fetch until there is something that is not given up, or time is over."""
+        deadline_s = self._clock.now_s() + timeout_s
+        while self._fetching.wait(topic, call, max_messages, timeout_s) is not None:
+            living = self._giving_up.living(topic)
+            if living or self._link.rings.get(topic):
+                return living or deque()
+            timeout_s = max(deadline_s - self._clock.now_s(), 0.0)
+        return deque()
+
     def _take_unstored(self, push: UnstoredFrames) -> None:
         ring = self._link.rings.get(push.topic)
         if ring is not None:
@@ -432,6 +497,14 @@ class Subscriber:
         for message in messages:
             self._fetching.tell_lower_level(topic, message.publisher, 0)
         return messages
+
+    def _check_bound(self, topic: str, max_deliveries: int | None) -> None:
+        check_max_deliveries(topic, max_deliveries)
+        if max_deliveries is not None and isinstance(self._state, MemoryState):
+            raise UsageError(
+                "max_deliveries needs a state_dir: a process without one does not know how often "
+                "a message was handed over before"
+            )
 
     def _acknowledge_to_proxy(self, topic: str) -> None:
         with self._recorder.call("acknowledge", topic) as call:
@@ -450,6 +523,8 @@ class Subscriber:
         if topic not in self.inbox.places:  # a clean session that has ended, while we asked
             self._forget(topic)
             return {}
+        if topic in self._giving_up.topics:
+            self._giving_up.finish(topic)
         message = self._in_hand.pop(topic, None)
         lost_end = self._fetching.lost_up_to(topic)
         if lost_end is not None:
@@ -461,6 +536,7 @@ class Subscriber:
     def _forget(self, topic: str) -> None:
         """What was fetched, and is in hand, belongs to a subscription that is no more."""
         self._fetching.forget(topic)
+        self._giving_up.forget(topic)
         self._in_hand.pop(topic, None)
 
     def _write(self, changes: Changes) -> None:

@@ -33,6 +33,8 @@ class Place(Struct, frozen=True):
     # Handed over and not processed: from the cursor on, messages below each end, so many times.
     in_hand: tuple[tuple[int, int], ...] = ()
     terms: Terms = Terms()  # of the subscription
+    max_deliveries: int | None = None  # behind so many a message becomes a dead letter; None: never
+    giving_up: str = ""  # why the message at the cursor becomes one; "": it does not
 
     def deliveries(self, offset: int) -> int:
         """How often a message at or above the cursor was handed over."""
@@ -65,6 +67,36 @@ class Inbox:
         self.epoch = epoch
         return {_EPOCH: _encode(epoch)}
 
+    def gave_up(self, reply: SubAck) -> bool:
+        """Whether the proxy already has the dead letter that an earlier process may have sent."""
+        ours = self.places.get(reply.topic)
+        return ours is not None and bool(ours.giving_up) and reply.cursor == ours.cursor + 1
+
+    def bounded(self, topic: str, max_deliveries: int | None) -> Changes:
+        """The subscription has another bound of deliveries now."""
+        place = self.places[topic]
+        if place.max_deliveries == max_deliveries:
+            return {}
+        return self._set(topic, msgspec.structs.replace(place, max_deliveries=max_deliveries))
+
+    def gives_up(self, topic: str, offset: int, reason: str) -> Changes:
+        """Everything below `offset` is done, and that message is to become a dead letter.
+
+        Written durably before the proxy hears of it, so that a later process knows why the proxy
+        stands behind its own place.
+        """
+        place = self.places[topic]
+        assert offset >= place.cursor, (offset, place)
+        witness_ns = place.witness_ns if offset == place.cursor else None
+        place = msgspec.structs.replace(
+            place,
+            cursor=offset,
+            witness_ns=witness_ns,
+            in_hand=place.in_hand_from(offset),
+            giving_up=reason,
+        )
+        return self._set(topic, place)
+
     def subscribed(self, reply: SubAck, *, adopt: bool = False) -> Changes:
         """The proxy has confirmed a subscription.
 
@@ -79,6 +111,9 @@ class Inbox:
         lazy = (
             reply.terms.qos < 2
         )  # then our state may be older; what was acknowledged was processed
+        if ours is not None and self.gave_up(reply):
+            self.processed(reply.topic, reply.cursor, reply.witness_ns)
+            return self._restated(reply)
         if ours is None or ((adopt or lazy) and reply.cursor > ours.cursor):
             return self.repositioned(reply)
         if reply.cursor > ours.cursor:
@@ -87,9 +122,11 @@ class Inbox:
                 f"were acknowledged with this id, this state stands at {ours.cursor}: the state "
                 "is an older copy. To go on at the proxy's position, use --on-log-changed adopt"
             )
-        if reply.terms != ours.terms:
-            return self._set(reply.topic, msgspec.structs.replace(ours, terms=reply.terms))
-        return {}
+        return self._restated(reply) if reply.terms != ours.terms else {}
+
+    def _restated(self, reply: SubAck) -> Changes:
+        place = msgspec.structs.replace(self.places[reply.topic], terms=reply.terms)
+        return self._set(reply.topic, place)
 
     def repositioned(self, reply: SubAck) -> Changes:
         """The place was chosen anew; the proxy's position counts, whatever we had.
@@ -131,12 +168,13 @@ class Inbox:
         changes = self._set(topic, msgspec.structs.replace(place, in_hand=in_hand))
         return in_hand[0][1], changes
 
-    def processed(self, topic: str, cursor: int, witness_ns: int) -> Changes:
+    def processed(self, topic: str, cursor: int, witness_ns: int | None) -> Changes:
         """Everything below `cursor` is done; the newest of it has the timestamp `witness_ns`."""
         place = self.places[topic]
         assert cursor >= place.cursor, (cursor, place)
         left = place.in_hand_from(cursor)
-        return self._set(topic, Place(place.log, cursor, witness_ns, left, place.terms))
+        bound = place.max_deliveries
+        return self._set(topic, Place(place.log, cursor, witness_ns, left, place.terms, bound))
 
     def compared(self, topic: str, end: int, *, forget: bool) -> Changes:
         """The log ends at `end`: what was handed over before a crash can only lie below (rule R14).
@@ -163,7 +201,9 @@ class Inbox:
         """Everything below `end` that was not delivered is gone; what is behind it is not."""
         place = self.places[topic]
         left = place.in_hand_from(end)
-        return self._set(topic, Place(place.log, end, in_hand=left, terms=place.terms))
+        return self._set(
+            topic, Place(place.log, end, None, left, place.terms, place.max_deliveries)
+        )
 
     def mark_plan(self, plan: PlanMark) -> Changes:
         """Move the place in the plan."""

@@ -14,9 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common import names
+from reliable_pubsub.common.batch import crc32
 from reliable_pubsub.common.errors import (
     LogChangedError,
     NotSubscribedError,
+    StaleError,
     TryLaterError,
     UsageError,
 )
@@ -26,6 +28,8 @@ from reliable_pubsub.common.messages import (
     AnyReply,
     Bye,
     ByeAck,
+    Dead,
+    DeadAck,
     Fenced,
     Get,
     Hello,
@@ -66,6 +70,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     start: Start | None = None  # begin there instead, whatever was known
     log: str | None = None  # log id that `start` speaks of, if it is known
     terms: Terms = Terms()
+    max_deliveries: int | None = None
 
 
 class _Session:
@@ -151,7 +156,9 @@ class SubscriberLink:
         """
         if asked is None:
             place = self._inbox.places.get(topic)
-            asked = Asked(terms=place.terms if place else Terms())
+            asked = Asked()
+            if place is not None:
+                asked = Asked(terms=place.terms, max_deliveries=place.max_deliveries)
         with self._recorder.call("subscribe", topic) as call:
             self._subscribe_call(topic, call, asked)
 
@@ -188,8 +195,12 @@ class SubscriberLink:
             self.refused(reply, topic)
         if asked.start is not None:
             changes = self._inbox.repositioned(reply)
+        elif self._inbox.gave_up(reply):
+            self._tell_given_up(reply)
+            changes = self._inbox.subscribed(reply)
         else:
             changes = self._inbox.subscribed(reply, adopt=self._on_log_changed == "adopt")
+        changes |= self._inbox.bounded(topic, asked.max_deliveries)
         if changes:
             self._state.write(changes, durable=True)
             self.durable[topic] = self._inbox.places[topic].cursor
@@ -203,6 +214,12 @@ class SubscriberLink:
         self.told[topic] = _Session(reply.generation, reply.boot, reply.cursor)
         ring = self.rings.setdefault(topic, RingQueue())
         ring.confirmed(reply.boot, reply.ring, anew=anew)
+
+    def _tell_given_up(self, reply: SubAck) -> None:
+        """Of the dead letter that an earlier process sent, and could not write down."""
+        with self._recorder.call("reject", reply.topic) as call:
+            call.invoke(epoch=self._inbox.epoch, cursor=reply.cursor - 1)
+            call.ok(epoch=self._inbox.epoch, cursor=reply.cursor)
 
     def _ask_sub(self, topic: str, place: Place | None, call: Call, asked: Asked) -> AnyReply:
         self._control_request()
@@ -254,9 +271,21 @@ class SubscriberLink:
         return self._ask(Unsub(**self.head(), topic=topic, control=self._control))
 
     def ask_with_cursor(
-        self, kind: type[Get | Ack], topic: str, call: Call, **more: Any
+        self,
+        kind: type[Get | Ack | Dead],
+        topic: str,
+        call: Call,
+        *,
+        body: bytes | None = None,
+        given_up: int | None = None,
+        **more: Any,
     ) -> tuple[AnyReply, bytes]:
-        """Ask with our cursor; confirm the subscription first where the proxy needs it."""
+        """Ask with our cursor; confirm the subscription first where the proxy needs it.
+
+        Args:
+            body, given_up: of DEAD, and the offset of its message. It stays, also where the
+                confirmation shows that it is done: the proxy then says so once more.
+        """
         names.topic(topic)
         if topic not in self._inbox.places:
             raise NotSubscribedError(f"{self._client!r} is not subscribed to {topic!r}; subscribe")
@@ -265,12 +294,18 @@ class SubscriberLink:
             if topic not in self.told or not self._connected:
                 self.subscribe(topic)
             session = self.told[topic]
-            cursor = self._inbox.places[topic].cursor
+            place = self._inbox.places[topic]
+            cursor = place.cursor if given_up is None else given_up
+            if given_up is not None and not (place.giving_up or place.cursor == given_up + 1):
+                raise StaleError(
+                    f"topic {topic!r}: the place was chosen anew before offset {given_up} was "
+                    "given up; it was not"
+                )
             if cursor > session.told:
                 self._make_durable(topic, cursor)
-            if kind is Ack:  # a GET changes nothing but what an earlier line has told
+            if kind is not Get:  # a GET changes nothing but what an earlier line has told
                 call.invoke(epoch=self._inbox.epoch, cursor=cursor)
-            reply, body = self.ask(
+            reply, answer = self.ask(
                 kind(
                     **self.head(),
                     topic=topic,
@@ -278,7 +313,8 @@ class SubscriberLink:
                     boot=session.boot,
                     cursor=cursor,
                     **more,
-                )
+                ),
+                body,
             )
             session.told = cursor
             if isinstance(reply, NotSub) and self._is_clean(topic):
@@ -288,7 +324,7 @@ class SubscriberLink:
                 # The proxy has restarted, or has forgotten us: our own place is the evidence.
                 del self.told[topic]
                 continue
-            return reply, body
+            return reply, answer
         if isinstance(reply, Stale):
             raise TryLaterError(code="STALE", text=reply.text, attempts=CONFIRMATIONS_MAX)
         self.refused(reply)
@@ -327,6 +363,15 @@ class SubscriberLink:
                 case _:
                     self.told.pop(topic, None)  # the next request finds out what is wrong
                     return
+
+    def give_up(self, topic: str, offset: int, letter: bytes, call: Call) -> DeadAck:
+        """Send a dead letter until the proxy has it, and the cursor behind its message."""
+        reply, _ = self.ask_with_cursor(
+            Dead, topic, call, body=letter, given_up=offset, crc=crc32(letter)
+        )
+        if not isinstance(reply, DeadAck):
+            self.refused(reply)
+        return reply
 
     def _ended(self, topic: str) -> None:
         """A clean session has ended, and with it what was not delivered."""
@@ -368,10 +413,10 @@ class SubscriberLink:
     def _ask(self, request: Request) -> AnyReply:
         return self.ask(request)[0]
 
-    def ask(self, request: Request) -> tuple[AnyReply, bytes]:
+    def ask(self, request: Request, body: bytes | None = None) -> tuple[AnyReply, bytes]:
         return ask(
             request,
-            None,
+            body,
             transport=self._transport,
             clock=self._clock,
             retry=self.retry,

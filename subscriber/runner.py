@@ -59,6 +59,7 @@ class SubscriberRun:
                         session=step.session,
                         lease_s=step.lease_s,
                         push=step.push,
+                        max_deliveries=step.max_deliveries,
                     )
                     mark = self._finish(mark, step, 1)
                 case "unsubscribe":

@@ -37,6 +37,7 @@ CORE_FILES = [
     *(f"common/{name}.py" for name in ("settings", "endpoint", "history", "recorder", "fields")),
     "common/start.py",
     "common/profiles.py",
+    "common/dead_letter.py",
     *(
         f"proxy/{name}.py"
         for name in ("records", "subscriptions", "topic_log", "staging", "state", "rules")
@@ -49,6 +50,7 @@ CORE_FILES = [
             "publishing",
             "transactions",
             "subscribing",
+            "dead_letters",
             "broker",
             "report",
             "ring",
@@ -77,7 +79,7 @@ CORE_FILES = [
             "transactions",
         )
     ),
-    "lab/rules_of_unstored.py",
+    *(f"lab/rules_of_{name}.py" for name in ("unstored", "dead_letters")),
     "lab/zmtp_frames.py",
     *(f"lab/{name}.py" for name in ("scenario", "scenario_file")),
     *(f"pipeline/{name}.py" for name in ("options", "offsets", "loss", "planning", "columns")),

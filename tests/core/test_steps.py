@@ -284,6 +284,23 @@ class TestASubscriberFile:
         assert step == SubscriberStep(action="subscribe", topic="t", start=start)
         assert describe([step])[0].detail == f"from {in_words(start)}"
 
+    def test_a_subscribe_may_bound_its_deliveries(self) -> None:
+        (step,) = subscriber_steps("steps: [{action: subscribe, topic: t, max_deliveries: 5}]")
+
+        assert step == SubscriberStep(action="subscribe", topic="t", max_deliveries=5)
+        assert describe([step])[0].detail == "max_deliveries 5"
+
+    @pytest.mark.parametrize(
+        ("line", "expected"),
+        [
+            ("max_deliveries: 0", "expected a whole number from 1 to 1,000"),
+            ("max_deliveries: 1001", "expected a whole number from 1 to 1,000"),
+            ("max_deliveries: often", "expected a whole number from 1 to 1,000"),
+        ],
+    )
+    def test_a_bound_of_deliveries_has_a_range(self, line: str, expected: str) -> None:
+        assert expected in refusal_of_action(f"action: subscribe\n{line}")
+
     def test_a_get_may_give_every_key(self) -> None:
         (step,) = subscriber_steps("""\
 steps:

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.messages import (
     Ack,
+    Dead,
     Get,
     History,
     Lost,
@@ -143,7 +144,7 @@ class AnyEpochAcknowledges(Broker):
 class AnyGenerationReads(Broker):
     """Does not compare generation and boot: a position is never confirmed."""
 
-    def _subscription(self, request: Get | Ack) -> Any:
+    def _subscription(self, request: Get | Ack | Dead) -> Any:
         log = self.topics.get(request.topic)
         known = log.subscriptions.get(request.client) if log else None
         if known:

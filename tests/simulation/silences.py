@@ -14,6 +14,7 @@ from reliable_pubsub.common.messages import (
     AnyReply,
     AnyRequest,
     Bye,
+    Dead,
     Fenced,
     Get,
     Sub,
@@ -36,7 +37,9 @@ class Silences:
 
     def heard(self, request: AnyRequest, reply: AnyReply, now_s: float) -> None:
         """A request arrived, and is answered so."""
-        if isinstance(request, Get | Ack | Sub | Unsub | Bye) and not isinstance(reply, Fenced):
+        if isinstance(request, Get | Ack | Dead | Sub | Unsub | Bye) and not isinstance(
+            reply, Fenced
+        ):
             self._heard_s[request.client] = now_s
 
     def judge(self, broker: Broker, due: Iterable[Record], now_s: float) -> None:

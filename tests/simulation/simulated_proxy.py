@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 from msgspec import UNSET, Struct
 
+from reliable_pubsub.common.dead_letter import DEAD_SUFFIX
 from reliable_pubsub.common.errors import MalformedError
 from reliable_pubsub.common.messages import AnyReply, AnyRequest, Full, Sub
 from reliable_pubsub.common.wire import decode_request, encode_reply
@@ -28,6 +29,7 @@ from .simulated_store import SimulatedStore
 from .swarm import Faults
 from .world import World
 
+TOPICS: Final = ("a", "b")
 TICK_S: Final = 0.02  # the real one is five times as long, as are the clients' timeouts
 TURN_S: Final = 0.0005  # requests that come within it share a turn of the loop
 STORAGE_RETRY_S: Final = 0.05
@@ -265,7 +267,10 @@ class SimulatedProxy:
             boot=f"boot{self._life}",
             reader=self.store,
             settings=BrokerSettings(
-                retention=retention, trim_interval_s=TICK_S, storage_retry_s=STORAGE_RETRY_S
+                retention=retention,
+                topics={topic + DEAD_SUFFIX: Retention() for topic in TOPICS},
+                trim_interval_s=TICK_S,
+                storage_retry_s=STORAGE_RETRY_S,
             ),
             storage_full_until_s=storage_full_until_s,
         )

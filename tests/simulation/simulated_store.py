@@ -15,6 +15,7 @@ from reliable_pubsub.proxy.records import (
     Appended,
     ControlSeen,
     CursorMoved,
+    DeadLettered,
     Expired,
     Granted,
     Record,
@@ -98,6 +99,9 @@ class SimulatedStore:
                 self._topics[topic_id] = _Rows(topic, log)
             case Appended():
                 self._append(self._topics[record.topic_id], record)
+            case DeadLettered(letter, moved):
+                self._append(self._topics[letter.topic_id], letter)
+                self._write_subscription(moved)
             case Granted(role, client, epoch, nonce):
                 self._sessions[(role, client)] = StoredSession(role, client, epoch, nonce, 0)
             case CursorMoved() | Expired():

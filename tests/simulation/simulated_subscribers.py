@@ -30,7 +30,7 @@ from reliable_pubsub.subscriber.pushing import PushLink
 from .machine import Machine
 from .network import SimulatedClock, SimulatedTransport
 from .simulated_push import TIMING, PushNetwork
-from .world import Process
+from .world import Killed, Process
 
 
 class Step(Struct, frozen=True):
@@ -50,6 +50,7 @@ class Subscribing(Struct, frozen=True):
     session: SessionKind = "persistent"
     lease_s: float | None = None
     push: bool = False
+    max_deliveries: int | None = None
 
 
 class MakeSubscriber(Protocol):
@@ -166,6 +167,8 @@ class SubscriberMachine(Machine):
         topic, counts = step.topic, self._world.counts
         terms = msgspec.structs.asdict(self._terms[topic])
         counts["push"] += terms["push"]
+        if self.no_state:
+            terms["max_deliveries"] = None
         counts["get_qos_1"] += terms["qos"] == 1
         counts["start"] += bool(step.start)
         counts["replay"] += step.replay
@@ -268,7 +271,21 @@ class SubscriberMachine(Machine):
         if not found:
             process.wait(chance.uniform(0.002, 0.03))
         self._seen.setdefault(topic, []).extend(found)
+        if found and self._world.happens("poison", self._faults.poison):
+            raise Killed
+        if found and self._world.happens("reject", self._faults.reject):
+            self._reject(subscriber, process, found.pop(0))
         return found
+
+    def _reject(self, subscriber: Subscriber, process: Process, message: Message) -> None:
+        """Give a message up; what came with it is still in hand, so this is not left half done."""
+        while True:
+            try:
+                subscriber.reject(message, "the program cannot read it")
+            except InDoubtError as error:
+                self.wait_or_end(process, error)
+            else:
+                return
 
     def _lost(self, lost: LostError) -> None:
         """Messages are gone; where nothing may be lost, that is a fault."""

@@ -10,11 +10,12 @@ from unittest.mock import patch
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.messages import QoS
+from reliable_pubsub.common.dead_letter import DELIVERIES_USED_UP
+from reliable_pubsub.common.messages import QoS, SessionKind
 from reliable_pubsub.lab.checker import check
 from reliable_pubsub.proxy import topic_log
 from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.records import Expired, Record, Trimmed
+from reliable_pubsub.proxy.records import DeadLettered, Expired, Record, Trimmed
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.relay import interest_link
 from reliable_pubsub.subscriber.client import Subscriber
@@ -28,7 +29,7 @@ from .simulated_clients import (
     MakePublisher,
     PublisherMachine,
 )
-from .simulated_proxy import SimulatedProxy
+from .simulated_proxy import TOPICS, SimulatedProxy
 from .simulated_push import RESEND_S, PushNetwork
 from .simulated_store import SimulatedStore
 from .simulated_subscribers import (
@@ -42,7 +43,6 @@ from .swarm import Faults, Shape, swarm
 from .world import World, collected_afterwards, one_core
 
 QUIET_S = 20.0  # then everything must come to its end within this
-TOPICS = ("a", "b")
 STARTS = ("now", "last", "earliest", "newest", "offset", "time")  # what a subscribe may say
 
 
@@ -153,6 +153,9 @@ class Simulation:
             if isinstance(record, Expired):
                 kind = "clean" if record.terms.session == "clean" else "lease"
                 self._world.happened(kind, record.subscriber, f"expired: {record}")
+            elif isinstance(record, DeadLettered):
+                used_up = DELIVERIES_USED_UP.encode() in record.body
+                self._world.counts["max_deliveries"] += used_up
         self._world.counts["trim"] += sum(isinstance(record, Trimmed) for record in records)
 
     def _end(self, topic: str) -> int | None:
@@ -335,5 +338,7 @@ def _terms(chance: random.Random, faults: Faults) -> dict[str, Subscribing]:
         clean = happens(faults.clean)
         lease_s = chance.uniform(0.03, 0.15) if clean or happens(faults.lease) else None
         push = happens(faults.push)
-        terms[topic] = Subscribing(qos, "clean" if clean else "persistent", lease_s, push)
+        deliveries = chance.choice((1, 2, 3)) if happens(faults.max_deliveries) else None
+        session: SessionKind = "clean" if clean else "persistent"
+        terms[topic] = Subscribing(qos, session, lease_s, push, deliveries)
     return terms

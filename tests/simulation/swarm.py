@@ -64,6 +64,9 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     bye: float = 0.0  # chance, after each step, that a subscriber leaves, and comes back
     keep_alive: float = 0.0  # chance, before each get, that it only says that it lives
     transaction: float = 0.0  # chance that a request of a publisher is one over both topics
+    reject: float = 0.0  # chance, after each get, that the program gives a message up
+    poison: float = 0.0  # chance, after each get, that the process dies of what it got
+    max_deliveries: float = 0.0  # chance that a subscription gives up what comes again
     silence: float = 0.0  # rate: a subscriber stands still for longer than a lease
     # Pushing.
     push: float = 0.0  # chance that a subscription is pushed
@@ -207,4 +210,6 @@ def _promises(
             "keep_alive": rate(0.3),
             "silence": rate(3.0),
         }
+    if flag(0.3):
+        asked |= {"reject": rate(0.4), "poison": rate(0.3), "max_deliveries": rate(1.0)}
     return asked

@@ -25,6 +25,8 @@ from reliable_pubsub.common.messages import (
     CommitAck,
     CommitterStatus,
     Conflict,
+    Dead,
+    DeadAck,
     Duplicate,
     Fenced,
     Full,
@@ -156,6 +158,21 @@ REQUESTS: dict[str, tuple[AnyRequest, str]] = {
         Ack(client="display-1", epoch=1, request=8, topic="t", generation=1, boot="b", cursor=12),
         "88a476657262a341434ba6636c69656e74a9646973706c61792d31a565706f636801a77265717565"
         "737408a5746f706963a174aa67656e65726174696f6e01a4626f6f74a162a6637572736f720c",
+    ),
+    "DEAD": (
+        Dead(
+            client="display-1",
+            epoch=1,
+            request=8,
+            topic="t",
+            generation=1,
+            boot="b",
+            cursor=12,
+            crc=crc32(BODY),
+        ),
+        "89a476657262a444454144a6636c69656e74a9646973706c61792d31a565706f636801a772657175"
+        "65737408a5746f706963a174aa67656e65726174696f6e01a4626f6f74a162a6637572736f720ca3"
+        "637263ce6c5653c6",
     ),
     "SUB": (
         Sub(client="display-1", epoch=1, request=2, topic="t", control=1),
@@ -294,6 +311,12 @@ REPLIES: dict[str, tuple[AnyReply, str]] = {
         "88a6616e73776572aa53544147455f4c4f5354a6636c69656e74a170a565706f636802a772657175"
         "65737404a4626f6f74a162aa6475726162696c697479a473796e63a474657874ab73746167652061"
         "6761696ea47461736b01",
+    ),
+    "DEAD_ACK": (
+        DeadAck(client="s", epoch=1, request=8, boot="b", offset=4, already=False),
+        "88a6616e73776572a8444541445f41434ba6636c69656e74a173a565706f636801a7726571756573"
+        "7408a4626f6f74a162aa6475726162696c697479a473796e63a66f666673657404a7616c72656164"
+        "79c2",
     ),
     "SUB_ACK": (
         SubAck(
@@ -541,7 +564,7 @@ BATCHES: dict[str, tuple[Batch, str]] = {
 
 @pytest.mark.parametrize(("request_", "header"), REQUESTS.values(), ids=REQUESTS)
 def test_a_request_is_these_bytes(request_: AnyRequest, header: str) -> None:
-    body = BODY if isinstance(request_, Put | Stage) else None
+    body = BODY if isinstance(request_, Put | Stage | Dead) else None
     frames = [b"RPS1", bytes.fromhex(header), *([] if body is None else [body])]
 
     assert encode_request(request_, body) == frames

@@ -24,7 +24,7 @@ from reliable_pubsub.common.limits import (
     STATUS_TOPICS_MAX,
     TOPIC_BYTES_MAX,
 )
-from reliable_pubsub.common.messages import BatchHeader, MessageBatches, Put, PutAck, Stage
+from reliable_pubsub.common.messages import BatchHeader, Dead, MessageBatches, Put, PutAck, Stage
 from reliable_pubsub.common.wire import (
     decode_reply,
     decode_request,
@@ -121,7 +121,8 @@ class TestAnyBytes:
 def request_or_malformed(frames: Sequence[bytes]) -> None:
     with suppress(MalformedError):
         request, body = decode_request(frames)
-        again = encode_request(request, body if isinstance(request, Put | Stage) else None)
+        has_body = isinstance(request, Put | Stage | Dead)
+        again = encode_request(request, body if has_body else None)
         assert decode_request(again) == (request, body)
 
 
@@ -254,7 +255,7 @@ class TestAPut:
     def test_is_the_only_request_with_a_body(self, other: object) -> None:
         frames = [b"RPS1", msgspec.msgpack.encode(other), b"body"]
 
-        assert "only PUT and STAGE" in refusal(frames)
+        assert "only PUT, STAGE and DEAD" in refusal(frames)
 
 
 class TestAnAnswer:

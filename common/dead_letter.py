@@ -1,0 +1,109 @@
+"""The dead letter: a message that a subscriber has given up, as it stands in `<topic>.dead`.
+
+It keeps its payload, key, headers and event time, and says in headers of its own whose it was and
+why. Only subscribers make dead letters, so nobody puts to such a topic; and a dead letter has none
+itself: who gives up one acknowledges it. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from .batch import Batch, Message, encode_batch
+from .errors import TooLargeError, UsageError
+from .limits import DELIVERIES_MAX, REASON_CHARS_MAX, TOPIC_BYTES_MAX
+
+DEAD_SUFFIX: Final = ".dead"
+DELIVERIES_USED_UP: Final = "max_deliveries"  # the reason where nobody gave one
+
+TOPIC: Final = "dead-letter-topic"
+OFFSET: Final = "dead-letter-offset"
+MESSAGE_ID: Final = "dead-letter-message-id"
+SUBSCRIBER: Final = "dead-letter-subscriber"
+DELIVERIES: Final = "dead-letter-deliveries"
+REASON: Final = "dead-letter-reason"
+LEFT_OUT: Final = "dead-letter-left-out"  # bytes of a payload that did not fit with these headers
+
+
+def dead_topic(topic: str) -> str | None:
+    """Where the dead letters of a topic go; None: it can have none.
+
+    That is so for dead letters themselves, and for a name that has no room for the suffix.
+    """
+    dead = topic + DEAD_SUFFIX
+    return None if is_dead(topic) or len(dead.encode()) > TOPIC_BYTES_MAX else dead
+
+
+def is_dead(topic: str) -> bool:
+    """Whether a topic holds dead letters."""
+    return topic.endswith(DEAD_SUFFIX)
+
+
+def dead_letter(message: Message, subscriber: str, deliveries: int, reason: str) -> bytes:
+    """Encode the dead letter of a message, as a batch of one.
+
+    A payload that does not fit together with the headers is left out, with key and headers of its
+    own: the offset says where it stands, as long as its topic keeps it.
+
+    Args:
+        deliveries: how often it was handed over.
+        reason: for people.
+    """
+    own = {
+        TOPIC: message.topic,
+        OFFSET: str(message.offset),
+        MESSAGE_ID: message.message_id,
+        SUBSCRIBER: subscriber,
+        DELIVERIES: str(deliveries),
+        REASON: reason,
+    }
+    headers = {**(message.headers or {}), **own}
+    times = [message.event_time_ns]
+    try:
+        return encode_batch(Batch([message.payload], [message.key], [headers], times))
+    except TooLargeError:
+        own[LEFT_OUT] = str(len(message.payload))
+        return encode_batch(Batch([b""], None, [own], times))
+
+
+def check_max_deliveries(topic: str, max_deliveries: int | None) -> None:
+    """See that a subscription may have this bound.
+
+    Raises:
+        UsageError: it is not 1 to 1,000, or the topic can have no dead letters.
+    """
+    if max_deliveries is None:
+        return
+    if not 1 <= max_deliveries <= DELIVERIES_MAX:
+        raise UsageError(
+            f"max_deliveries is {max_deliveries}, allowed is 1 to {DELIVERIES_MAX:,}; leave it out "
+            "for messages that are never given up"
+        )
+    check_may_die(topic)
+
+
+def check_may_die(topic: str) -> None:
+    """See that messages of a topic can become dead letters.
+
+    Raises:
+        UsageError: they are dead letters, or the name of the topic has no room for the suffix.
+    """
+    if dead_topic(topic) is None:
+        why = (
+            "it holds dead letters, and they have none of their own: acknowledge what is done"
+            if is_dead(topic)
+            else f"its name has more than {TOPIC_BYTES_MAX - len(DEAD_SUFFIX)} bytes"
+        )
+        raise UsageError(f"topic {topic!r:.80} has no dead letters: {why}")
+
+
+def check_reason(reason: str) -> None:
+    """See that a reason can be told.
+
+    Raises:
+        UsageError: it is empty or too long.
+    """
+    if not 1 <= len(reason) <= REASON_CHARS_MAX:
+        raise UsageError(
+            f"the reason has {len(reason):,} characters, allowed is 1 to {REASON_CHARS_MAX:,}"
+        )

@@ -1,0 +1,257 @@
+"""A subscriber that gives messages up: by its own word, or because they came too often."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliable_pubsub.common.batch import Message, decode_batch
+from reliable_pubsub.common.dead_letter import dead_letter
+from reliable_pubsub.common.errors import (
+    InDoubtError,
+    InvalidNameError,
+    ProxyUnreachableError,
+    UsageError,
+)
+from reliable_pubsub.common.limits import BODY_BYTES_MAX, PAYLOAD_BYTES_MAX
+from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.subscriber.client import Subscriber
+from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
+
+ONCE = RetryPolicy(retries_max=0)
+
+
+class House:
+    """A proxy, a publisher, and a subscriber that keeps its state on a disk."""
+
+    def __init__(self) -> None:
+        self.link = Link(MemoryProxy())
+        self.disk = Disk()
+        clock = FakeClock()
+        self.publisher = Publisher("p", transport=FakeTransport(self.link, clock), clock=clock)
+
+    def subscriber(self, *, retry: RetryPolicy = RetryPolicy()) -> Subscriber:  # noqa: B008
+        """A process of the subscriber; the next one goes on with its disk."""
+        clock = FakeClock()
+        transport = FakeTransport(self.link, clock)
+        return Subscriber("s", transport=transport, clock=clock, state=self.disk, retry=retry)
+
+    def subscribed(self, *payloads: bytes, max_deliveries: int | None = None) -> Subscriber:
+        """One that is subscribed, and messages that were put behind that."""
+        subscriber = self.subscriber()
+        subscriber.subscribe("t", max_deliveries=max_deliveries)
+        self.publisher.put_many("t", payloads, headers=[{"kind": "note"}] * len(payloads))
+        return subscriber
+
+    def dead(self) -> list[Message]:
+        """The dead letters."""
+        return self.subscriber().history("t.dead")
+
+
+def texts(messages: list[Message]) -> list[str]:
+    return [message.payload.decode() for message in messages]
+
+
+class TestAMessageThatIsRejected:
+    def test_never_comes_again_and_stands_among_the_dead_letters(self) -> None:
+        house = House()
+        subscriber = house.subscribed(b"a", b"b")
+        (first,) = subscriber.get("t")
+
+        offset = subscriber.reject(first, "cannot be read")
+
+        assert offset == 0
+        assert texts(subscriber.get("t")) == ["b"]
+        assert texts(house.dead()) == ["a"]
+
+    def test_says_whose_it_was_and_why(self) -> None:
+        house = House()
+        subscriber = house.subscribed(b"a")
+        (message,) = subscriber.get("t")
+
+        subscriber.reject(message, "cannot be read")
+
+        (letter,) = house.dead()
+        assert letter.headers == {
+            "kind": "note",
+            "dead-letter-topic": "t",
+            "dead-letter-offset": "0",
+            "dead-letter-message-id": "p_1",
+            "dead-letter-subscriber": "s",
+            "dead-letter-deliveries": "1",
+            "dead-letter-reason": "cannot be read",
+        }
+
+    def test_leaves_in_hand_what_came_with_it(self) -> None:
+        house = House()
+        subscriber = house.subscribed(b"a", b"b", b"c")
+        messages = subscriber.get("t", max_messages=3)
+
+        subscriber.reject(messages[1], "no")
+
+        assert subscriber.inbox.places["t"].cursor == 2
+        assert subscriber.get("t") == []
+        assert subscriber.inbox.places["t"].cursor == 3
+
+    def test_must_be_in_hand(self) -> None:
+        house = House()
+        subscriber = house.subscribed(b"a", b"b")
+        (first,) = subscriber.get("t")
+        subscriber.get("t")
+
+        with pytest.raises(UsageError, match="not in hand"):
+            subscriber.reject(first, "too late")
+
+    @pytest.mark.parametrize("reason", ["", "x" * 1001])
+    def test_needs_a_reason_that_can_be_told(self, reason: str) -> None:
+        house = House()
+        subscriber = house.subscribed(b"a")
+        (message,) = subscriber.get("t")
+
+        with pytest.raises(UsageError, match="1 to 1,000"):
+            subscriber.reject(message, reason)
+
+    @pytest.mark.parametrize("script", [">", "<", "<<", "><<"])
+    def test_is_one_letter_whatever_the_link_loses(self, script: str) -> None:
+        house = House()
+        subscriber = house.subscribed(b"a", b"b")
+        (first,) = subscriber.get("t")
+        house.link.script(script)
+
+        subscriber.reject(first, "no")
+
+        assert texts(house.dead()) == ["a"]
+
+    @pytest.mark.parametrize("lost", [">", "<"])
+    def test_in_doubt_is_settled_by_the_next_get(self, lost: str) -> None:
+        house = House()
+        house.subscribed(b"a", b"b", b"c").close()
+        subscriber = house.subscriber(retry=ONCE)
+        first, _ = subscriber.get("t", max_messages=2)
+        house.link.script(lost)
+        with pytest.raises(ProxyUnreachableError):
+            subscriber.reject(first, "no")
+
+        assert texts(subscriber.get("t")) == ["c"]
+        assert texts(house.dead()) == ["a"]
+
+    @pytest.mark.parametrize("lost", [">", "<"])
+    def test_in_doubt_is_settled_by_the_next_process(self, lost: str) -> None:
+        house = House()
+        house.subscribed(b"a", b"b").close()
+        subscriber = house.subscriber(retry=ONCE)
+        (first,) = subscriber.get("t")
+        house.link.script(lost)
+        with pytest.raises(InDoubtError):
+            subscriber.reject(first, "no")
+        house.disk.lose_power()
+
+        assert texts(house.subscriber().get("t")) == ["b"]
+        (letter,) = house.dead()
+        assert letter.headers is not None
+        assert letter.headers["dead-letter-reason"] == "no"
+
+    @pytest.mark.parametrize("lost", [">", "<"])
+    def test_is_one_letter_if_the_proxy_dies_in_between(self, lost: str) -> None:
+        house = House()
+        house.subscribed(b"a", b"b").close()
+        subscriber = house.subscriber(retry=ONCE)
+        (first,) = subscriber.get("t")
+        house.link.script(lost)
+        with pytest.raises(InDoubtError):
+            subscriber.reject(first, "no")
+        house.link.proxy = house.link.proxy.restarted()
+
+        assert subscriber.reject(first, "no") == 0
+        assert texts(subscriber.get("t")) == ["b"]
+        assert texts(house.dead()) == ["a"]
+
+
+class TestMaxDeliveries:
+    def test_gives_up_what_was_handed_over_so_often(self) -> None:
+        house = House()
+        house.subscribed(b"poison", b"b", max_deliveries=2).abandon()
+
+        for _ in range(2):
+            process = house.subscriber()
+            assert texts(process.get("t")) == ["poison"]
+            process.abandon()
+
+        assert texts(house.subscriber().get("t")) == ["b"]
+        (letter,) = house.dead()
+        assert letter.headers is not None
+        assert letter.headers["dead-letter-deliveries"] == "2"
+        assert letter.headers["dead-letter-reason"] == "max_deliveries"
+
+    def test_does_not_make_the_neighbours_of_a_bad_message_suffer(self) -> None:
+        """What comes again comes alone; so a batch that dies again and again loses one message."""
+        house = House()
+        house.subscribed(b"a", b"poison", b"c", max_deliveries=2).abandon()
+        done: list[str] = []
+
+        for _ in range(5):
+            process = house.subscriber()
+            while messages := process.get("t", max_messages=3):
+                if b"poison" in [message.payload for message in messages]:
+                    break
+                done += texts(messages)
+            process.abandon()
+
+        assert done == ["a", "c"]
+        assert texts(house.dead()) == ["poison"]
+
+    def test_that_is_not_given_lets_a_message_come_again_for_ever(self) -> None:
+        house = House()
+        house.subscribed(b"a").abandon()
+
+        for delivery in range(1, 20):
+            process = house.subscriber()
+            (message,) = process.get("t")
+            assert message.delivery_count == delivery
+            process.abandon()
+
+    def test_finds_the_next_message_within_the_same_get(self) -> None:
+        house = House()
+        house.subscribed(b"a", max_deliveries=1).abandon()
+        process = house.subscriber()
+        process.get("t")
+        process.abandon()
+        house.publisher.put("t", b"b")
+
+        assert texts(house.subscriber().get("t", timeout_s=1.0)) == ["b"]
+
+    @pytest.mark.parametrize("wrong", [0, -1, 1001])
+    def test_has_a_range(self, wrong: int) -> None:
+        with pytest.raises(UsageError, match="1 to 1,000"):
+            House().subscriber().subscribe("t", max_deliveries=wrong)
+
+    def test_needs_a_state_that_counts(self) -> None:
+        forgetful = Subscriber("s", transport=FakeTransport(Link(MemoryProxy())))
+
+        with pytest.raises(UsageError, match="state_dir"):
+            forgetful.subscribe("t", max_deliveries=3)
+
+    @pytest.mark.parametrize("topic", ["t.dead", "t" * 251])
+    def test_is_not_for_topics_without_dead_letters(self, topic: str) -> None:
+        with pytest.raises(UsageError, match="no dead letters"):
+            House().subscriber().subscribe(topic, max_deliveries=3)
+
+
+def test_nobody_puts_to_a_topic_of_dead_letters() -> None:
+    with pytest.raises(InvalidNameError, match="only subscribers make dead letters"):
+        House().publisher.put("t.dead", b"a")
+
+
+def test_a_payload_that_does_not_fit_with_its_headers_is_left_out_and_told() -> None:
+    payload = bytes(PAYLOAD_BYTES_MAX)
+    message = Message("t", 7, "p", 8, 0, payload)
+
+    letter = dead_letter(message, "s", 3, "no")
+
+    assert len(letter) < BODY_BYTES_MAX
+    batch = decode_batch(letter, 1)
+    assert batch.payloads == [b""]
+    assert batch.headers is not None
+    assert batch.headers[0] is not None
+    assert batch.headers[0]["dead-letter-left-out"] == str(len(payload))
+    assert batch.headers[0]["dead-letter-offset"] == "7"
