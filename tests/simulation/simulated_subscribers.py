@@ -278,12 +278,15 @@ class SubscriberMachine(Machine):
         return found
 
     def _reject(self, subscriber: Subscriber, process: Process, message: Message) -> None:
-        """Give a message up; what came with it is still in hand, so this is not left half done."""
+        """Give a message up; what came with it is in hand, so whoever goes on does this first."""
         while True:
             try:
                 subscriber.reject(message, "the program cannot read it")
             except InDoubtError as error:
-                self.wait_or_end(process, error)
+                try:
+                    self.wait_or_end(process, error)
+                except InDoubtError:
+                    raise Killed from error  # a step that goes on would leave the rest out
             else:
                 return
 
