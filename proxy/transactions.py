@@ -107,6 +107,8 @@ class Transactions(Publishing):
             one.held_bytes + size - TRANSACTION_BYTES_MAX,
             self.staging.held_bytes + size - STAGED_BYTES_MAX,
         )
+        if excess <= 0:
+            return ()
         going: list[tuple[int, bytes]] = []
         for attempt, freed in one.superseded((request.task, request.attempt)):
             if excess <= 0:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.messages import Abort, Commit, Stage
+from reliable_pubsub.common.messages import Abort, AbortAck, Commit, CommitAck, Part, Stage
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import (
     Appended,
@@ -76,10 +76,35 @@ class LeavesTheLastTopicOut(Broker):
         return replace(decision, records=records, visible_at=self.lsn + len(records))
 
 
+class AbortLeavesMessages(Broker):
+    """What is aborted is stored all the same."""
+
+    def _abort(self, request: Abort, body: bytes, now_ns: int) -> Decision:
+        one = self.staging.of(request.client, request.transaction)
+        parts = tuple(Part(*key, len(staged)) for key, staged in one.attempts.items())
+        facts = {name: getattr(request, name) for name in ("client", "epoch", "request")}
+        commit = Commit(**facts, transaction=request.transaction, parts=parts)
+        decision = super()._commit(commit, body, now_ns)
+        if not isinstance(decision.reply, CommitAck):
+            return decision
+        return replace(decision, reply=AbortAck(**self._echo(request), dropped=len(parts)))
+
+
+class CommitsEveryTry(Broker):
+    """Takes every try of a task that was staged, not the one that is named."""
+
+    def _commit(self, request: Commit, body: bytes, now_ns: int) -> Decision:
+        one = self.staging.of(request.client, request.transaction)
+        parts = tuple(Part(*key, len(staged)) for key, staged in one.attempts.items())
+        return super()._commit(replace(request, parts=parts), body, now_ns)
+
+
 FAULTS_OF_TRANSACTIONS: Mapping[str, Variant] = {
     "transaction torn between topics": Variant(store=TearsTransactions),
     "transaction numbers not stored": Variant(store=ForgetsTransactions),
     "repeated commit stored twice": Variant(broker=StoresReplays),
     "already before durable": Variant(broker=AlreadyBeforeDurable),
     "a topic is left out of a commit": Variant(broker=LeavesTheLastTopicOut),
+    "abort leaves messages": Variant(broker=AbortLeavesMessages),
+    "every try is committed": Variant(broker=CommitsEveryTry),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from reliable_pubsub.proxy.records import (
@@ -78,6 +78,11 @@ class SimulatedStore:
         self.commits += 1
         self._committed.append(records)
         self._on_commit(records)
+
+    def appended(self) -> Iterator[Appended]:
+        """Every batch that has become durable, also what was removed since."""
+        for records in self._committed:
+            yield from (one for one in records if isinstance(one, Appended))
 
     def roll_back(self, commits: int) -> None:
         """Become the copy that was made before the last `commits` commits."""

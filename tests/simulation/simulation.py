@@ -31,6 +31,7 @@ from .simulated_clients import (
 )
 from .simulated_proxy import TOPICS, SimulatedProxy
 from .simulated_push import RESEND_S, PushNetwork
+from .simulated_sink import SinkMachine, sink_plan
 from .simulated_store import SimulatedStore
 from .simulated_subscribers import (
     LoopingSubscriberMachine,
@@ -132,6 +133,12 @@ class Simulation:
             publisher.make = variant.publisher
             publisher.begin(_publisher_plan(chance, shape, self._faults))
             self._machines.append(publisher)
+        self._sinks: list[SinkMachine] = []
+        if self._faults.sink:
+            sink = SinkMachine("w0", *surroundings)
+            sink.begin(sink_plan(chance, sink.name, TOPICS))
+            self._sinks.append(sink)
+        self._machines += self._sinks
         for number in range(_at_most(shape.subscribers, chance.randint(2, 3))):
             loops = chance.random() < 0.35
             kind = LoopingSubscriberMachine if loops else SubscriberMachine
@@ -247,6 +254,8 @@ class Simulation:
 
     def _look_at_the_end(self) -> None:
         """Note how everybody has ended, and what the proxy holds."""
+        for sink in self._sinks:
+            self.raised += sink.judge(self._store.appended())
         for machine in self._machines:
             subscribes = isinstance(machine, SubscriberMachine)
             done = machine.done and machine.stopped_by is None

@@ -67,6 +67,7 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     reject: float = 0.0  # chance, after each get, that the program gives a message up
     poison: float = 0.0  # chance, after each get, that the process dies of what it got
     max_deliveries: float = 0.0  # chance that a subscription gives up what comes again
+    sink: bool = False  # a writer from many tasks, that runs batches again
     silence: float = 0.0  # rate: a subscriber stands still for longer than a lease
     # Pushing.
     push: float = 0.0  # chance that a subscription is pushed
@@ -164,8 +165,9 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
 
 
 def _transacting(chance: random.Random) -> dict[str, float]:
-    """How publishers put: in a quarter of the seeds also several topics at once."""
-    return {"transaction": chance.uniform(0.1, 1.0)} if chance.random() < 0.25 else {}
+    """Who stores several topics at once: publishers, and a sink, in a quarter of the seeds each."""
+    transacts = chance.uniform(0.1, 1.0) if chance.random() < 0.25 else 0.0
+    return {"transaction": transacts, "sink": chance.random() < 0.25}
 
 
 def _pushing(chance: random.Random) -> dict[str, float]:
