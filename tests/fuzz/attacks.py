@@ -16,13 +16,16 @@ from msgspec import Struct
 from reliable_pubsub.common.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.limits import BODY_BYTES_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX
 from reliable_pubsub.common.messages import (
+    Abort,
     Ack,
     AnyRequest,
+    Commit,
     Get,
     Hello,
     History,
     Put,
     Role,
+    Stage,
     Start,
     Status,
     Sub,
@@ -259,7 +262,8 @@ def a_byte_changed(chance: random.Random, scene: Scene, role: Role) -> Attack:
 
 def _all_asked(requests: Sequence[AnyRequest]) -> bytes:
     return b"".join(
-        asked(encode_request(one, BODY if isinstance(one, Put) else None)) for one in requests
+        asked(encode_request(one, BODY if isinstance(one, Put | Stage) else None))
+        for one in requests
     )
 
 
@@ -277,6 +281,15 @@ def _requests(scene: Scene, role: Role, *, client: str, epoch: int) -> list[AnyR
     if role == "publisher":
         crc = crc32(BODY)
         fields = [(Put, {**topic, "first_sequence": n, "count": 1, "crc": crc}) for n in (1, 2, 9)]
+        late: dict[str, object] = {"transaction": 2**40}
+        part = {"task": 0, "attempt": b"8 random"}
+        staged = {**late, **part, **topic, "chunk": 0, "count": 1, "crc": crc}
+        fields += [
+            (Stage, staged),
+            (Stage, {**staged, "chunk": 7}),
+            (Commit, {**late, "parts": [[0, b"8 random", 1]]}),
+            (Abort, late),
+        ]
     else:
         fields = [
             (Get, {**topic, **place}),
