@@ -330,7 +330,8 @@ class Machine:
         if may and not self.no_state and self._world.happens("power_loss", faults.power_loss):
             if self.role == "publisher":
                 self._world.counts["same_bytes" if faults.same_bytes else "other_bytes"] += 1
-                self._may_conflict = faults.other_bytes
+                # A transaction that is not the last any more is compared with nothing.
+                self._may_conflict = faults.other_bytes or faults.transaction > 0
             survivors = self._world.random.randint(0, self._disk.lazy_writes)
             self.recording.event("power_loss", self.name, f"{survivors} lazy writes survive")
             self._world.note(self.name, f"power loss, {survivors} lazy writes survive")
