@@ -160,6 +160,43 @@ class TestTheRing:
         assert status.lost == counts.lost
 
 
+class TestASubscriptionAtLevel0:
+    def test_hands_a_stored_message_over_at_most_once_whatever_dies(self, running: Service) -> None:
+        state = running.state_dir
+        with running.open_publisher("p") as publisher:
+            dies = running.open_subscriber("s", state_dir=state)
+            dies.subscribe("t", qos=0)
+            publisher.put_many("t", [b"1", b"2", b"3"])
+            (message,) = dies.get("t", timeout_s=20)
+            assert (message.payload, message.qos, message.offset) == (b"1", 0, 0)
+            dies.abandon()
+            with running.open_subscriber("s", state_dir=state) as again:
+                again.subscribe("t", qos=0)
+                publisher.put("t", b"4")
+                assert [m.payload for m in again.get("t", timeout_s=20)] == [b"4"]
+                assert again.get("t") == []
+
+    def test_begins_where_it_is_told_to(self, running: Service) -> None:
+        with running.open_publisher("p") as publisher, running.open_subscriber("s") as subscriber:
+            publisher.put_many("t", [b"1", b"2"])
+            subscriber.subscribe("t", qos=0, start=Earliest)
+            assert received(subscriber, 2) == [b"1", b"2"]
+
+    def test_counts_what_retention_has_removed_and_goes_on(self, service: Service) -> None:
+        """It holds nothing back, so there may be something to count; nobody is stopped by it."""
+        settings = service.file("proxy.yaml", "history_bytes: 0")
+        service.start_proxy("-f", settings)
+        with service.open_publisher("p") as publisher, service.open_subscriber("s") as subscriber:
+            subscriber.subscribe("t", qos=0)
+            for _ in range(4):
+                publisher.put("t", bytes(MIB - 1000))
+            start = service.removed("t")
+            publisher.put("t", b"last")
+            while received(subscriber, 1)[-1] != b"last":
+                pass
+            assert subscriber.unstored_counts("t").lost >= start
+
+
 class TestALinkToTheProxy:
     @pytest.fixture
     def link(self, running: Service) -> Iterator[CountingLink]:
