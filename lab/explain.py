@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import click
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
@@ -18,7 +19,11 @@ from reliable_pubsub.common.command_line import (
     stop_on_signals,
 )
 from reliable_pubsub.common.profiles import PROFILES, Profile
+from reliable_pubsub.common.step_file import parse_publisher_steps, parse_subscriber_steps
+from reliable_pubsub.common.steps import Step
+from reliable_pubsub.common.yaml_file import load_yaml
 
+from .advice import Advice, advise
 from .levels import Cost, Level, Measured, measure
 
 NAMES = {0: "at most once", 1: "at least once", 2: "exactly once"}
@@ -90,6 +95,33 @@ def profile_table() -> Table:
     return table
 
 
+def advice_table(path: Path, advice: Sequence[Advice]) -> Table:
+    """What is to be said of the steps of a file."""
+    table = Table(title=f"{path}", title_justify="left")
+    for column in ("step", "topic", "QoS", "messages", "fsyncs", "to be known"):
+        table.add_column(column)
+    for one in advice:
+        messages = "" if one.messages is None else f"{one.messages:,}"
+        fsyncs = "" if one.fsyncs is None else f"{one.fsyncs:,}"
+        says = "; ".join(one.says)
+        table.add_row(str(one.step), Text(one.topic), str(one.qos), messages, fsyncs, says)
+    return table
+
+
+def read_steps(path: Path) -> Sequence[Step]:
+    """The steps of a file of a publisher or of a subscriber.
+
+    Raises:
+        ConfigurationError: it is neither.
+    """
+    document = load_yaml(path)
+    steps = document.data.get("steps") if isinstance(document.data, dict) else None
+    first = steps[0] if isinstance(steps, list) and steps else None
+    if isinstance(first, dict) and "action" in first:
+        return parse_subscriber_steps(document)
+    return parse_publisher_steps(document)
+
+
 class Explained(msgspec.Struct, frozen=True, kw_only=True):
     """The same for programs."""
 
@@ -104,13 +136,27 @@ def main() -> None:
 
 @main.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)
 @click.option("--messages", type=click.IntRange(1, 100_000), default=100, show_default=True)
+@click.option(
+    "--steps",
+    "step_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="A step file: say what its levels mean for it, and measure nothing.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON document, for programs.")
-def qos(messages: int, as_json: bool) -> None:
+def qos(messages: int, step_file: Path | None, as_json: bool) -> None:
     """Levels of service: frames, bytes, round trips, fsyncs, and what survives what.
 
     Starts a proxy of its own on loopback, in a temporary directory, puts and gets at each level,
     and kills, loses and leaves as the table says. Nothing else is touched. Takes some seconds.
     """
+    if step_file is not None:
+        with readable_errors():
+            advice = advise(read_steps(step_file))
+            if as_json:
+                click.echo(msgspec.json.encode(advice).decode())
+            else:
+                Console().print(advice_table(step_file, advice))
+        return
     with (
         readable_errors(),
         stop_on_signals(),

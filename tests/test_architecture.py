@@ -81,6 +81,7 @@ CORE_FILES = [
     ),
     *(f"lab/rules_of_{name}.py" for name in ("unstored", "dead_letters")),
     "lab/zmtp_frames.py",
+    "lab/advice.py",
     *(f"lab/{name}.py" for name in ("scenario", "scenario_file")),
     *(f"pipeline/{name}.py" for name in ("options", "offsets", "loss", "planning", "columns")),
     *(f"pipeline/{name}.py" for name in ("sink_options", "outgoing")),

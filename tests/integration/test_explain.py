@@ -58,6 +58,17 @@ class TestExplainQoS:
         assert [one.name for one in explained.profiles] == list(PROFILES)
 
 
+def test_explain_qos_says_what_a_step_file_chooses(service: Service) -> None:
+    put = service.file("put.yaml", "steps: [{topic: t, message: m, number_of_times: 500}]")
+    get = service.file("get.yaml", "steps: [{action: subscribe, topic: t, profile: telemetry}]")
+    for file, said in ((put, "batch: 100 needs 5 fsyncs in place of 500"), (get, "t")):
+        process = service.run("", "explain", "qos", "--steps", file)
+        process.done()
+        assert said in " ".join(process.stdout.replace("│", " ").split())
+    broken = service.file("broken.yaml", "steps: [{topic: t}]")
+    assert service.run("", "explain", "qos", "--steps", broken).wait() == 2
+
+
 def test_explain_qos_is_a_table_for_people(service: Service, tmp_path: Path) -> None:
     process = service.run("", "explain", "qos", "--messages", "2")
     process.done()
