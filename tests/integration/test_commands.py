@@ -75,7 +75,7 @@ def test_a_ready_line_says_what_runs_where(service: Service) -> None:
     assert re.fullmatch(
         r"ready: proxy publishers=tcp://127\.0\.0\.1:\d+ subscribers=tcp://127\.0\.0\.1:\d+ "
         rf"durability=sync data-dir={service.data_dir} topics=0 messages=0 "
-        r"push=tcp://127\.0\.0\.1:\d+",
+        r"push=tcp://127\.0\.0\.1:\d+ ingress=tcp://127\.0\.0\.1:\d+",
         proxy.ready(),
     )
     assert publisher.ready() == (
