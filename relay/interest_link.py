@@ -33,6 +33,7 @@ LEASE_S: Final = RELAY_LEASE_S
 WANTS_SHOWN: Final = 3  # patterns of one link in a report
 WANT_CHARS: Final = 40  # of each
 _APPLIED_S: Final = 0.01  # what the data socket says takes another way; it needs about so long
+CHANGE_S: Final = 0.01  # between two sets of one link: what changes meanwhile goes with the next
 _REFUSED_S: Final = 30.0  # a refused set is said again after so long: the tree may have changed
 
 _encoder = msgspec.msgpack.Encoder()
@@ -71,6 +72,7 @@ class Wish:
         self._under_way = False
         self._unanswered = 0
         self._due_at_s = 0.0
+        self._set_at_s = float("-inf")  # when the set was said last
         self._lease_s = LEASE_S
 
     def want(self, patterns: frozenset[Pattern], below: frozenset[str] = frozenset()) -> None:
@@ -87,7 +89,7 @@ class Wish:
         self._set_wanted = True
         self.refused = ""
         if not self._under_way:
-            self._due_at_s = 0.0
+            self._due_at_s = self._set_at_s + CHANGE_S
 
     @property
     def settled(self) -> bool:
@@ -108,6 +110,8 @@ class Wish:
         self._due_at_s = now_s + min(RESEND_S * 2.0 ** min(self._unanswered, 10), RESEND_S_MAX)
         self._request += 1
         self.sent_count += 1
+        if self._set_wanted:
+            self._set_at_s = now_s
         return Interest(
             client=self._client,
             epoch=0,
@@ -138,7 +142,10 @@ class Wish:
         self.is_full, self.unknown_kinds = reply.is_full, reply.unknown_kinds
         self._lease_s = reply.lease_s
         self._set_wanted = reply.wanted or reply.version != self._version
-        self._due_at_s = now_s + (0.0 if self._set_wanted else self._pause_s())
+        if self._set_wanted:
+            self._due_at_s = max(now_s, self._set_at_s + CHANGE_S)
+        else:
+            self._due_at_s = now_s + self._pause_s()
 
     def ask_soon(self, now_s: float) -> None:
         """Ask soon whether data is sent by the set: there is a reason to hope or to doubt it."""

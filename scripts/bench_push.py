@@ -32,6 +32,7 @@ PAUSE_S = 0.005
 LEAVES = 100
 FAN_OUT_MESSAGES = 100
 VIEWERS, CHANNELS, ZAPS = 20, 50, 100  # each viewer zaps so often
+ZAPS_PER_S = 2_000  # of all viewers together
 STRATEGIES: tuple[Strategy, ...] = ("none", "dedup", "subsume", "all")
 ANY_PORT = "tcp://127.0.0.1:*"
 
@@ -241,11 +242,12 @@ def fan_out_bytes(context: Any, source: Any, link: CountingLink, below: list[str
 
 
 def zaps() -> Iterator[tuple[int, str]]:
-    """Who changes to which channel, each time the same."""
+    """Who changes to which channel, each time the same, and as fast as it is said."""
     chance = random.Random(7)
-    for _ in range(ZAPS):
-        for viewer in range(VIEWERS):
-            yield viewer, f"channel-{chance.randrange(CHANNELS):02}"
+    begin_s = time.monotonic()
+    for number in range(ZAPS * VIEWERS):
+        time.sleep(max(begin_s + number / ZAPS_PER_S - time.monotonic(), 0.0))
+        yield number % VIEWERS, f"channel-{chance.randrange(CHANNELS):02}"
 
 
 def zapping() -> list[Row]:
@@ -257,7 +259,7 @@ def zapping() -> list[Row]:
         for tier in (0, 1):
             rows.append(
                 Row(
-                    work=f"{VIEWERS * ZAPS:,} zaps, strategy {strategy}: tier {tier + 1}",
+                    work=f"{ZAPS_PER_S:,} zaps/s, strategy {strategy}: tier {tier + 1}",
                     unit="messages",
                     ours=tiers[tier],
                     bare=plain[tier],
@@ -327,11 +329,10 @@ def zapping_plain() -> list[int]:
 def zapping_ours(strategy: Strategy) -> list[int]:
     """Messages about interest that two relays say above, the lower one first."""
     context: Any = zmq.Context()
-    top = context.socket(zmq.XPUB)
-    endpoint = f"tcp://127.0.0.1:{top.bind_to_random_port('tcp://127.0.0.1')}"
     options = ("--strategy", strategy)
     with (
-        relay("upper", "--publisher", endpoint, *options) as upper,
+        proxy() as top,
+        relay("upper", "--upstream", top.subscribers, *options) as upper,
         relay("lower", "--upstream", upper[0], *options) as lower,
     ):
         viewers = [NodeAbove(context, lower[0], f"viewer-{n}") for n in range(VIEWERS)]

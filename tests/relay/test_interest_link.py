@@ -34,8 +34,9 @@ def a_wish(link: bytes = LINK, client: str = "leaf") -> Wish:
     return Wish(client=client, link=link)
 
 
-def say(wish: Wish, node: Links, now_s: float = 0.0) -> Reply:
-    """One exchange that nothing disturbs."""
+def say(wish: Wish, node: Links, now_s: float | None = None) -> Reply:
+    """One exchange that nothing disturbs, as soon as it is due."""
+    now_s = wish.due_in_s(0.0) if now_s is None else now_s
     message = wish.message(now_s)
     assert message is not None
     reply = node.take(message, now_s)
@@ -105,6 +106,23 @@ class TestAWish:
 
         assert given(node) == exact("channel-1000")
         assert wish.sent_count == 2
+
+    def test_that_changes_again_at_once_waits_a_moment_for_what_else_changes(self) -> None:
+        """Viewers that change channels all the time make so many sets a second, and no more."""
+        wish, node = a_wish(), a_node()
+        now_s = 0.0
+        for number in range(1000):
+            wish.want(exact(f"channel-{number}"))
+            message = wish.message(now_s)
+            if message is not None:
+                wish.answered(node.take(message, now_s), now_s)
+                node.applied(LINK)
+            now_s += 0.001
+
+        say(wish, node)
+
+        assert given(node) == exact("channel-999")
+        assert wish.sent_count <= 1.0 / interest_link.CHANGE_S + 2
 
     def test_that_nobody_answers_is_said_again_with_growing_pauses(self) -> None:
         wish = a_wish()
