@@ -105,7 +105,7 @@ class _Drawn:
         self._left_out: list[str] = []
         self._nodes = {report.node: report for report in now.nodes.values()}
         self._before = {report.node: report for report in earlier.nodes.values()} if earlier else {}
-        tops = [one.node for one in self._nodes.values() if one.node.startswith("proxy-")]
+        tops = [one.node for one in self._nodes.values() if not one.strategy]  # a proxy joins none
         self._top = tops[0] if tops else None
 
     def tree(self) -> Tree:

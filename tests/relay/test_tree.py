@@ -63,7 +63,6 @@ def a_node(name: str, *below: BelowStatus, **facts: Any) -> NodeReport:
         "request": 1,
         "boot": "boot",
         "push_endpoint": "",
-        "strategy": "subsume",
         "above": (),
         "below_left_out": 0,
         "plain": 0,
@@ -78,6 +77,7 @@ def a_node(name: str, *below: BelowStatus, **facts: Any) -> NodeReport:
         "passed": 0,
         "dropped": 0,
     }
+    usual["strategy"] = "" if name == PROXY else "subsume"
     return NodeReport(**(usual | {"node": name, "below": below} | facts))
 
 
@@ -166,6 +166,22 @@ class TestABox:
         (far,) = [box for box in tree.boxes if box.name == "far"]
         assert far.kind == "relay"
         assert far.rows[0].text == "not asked: give its --endpoint too"
+
+    def test_of_a_relay_is_no_proxy_whatever_its_name_is(self) -> None:
+        relay = a_node("proxy-of-the-south", a_link("s", "news"), above=(ABOVE,))
+        proxy = a_node(PROXY, a_link("proxy-of-the-south", "news", is_relay=True))
+
+        tree = tree_of(a_look(1.0, relay, proxy, status=a_status(0)))
+
+        assert [box.key for box in tree.boxes if box.kind == "proxy"] == [PROXY]
+
+    def test_of_what_did_not_answer_does_not_say_what_it_is(self) -> None:
+        relay = a_node(RELAY, above=(ABOVE,))
+        look = Look(1.0, {"tcp://relay": relay}, [ABOVE.endpoint], None)
+
+        (source,) = [box for box in tree_of(look).boxes if box.kind == "source"]
+
+        assert source.name == ABOVE.endpoint
 
     def test_for_which_there_is_no_room_is_counted(self) -> None:
         links = [a_link(f"s{number:03}", "news") for number in range(BELOW_MAX + 5)]
