@@ -10,7 +10,8 @@ PubSubError                      code                 exit
 │   ├── ProxyUnreachableError    PROXY_UNREACHABLE
 │   ├── TryLaterError            FULL, BUSY, STORAGE_FULL
 │   ├── StageLostError           STAGE_LOST
-│   └── TimedOutError            TIMED_OUT
+│   ├── TimedOutError            TIMED_OUT
+│   └── NotDeliveredError        NOT_DELIVERED
 ├── RefusedError                 REFUSED              4     decided: no
 │   ├── FencedError              FENCED
 │   ├── ConflictError            CONFLICT
@@ -100,7 +101,7 @@ class ProxyUnreachableError(InDoubtError):
     code = "PROXY_UNREACHABLE"
 
     def __init__(self, *, endpoint: str, attempts: int, waited_s: float, verb: str) -> None:
-        if verb in ("HELLO", "STATUS", "HISTORY"):
+        if verb in ("HELLO", "STATUS", "HISTORY", "DELIVERY"):
             fate = "nothing was changed: start it (reliable-pubsub proxy) and run the command again"
         else:
             fate = (
@@ -136,6 +137,39 @@ class TimedOutError(InDoubtError):
     """A get of a step file waited as long as it may."""
 
     code = "TIMED_OUT"
+
+
+class NotDeliveredError(InDoubtError):
+    """A message is stored, and too few of its subscribers have acknowledged it in time."""
+
+    code = "NOT_DELIVERED"
+
+    def __init__(
+        self,
+        why: str,
+        *,
+        message_id: str,
+        topic: str,
+        acknowledged: tuple[str, ...],
+        waiting: tuple[str, ...],
+        left: tuple[str, ...],
+    ) -> None:
+        super().__init__(
+            f"topic {topic!r}: {message_id} is stored and must not be put again, but {why}. "
+            f"Acknowledged by: {_names(acknowledged)}; not by: {_names(waiting)}; gone without: "
+            f"{_names(left)}. Wait again with wait_delivered, or run the same command again"
+        )
+        self.message_id = message_id
+        self.topic = topic
+        self.acknowledged = acknowledged
+        self.waiting = waiting
+        self.left = left
+
+
+def _names(names: tuple[str, ...]) -> str:
+    """Ids for people: the first twenty."""
+    more = f" and {len(names) - 20:,} more" if len(names) > 20 else ""
+    return (", ".join(names[:20]) or "nobody") + more
 
 
 class RefusedError(PubSubError):

@@ -26,6 +26,7 @@ PAYLOAD_BYTES_MAX: Final = BODY_BYTES_MAX - BATCH_OVERHEAD_BYTES_MAX
 NONCE_BYTES_MAX: Final = 32
 DELIVERIES_MAX: Final = 1000  # `max_deliveries` of a subscription
 REASON_CHARS_MAX: Final = 1000  # of a dead letter
+DELIVERY_SUBSCRIBERS_MAX: Final = 2000  # of a topic whose deliveries can be asked for
 LEASE_MS_MAX: Final = 30 * 86_400_000  # of a subscription: 30 days
 HELLO_TOPICS_MAX: Final = 256  # topics whose numbering one HELLO may ask for
 REPLY_BATCHES_MAX: Final = 1000  # batches in one MESSAGE
@@ -79,6 +80,8 @@ assert HELLO_TOPICS_MAX * (TOPIC_BYTES_MAX + 8) < HEADER_BYTES_MAX
 # A row or a batch header is below 160 bytes, a topic in STATUS below 480.
 assert REPLY_BATCHES_MAX * 160 < HEADER_BYTES_MAX
 assert (STATUS_PAGE_ROWS + 2 * STATUS_ROWS_MAX) * 160 + STATUS_TOPICS_MAX * 480 < HEADER_BYTES_MAX
+# DELIVERED names every subscriber once, each with a few bytes of msgpack.
+assert DELIVERY_SUBSCRIBERS_MAX * (CLIENT_ID_CHARS_MAX + 8) < HEADER_BYTES_MAX
 # A topic fits in a pattern, and its automaton in the states; the fullest set fits in a header.
 assert TOPIC_BYTES_MAX <= PATTERN_CHARS_MAX < PATTERN_STATES_MAX
 assert (

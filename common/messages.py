@@ -148,6 +148,17 @@ class Abort(Request, frozen=True, kw_only=True, tag="ABORT"):
     transaction: Positive
 
 
+class Delivery(Request, frozen=True, kw_only=True, tag="DELIVERY"):
+    """Ask who of the current subscribers has acknowledged a message; needs no session.
+
+    Answered by DELIVERED, LOG_CHANGED or LIMIT.
+    """
+
+    topic: TopicField
+    offset: Natural  # of the message, or of the last of several
+    log: str | None = None  # log id that the offset speaks of; None: whatever is there
+
+
 class Get(Request, frozen=True, kw_only=True, tag="GET"):
     """Acknowledge everything below `cursor`, and look at what follows (a peek, rule R7).
 
@@ -275,6 +286,7 @@ AnyRequest = (
     | Stage
     | Commit
     | Abort
+    | Delivery
     | Get
     | Ack
     | Dead
@@ -350,6 +362,13 @@ class AbortAck(Reply, frozen=True, kw_only=True, tag="ABORT_ACK"):
     """Nothing is staged for the transaction."""
 
     dropped: int  # batches
+
+
+class Delivered(Reply, frozen=True, kw_only=True, tag="DELIVERED"):
+    """The current subscriptions, those that have expired left out: ids, ascending."""
+
+    acknowledged: tuple[str, ...]  # their durable cursor is behind the message
+    waiting: tuple[str, ...]
 
 
 class DeadAck(Reply, frozen=True, kw_only=True, tag="DEAD_ACK"):
@@ -644,6 +663,7 @@ AnyReply = (
     | StageAck
     | CommitAck
     | AbortAck
+    | Delivered
     | DeadAck
     | SubAck
     | UnsubAck

@@ -6,16 +6,17 @@ Pure: it takes a document that `yaml_file.py` has parsed, and gives steps or all
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from .dead_letter import check_may_die, is_dead
 from .errors import UsageError
-from .fields import Fields, Problems
+from .fields import SLEEP_S_MAX, Fields, Problems, seconds_of
 from .limits import (
     BATCH_MESSAGES_MAX,
     BATCH_OVERHEAD_BYTES_MAX,
     BODY_BYTES_MAX,
     DELIVERIES_MAX,
+    DELIVERY_SUBSCRIBERS_MAX,
     LEASE_MS_MAX,
     STEP_MESSAGES_MAX,
 )
@@ -23,7 +24,7 @@ from .messages import QoS, SessionKind, Start
 from .profiles import NO_PROFILE, PROFILES, Profile
 from .settings import did_you_mean, in_words
 from .start import parse_start
-from .steps import Action, OnEmpty, PublisherStep, SubscriberStep
+from .steps import DELIVERED_S, Action, OnEmpty, PublisherStep, SubscriberStep, Wait
 
 if TYPE_CHECKING:
     from .yaml_file import Document, KeyPath
@@ -42,6 +43,9 @@ PUBLISHER_KEYS: Final = (
     "numbered",
     "qos",
     "profile",
+    "wait",
+    "acknowledged_by",
+    "timeout",
 )
 GET_KEYS: Final = (
     "number_of_times",
@@ -57,6 +61,7 @@ SESSIONS: Final[tuple[SessionKind, ...]] = ("persistent", "clean")
 QOS: Final[tuple[QoS, ...]] = (0, 1, 2)
 ACTIONS: Final[tuple[Action, ...]] = ("subscribe", "get", "unsubscribe")
 ON_EMPTY: Final[tuple[OnEmpty, ...]] = ("wait", "skip")
+WAITS: Final[tuple[Wait, ...]] = ("stored", "delivered")
 
 
 def parse_publisher_steps(document: Document) -> tuple[PublisherStep, ...]:
@@ -132,6 +137,9 @@ def _publisher_step(fields: Fields) -> PublisherStep:
         batch=batch,
         numbered=numbered,
         qos=_qos(fields, _profile(fields)),
+        wait=_wait(fields),
+        acknowledged_by=_acknowledged_by(fields),
+        timeout_s=DELIVERED_S if (timeout_s := _put_timeout(fields)) is None else timeout_s,
     )
 
 
@@ -194,6 +202,44 @@ def _qos(fields: Fields, profile: Profile) -> QoS:
             return qos
     fields.wrong("qos", "0 (at most once), 1 (at least once) or 2 (exactly once)")
     return 2
+
+
+def _wait(fields: Fields) -> Wait:
+    """Give what a put waits for, and see that what goes with it is there for that."""
+    wait = fields.choice("wait", WAITS, default="stored") or "stored"
+    if wait == "stored":
+        for key in ("acknowledged_by", "timeout"):
+            if fields.has(key):
+                fields.problem(key, "found without wait: delivered, expected only with it")
+    elif fields.given("qos", 2) != 2:
+        fields.problem(
+            "wait", "found with QoS 1, expected QoS 2: else a restart may not wait again"
+        )
+    return wait
+
+
+def _acknowledged_by(fields: Fields) -> int | Literal["all"]:
+    """Give how many subscribers have to acknowledge; its default is all."""
+    value = fields.given("acknowledged_by", "all")
+    if value == "all":
+        return "all"
+    number = isinstance(value, int) and not isinstance(value, bool)
+    if number and 1 <= value <= DELIVERY_SUBSCRIBERS_MAX:  # type: ignore[operator]
+        return value  # type: ignore[return-value]
+    most = f"{DELIVERY_SUBSCRIBERS_MAX:,}"
+    fields.wrong("acknowledged_by", f"all, or a whole number from 1 to {most}")
+    return "all"
+
+
+def _put_timeout(fields: Fields) -> float | None:
+    """Give how long a put waits for its subscribers; None if it is not given."""
+    if not fields.has("timeout"):
+        return None
+    timeout_s = seconds_of(fields.given("timeout", None))
+    if not timeout_s:
+        fields.wrong("timeout", f"seconds above 0, at most {SLEEP_S_MAX:,}")
+        return None
+    return timeout_s
 
 
 def _max_deliveries(fields: Fields, topic: str) -> int | None:

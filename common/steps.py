@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Struct
@@ -20,6 +20,9 @@ from .start import in_words
 
 Action = Literal["subscribe", "get", "unsubscribe"]
 OnEmpty = Literal["wait", "skip"]
+Wait = Literal["stored", "delivered"]
+
+DELIVERED_S: Final = 30.0  # that a put waits for its subscribers, unless it says another time
 
 
 class PublisherStep(Struct, frozen=True, kw_only=True):
@@ -38,6 +41,9 @@ class PublisherStep(Struct, frozen=True, kw_only=True):
     batch: int = 1  # messages in one request, at most; 1..BATCH_MESSAGES_MAX
     numbered: bool = True  # the payload is `<message>_<sequence>`; False with message_file
     qos: QoS = 2  # 1: at least once, and the sequence counts within the step
+    wait: Wait = "stored"  # delivered: each request waits until subscribers have acknowledged it
+    acknowledged_by: int | Literal["all"] = "all"  # with wait: delivered
+    timeout_s: float = DELIVERED_S  # with wait: delivered
 
 
 class SubscriberStep(Struct, frozen=True, kw_only=True):
@@ -256,6 +262,8 @@ def _subscribe_in_words(step: SubscriberStep) -> str:
 
 def _message_in_words(step: PublisherStep) -> str:
     level = f", QoS {step.qos}" if step.qos != 2 else ""
+    if step.wait == "delivered":
+        level += f", delivered to {step.acknowledged_by} within {step.timeout_s:g} s"
     if step.message is None:
         return f"lines of {step.message_file}{level}"
     return (f"{step.message}_<sequence>" if step.numbered else step.message) + level

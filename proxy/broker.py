@@ -27,6 +27,7 @@ from reliable_pubsub.common.messages import (
     Bye,
     Commit,
     Dead,
+    Delivery,
     Durability,
     Get,
     Hello,
@@ -46,6 +47,7 @@ from reliable_pubsub.common.messages import (
 )
 
 from .dead_letters import DeadLetters
+from .delivering import Delivering
 from .leasing import Leasing
 from .records import Decision, Granted, Record, StoredState
 from .report import status_report
@@ -57,7 +59,7 @@ from .state import BrokerSettings
 from .transactions import Transactions
 
 
-class Broker(Transactions, DeadLetters, RingReading, Leasing):
+class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
     """Every rule over one state."""
 
     def __init__(
@@ -94,6 +96,7 @@ class Broker(Transactions, DeadLetters, RingReading, Leasing):
             Stage: self._stage,
             Commit: self._commit,
             Abort: self._abort,
+            Delivery: self._delivery,
             Get: self._get,
             Ack: self._ack,
             Dead: self._dead,

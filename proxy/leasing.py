@@ -13,6 +13,7 @@ from typing import Final
 
 from reliable_pubsub.common.messages import (
     AnyRequest,
+    Delivery,
     Hello,
     History,
     Listeners,
@@ -46,7 +47,8 @@ class Leasing(Rules):
         # A SUB counts before there is a lease: it may be the one that begins it.
         # A HELLO does not: it may be one of a process that was never granted this epoch.
         if isinstance(request, Sub) or (
-            self._leased and not isinstance(request, Hello | Put | History | Listeners | Status)
+            self._leased
+            and not isinstance(request, Hello | Put | Delivery | History | Listeners | Status)
         ):
             session = self.sessions.get(("subscriber", request.client))
             if session is not None and session.epoch == request.epoch:

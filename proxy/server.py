@@ -21,6 +21,7 @@ from reliable_pubsub.common.messages import (
     AnyRequest,
     Commit,
     CommitterStatus,
+    Delivery,
     Durability,
     Hello,
     Listeners,
@@ -401,7 +402,7 @@ def _belongs(request: AnyRequest, role: Role) -> bool:
             return request.role == role
         case Status():
             return True
-        case Put() | Stage() | Commit() | Abort() | Listeners():
+        case Put() | Stage() | Commit() | Abort() | Listeners() | Delivery():
             return role == "publisher"
         case _:
             return role == "subscriber"

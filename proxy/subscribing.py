@@ -10,6 +10,7 @@ from reliable_pubsub.common.messages import (
     Bye,
     ByeAck,
     Dead,
+    Delivery,
     Get,
     History,
     LogChanged,
@@ -176,7 +177,7 @@ class Subscribing(Starting):
         return None
 
     def _not_this_log(
-        self, request: Sub | Get | Ack | Dead | History, log: TopicLog, why: str
+        self, request: Sub | Get | Ack | Dead | History | Delivery, log: TopicLog, why: str
     ) -> Decision:
         return Decision(
             LogChanged(

@@ -6,18 +6,23 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from msgspec.structs import replace
+
 from reliable_pubsub.common import names
 from reliable_pubsub.common.batch import Batch, crc32, decode_batch, encode_batch
 from reliable_pubsub.common.dead_letter import is_dead
 from reliable_pubsub.common.errors import (
     ConflictError,
+    InDoubtError,
     InvalidNameError,
+    NotDeliveredError,
     UsageError,
 )
 from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.messages import (
     AnyReply,
     Conflict,
+    Delivered,
     Duplicate,
     Gap,
     Limit,
@@ -25,15 +30,25 @@ from reliable_pubsub.common.messages import (
     PutAck,
     QoS,
 )
+from reliable_pubsub.common.messages import Delivery as DeliveryRequest
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.recorder import Call, Recorder
-from reliable_pubsub.common.retry import Clock, RetryPolicy, Silence, Transport, unheard
+from reliable_pubsub.common.retry import (
+    Clock,
+    RetryPolicy,
+    Silence,
+    Transport,
+    poll_pause_s,
+    unheard,
+)
 from reliable_pubsub.common.settings import PUBLISHER_ENDPOINT
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
+from reliable_pubsub.common.steps import DELIVERED_S, Wait
 from reliable_pubsub.common.transport import ReqTransport, SystemClock
 from reliable_pubsub.relay.above import reachable
 
 from .committing import Committing
+from .delivery import AcknowledgedBy, Delivery, DeliveryWatch, check_wait
 from .link import OnLogChanged, PublisherLink
 from .offering import Interest, OfferCounts, OfferLink, ZmqOfferLink
 from .outbox import Outbox, Pending, PendingTransaction, Receipt
@@ -86,13 +101,13 @@ class Publisher:
         self._state = state or open_state(state_dir, "publisher", self.client)
         self.outbox = Outbox(self._state.load())
         self._transport = transport or ReqTransport(endpoint)
-        clock = clock or SystemClock()
+        self._clock = clock or SystemClock()
         self._link = PublisherLink(
             self.client,
             self.outbox,
             self._state,
             transport=self._transport,
-            clock=clock,
+            clock=self._clock,
             retry=retry,
             on_log_changed=on_log_changed,
             recorder=self._recorder,
@@ -104,7 +119,7 @@ class Publisher:
             recorder=self._recorder,
             connect_offers=connect_offers
             or (lambda ingress: ZmqOfferLink(reachable(ingress, endpoint))),
-            clock=clock,
+            clock=self._clock,
         )
         self._committing = Committing(self._link, self.outbox, self._state, self._recorder)
         self._streaming = False
@@ -144,6 +159,9 @@ class Publisher:
         headers: Mapping[str, str] | None = None,
         event_time_ns: int | None = None,
         qos: QoS = 2,
+        wait: Wait = "stored",
+        acknowledged_by: AcknowledgedBy = "all",
+        timeout_s: float = DELIVERED_S,
     ) -> Receipt:
         """Put one message; return when it is stored as durably as the proxy promises.
 
@@ -152,9 +170,12 @@ class Publisher:
             qos: 2 stores it once. 1 stores every copy that a retry makes, and keeps nothing here:
                 what is in doubt is the caller's to put again. 0 stores nothing, asks nobody and
                 returns at once: it is sent once to whoever listens now (`Receipt.fate`).
+            wait: delivered returns only when subscribers have acknowledged the message too, and
+                the receipt then says who; see `wait_delivered` for the other two.
 
         Raises:
             InvalidNameError, TooLargeError: nothing was sent.
+            NotDeliveredError: the message is stored, and too few have acknowledged it in time.
             InDoubtError: no definite answer. If `in_doubt` is set the message is kept: `resume`,
                 or the next put, or the next process with this state sends it again, still once.
                 Otherwise the proxy was never reached for this topic: put it again.
@@ -168,7 +189,70 @@ class Publisher:
             None if headers is None else [headers],
             None if event_time_ns is None else [event_time_ns],
         )
-        return self.put_batch(topic, batch, qos=qos)
+        if wait == "stored":
+            return self.put_batch(topic, batch, qos=qos)
+        check_wait(acknowledged_by, timeout_s)
+        receipt = self.put_batch(topic, batch, qos=qos)
+        delivery = self.wait_delivered(
+            receipt, acknowledged_by=acknowledged_by, timeout_s=timeout_s
+        )
+        return replace(receipt, delivery=delivery)
+
+    def wait_delivered(
+        self,
+        receipt: Receipt,
+        *,
+        acknowledged_by: AcknowledgedBy = "all",
+        timeout_s: float = DELIVERED_S,
+    ) -> Delivery:
+        """Wait until subscribers have acknowledged everything that a receipt speaks of.
+
+        The proxy is asked again and again, with growing pauses; it remembers nothing of it. A
+        subscriber acknowledges when it comes back for the next message, or calls `acknowledge`.
+
+        Args:
+            acknowledged_by: so many, 1 to 2,000; "all" that are subscribed, and one at least. Who
+                subscribes later does not count; who unsubscribes or expires is not waited for.
+            timeout_s: above 0, at most a day; while the proxy does not answer, its retries count.
+
+        Raises:
+            NotDeliveredError: not in time; who has acknowledged and who has not stands in it.
+            LogChangedError: the proxy no longer has the message. LimitError: too many subscribers.
+            UsageError.
+        """
+        check_wait(acknowledged_by, timeout_s)
+        deadline_s = self._clock.now_s() + timeout_s
+        watch = DeliveryWatch(acknowledged_by)
+        looks = 0
+        while True:
+            try:
+                reply = self._ask_delivery(receipt)
+            except InDoubtError as error:
+                raise _not_delivered(receipt, watch.delivery, "the proxy is away") from error
+            if not isinstance(reply, Delivered):
+                self._link.refused(reply)
+            if watch.saw(reply):
+                return watch.delivery
+            left_s = deadline_s - self._clock.now_s()
+            if left_s <= 0:
+                why = f"not acknowledged by {acknowledged_by} within {timeout_s:g} s"
+                raise _not_delivered(receipt, watch.delivery, why)
+            looks += 1
+            self._clock.sleep(min(poll_pause_s(looks), left_s))
+
+    def _ask_delivery(self, receipt: Receipt) -> AnyReply:
+        if receipt.offset is None:
+            why = "its offset is not known any more, because retention has removed it"
+            raise _not_delivered(receipt, Delivery(), why)
+        numbering = self.outbox.topics.get(receipt.topic) if receipt.qos == 2 else None
+        return self._link.ask(
+            DeliveryRequest(
+                **self._link.facts(),
+                topic=receipt.topic,
+                offset=receipt.offset + receipt.count - 1,
+                log=(numbering.log or None) if numbering else None,
+            )
+        )
 
     def put_many(
         self,
@@ -406,6 +490,17 @@ class Publisher:
         """Whether the numbers of the pending batch stand for other content, or may."""
         unproven = isinstance(reply, Duplicate) and self.outbox.is_unproven(reply.offset)
         return unproven or isinstance(reply, Conflict)
+
+
+def _not_delivered(receipt: Receipt, delivery: Delivery, why: str) -> NotDeliveredError:
+    return NotDeliveredError(
+        why,
+        message_id=receipt.message_id,
+        topic=receipt.topic,
+        acknowledged=delivery.acknowledged,
+        waiting=delivery.waiting,
+        left=delivery.left,
+    )
 
 
 def _check_topic(topic: str) -> None:

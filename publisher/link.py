@@ -16,6 +16,7 @@ from reliable_pubsub.common.messages import (
     Abort,
     AnyReply,
     Commit,
+    Delivery,
     Hello,
     HelloAck,
     Listeners,
@@ -127,7 +128,9 @@ class PublisherLink:
         return {"client": self.client, "epoch": self._outbox.epoch, "request": self._request}
 
     def ask(
-        self, request: Hello | Put | Stage | Commit | Abort | Listeners, body: bytes | None = None
+        self,
+        request: Hello | Put | Stage | Commit | Abort | Delivery | Listeners,
+        body: bytes | None = None,
     ) -> AnyReply:
         """Send a request until it is answered.
 

@@ -19,6 +19,8 @@ from reliable_pubsub.common.messages import QoS, TopicPosition, TopicReceipt
 from reliable_pubsub.common.names import message_id
 from reliable_pubsub.common.plan_mark import PlanMark
 
+from .delivery import Delivery
+
 Changes = dict[str, bytes | None]
 
 # stored: the proxy has it. At QoS 0, sent: it left, once. unwanted: nobody would get it. dropped:
@@ -77,6 +79,7 @@ class Receipt(Struct, frozen=True):
     duplicate: bool  # whether an earlier attempt had stored them
     qos: QoS = 2
     fate: Fate = "stored"
+    delivery: Delivery | None = None  # who has acknowledged it, if the put waited for that
 
     @property
     def message_id(self) -> str:
@@ -121,6 +124,13 @@ class Outbox:
         """The proxy has granted an epoch."""
         self.epoch = epoch
         return {_EPOCH: _encode(epoch)}
+
+    def last_receipt(self, topic: str, publisher: str) -> Receipt | None:
+        """Of the newest message in a topic; None if there is none, or its offset is not known."""
+        known = self.topics.get(topic)
+        if known is None or known.offset is None:
+            return None
+        return Receipt(topic, publisher, known.last_sequence, 1, known.offset, "", False)
 
     def next_sequence(self, topic: str) -> int:
         """The number that the next message of a topic gets; its numbering must be known."""

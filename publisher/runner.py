@@ -21,6 +21,7 @@ from reliable_pubsub.common.steps import (
 )
 
 from .client import Publisher
+from .outbox import Receipt
 
 
 class PublisherPlan:
@@ -96,21 +97,41 @@ def run_publisher(
     """
     put: dict[str, int] = {}
     publisher.resume()
+    _wait_again(publisher, plan, mark.position)
     for chunk in plan.chunks(mark.position):
         step = plan.steps[chunk.step]
         # At QoS 1 nobody numbers the messages of a topic; they count within their step.
         first = publisher.ready_for(step.topic) if step.qos == 2 else chunk.first_message + 1
         batch = Batch(plan.payloads(chunk, first))
         try:
-            publisher.put_batch(step.topic, batch, mark.at(chunk.position_after), qos=step.qos)
+            after = mark.at(chunk.position_after)
+            receipt = publisher.put_batch(step.topic, batch, after, qos=step.qos)
         except TooLargeError as error:
             raise ConfigurationError(
                 f"steps[{chunk.step}]: messages {chunk.first_message + 1} to "
                 f"{chunk.first_message + chunk.count} do not fit into one request: {error}; use a "
                 "smaller `batch`"
             ) from error
+        if step.wait == "delivered":
+            _wait(publisher, step, receipt)
         put[step.topic] = put.get(step.topic, 0) + chunk.count
         advance(chunk.count, f"put {step.topic}")
         if chunk.sleep_s:
             sleep(chunk.sleep_s)
     return put
+
+
+def _wait(publisher: Publisher, step: PublisherStep, receipt: Receipt) -> None:
+    publisher.wait_delivered(
+        receipt, acknowledged_by=step.acknowledged_by, timeout_s=step.timeout_s
+    )
+
+
+def _wait_again(publisher: Publisher, plan: PublisherPlan, position: PlanPosition) -> None:
+    """What an earlier process had put, and perhaps not seen delivered, is waited for first."""
+    last = position.step if position.message else position.step - 1
+    step = plan.steps[last] if last >= 0 else None
+    if step is not None and step.wait == "delivered":
+        receipt = publisher.outbox.last_receipt(step.topic, publisher.client)
+        if receipt is not None:
+            _wait(publisher, step, receipt)

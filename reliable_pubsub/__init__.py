@@ -24,6 +24,7 @@ from reliable_pubsub.common.errors import (  # noqa: E402
     LogChangedError,
     LostError,
     MalformedError,
+    NotDeliveredError,
     NotSubscribedError,
     OutOfRangeError,
     ProxyUnreachableError,
@@ -49,6 +50,7 @@ from reliable_pubsub.common.start import (  # noqa: E402
     newest,
 )
 from reliable_pubsub.publisher.client import Publisher  # noqa: E402
+from reliable_pubsub.publisher.delivery import Delivery  # noqa: E402
 from reliable_pubsub.publisher.offering import Interest  # noqa: E402
 from reliable_pubsub.publisher.outbox import Receipt  # noqa: E402
 from reliable_pubsub.publisher.transaction import Transaction  # noqa: E402
@@ -61,6 +63,7 @@ __all__ = [
     "ConfigurationError",
     "ConflictError",
     "DamagedError",
+    "Delivery",
     "Earliest",
     "FencedError",
     "InDoubtError",
@@ -73,6 +76,7 @@ __all__ = [
     "LostError",
     "MalformedError",
     "Message",
+    "NotDeliveredError",
     "NotSubscribedError",
     "Now",
     "OutOfRangeError",

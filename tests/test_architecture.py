@@ -51,6 +51,7 @@ CORE_FILES = [
             "transactions",
             "subscribing",
             "dead_letters",
+            "delivering",
             "broker",
             "report",
             "ring",
@@ -60,7 +61,7 @@ CORE_FILES = [
         )
     ),
     "proxy/write_ahead_log.py",
-    *(f"publisher/{name}.py" for name in ("outbox", "transaction")),
+    *(f"publisher/{name}.py" for name in ("outbox", "transaction", "delivery")),
     *(f"relay/{name}.py" for name in ("automaton", "expression", "predicate", "pattern")),
     *(f"relay/{name}.py" for name in ("messages", "interest_table", "interest_link")),
     *(f"relay/{name}.py" for name in ("push", "wire", "batch_cache", "passing", "unstored")),

@@ -66,6 +66,29 @@ def no_file(step: int) -> int:
 
 
 class TestAPublisherFile:
+    def test_a_step_may_wait_for_its_subscribers(self) -> None:
+        (step,) = publisher_steps(
+            "steps: [{topic: t, message: m, wait: delivered, acknowledged_by: 2, timeout: 5}]"
+        )
+
+        assert (step.wait, step.acknowledged_by, step.timeout_s) == ("delivered", 2, 5.0)
+        assert describe([step])[0].detail == "m_<sequence>, delivered to 2 within 5 s"
+
+    @pytest.mark.parametrize(
+        ("lines", "expected"),
+        [
+            ("wait: read", "expected one of stored, delivered"),
+            ("wait: delivered\nacknowledged_by: 0", "all, or a whole number from 1 to 2,000"),
+            ("wait: delivered\nacknowledged_by: most", "all, or a whole number from 1 to 2,000"),
+            ("wait: delivered\ntimeout: 0", "seconds above 0, at most 86,400"),
+            ("wait: delivered\nqos: 1", "expected QoS 2"),
+            ("acknowledged_by: 1", "expected only with it"),
+            ("timeout: 1", "expected only with it"),
+        ],
+    )
+    def test_a_wait_that_cannot_be_names_what_can(self, lines: str, expected: str) -> None:
+        assert expected in refusal_of_put(f"message: m\n{lines}")
+
     def test_a_step_needs_a_topic_and_a_message_and_has_defaults_for_the_rest(self) -> None:
         (step,) = publisher_steps("steps:\n- topic: t\n  message: hello\n")
 
@@ -146,7 +169,7 @@ steps:
             ("message: m\nmessage_file: f", "found both, expected one of message and message_file"),
             ("mesage: m", "line 3, steps[0].mesage: found an unknown key, expected one of topic, "
              "message, message_file, number_of_times, sleep_between_messages, sleep_after, batch, "
-             "numbered, qos, profile; did you mean 'message'?"),
+             "numbered, qos, profile, wait, acknowledged_by, timeout; did you mean 'message'?"),
             ("message: m\nsleep-after: 1", "steps[0]['sleep-after']: found an unknown key"),
             ("message: m\nNumber_Of_Times: 1", "did you mean 'number_of_times'?"),
         ],

@@ -13,6 +13,7 @@ from reliable_pubsub.common.errors import InDoubtError, LostError
 from reliable_pubsub.common.messages import (
     AnyReply,
     BatchHeader,
+    Delivery,
     Hello,
     Listeners,
     Put,
@@ -132,7 +133,7 @@ class TakesAnyAnswer(Publisher):
 class _Relabelling:
     """A transport that makes every answer look like the right one."""
 
-    def __init__(self, transport: Any, request: Hello | Put | Listeners) -> None:
+    def __init__(self, transport: Any, request: Hello | Put | Listeners | Delivery) -> None:
         self._transport = transport
         self._request = request
 

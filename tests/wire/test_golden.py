@@ -27,6 +27,8 @@ from reliable_pubsub.common.messages import (
     Conflict,
     Dead,
     DeadAck,
+    Delivered,
+    Delivery,
     Duplicate,
     Fenced,
     Full,
@@ -145,6 +147,11 @@ REQUESTS: dict[str, tuple[AnyRequest, str]] = {
         Abort(client="sensor-1", epoch=2, request=5, transaction=9),
         "85a476657262a541424f5254a6636c69656e74a873656e736f722d31a565706f636802a772657175"
         "65737405ab7472616e73616374696f6e09",
+    ),
+    "DELIVERY": (
+        Delivery(client="sensor-1", epoch=2, request=4, topic="t", offset=41, log="x.1"),
+        "87a476657262a844454c4956455259a6636c69656e74a873656e736f722d31a565706f636802a772"
+        "65717565737404a5746f706963a174a66f666673657429a36c6f67a3782e31",
     ),
     "GET": (
         Get(
@@ -311,6 +318,14 @@ REPLIES: dict[str, tuple[AnyReply, str]] = {
         "88a6616e73776572aa53544147455f4c4f5354a6636c69656e74a170a565706f636802a772657175"
         "65737404a4626f6f74a162aa6475726162696c697479a473796e63a474657874ab73746167652061"
         "6761696ea47461736b01",
+    ),
+    "DELIVERED": (
+        Delivered(
+            client="p", epoch=2, request=4, boot="b", acknowledged=("s1",), waiting=("s2", "s3")
+        ),
+        "88a6616e73776572a944454c495645524544a6636c69656e74a170a565706f636802a77265717565"
+        "737404a4626f6f74a162aa6475726162696c697479a473796e63ac61636b6e6f776c656467656491"
+        "a27331a777616974696e6792a27332a27333",
     ),
     "DEAD_ACK": (
         DeadAck(client="s", epoch=1, request=8, boot="b", offset=4, already=False),
