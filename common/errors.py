@@ -253,11 +253,15 @@ class LostError(RefusedError):
 
     code = "LOST"
 
-    def __init__(self, *, topic: str, first: int, end: int) -> None:
+    def __init__(self, *, topic: str, first: int, end: int, waiting_max: int | None = None) -> None:
+        why = "are no longer stored and"
+        if waiting_max is not None:
+            why = f"are more than the {waiting_max:,} that may wait for one subscription: they"
         super().__init__(
-            f"topic {topic!r}: offsets {first} to {end - 1} ({end - first} messages) are no longer "
-            f"stored and were never delivered here; the next get continues at offset {end}"
+            f"topic {topic!r}: offsets {first} to {end - 1} ({end - first} messages) {why} "
+            f"were never delivered here; the next get continues at offset {end}"
         )
+        self.waiting_max = waiting_max  # None: they are gone for everybody
         self.topic = topic
         self.first = first
         self.end = end

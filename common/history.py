@@ -113,6 +113,7 @@ class Failed(Line, frozen=True, tag="failed"):
     sequence: int = 0
     first: int = 0  # code LOST: offsets first to end - 1 are gone, and the client was told
     end: int = 0
+    waiting_max: int | None = None  # and LOST: they are stored, but too many waited here
 
 
 class Unknown(Line, frozen=True, tag="unknown"):
@@ -187,7 +188,7 @@ class Expired(Line, frozen=True, tag="expired"):
     cursor: int
     session: str
     lease_ms: int
-    silent_ms: int  # by the clock of the proxy
+    silent_ms: int  # by the clock of the proxy; 0: it was given up at a bound of its topic
 
 
 class ControlSeen(Line, frozen=True, tag="control_seen"):

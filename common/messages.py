@@ -444,6 +444,7 @@ class Lost(Reply, frozen=True, kw_only=True, tag="LOST"):
 
     first: int
     end: int
+    waiting_max: int | UnsetType = UNSET  # they are stored, but no more than so many may wait here
 
 
 class Refusal(Reply, frozen=True, kw_only=True):

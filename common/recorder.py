@@ -156,7 +156,9 @@ class Call:
         if self._op == "get":  # nothing was handed over, that is certain
             if isinstance(error, UsageError):
                 return
-            lost = {"first": error.first, "end": error.end} if isinstance(error, LostError) else {}
+            lost: dict[str, Any] = {}
+            if isinstance(error, LostError):
+                lost = {"first": error.first, "end": error.end, "waiting_max": error.waiting_max}
             self._line(Failed, {"code": code_of(error), **lost})
         elif self._invoked is not None:
             answer = Failed if isinstance(error, WITHOUT_EFFECT) else Unknown

@@ -258,6 +258,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         help="how many acknowledged messages stay in each topic, about: whole segments go",
     ),
     Setting(
+        name="waiting_messages_max",
+        kind="whole number",
+        default=NUMBER_MAX,
+        low=1,
+        help="how many messages may wait for one subscription; on_bound says what happens then",
+    ),
+    Setting(
         name="topic_bytes_max",
         kind="whole number",
         default=4 * GIB,
@@ -302,6 +309,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     history_bytes: int
     history_s: int
     history_messages: int
+    waiting_messages_max: int
     topic_bytes_max: int
     on_bound: OnBound
 

@@ -23,6 +23,7 @@ TOPIC_SETTINGS: Final = (
     "history_bytes",
     "history_s",
     "history_messages",
+    "waiting_messages_max",
     "topic_bytes_max",
     "on_bound",
 )

@@ -343,6 +343,13 @@ def _check_told_losses(facts: Facts, finding: Finding) -> None:
         log = facts.logs.get(line.topic)
         if line.first >= line.end:
             finding.broken(f"{what}: that is nothing")
+        elif line.waiting_max is not None:
+            if log is not None and line.end + line.waiting_max > log.end:
+                behind = log.end - line.end
+                finding.broken(
+                    f"{what} because {line.waiting_max} may wait, and {behind} came behind it"
+                )
+            continue
         elif log is not None and log.audited:
             there = [n for n in range(max(line.first, log.start), line.end) if n in log.entries]
             if there:

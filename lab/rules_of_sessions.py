@@ -20,7 +20,7 @@ def check_ends(facts: Facts, finding: Finding) -> None:
         who = f"{line.subscriber} on {line.topic!r}, generation {line.generation},"
         if isinstance(line, Expired):
             finding.checked += 1
-            if not line.lease_ms or line.silent_ms < 2 * line.lease_ms:
+            if line.silent_ms and (not line.lease_ms or line.silent_ms < 2 * line.lease_ms):
                 finding.broken(
                     f"{who} has expired after {line.silent_ms} ms of silence; its lease is "
                     f"{line.lease_ms} ms, and twice that is borne"

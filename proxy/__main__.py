@@ -49,6 +49,7 @@ def retention(settings: Settings) -> Retention:
         topic_bytes_max=settings.topic_bytes_max,
         on_bound=settings.on_bound,
         history_messages=settings.history_messages,
+        waiting_messages_max=settings.waiting_messages_max,
     )
 
 
@@ -144,6 +145,7 @@ def main(
       topics:
         telemetry:
           topic_bytes_max: 67108864
+          waiting_messages_max: 10000  # for each subscription
           on_bound: lose_oldest      # or expire (the slowest), or reject (the default)
     """
     with readable_errors():

@@ -74,7 +74,7 @@ class DeadLetters(Publishing, Subscribing):
             letters = self._unborn(topic)
         elif mark is None and len(letters.publishers) >= PUBLISHERS_PER_TOPIC_MAX:
             return self._limit(request, "publishers of a topic", PUBLISHERS_PER_TOPIC_MAX)
-        room = self._make_room(request, letters, len(body))
+        room = self._make_room(request, letters, 1, len(body))
         if isinstance(room, Decision):
             return room
         letter = Appended(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from reliable_pubsub.common.dead_letter import is_dead
 from reliable_pubsub.common.limits import PUBLISHERS_PER_TOPIC_MAX, TOPICS_MAX
@@ -20,6 +20,7 @@ from reliable_pubsub.common.messages import (
 
 from .records import Appended, Decision, Expired, Record
 from .rules import Rules
+from .subscriptions import Subscription
 from .topic_log import PublisherMark, TopicLog
 
 
@@ -56,7 +57,7 @@ class Publishing(Rules):
             marks = log.publishers if request.qos == 2 else log.unnumbered
             if request.client not in marks and len(marks) >= PUBLISHERS_PER_TOPIC_MAX:
                 return self._limit(request, "publishers of a topic", PUBLISHERS_PER_TOPIC_MAX)
-        room = self._make_room(request, log, len(body))
+        room = self._make_room(request, log, request.count, len(body))
         if isinstance(room, Decision):
             return room
         batch = Appended(
@@ -128,44 +129,70 @@ class Publishing(Rules):
         )
 
     def _make_room(
-        self, request: Put | Commit | Dead, log: TopicLog, body_bytes: int
+        self, request: Put | Commit | Dead, log: TopicLog, count: int, body_bytes: int
     ) -> Decision | tuple[Record, ...]:
-        """Keep the topic below its bound (rule R17).
+        """Keep the topic below its bounds: its bytes, and what waits for each of its subscribers.
 
-        What everybody has acknowledged goes first; then, by choice, the oldest, or what only the
-        slowest subscriptions hold back, which expire; or this put.
+        What everybody has acknowledged goes first; then, by choice (rule R17), the oldest, or what
+        only the slowest subscriptions hold back, which expire; or this put.
         """
+        policy = log.retention.on_bound
+        over = log.over_quota(count)
+        if over and policy == "reject":
+            return self._over_quota(request, log, count, over)
+        expired = [_expired(log, *pair) for pair in over] if policy == "expire" else []
         bound = log.retention.topic_bytes_max
         excess = log.stored_bytes + body_bytes - bound
         if excess <= 0:
-            return ()
-        policy = log.retention.on_bound
-        start = log.start_without(excess, all_may_go=policy == "lose_oldest")
-        if start is not None:
-            return (log.trimmed_to(start),)
-        if policy == "expire":
-            expired, start = self._without_the_slowest(log, excess)
-            if start is not None:
-                return (*expired, log.trimmed_to(start))
-        return self._full(request, log)
+            return tuple(expired)
+        without = {one.subscriber for one in expired}
+        start = log.start_without(excess, all_may_go=policy == "lose_oldest", without=without)
+        if start is None and policy == "expire":
+            slowest, start = self._without_the_slowest(log, excess, without)
+            expired += slowest
+        if start is None:
+            return self._full(request, log)
+        return (*expired, log.trimmed_to(start))
 
     def _without_the_slowest(
-        self, log: TopicLog, excess: int
+        self, log: TopicLog, excess: int, gone: Collection[str]
     ) -> tuple[Sequence[Expired], int | None]:
-        """Who must expire so that enough can go, and where the topic begins then.
+        """Who must expire, beside those that do, so that enough can go; where the topic begins.
 
         No more of them than needed, the slowest first; None: not even all of them.
         """
-        without: set[str] = set()
+        without = set(gone)
         expired: list[Expired] = []
         start = None
         for name, one in log.slowest_first():
+            if name in without:
+                continue
             without.add(name)
-            expired.append(Expired(log.topic_id, name, one.generation, one.cursor, one.terms))
+            expired.append(_expired(log, name, one))
             start = log.start_without(excess, all_may_go=False, without=without)
             if start is not None:
                 break
         return expired, start
+
+    def _over_quota(
+        self,
+        request: Put | Commit | Dead,
+        log: TopicLog,
+        count: int,
+        over: Sequence[tuple[str, Subscription]],
+    ) -> Decision:
+        bound = log.retention.waiting_messages_max
+        if count > bound:
+            return self._limit(request, "messages for one subscription, in one put too,", bound)
+        name, slowest = over[0]
+        waiting = log.end - slowest.cursor
+        return Decision(
+            Full(
+                **self._echo(request),
+                text=f"topic {log.topic!r}: {waiting:,} of {bound:,} messages wait for {name!r}; "
+                "let it catch up, unsubscribe it, or raise waiting_messages_max",
+            )
+        )
 
     def _full(self, request: Put | Commit | Dead, log: TopicLog) -> Decision:
         bound = log.retention.topic_bytes_max
@@ -177,3 +204,8 @@ class Publishing(Rules):
                 "idle ones, or raise topic_bytes_max",
             )
         )
+
+
+def _expired(log: TopicLog, name: str, one: Subscription) -> Expired:
+    """The record that gives a subscription up."""
+    return Expired(log.topic_id, name, one.generation, one.cursor, one.terms)

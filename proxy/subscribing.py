@@ -309,6 +309,13 @@ class Subscribing(Starting):
             lost = Lost(**self._echo(request), first=request.cursor, end=log.start)
             moved = self._moved(request, log, subscription, urgent=False)
             return Decision(lost, moved, max(visible_at, log.trim_lsn))
+        if request.cursor < log.kept_from:
+            bound = log.retention.waiting_messages_max
+            lost = Lost(
+                **self._echo(request), first=request.cursor, end=log.kept_from, waiting_max=bound
+            )
+            moved = self._moved(request, log, subscription, urgent=False)
+            return Decision(lost, moved, visible_at)
         if request.cursor == log.durable_end:
             return Decision(
                 NoMessagesYet(

@@ -32,6 +32,7 @@ class Retention(Struct, frozen=True, kw_only=True):
     topic_bytes_max: int = 4096 * MIB  # in all
     on_bound: OnBound = "reject"  # at the bound: FULL, LOST, or the slowest expire
     history_messages: int = NUMBER_MAX  # kept of those that every subscriber has acknowledged
+    waiting_messages_max: int = NUMBER_MAX  # for one subscription; `on_bound` says what happens
 
 
 @dataclass(slots=True)
@@ -152,14 +153,32 @@ class TopicLog:
         Args:
             without: subscribers that do not count.
         """
+        kept = self.kept_from
         return min(
             (
-                one.durable_cursor
+                max(one.durable_cursor, kept)
                 for name, one in self.subscriptions.items()
                 if one.holds and name not in without
             ),
             default=self.durable_end,
         )
+
+    @property
+    def kept_from(self) -> int:
+        """The first offset that a subscription may still get: a bound that loses the oldest.
+
+        By what is durable alone, so that nobody has to write down who has lost what.
+        """
+        if self.retention.on_bound != "lose_oldest":
+            return 0
+        return max(self.durable_end - self.retention.waiting_messages_max, 0)
+
+    def over_quota(self, count: int) -> list[tuple[str, Subscription]]:
+        """The subscriptions for which too much would wait with `count` messages more."""
+        if self.retention.waiting_messages_max == NUMBER_MAX:
+            return []
+        highest = self.end + count - self.retention.waiting_messages_max
+        return [pair for pair in self.slowest_first() if pair[1].cursor < highest]
 
     def has_aged(self, now_ns: int) -> bool:
         """Whether the oldest segment is older than history may be."""

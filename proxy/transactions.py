@@ -214,7 +214,8 @@ class Transactions(Publishing):
             )
             sequence, base = sequence + batch.count, base + batch.count
             timestamp_ns += self.step_ns
-        room = self._make_room(request, log, sum(len(batch.body) for batch in batches))
+        count = sum(batch.count for batch in batches)
+        room = self._make_room(request, log, count, sum(len(batch.body) for batch in batches))
         if isinstance(room, Decision):
             return room
         return _Share(log, created, room, tuple(batches))

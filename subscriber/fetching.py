@@ -7,6 +7,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
 
+from msgspec import UNSET
+
 from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.errors import LostError
 from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX
@@ -158,7 +160,8 @@ class Fetching:
             case Lost():
                 # The place moves when the program comes back: else a kill now would silence it.
                 self._lost[topic] = reply.end
-                raise LostError(topic=topic, first=reply.first, end=reply.end)
+                bound = None if reply.waiting_max is UNSET else reply.waiting_max
+                raise LostError(topic=topic, first=reply.first, end=reply.end, waiting_max=bound)
             case _:
                 self._link.refused(reply)
 

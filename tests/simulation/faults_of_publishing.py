@@ -109,12 +109,12 @@ class FullAfterApply(Broker):
     """Says FULL when the batch has its place in memory already."""
 
     def _make_room(
-        self, request: Put | Commit | Dead, log: TopicLog, body_bytes: int
+        self, request: Put | Commit | Dead, log: TopicLog, count: int, body_bytes: int
     ) -> Decision | tuple[Record, ...]:
-        room = super()._make_room(request, log, body_bytes)
+        room = super()._make_room(request, log, count, body_bytes)
         if isinstance(room, Decision) and not isinstance(request, Commit):
             assert isinstance(room.reply, Full)
-            log.end += request.count if isinstance(request, Put) else 1
+            log.end += count
         return room
 
 
