@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from .batch import Batch, Message, encode_batch
-from .errors import TooLargeError, UsageError
+from .errors import InvalidNameError, TooLargeError, UsageError
 from .limits import DELIVERIES_MAX, REASON_CHARS_MAX, TOPIC_BYTES_MAX
 
 DEAD_SUFFIX: Final = ".dead"
@@ -37,6 +37,20 @@ def dead_topic(topic: str) -> str | None:
 def is_dead(topic: str) -> bool:
     """Whether a topic holds dead letters."""
     return topic.endswith(DEAD_SUFFIX)
+
+
+def check_put_on(topic: str) -> None:
+    """See that publishers may put on a topic.
+
+    Raises:
+        InvalidNameError: it holds dead letters.
+    """
+    if is_dead(topic):
+        raise InvalidNameError(
+            kind="topic",
+            name=topic,
+            expected="one that does not end with .dead: only subscribers make dead letters",
+        )
 
 
 def dead_letter(message: Message, subscriber: str, deliveries: int, reason: str) -> bytes:

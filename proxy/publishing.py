@@ -16,6 +16,7 @@ from reliable_pubsub.common.messages import (
     Gap,
     Put,
     PutAck,
+    Stage,
 )
 
 from .records import Appended, Decision, Expired, Record
@@ -33,8 +34,7 @@ class Publishing(Rules):
         if isinstance(session, Decision):
             return session
         if is_dead(request.topic):
-            text = f"topic {request.topic!r} takes dead letters of subscribers only; put elsewhere"
-            return Decision(self.malformed(text, request))
+            return self._is_for_letters(request)
         log = self.topics.get(request.topic)
         if request.qos == 2:
             mark = log.publishers.get(request.client) if log else None
@@ -127,6 +127,10 @@ class Publishing(Rules):
             ),
             visible_at=mark.lsn if mark else 0,
         )
+
+    def _is_for_letters(self, request: Put | Stage) -> Decision:
+        text = f"topic {request.topic!r} takes dead letters of subscribers only; put elsewhere"
+        return Decision(self.malformed(text, request))
 
     def _make_room(
         self, request: Put | Commit | Dead, log: TopicLog, count: int, body_bytes: int

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
+from reliable_pubsub.common.dead_letter import is_dead
 from reliable_pubsub.common.limits import (
     PUBLISHERS_PER_TOPIC_MAX,
     STAGED_BATCH_BYTES,
@@ -58,6 +59,8 @@ class Transactions(Publishing):
         last = self.last_transactions.get(request.client)
         if last is not None and request.transaction <= last.transaction:
             return self._already(request, last)
+        if is_dead(request.topic):
+            return self._is_for_letters(request)
         one = self.staging.of(request.client, request.transaction)
         staged = one.attempts.get((request.task, request.attempt), [])
         if request.chunk < len(staged):

@@ -10,11 +10,10 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common import names
 from reliable_pubsub.common.batch import Batch, crc32, decode_batch, encode_batch
-from reliable_pubsub.common.dead_letter import is_dead
+from reliable_pubsub.common.dead_letter import check_put_on
 from reliable_pubsub.common.errors import (
     ConflictError,
     InDoubtError,
-    InvalidNameError,
     NotDeliveredError,
     UsageError,
 )
@@ -280,7 +279,7 @@ class Publisher:
         """Put a batch; `plan` is written in the same step as its numbers (QoS 1: behind it)."""
         if self._streaming:
             raise UsageError("this publisher has an open stream; put through it, or close it")
-        _check_topic(topic)
+        check_put_on(topic)
         if qos == 2:
             return self._put_numbered(topic, batch, plan)
         receipt = (
@@ -349,7 +348,7 @@ class Publisher:
         return Stream(self._stream_batch, linger_s=linger_s, release=self._end_stream)
 
     def _stream_batch(self, topic: str, batch: Batch) -> Receipt:
-        _check_topic(topic)
+        check_put_on(topic)
         return self._put_numbered(topic, batch, None)
 
     def _end_stream(self) -> None:
@@ -501,12 +500,3 @@ def _not_delivered(receipt: Receipt, delivery: Delivery, why: str) -> NotDeliver
         waiting=delivery.waiting,
         left=delivery.left,
     )
-
-
-def _check_topic(topic: str) -> None:
-    if is_dead(topic):
-        raise InvalidNameError(
-            kind="topic",
-            name=topic,
-            expected="one that does not end with .dead: only subscribers make dead letters",
-        )

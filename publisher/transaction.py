@@ -14,6 +14,7 @@ import msgspec
 
 from reliable_pubsub.common import names
 from reliable_pubsub.common.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.dead_letter import check_put_on
 from reliable_pubsub.common.errors import TooLargeError, UsageError
 from reliable_pubsub.common.limits import (
     BATCH_MESSAGES_MAX,
@@ -87,7 +88,7 @@ class Transaction:
         if self._ended:
             raise UsageError("this transaction has ended; begin another one")
         if topic not in self._rows:
-            names.topic(topic)
+            check_put_on(names.topic(topic))
             if len(self._rows) == TRANSACTION_TOPICS_MAX:
                 raise _too_large("topics of a transaction", len(self._rows) + 1)
         row = (payload, key, headers, event_time_ns)

@@ -23,6 +23,7 @@ from tests.fakes import (
     a_get,
     a_hello,
     a_put,
+    a_stage,
     a_sub,
     an_ack,
     put_body,
@@ -209,6 +210,11 @@ class TestATopicOfDeadLetters:
 
         assert isinstance(reply, Malformed)
         assert "t.dead" not in proxy.broker.topics
+
+    def test_takes_nothing_of_a_transaction(self) -> None:
+        reply = a_broker().ask(a_stage(1, topic="t.dead"), put_body(1))
+
+        assert isinstance(reply, Malformed)
 
     def test_makes_room_for_new_ones_where_nobody_waits_for_the_old(self) -> None:
         bound = len(LETTER)

@@ -240,6 +240,11 @@ class TestMaxDeliveries:
 def test_nobody_puts_to_a_topic_of_dead_letters() -> None:
     with pytest.raises(InvalidNameError, match="only subscribers make dead letters"):
         House().publisher.put("t.dead", b"a")
+    with (
+        pytest.raises(InvalidNameError, match="only subscribers make dead letters"),
+        House().publisher.transaction() as transaction,
+    ):
+        transaction.put("t.dead", b"a")
 
 
 def test_a_payload_that_does_not_fit_with_its_headers_is_left_out_and_told() -> None:
