@@ -9,7 +9,7 @@ from contextlib import ExitStack, suppress
 from msgspec.structs import replace
 
 from reliable_pubsub.common.batch import crc32, decode_batch
-from reliable_pubsub.common.errors import ConflictError, InDoubtError
+from reliable_pubsub.common.errors import ConflictError, InDoubtError, MalformedError
 from reliable_pubsub.common.messages import Abort, AnyReply, CommitAck, Conflict, Gap, Limit
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.recorder import Call, Recorder
@@ -114,6 +114,9 @@ class Committing:
         assert pending is not None
         assert reply.receipts is not None
         places = {receipt.topic: receipt for receipt in reply.receipts}
+        for batch in pending.batches:
+            if batch.topic not in places:
+                raise MalformedError(f"COMMIT_ACK has no receipt for topic {batch.topic!r}")
         for call, batch in zip(calls, pending.batches, strict=True):
             place = places[batch.topic]
             call.ok(  # before it is let go, as in `_settle_call`
