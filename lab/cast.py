@@ -18,7 +18,7 @@ import yaml
 from .disk import SmallDisk
 from .link import Address, Link, Links
 from .progress import HistoryProgress, OutputProgress
-from .scenario import PROXY, Client, Relay, Role, Scenario
+from .scenario import PROXY, Client, Event, Relay, Role, Scenario
 from .variants import OPTIONS
 
 ANY_PORT: Final = "tcp://127.0.0.1:*"
@@ -63,6 +63,32 @@ class Member:
                 for name, port in DOOR.findall(found[1]):
                     self.doors[name.decode()] = ("127.0.0.1", int(port))
         return bool(self.doors) and self.runs
+
+    def change_links(self, event: Event) -> str:
+        """What breaks a network breaks both links; some events are of one. Gives a detail."""
+        assert self.link is not None
+        match event.what:
+            case "cut":
+                for link in self.links:
+                    link.cut(after_bytes=event.after_bytes)
+                return f"behind {event.after_bytes} more bytes" if event.after_bytes else ""
+            case "cut_push":
+                assert self.push_link is not None
+                self.push_link.cut()
+            case "half_open":
+                for link in self.links:
+                    link.half_open()
+            case "delay":
+                self.link.delay(event.by_s)
+                return f"by {event.by_s:g} s"
+            case "slow":
+                for link in self.links:
+                    link.slow(event.bytes_per_s)
+                return f"{event.bytes_per_s:,} bytes/s"
+            case _:
+                for link in self.links:
+                    link.heal()
+        return ""
 
     @property
     def runs(self) -> bool:

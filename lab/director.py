@@ -26,6 +26,7 @@ from .scenario import (
     AT_ONCE,
     DOWN_S,
     END_OF,
+    OF_LINKS,
     PROXY,
     After,
     At,
@@ -228,8 +229,12 @@ class Director:
         what = self._chance.choice(one.kinds)
         target = self._chance.choice(one.targets)
         lasts_s = self._chance.uniform(0.1, 0.8)
-        if what in ("cut", "half_open") and target == PROXY:
-            target = self._chance.choice(list(self._cast.clients))
+        if what in OF_LINKS:
+            able = [
+                m.name for m in self._cast.members.values() if len(m.links) > (what == "cut_push")
+            ]
+            if target not in able:
+                target = self._chance.choice(able)
         if self._cast.members[target].runs and all(due.target != target for due in self._due):
             lasts = lasts_s if what in END_OF else None
             self.do(Event(when=AT_ONCE, what=what, targets=(target,), lasts_s=lasts))
@@ -279,7 +284,7 @@ class Director:
                 assert self._cast.disk is not None
                 self._cast.disk.fill() if event.what == "fill_disk" else self._cast.disk.free()
             case _:
-                return _done_to_links(member, event)
+                return member.change_links(event)
         return ""
 
     def _start(self, name: str) -> None:
@@ -362,33 +367,6 @@ class Director:
             messages=planned,
             detail=detail,
         )
-
-
-def _done_to_links(member: Member, event: Event) -> str:
-    """What breaks a network breaks both links; some events are of one of them."""
-    assert member.link is not None
-    match event.what:
-        case "cut":
-            for link in member.links:
-                link.cut(after_bytes=event.after_bytes)
-            return f"behind {event.after_bytes} more bytes" if event.after_bytes else ""
-        case "cut_push":
-            assert member.push_link is not None
-            member.push_link.cut()
-        case "half_open":
-            for link in member.links:
-                link.half_open()
-        case "delay":
-            member.link.delay(event.by_s)
-            return f"by {event.by_s:g} s"
-        case "slow":
-            for link in member.links:
-                link.slow(event.bytes_per_s)
-            return f"{event.bytes_per_s:,} bytes/s"
-        case _:
-            for link in member.links:
-                link.heal()
-    return ""
 
 
 _IN_WORDS: Final[dict[What, str]] = {

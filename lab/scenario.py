@@ -38,7 +38,7 @@ OF_PROCESSES: Final[tuple[What, ...]] = ("kill", "stop", "continue", "restart")
 OF_LINKS: Final[tuple[What, ...]] = ("cut", "cut_push", "half_open", "delay", "slow", "heal")
 OF_THE_DISK: Final[tuple[What, ...]] = ("fill_disk", "free_disk", "backup", "rollback")
 ACTIONS: Final = (*OF_PROCESSES, *OF_LINKS, *OF_THE_DISK)
-BY_CHANCE: Final[tuple[What, ...]] = ("kill", "stop", "cut", "half_open")
+BY_CHANCE: Final[tuple[What, ...]] = ("kill", "stop", "cut", "cut_push", "half_open")
 # What takes it back, where `for` says how long it lasts.
 END_OF: Final[Mapping[What, What]] = {
     "stop": "continue",
