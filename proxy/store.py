@@ -61,6 +61,8 @@ FILE_NAME: Final = "proxy.sqlite3"
 MARK_NAME: Final = "initialised"  # present: the store was made here; says how the last proxy ran
 ROWS_PER_STATEMENT: Final = 32
 CHECKPOINT_PAGES: Final = 2000  # 8 MiB of log between two checkpoints
+SPARE_PAGES: Final = 4096  # 16 MiB that stay free, for the next messages
+VACUUM_PAGES: Final = 8192  # 32 MiB given back in one commit: more than one removal frees
 LOG_BYTES: Final = CHECKPOINT_PAGES * (4096 + 24)  # pages with their frame headers
 _ZEROS: Final = bytes(64 * 1024)
 _receipts: Final = msgspec.msgpack.Decoder(tuple[TopicReceipt, ...])
@@ -156,6 +158,8 @@ class Store:
         self._opened = sqlite3.connect(
             self.path, isolation_level=None, check_same_thread=False, cached_statements=256
         )
+        if fresh:  # an older file cannot be told, and a full disk would refuse to try
+            self.connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         # NORMAL commits without fsync: that survives the death of the process, not power loss.
         synchronous = "FULL" if self._run.durability == "sync" else "NORMAL"
         for pragma in (
@@ -212,8 +216,10 @@ class Store:
             self._write(records)
             self.connection.execute("COMMIT")
             self._log_pages += _pages(records)
+            if any(isinstance(record, Trimmed) for record in records):
+                self._tidy(self._give_space_back)
             if self._log_pages >= CHECKPOINT_PAGES:
-                self._checkpoint()
+                self._tidy(self._checkpoint)
         except sqlite3.Error as error:
             full = getattr(error, "sqlite_errorcode", 0) in _FULL
             try:
@@ -230,18 +236,37 @@ class Store:
                 "failed must not be tried again on the same file. Look at the disk, then start it"
             ) from error
 
-    def _checkpoint(self) -> None:
-        """Move the log into the file, so that it begins anew; for lack of space it only grows on.
+    def _give_space_back(self) -> None:
+        """Let the file end earlier, where retention has left more free pages than are soon used.
+
+        Each moves a page from the end of the file, so it goes by steps, one with each removal. The
+        file is cut when a checkpoint has moved the log into it.
+        """
+        (free,) = self.connection.execute("PRAGMA freelist_count").fetchone()
+        (pages,) = self.connection.execute("PRAGMA page_count").fetchone()
+        spare = max(SPARE_PAGES, (pages - free) // 3)  # a quarter of what the file then is
+        excess = min(free - spare, VACUUM_PAGES)
+        if excess > 0:
+            # Each page is a row without columns, of which `execute` takes only the first one.
+            self.connection.executescript(f"PRAGMA incremental_vacuum({excess})")
+            self._log_pages += 2 * excess
+
+    def _tidy(self, work: Callable[[], None]) -> None:
+        """Do what can wait for the next time, if there is no space for it now.
 
         Raises:
             sqlite3.Error: a write or sync failed; what was committed is in the log.
         """
         try:
-            self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+            work()
         except sqlite3.Error as error:
             if getattr(error, "sqlite_errorcode", 0) not in _FULL:
                 raise
+
+    def _checkpoint(self) -> None:
+        """Move the log into the file, so that it begins anew; without space it only grows on."""
         self._log_pages = 0
+        self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def _write(self, records: Sequence[Record]) -> None:
         """Fold the records into rows; where several speak of one row, the last counts."""
