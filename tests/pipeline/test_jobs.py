@@ -13,19 +13,14 @@ from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
 from reliable_pubsub.pipeline import job
-from reliable_pubsub.pipeline.archive import MESSAGES, Archive
-from reliable_pubsub.pipeline.archiving import Archiving
-from reliable_pubsub.pipeline.job import running_job, spark_tasks, topics_wanted
-from reliable_pubsub.pipeline.tasks import SparkTasks
-from reliable_pubsub.pipeline.view import TopicView
-from tests.integration.harness import NOWHERE, STUBBORN, Service, eventually
+from reliable_pubsub.pipeline.job import running_job, spark_tasks
+from tests.integration.harness import NOWHERE, Service, eventually
 from tests.lab.damage import edit_log
 from tests.lab.small_world import sound_world, write_run
 
-from .jobs import BUSY_S, JAVA_SAYS, Jobs
+from .jobs import JAVA_SAYS, Jobs
 from .test_documents import PAGE, ROOT
 from .test_spark_source import put
 
@@ -91,46 +86,6 @@ def word_counts(service: Service) -> Counter[str]:
             assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:00", message.headers["minute"])
             counts[message.key.decode()] += int(message.payload)
     return counts
-
-
-class TestAContinuousArchive:
-    def test_follows_its_topic_until_a_signal_and_the_next_run_goes_on(
-        self, service: Service, jobs: Jobs, spark: SparkSession
-    ) -> None:
-        archive = service.directory / "archive"
-
-        def archived() -> list[int]:
-            table = pq.read_table(archive / MESSAGES, columns=["value"])
-            return sorted(int(value) for value in table.column(0).to_pylist())
-
-        put(service, "t", 300)
-        words = ("--topic", "t", "--folder", archive, "--master", "local[1]", "--every", "0.1")
-        process = jobs.start("archive", *words)
-        eventually(lambda: "done: archived 300" in process.stdout, "first round", timeout_s=BUSY_S)
-        put(service, "t", 200)
-        eventually(lambda: len(archived()) == 500, "second round", timeout_s=BUSY_S)
-
-        assert process.terminate() == 0
-        assert process.stderr.replace(JAVA_SAYS, "") == (
-            "stopped: what is left is kept; run the same command again to go on\n"
-        )
-        assert archived() == list(range(500))
-        put(service, "t", 100)
-        assert catch_up(archive, service, spark) == 100
-        assert archived() == list(range(600))
-
-
-def catch_up(folder: Path, service: Service, spark: SparkSession) -> int:
-    """What `archive --available-now` does, in the Spark that is there."""
-    options = topics_wanted(["t"], "", endpoint=service.subscriber_endpoint, retry=STUBBORN)
-    with Archive(folder) as archive:
-        return Archiving(
-            archive=archive,
-            options=options,
-            view=TopicView(options),
-            tasks=SparkTasks(spark),
-            files_at_a_time=4,
-        ).catch_up()
 
 
 class TestAReplayCommand:
