@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import statistics
 import tempfile
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from reliable_pubsub import Publisher, RetryPolicy
 from reliable_pubsub.common.limits import GIB
@@ -27,6 +28,7 @@ from .measuring import PAYLOAD, WORK, Proxy, Row, compared, percentiles, proxy, 
 
 ROWS = 1_000_000
 BATCH = 1_000
+SOURCE_ROWS_PER_S = 250_000  # that two cores are to give, so a million may cost 8 s of CPU
 PUTS = 400  # timed, one every `PAUSE_S`
 PAUSE_S = 0.005
 
@@ -41,14 +43,17 @@ def pipeline_rows(rounds: int, tick: Callable[[], None]) -> list[Row]:
                 publisher.put_many("bench", [PAYLOAD] * BATCH)
         jobs = Jobs(spark, running, work)
         jobs.archive(work / "first")  # warm, each once; the copy is made of its files
-        jobs.copy()
+        jobs.copy("*")
         jobs.read()
+        jobs.write()
         tick()
-        archived, copied, read = [], [], []
+        archived, copied, read, written, copied_values = [], [], [], [], []
         for _ in range(rounds):
-            copied.append(ROWS / seconds_of(jobs.copy))
+            copied.append(ROWS / seconds_of(lambda: jobs.copy("*")))
             archived.append(ROWS / seconds_of(jobs.archive))
             read.append(ROWS / seconds_of(jobs.read))
+            copied_values.append(ROWS / seconds_of(lambda: jobs.copy("value")))
+            written.append(ROWS / seconds_of(jobs.write))
             tick()
         rows = [
             compared(
@@ -59,11 +64,20 @@ def pipeline_rows(rounds: int, tick: Callable[[], None]) -> list[Row]:
                 "Spark copies the same rows from Parquet to Parquet",
                 0.5,
             ),
+            compared(
+                "sink: the same messages from Parquet to a topic, one transaction",
+                "messages/s",
+                written,
+                copied_values,
+                "Spark copies their values from Parquet to Parquet",
+                0.3,
+            ),
             Row(
                 work="source: read, and written to nothing",
                 ours=statistics.median(read),
                 unit="messages/s",
             ),
+            cpu_of_a_read(jobs),
             put_beside(running, jobs),
         ]
         tick()
@@ -103,6 +117,7 @@ class Jobs:
     def __init__(self, spark: SparkSession, running: Proxy, work: Path) -> None:
         self._spark = spark
         self._endpoint = running.subscribers
+        self._publishers = running.publishers
         self._work = work
 
     def archive(self, where: Path | None = None) -> None:
@@ -129,16 +144,52 @@ class Jobs:
         if where is None:
             shutil.rmtree(path)
 
-    def copy(self) -> None:
-        """Spark's own: the files of the first archive, as they are."""
-        rows = self._spark.read.parquet(str(self._work / "first" / MESSAGES))
-        rows.write.mode("overwrite").parquet(str(self._work / "copy"))
+    def _archived(self, column: str) -> DataFrame:
+        return self._spark.read.parquet(str(self._work / "first" / MESSAGES)).select(column)
+
+    def copy(self, column: str) -> None:
+        """Spark's own: the files of the first archive, all columns of them or one."""
+        self._archived(column).write.mode("overwrite").parquet(str(self._work / "copy"))
+
+    def write(self) -> None:
+        """The values of the first archive, to a topic."""
+        writer = self._archived("value").write.format(FORMAT).option("topic", "written")
+        writer.option("endpoint", self._publishers).mode("append").save()
 
     def read(self) -> None:
         """All columns of the source, to a sink that takes everything."""
         source = self._spark.read.format(FORMAT).option("endpoint", self._endpoint)
         frame = source.option("subscribe", "bench").load()
         frame.write.format("noop").mode("overwrite").save()
+
+
+def cpu_of_a_read(jobs: Jobs) -> Row:
+    """What a read costs, whatever else the machine does."""
+    before_s = cpu_s()
+    jobs.read()
+    return Row(
+        work="the same, CPU of driver, Java, tasks and proxy together",
+        unit="s",
+        ours=cpu_s() - before_s,
+        at_most=2 * ROWS / SOURCE_ROWS_PER_S,
+    )
+
+
+def cpu_s() -> float:
+    """Seconds of CPU so far, of this process and all below it."""
+    parents, used_s = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it has ended
+        pid = int(path.parent.name)
+        parents[pid] = int(fields[1])
+        used_s[pid] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    mine = {os.getpid()}
+    while below := {pid for pid, parent in parents.items() if parent in mine} - mine:
+        mine |= below
+    return sum(used_s[pid] for pid in mine)
 
 
 def timed_puts(pipe: Any, endpoint: str) -> None:
