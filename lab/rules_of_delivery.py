@@ -91,12 +91,22 @@ class _OutputReader:
         ]
         for line in lines:
             offset = line.offset
-            if offset != self._position or offset >= ends[self._index]:
+            follows = offset == self._position and offset < ends[self._index]
+            if not follows or self._is_of_the_next(line):
                 self._turn(line, ends)
             self._position = offset + 1
         self._go_on_with(len(self._subscriptions))
         received.position = self._position if self._subscriptions else None
         return received
+
+    def _is_of_the_next(self, line: Seen) -> bool:
+        """Whether it follows, and is from another log: what followed before was cut off."""
+        if not 0 <= self._index < len(self._subscriptions) - 1:
+            return False
+        current, following = self._subscriptions[self._index : self._index + 2]
+        if following.start > line.offset:
+            return False
+        return following.gave(line) and not current.gave(line)
 
     def _turn(self, line: Seen, ends: Sequence[int]) -> None:
         """A line that does not simply follow: a told loss, a new subscription, or a fault."""
@@ -105,11 +115,16 @@ class _OutputReader:
             current = self._subscriptions[self._index]
             if offset != self._position and current.jump_is_told(self._position, offset):
                 return
-        for index in range(self._index + 1, len(self._subscriptions)):
-            later = self._subscriptions[index]
-            if offset < ends[index] and later.jump_is_told(later.start, offset):
-                self._go_on_with(index)
-                return
+        later = [
+            index
+            for index in range(self._index + 1, len(self._subscriptions))
+            if offset < ends[index]
+            and self._subscriptions[index].jump_is_told(self._subscriptions[index].start, offset)
+        ]
+        if later:  # the first of those that gave it: of others nothing may be left
+            gave = (index for index in later if self._subscriptions[index].gave(line))
+            self._go_on_with(next(gave, later[0]))
+            return
         self._fault(line)
 
     def _go_on_with(self, index: int) -> None:
@@ -209,6 +224,7 @@ class _HandOverReader:
         self._position = self._floor = subscription.start  # what is to come; from where again
         self._qos = subscription.qos
         self._known = range(0)  # what it remembers to have handed over
+        self._times_ns: dict[int, int] = {}  # where a log was set back: of what was given last
         self._between_lives = False
         self._given_end = -1  # behind what was handed over in this life
         kept = proxys = subscription.start  # durable at the subscriber; confirmed by the proxy
@@ -316,7 +332,7 @@ class _HandOverReader:
                     f"of {topic!r}, where {self._position} was to come{told}",
                     key,
                 )
-            elif offset in self._known and message.delivery_count <= 1:
+            elif self._is_again(message) and message.delivery_count <= 1:
                 self._finding.broken(
                     f"{who} was given {message.publisher}_{message.sequence} at offset {offset} "
                     f"of {topic!r} again, not marked as redelivered",
@@ -325,6 +341,13 @@ class _HandOverReader:
             self._position = self._given_end = offset + 1
         known = self._known or range(first, first)
         self._known = range(min(known.start, first), max(known.stop, self._position))
+        if self._facts.rollbacks_ns:
+            self._times_ns.update((one.offset, one.timestamp_ns) for one in messages)
+
+    def _is_again(self, message: Seen) -> bool:
+        """Whether it was given before; in a log that was set back another may have its offset."""
+        before_ns = self._times_ns.get(message.offset, message.timestamp_ns)
+        return message.offset in self._known and message.timestamp_ns == before_ns
 
 
 def _wrong_loss(finding: Finding, stream: Stream, line: Failed, expected: int) -> None:

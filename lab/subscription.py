@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from reliable_pubsub.common.history import Failed, Invoke, Ok
+from reliable_pubsub.common.history import Failed, Invoke, Ok, Seen
 
 NEVER: Final = 2**63 - 1  # a time that does not come
 
@@ -36,6 +36,7 @@ class Subscription:
     told: list[tuple[int, int]] = field(default_factory=list)  # lost or given up: first, end
     leaving: bool = False  # an unsubscribe was begun, and nobody knows its outcome
     ended_ns: int = NEVER  # and came to its end
+    _given: frozenset[tuple[int, int]] | None = None  # offset and time of all that was handed over
 
     def __post_init__(self) -> None:
         """Everything begins at the subscription point."""
@@ -45,6 +46,13 @@ class Subscription:
     def ended(self) -> bool:
         """Whether it was left."""
         return self.ended_ns != NEVER
+
+    def gave(self, message: Seen) -> bool:
+        """Whether this very message was handed over; another log has other times."""
+        if self._given is None:
+            gets = (line.messages for _, _, line in self.happenings if isinstance(line, Ok))
+            self._given = frozenset((one.offset, one.timestamp_ns) for got in gets for one in got)
+        return (message.offset, message.timestamp_ns) in self._given
 
     def past_losses(self, position: int) -> int:
         """The offset that can come next at the earliest, if every loss told there is passed."""
