@@ -22,12 +22,15 @@ from msgspec.structs import replace
 from reliable_pubsub.common import history, limits, messages
 from reliable_pubsub.common.batch import Batch, crc32, decode_batch
 from reliable_pubsub.common.names import CLIENT_ID_PATTERN, TOPIC_PATTERN
-from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.retry import RetryPolicy, poll_pause_s
+from reliable_pubsub.common.settings import BY_NAME
+from reliable_pubsub.common.steps import DELIVERED_S
 from reliable_pubsub.common.wire import decode_reply, decode_request, encode_reply, encode_request
 from reliable_pubsub.relay.messages import Interest, InterestAck, Loop, Node, NodeReport
 from reliable_pubsub.relay.pattern import Kinds, Pattern
 from reliable_pubsub.relay.push import Pushed, PushedUnstored, decode_push, encode_push
 from reliable_pubsub.relay.unstored import LINKED, Offer
+from reliable_pubsub.subscriber.link import CLEAN_LEASE_MS
 from tests.fakes import EMPTY, MemoryProxy, a_hello, a_sub, sub_ack
 from tests.lab.test_checker import PLANTED
 from tests.simulation.faults import FAULTS
@@ -497,6 +500,29 @@ def anchors(text: str) -> set[str]:
     """Headings as links name them."""
     headings = re.findall(r"(?m)^#+ (.+)$", text)
     return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+class TestThePageOfNumbers:
+    PAGE = (DOCS / "decisions" / "0022-the-numbers.md").read_text(encoding="utf-8")
+
+    def test_has_the_defaults_of_the_settings(self) -> None:
+        for row in table(self.PAGE, "setting"):
+            setting = BY_NAME[row["setting"].strip("`")]
+            default = setting.default
+            value = f"{default:,.6g}" if isinstance(default, float) else f"{default}"
+            value = f"{default:,}" if isinstance(default, int) else value
+            assert row["default"] == f"{value} {setting.unit}".strip(), setting.name
+
+    def test_has_the_fixed_values(self) -> None:
+        policy = RetryPolicy()
+        values = {row["what"]: row["value"] for row in table(self.PAGE, "what")}
+
+        assert f"{policy.pause_s:g} s, doubling to {policy.pause_s_max:g} s" in str(values)
+        assert values["pause of a get that finds nothing"] == (
+            f"{poll_pause_s(1) * 1000:g} ms, doubling to {poll_pause_s(99) * 1000:g} ms"
+        )
+        assert values["lease"] == f"none; {CLEAN_LEASE_MS // 1000} s for a clean session"
+        assert values["`wait: delivered`"] == f"all, {DELIVERED_S:g} s"
 
 
 class TestTheGuaranteesPage:
