@@ -108,7 +108,7 @@ class Run:
         (directory / "subscriber.yaml").write_text(SUBSCRIBER_PLAN)
 
     def endpoint(self, role: str) -> str:
-        """A socket in the directory: no other run can take it."""
+        """A socket in the directory: no other run can take it, and no network is asked about."""
         return f"ipc://{self.directory}/{role}.socket"
 
     def command(self, name: str) -> list[str]:
@@ -116,7 +116,7 @@ class Run:
         line = [sys.executable, "-m", "reliable_pubsub", name]
         if name == "proxy":
             line += ["--data-dir", str(self.directory / "data")]
-            for role in ("publisher", "subscriber"):
+            for role in ("publisher", "subscriber", "push", "ingress"):
                 line += [f"--{role}-endpoint", self.endpoint(role)]
             return line
         line += ["-f", str(self.directory / f"{name}.yaml"), "-i", name[0], *RETRY]
