@@ -68,6 +68,7 @@ class SmallWorld:
         self.outputs: dict[str, list[OutputLine]] = {}
         self.log: dict[str, list[Seen]] = {}
         self.start: dict[str, int] = {}
+        self.log_ns = 1_000  # time of the first message
         self.payloads: dict[int, bytes] = {}
         self.clients: dict[str, Client] = {}
         self.at_ns = 0
@@ -194,7 +195,7 @@ class SmallWorld:
             offset = next(s.offset for s in log if s.publisher == name and s.sequence == sequence)
         elif stored and outcome in ("ok", "killed", "unknown"):
             batch = tuple(
-                Seen(offset + n, name, sequence + n, crc, 1_000 + offset)
+                Seen(offset + n, name, sequence + n, crc, self.log_ns + offset)
                 for n, crc in enumerate(crcs)
             )
             log.extend(batch)
@@ -370,6 +371,12 @@ class SmallWorld:
         )
 
     # The proxy, and the end.
+
+    def set_back(self, topic: str) -> None:
+        """The proxy forgets a topic; what comes in its place has other times."""
+        self.log[topic].clear()
+        self.log_ns += 1_000
+        self.write(LAB, Event, what="rollback", target="proxy")
 
     def trim(self, topic: str, start: int) -> None:
         """The topic begins here now."""

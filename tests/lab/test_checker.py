@@ -1231,6 +1231,49 @@ def test_an_output_without_a_history_is_still_held_to_its_order() -> None:
     assert broken(check(Run(lines=[], outputs={"s1": [lines[0], lines[2]]}))) == {"R6"}
 
 
+def test_what_came_in_the_place_of_an_output_that_was_cut_off_is_not_taken_for_it() -> None:
+    """Seeds 4014409 and 4023794: what was handed over, and what stands in the output, overlap."""
+    world = SmallWorld()
+    world.start_client("s1", "subscriber", output=True)
+    world.subscribe("s1", "t")
+    world.start_client("p1", "publisher")
+    world.put("p1", "t", 2)
+    world.get("s1", "t", 2, record=False)
+    world.kill("s1")
+    world.set_back("t")
+    world.start_client("p2", "publisher")
+    world.put("p2", "t", 4)
+    world.restart("s1")
+    world.subscribe("s1", "t", start="earliest", at=0)
+    world.finish()
+
+    assert "R6" not in broken(check(world.run))
+
+
+def test_another_message_at_an_offset_that_was_handed_over_is_not_that_one_again() -> None:
+    """Seed 4053727: the log was set back between, and the subscriber cannot know."""
+    world = SmallWorld()
+    s1 = world.start_client("s1", "subscriber")
+    world.subscribe("s1", "t")
+    world.start_client("p1", "publisher")
+    world.put("p1", "t", 2)
+    world.set_back("t")
+    world.log["t"] = [Seen(0, "p1", 1, 7, 1_000)]  # fetched before
+    world.get("s1", "t")
+    world.log["t"].clear()
+    world.kill("s1")
+    s1.handed.clear()
+    world.start_client("p2", "publisher")
+    world.put("p2", "t", 2)
+    world.restart("s1")
+    facts = {"op": "subscribe", "call": 9, "topic": "t", "epoch": s1.epoch, "cursor": 0}
+    world.write(("s1", s1.pid), Invoke, **facts)
+    world.write(("s1", s1.pid), Ok, **facts, log="log-of-t", generation=1)
+    world.finish()
+
+    assert "R6" not in broken(check(world.run))
+
+
 def test_a_rolled_back_log_is_a_loss_even_if_everybody_was_told() -> None:
     world = SmallWorld()
     world.start_client("p1", "publisher")
