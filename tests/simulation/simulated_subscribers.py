@@ -158,9 +158,17 @@ class SubscriberMachine(Machine):
             return self._get(subscriber, process, step.topic)
         if step.action == "subscribe":
             self._subscribe(subscriber, step)
+            self._say_nothing(process, step.topic)
         else:
             subscriber.unsubscribe(step.topic)
         return []
+
+    def _say_nothing(self, process: Process, topic: str) -> None:
+        """Perhaps let a lease end before anything else is said; late copies then come behind it."""
+        lease_s = self._terms[topic].lease_s
+        if lease_s is not None and self._faults.silence and self._world.chance(0.2):
+            self._world.happened("silence", process.name, f"says nothing on {topic!r}")
+            process.wait(3 * lease_s)
 
     def _subscribe(self, subscriber: Subscriber, step: Step) -> None:
         """Subscribe; a place that is refused is replaced by one that always is there."""
