@@ -216,9 +216,11 @@ class SubscriberLink:
         ring.confirmed(reply.boot, reply.ring, anew=anew)
 
     def _tell_given_up(self, reply: SubAck) -> None:
-        """Of the dead letter that an earlier process sent, and could not write down."""
+        """Of the dead letter that an earlier process sent, and could not write down.
+
+        Nothing is asked of the proxy here, so no invoke: somebody may have replaced us by now.
+        """
         with self._recorder.call("reject", reply.topic) as call:
-            call.invoke(epoch=self._inbox.epoch, cursor=reply.cursor - 1)
             call.ok(epoch=self._inbox.epoch, cursor=reply.cursor)
 
     def _ask_sub(self, topic: str, place: Place | None, call: Call, asked: Asked) -> AnyReply:
