@@ -21,8 +21,9 @@ from typing import Any, TypeVar
 import zmq
 
 from reliable_pubsub import Publisher, RetryPolicy, Subscriber
-from reliable_pubsub.common.messages import StatusReport, TopicStatus
+from reliable_pubsub.common.messages import Reply, StatusReport, TopicStatus
 from reliable_pubsub.common.status_client import StatusClient
+from reliable_pubsub.common.wire import decode_reply
 from reliable_pubsub.proxy.__main__ import HEARS_RESETS
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -303,9 +304,14 @@ class Service:
 class Relay:
     """A link to one endpoint of the proxy that loses answers."""
 
-    def __init__(self, endpoint: str, *, answers: int) -> None:
-        """Pass on every request, and so many answers; lose the others until it is mended."""
+    def __init__(self, endpoint: str, *, answers: int, kind: type[Reply] = Reply) -> None:
+        """Pass on every request, and so many answers; lose the others until it is mended.
+
+        Args:
+            kind: of the answers that are counted and lost; the others pass.
+        """
         self._answers = answers
+        self._kind = kind
         self._mended = threading.Event()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._clients = self._context.socket(zmq.ROUTER)
@@ -344,6 +350,11 @@ class Relay:
                 self._proxy.send_multipart(self._clients.recv_multipart())
             if self._proxy in ready:
                 answer = self._proxy.recv_multipart()
-                if self._answers > 0 or self._mended.is_set():
+                counts = self._counts(answer)
+                if not counts or self._answers > 0 or self._mended.is_set():
                     self._clients.send_multipart(answer)
-                self._answers -= 1
+                self._answers -= counts
+
+    def _counts(self, answer: list[bytes]) -> bool:
+        reply, _ = decode_reply(answer[answer.index(b"") + 1 :])  # behind the client's address
+        return isinstance(reply, self._kind)

@@ -17,12 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
+from reliable_pubsub.common.messages import CommitAck, Reply, StageAck
 from reliable_pubsub.pipeline.archive import MESSAGES, read_manifests
 from reliable_pubsub.pipeline.archive_tasks import check_file
 from reliable_pubsub.pipeline.numbered import BATCH_RECORDS
 from tests.integration.harness import Process, Relay, Service, eventually
 
 from .jobs import BUSY_S, JAVA_SAYS, Jobs, end_of, java_of, kill_with_its_java
+from .test_sink import Copy, staged
 from .test_spark_source import Sink, put
 
 ROWS_PER_FILE = 250
@@ -223,3 +225,87 @@ def test_a_query_whose_java_is_killed_goes_on_with_other_partitions_and_has_each
     sink.run(service, maxRecordsPerPartition="70")
 
     assert sink.values() == list(range(1_500))
+
+
+COPY = """
+from reliable_pubsub.pipeline import session
+
+format = "reliable_pubsub"
+patient = {{"timeoutMs": "300", "retries": "300"}}
+spark = session(master="local[2,4]")
+query = (
+    spark.readStream.format(format)
+    .options(endpoint={source!r}, subscribe="t", maxOffsetsPerTrigger="200", minPartitions="2")
+    .options(**patient)
+    .load()
+    .select("value")
+    .writeStream.format(format)
+    .options(endpoint={sink!r}, topic="u", checkpointLocation={checkpoint!r}, **patient)
+    .trigger(availableNow=True)
+    .start()
+)
+query.awaitTermination()
+"""
+
+
+class TestACopyToATopic:
+    """A query from topic t to topic u, in batches of 200 rows, each staged by two tasks."""
+
+    ROWS = 500
+
+    @pytest.fixture
+    def copy(self, spark: SparkSession, service: Service, tmp_path: Path, jobs: Jobs) -> Copy:
+        """The same query in the Spark of the tests, for the end; and what is to be copied."""
+        put(service, "t", self.ROWS, batch=50)
+        return Copy(spark, service, tmp_path / "copy")
+
+    def start(self, service: Service, copy: Copy, relay: Relay) -> Process:
+        """The query in a process of its own; wait until an answer to its sink is lost."""
+        script = COPY.format(
+            source=service.subscriber_endpoint,
+            sink=relay.endpoint,
+            checkpoint=str(copy.checkpoint),
+        )
+        query = service.run_command("query", [sys.executable, "-c", script])
+        stalled(relay, query)
+        return query
+
+    def noted(self, copy: Copy) -> int:
+        """How many batches have their entry in Spark's log of commits."""
+        return len(list((copy.checkpoint / "commits").glob("[0-9]*")))
+
+    @pytest.mark.parametrize(
+        ("kind", "answers", "rows_stored"),
+        [
+            pytest.param(StageAck, 1, 0, id="while_a_batch_is_staged"),
+            pytest.param(CommitAck, 0, 200, id="between_its_commit_and_that_of_spark"),
+        ],
+    )
+    def test_whose_driver_and_java_are_killed_has_each_row_once_and_in_order(
+        self, service: Service, copy: Copy, kind: type[Reply], answers: int, rows_stored: int
+    ) -> None:
+        with Relay(service.publisher_endpoint, answers=answers, kind=kind) as relay:
+            kill_with_its_java(self.start(service, copy, relay))
+            assert len(service.payloads("u")) == rows_stored
+            assert self.noted(copy) == 0
+            assert (staged(service) > 0) == (kind is StageAck)
+            relay.mend()  # a task that has outlived its driver may go on
+
+            copy.run(minPartitions="5")
+
+        assert [int(text) for text in service.payloads("u")] == [*range(self.ROWS)]
+        assert len(service.topic("u").publishers) == 1
+        assert staged(service) == 0
+
+    def test_whose_proxy_is_killed_at_a_commit_has_each_row_once_and_in_order(
+        self, service: Service, copy: Copy
+    ) -> None:
+        with Relay(service.publisher_endpoint, answers=1, kind=CommitAck) as relay:
+            query = self.start(service, copy, relay)
+            assert self.noted(copy) == 1
+            service.restart_proxy()
+            relay.mend()
+            assert end_of(query) == 0, query.stderr
+
+        assert [int(text) for text in service.payloads("u")] == [*range(self.ROWS)]
+        assert staged(service) == 0
