@@ -6,6 +6,7 @@ What counts is its output file, if it has one, else what `get` gave to its progr
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -76,6 +77,7 @@ class _OutputReader:
         self._subscriptions = stream.subscriptions
         self._index = -1  # before the first subscription
         self._position = -1
+        self._times: Counter[int] = Counter()  # how often an offset is still to come
 
     def read(self, lines: Sequence[Seen]) -> Received:
         received = self._received
@@ -89,8 +91,10 @@ class _OutputReader:
             subscription.handed_end if has_gets and (subscription.ended or n < last) else NEVER
             for n, subscription in enumerate(self._subscriptions)
         ]
+        self._times = Counter(line.offset for line in lines)  # that are still to come
         for line in lines:
             offset = line.offset
+            self._times[offset] -= 1
             follows = offset == self._position and offset < ends[self._index]
             if not follows or self._is_of_the_next(line):
                 self._turn(line, ends)
@@ -100,18 +104,24 @@ class _OutputReader:
         return received
 
     def _is_of_the_next(self, line: Seen) -> bool:
-        """Whether it follows, and is from another log: what followed before was cut off."""
+        """Whether it follows, and is not what followed before: that was cut off, unrecorded."""
         if not 0 <= self._index < len(self._subscriptions) - 1:
             return False
         current, following = self._subscriptions[self._index : self._index + 2]
-        if following.start > line.offset:
+        if following.start > line.offset or not following.gave(line):
             return False
-        return following.gave(line) and not current.gave(line)
+        return not current.gave(line) or (
+            line.offset == following.start and self._was_cut_off(line, current)
+        )
+
+    def _was_cut_off(self, line: Seen, subscription: Subscription) -> bool:
+        """Whether what a subscription was given there was not recorded, and came only once."""
+        return subscription.recorded_end <= line.offset and not self._times[line.offset]
 
     def _turn(self, line: Seen, ends: Sequence[int]) -> None:
         """A line that does not simply follow: a told loss, a new subscription, or a fault."""
         offset = line.offset
-        if self._index >= 0 and offset < ends[self._index]:
+        if self._index >= 0 and offset < ends[self._index] and not self._is_of_the_next(line):
             current = self._subscriptions[self._index]
             if offset != self._position and current.jump_is_told(self._position, offset):
                 return
@@ -121,9 +131,10 @@ class _OutputReader:
             if offset < ends[index]
             and self._subscriptions[index].jump_is_told(self._subscriptions[index].start, offset)
         ]
-        if later:  # the first of those that gave it: of others nothing may be left
-            gave = (index for index in later if self._subscriptions[index].gave(line))
-            self._go_on_with(next(gave, later[0]))
+        if later:  # the first of those that gave it, and whose part was not cut off
+            gave = [index for index in later if self._subscriptions[index].gave(line)] or later
+            kept = (n for n in gave if not self._was_cut_off(line, self._subscriptions[n]))
+            self._go_on_with(next(kept, gave[0]))
             return
         self._fault(line)
 

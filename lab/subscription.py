@@ -48,10 +48,15 @@ class Subscription:
         return self.ended_ns != NEVER
 
     def gave(self, message: Seen) -> bool:
-        """Whether this very message was handed over; another log has other times."""
+        """Whether this very message was handed over and not given up; logs differ in times."""
         if self._given is None:
             gets = (line.messages for _, _, line in self.happenings if isinstance(line, Ok))
-            self._given = frozenset((one.offset, one.timestamp_ns) for got in gets for one in got)
+            self._given = frozenset(
+                (one.offset, one.timestamp_ns)
+                for got in gets
+                for one in got
+                if not any(first <= one.offset < end for first, end in self.told)
+            )
         return (message.offset, message.timestamp_ns) in self._given
 
     def past_losses(self, position: int) -> int:

@@ -321,6 +321,8 @@ class Machine:
             return False
         told = self.recording.took_messages and self.on_log_changed == "stop"
         lost_place = self.name in self.recording.took_subscriptions
+        # With two processes of one id, one of them may have begun the subscription elsewhere.
+        lost_place = lost_place or (self._has_twins and self.role == "subscriber")
         return told or (lost_place and self.on_log_changed != "adopt")
 
     def _lose_power(self) -> None:
