@@ -108,11 +108,19 @@ class _Sink:
         with self._open(written[0].writer) as client:
             return client.commit(written[0].transaction, parts)
 
-    def _abort(self, writer: str, transaction: int) -> None:
-        """Drop what is staged. What is committed stays; the number tells."""
+    def _abort(self, writer: str, transaction: int, *, comes_again: bool) -> None:
+        """Drop what is staged. What is committed stays; the number tells.
+
+        A task may still stage: its process lives on for a moment. If the number comes again, the
+        next commit takes that along; if not, committing nothing ends the number, and such a task
+        hears that it is over.
+        """
         try:
             with self._open(writer) as client:
-                client.abort(transaction)
+                if comes_again:
+                    client.abort(transaction)
+                else:
+                    client.commit(transaction, ())
         except PubSubError as error:  # the query has failed already, and with its own reason
             _log.warning("what is staged is left to its age: %s", error)
 
@@ -122,12 +130,12 @@ class BatchSink(_Sink, DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         super().__init__(options)
-        self._writer = options.app_id or options.writer_of(str(uuid4()))
-        self._transaction = options.version + 1
+        self.writer = options.app_id or options.writer_of(str(uuid4()))
+        self.transaction = options.version + 1
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """In a task."""
-        return self._stage(iterator, self._writer, self._transaction)
+        return self._stage(iterator, self.writer, self.transaction)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the driver, when every task has ended well."""
@@ -135,7 +143,7 @@ class BatchSink(_Sink, DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the driver, when one has not."""
-        self._abort(self._writer, self._transaction)
+        self._abort(self.writer, self.transaction, comes_again=bool(self._options.app_id))
 
 
 class StreamSink(_Sink, DataSourceStreamArrowWriter):
@@ -163,5 +171,5 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
         """In the driver, when one has not, or when the commit has failed."""
         for one in messages:
             if isinstance(one, Written):
-                self._abort(one.writer, one.transaction)
+                self._abort(one.writer, one.transaction, comes_again=True)
                 return

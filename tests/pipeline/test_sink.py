@@ -17,10 +17,13 @@ from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType
 
+from reliable_pubsub.common.batch import crc32
 from reliable_pubsub.common.messages import StagingStatus
 from reliable_pubsub.pipeline.data_source import FORMAT
 from reliable_pubsub.pipeline.sink import BatchSink, StreamSink
 from reliable_pubsub.pipeline.sink_options import SinkOptions
+from reliable_pubsub.publisher.transaction import Encoded
+from reliable_pubsub.publisher.writer import TransactionWriter
 from tests.integration.harness import NOWHERE, Service, eventually
 
 from .test_spark_source import patiently, put
@@ -169,13 +172,25 @@ class TestABatch:
                 raise RuntimeError("every try ends here")
             return value
 
-        # One task: Spark does not wait for others, and what they stage behind the abort stays idle.
-        frame = changed(long_numbers(spark, 4_000).coalesce(1), dies)
+        frame = changed(long_numbers(spark, 4_000), dies)
         with pytest.raises(PySparkException, match="every try ends here"):
             write(frame, service, topic="u")
 
         assert service.status().topics == ()
         assert eventually(lambda: staged(service) == 0, "end of the abort")
+
+    def test_that_fails_ends_a_task_that_is_still_at_work(self, service: Service) -> None:
+        """Spark aborts without waiting for every task; what they stage then, nobody would drop."""
+        service.start_proxy()
+        sink = BatchSink(SinkOptions(endpoint=service.publisher_endpoint))
+        batch = Encoded("u", 1, crc32(b"one"), b"one")
+
+        with TransactionWriter(sink.writer, endpoint=service.publisher_endpoint) as task:
+            assert task.stage(sink.transaction, 0, b"a" * 16, 0, batch)
+            sink.abort([])
+            assert not task.stage(sink.transaction, 0, b"b" * 16, 0, batch)
+
+        assert staged(service) == 0
 
     @pytest.mark.parametrize(
         ("options", "text"),
