@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import random
 import secrets
 
 import msgspec
 from msgspec import UNSET
 
+from .asking import Asker
 from .errors import RefusedError
 from .limits import STATUS_ROWS_MAX
 from .messages import Status, StatusReport, TopicStatus
-from .retry import Clock, RetryPolicy, Transport, ask
-from .transport import ReqTransport, SystemClock
+from .retry import Clock, RetryPolicy, Transport
 
 
 class StatusClient:
@@ -27,11 +26,8 @@ class StatusClient:
         clock: Clock | None = None,
     ) -> None:
         """Prepare; `transport` and `clock` are the world outside, where a test brings its own."""
-        self._transport = transport or ReqTransport(endpoint)
-        self._clock = clock or SystemClock()
-        self._retry = retry
-        self._name = f"status-{secrets.token_hex(4)}"
-        self._request = 0
+        name = f"status-{secrets.token_hex(4)}"
+        self._asker = Asker(name, endpoint, retry=retry, transport=transport, clock=clock)
 
     def ask(self, *, rows_max: int = STATUS_ROWS_MAX) -> StatusReport:
         """The whole state as one report.
@@ -45,22 +41,8 @@ class StatusClient:
         topics: list[TopicStatus] = []
         after = ""
         while True:
-            self._request += 1
-            request = Status(
-                client=self._name,
-                epoch=0,
-                request=self._request,
-                after_topic=after,
-                rows_max=rows_max,
-            )
-            reply, _ = ask(
-                request,
-                None,
-                transport=self._transport,
-                clock=self._clock,
-                retry=self._retry,
-                chance=random.random,
-            )
+            request = Status(**self._asker.head(), after_topic=after, rows_max=rows_max)
+            reply, _ = self._asker.ask(request)
             if not isinstance(reply, StatusReport):
                 raise RefusedError(f"the proxy answered {type(reply).__name__} to STATUS")
             topics += reply.topics
@@ -70,6 +52,4 @@ class StatusClient:
 
     def close(self) -> None:
         """Close the socket."""
-        close = getattr(self._transport, "close", None)
-        if close is not None:
-            close()
+        self._asker.close()

@@ -9,6 +9,7 @@ from types import TracebackType
 from msgspec.structs import replace
 
 from reliable_pubsub.common import names
+from reliable_pubsub.common.asking import Asker
 from reliable_pubsub.common.batch import Batch, crc32, decode_batch, encode_batch
 from reliable_pubsub.common.dead_letter import check_put_on
 from reliable_pubsub.common.errors import (
@@ -43,7 +44,6 @@ from reliable_pubsub.common.retry import (
 from reliable_pubsub.common.settings import PUBLISHER_ENDPOINT
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.steps import DELIVERED_S, Wait
-from reliable_pubsub.common.transport import ReqTransport, SystemClock
 from reliable_pubsub.relay.above import reachable
 
 from .committing import Committing
@@ -99,18 +99,20 @@ class Publisher:
         self._recorder = open_history(history, self.client)
         self._state = state or open_state(state_dir, "publisher", self.client)
         self.outbox = Outbox(self._state.load())
-        self._transport = transport or ReqTransport(endpoint)
-        self._clock = clock or SystemClock()
-        self._link = PublisherLink(
+        self._asker = Asker(
             self.client,
+            endpoint,
+            retry=retry,
+            transport=transport,
+            clock=clock,
+            on_silence=on_silence,
+        )
+        self._link = PublisherLink(
+            self._asker,
             self.outbox,
             self._state,
-            transport=self._transport,
-            clock=self._clock,
-            retry=retry,
             on_log_changed=on_log_changed,
             recorder=self._recorder,
-            on_silence=on_silence,
         )
         self._unnumbered = Unnumbered(
             self._link,
@@ -118,7 +120,6 @@ class Publisher:
             recorder=self._recorder,
             connect_offers=connect_offers
             or (lambda ingress: ZmqOfferLink(reachable(ingress, endpoint))),
-            clock=self._clock,
         )
         self._committing = Committing(self._link, self.outbox, self._state, self._recorder)
         self._streaming = False
@@ -140,9 +141,7 @@ class Publisher:
         self._free(None)
 
     def _free(self, error: BaseException | None) -> None:
-        close = getattr(self._transport, "close", None)
-        if close is not None:
-            close()
+        self._asker.close()
         self._unnumbered.offering.close()
         self._state.close()
         self._recorder.end(error)
@@ -220,7 +219,7 @@ class Publisher:
             UsageError.
         """
         check_wait(acknowledged_by, timeout_s)
-        deadline_s = self._clock.now_s() + timeout_s
+        deadline_s = self._asker.clock.now_s() + timeout_s
         watch = DeliveryWatch(acknowledged_by)
         looks = 0
         while True:
@@ -232,12 +231,12 @@ class Publisher:
                 self._link.refused(reply)
             if watch.saw(reply):
                 return watch.delivery
-            left_s = deadline_s - self._clock.now_s()
+            left_s = deadline_s - self._asker.clock.now_s()
             if left_s <= 0:
                 why = f"not acknowledged by {acknowledged_by} within {timeout_s:g} s"
                 raise _not_delivered(receipt, watch.delivery, why)
             looks += 1
-            self._clock.sleep(min(poll_pause_s(looks), left_s))
+            self._asker.clock.sleep(min(poll_pause_s(looks), left_s))
 
     def _ask_delivery(self, receipt: Receipt) -> AnyReply:
         if receipt.offset is None:
@@ -246,7 +245,7 @@ class Publisher:
         numbering = self.outbox.topics.get(receipt.topic) if receipt.qos == 2 else None
         return self._link.ask(
             DeliveryRequest(
-                **self._link.facts(),
+                **self._link.head(),
                 topic=receipt.topic,
                 offset=receipt.offset + receipt.count - 1,
                 log=(numbering.log or None) if numbering else None,
@@ -418,11 +417,10 @@ class Publisher:
             return self._settle_call(pending, call)
 
     def _settle_call(self, pending: Pending, call: Call) -> Receipt:
-        reply = self._send(pending, call)
-        if isinstance(reply, Gap) or self._link.is_forgotten(reply):
-            # The proxy has lost something. What, the comparison of the numberings tells.
-            self._link.connected = False
-            reply = self._send(pending, call)
+        reply = self._link.ask_as_known(lambda: self._send(pending, call))
+        if isinstance(reply, Gap):
+            self._link.connected = False  # the comparison of the numberings tells what is lost
+            reply = self._link.ask_as_known(lambda: self._send(pending, call))
         if self._link.adopts and self._is_used(reply):
             self._link.meet(pending.topic, conflict=True)  # it gets the next number
             reply = self._send(pending, call)
@@ -463,7 +461,7 @@ class Publisher:
 
     def _send(self, pending: Pending, call: Call) -> AnyReply:
         """Send the pending batch once the numberings agree; that may give it other numbers."""
-        if not self._link.connected or pending.topic not in self._link.met:
+        if pending.topic not in self._link.met:
             self._link.meet(pending.topic)
         pending = self.outbox.pending or pending
         if call.recorded:
@@ -476,7 +474,7 @@ class Publisher:
             )
         return self._link.ask(
             Put(
-                **self._link.facts(),
+                **self._link.head(),
                 topic=pending.topic,
                 first_sequence=pending.first_sequence,
                 count=pending.count,

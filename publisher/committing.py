@@ -58,10 +58,10 @@ class Committing:
                 stack.enter_context(self._recorder.call("put", batch.topic))
                 for batch in self._outbox.transaction.batches
             ]
-            reply = self._send(calls)
-            if isinstance(reply, Gap) or self._link.is_forgotten(reply):
+            reply = self._link.ask_as_known(lambda: self._send(calls))
+            if isinstance(reply, Gap):
                 self._link.connected = False  # the comparison of the numberings tells what is lost
-                reply = self._send(calls)
+                reply = self._link.ask_as_known(lambda: self._send(calls))
             if self._link.adopts and (isinstance(reply, Gap | Conflict) or is_unproven(reply)):
                 self._link.met.clear()
                 self._link.meet_all([batch.topic for batch in self._outbox.transaction.batches])
@@ -88,7 +88,7 @@ class Committing:
         """Stage and commit it; where a proxy dies in between, again."""
         pending = self._outbox.transaction
         assert pending is not None
-        for _ in range(self._link.retry.retries_max + 1):
+        for _ in range(self._link.asker.retry.retries_max + 1):
             self._link.meet_all([batch.topic for batch in pending.batches])
             place = pending.plan_before
             for call, batch in zip(calls, pending.batches, strict=True):
@@ -102,7 +102,7 @@ class Committing:
                     )
                 place = place and replace(place, message=place.message + batch.count)
             reply = stage_and_commit(
-                pending, self._link.ask, self._link.facts, attempt=secrets.token_bytes(16)
+                pending, self._link.ask, self._link.head, attempt=secrets.token_bytes(16)
             )
             if not is_lost(reply):
                 return reply
@@ -148,4 +148,4 @@ class Committing:
         assert pending is not None
         self._state.write(self._outbox.transaction_dropped(), durable=False)
         with suppress(InDoubtError):  # then it goes by itself, after a while
-            self._link.ask(Abort(**self._link.facts(), transaction=pending.number))
+            self._link.ask(Abort(**self._link.head(), transaction=pending.number))

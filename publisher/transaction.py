@@ -171,7 +171,7 @@ def digest_of(pending: PendingTransaction) -> bytes:
 def stage_and_commit(
     pending: PendingTransaction,
     ask: Callable[[Stage | Commit, bytes | None], AnyReply],
-    facts: Callable[[], dict[str, Any]],
+    head: Callable[[], dict[str, Any]],
     *,
     attempt: bytes,
 ) -> AnyReply:
@@ -179,12 +179,12 @@ def stage_and_commit(
 
     Args:
         ask: sends a request until it is answered.
-        facts: client, epoch and the next request number.
+        head: client, epoch and the next request number.
         attempt: random; another one each time.
     """
     for chunk, batch in enumerate(pending.batches):
         stage = Stage(
-            **facts(),
+            **head(),
             transaction=pending.number,
             task=TASK,
             attempt=attempt,
@@ -200,7 +200,7 @@ def stage_and_commit(
         if not isinstance(reply, StageAck):
             return reply
     commit = Commit(
-        **facts(),
+        **head(),
         transaction=pending.number,
         parts=(Part(TASK, attempt, len(pending.batches)),),
         digest=digest_of(pending),

@@ -9,7 +9,6 @@ from reliable_pubsub.common import names
 from reliable_pubsub.common.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.messages import AnyReply, Put, PutAck
 from reliable_pubsub.common.recorder import Call, Recorder
-from reliable_pubsub.common.retry import Clock
 from reliable_pubsub.relay.unstored import Offer, encode_offer
 
 from .link import PublisherLink
@@ -29,15 +28,15 @@ class Unnumbered:
         *,
         recorder: Recorder,
         connect_offers: Callable[[str], OfferLink],
-        clock: Clock,
     ) -> None:
         """Nothing was put."""
         self._link = link
         self._outbox = outbox
         self._recorder = recorder
         self._count = 0  # messages of this process
+        asker = link.asker
         self.offering = Offering(
-            self.where, connect_offers, clock=clock, patience_s=link.retry.timeout_s
+            self.where, connect_offers, clock=asker.clock, patience_s=asker.retry.timeout_s
         )
 
     def where(self, topic: str) -> Where:
@@ -51,10 +50,7 @@ class Unnumbered:
         count = len(batch.payloads)
         with self._recorder.call("put", names.topic(topic)) as call:
             first = self._begin(count)
-            reply = self._send(topic, first, batch, body, call)
-            if self._link.is_forgotten(reply):
-                self._link.connect()
-                reply = self._send(topic, first, batch, body, call)
+            reply = self._link.ask_as_known(lambda: self._send(topic, first, batch, body, call))
             if not isinstance(reply, PutAck):
                 self._link.refused(reply)
             durability = reply.durability
@@ -104,7 +100,7 @@ class Unnumbered:
         self._invoke(call, first, batch, qos=1)
         return self._link.ask(
             Put(
-                **self._link.facts(),
+                **self._link.head(),
                 topic=topic,
                 first_sequence=first,
                 count=len(batch.payloads),

@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common import names
+from reliable_pubsub.common.asking import Asker
 from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.dead_letter import check_max_deliveries, check_may_die, check_reason
 from reliable_pubsub.common.errors import (
@@ -44,7 +45,6 @@ from reliable_pubsub.common.retry import (
 from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.start import Now, Position, at_offset, newest, start_of
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
-from reliable_pubsub.common.transport import ReqTransport, SystemClock
 from reliable_pubsub.relay.push import UnstoredFrames
 
 from .fetching import Fetching, OnLowerQoS, warn_of_lower_qos
@@ -114,29 +114,29 @@ class Subscriber:
         self._recorder = open_history(history, self.client)
         self._state = state or open_state(state_dir, "subscriber", self.client)
         self.inbox = Inbox(self._state.load())
-        self._transport = transport or ReqTransport(endpoint)
-        self._clock = clock or SystemClock()
-        self._link = SubscriberLink(
+        self._asker = Asker(
             self.client,
+            endpoint,
+            retry=retry,
+            transport=transport,
+            clock=clock,
+            on_silence=on_silence,
+        )
+        self._link = SubscriberLink(
+            self._asker,
             self.inbox,
             self._state,
-            transport=self._transport,
-            clock=self._clock,
-            retry=retry,
             on_log_changed=on_log_changed,
             recorder=self._recorder,
-            on_silence=on_silence,
         )
         self._pushing = Pushing(
             connect_push or (lambda: ZmqPushLink(endpoint, self.client, push_via)),
             timing=push_timing,
-            clock=self._clock,
+            clock=self._asker.clock,
             on_unstored=self._take_unstored,
         )
         self._passing_first = True  # whose turn it is, when both sorts of messages wait
-        self._fetching = Fetching(
-            self._link, self.inbox, self._pushing, clock=self._clock, on_lower_qos=on_lower_qos
-        )
+        self._fetching = Fetching(self._link, self.inbox, self._pushing, on_lower_qos=on_lower_qos)
         self._giving_up = GivingUp(
             self.client,
             self._link,
@@ -172,7 +172,7 @@ class Subscriber:
             InDoubtError: without `state_dir`; the proxy may deliver messages again.
         """
         if not isinstance(self._state, MemoryState):
-            self._link.retry = replace(self._link.retry, retries_max=0)  # telling it can wait
+            self._asker.retry = replace(self._asker.retry, retries_max=0)  # telling it can wait
         try:
             for topic in {*self._in_hand, *self._giving_up.topics}:
                 self._write(self._take_processed(topic))
@@ -197,9 +197,7 @@ class Subscriber:
         self._free(None)
 
     def _free(self, error: BaseException | None) -> None:
-        close = getattr(self._transport, "close", None)
-        if close is not None:
-            close()
+        self._asker.close()
         self._pushing.close()
         self._state.close()
         self._recorder.end(error)
@@ -469,16 +467,16 @@ class Subscriber:
         request = History(
             **self._link.head(), topic=names.topic(topic), start=start, messages_max=messages_max
         )
-        return request, *self._link.ask(request)
+        return request, *self._asker.ask(request)
 
     def _wait(self, topic: str, call: Call, max_messages: int, timeout_s: float) -> deque[Message]:
         """Fetch until there is something that is not given up, or time is over."""
-        deadline_s = self._clock.now_s() + timeout_s
+        deadline_s = self._asker.clock.now_s() + timeout_s
         while self._fetching.wait(topic, call, max_messages, timeout_s) is not None:
             living = self._giving_up.living(topic)
             if living or self._link.rings.get(topic):
                 return living or deque()
-            timeout_s = max(deadline_s - self._clock.now_s(), 0.0)
+            timeout_s = max(deadline_s - self._asker.clock.now_s(), 0.0)
         return deque()
 
     def _take_unstored(self, push: UnstoredFrames) -> None:

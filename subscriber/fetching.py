@@ -14,7 +14,7 @@ from reliable_pubsub.common.errors import LostError
 from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.messages import BatchHeader, Get, Lost, MessageBatches, NoMessagesYet
 from reliable_pubsub.common.recorder import Call
-from reliable_pubsub.common.retry import Clock, poll_pause_s
+from reliable_pubsub.common.retry import poll_pause_s
 
 from .inbox import Inbox, direct_followers
 from .link import SubscriberLink
@@ -53,14 +53,13 @@ class Fetching:
         inbox: Inbox,
         pushing: Pushing,
         *,
-        clock: Clock,
         on_lower_qos: OnLowerQoS,
     ) -> None:
         """Nothing was fetched."""
         self._link = link
         self._inbox = inbox
         self._pushing = pushing
-        self._clock = clock
+        self._clock = link.asker.clock
         self._on_lower_qos = on_lower_qos
         self._lower: set[tuple[str, str]] = set()  # topics and publishers that were told of
         self._fetched: dict[str, deque[Message]] = {}  # not yet handed over, from the cursor on

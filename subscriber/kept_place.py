@@ -7,20 +7,13 @@ and so that retention waits for it. One verb does all of it: SUB with a place (r
 
 from __future__ import annotations
 
-import random
-import secrets
-
 from reliable_pubsub.common import names
-from reliable_pubsub.common.errors import TryLaterError
-from reliable_pubsub.common.messages import AnyReply, Hello, Sub, SubAck
-from reliable_pubsub.common.retry import Clock, RetryPolicy, Transport, ask
-from reliable_pubsub.common.session import claim_epoch, is_forgotten, refusal
+from reliable_pubsub.common.asking import Asker, Session
+from reliable_pubsub.common.messages import AnyReply, Sub, SubAck
+from reliable_pubsub.common.retry import Clock, RetryPolicy, Transport
 from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
-from reliable_pubsub.common.transport import ReqTransport, SystemClock
 
 from .inbox import Place
-
-SESSIONS_MAX = 10  # that one call begins because the proxy forgot the one before
 
 
 class KeptPlace:
@@ -44,12 +37,8 @@ class KeptPlace:
             InvalidNameError.
         """
         self.client = names.client_id(client)
-        self._transport = transport or ReqTransport(endpoint)
-        self._clock = clock or SystemClock()
-        self._retry = retry
-        self._nonce = secrets.token_bytes(16)
-        self._epoch = 0  # 0: no session yet
-        self._request = 0
+        asker = Asker(self.client, endpoint, retry=retry, transport=transport, clock=clock)
+        self._session = Session(asker, "subscriber")
         self._control = 0
 
     def tell(self, topic: str, place: Place | None = None) -> Place:
@@ -66,47 +55,20 @@ class KeptPlace:
             FencedError: a newer process uses this id.
             LimitError, ProxyUnreachableError, TryLaterError.
         """
-        for _ in range(SESSIONS_MAX):
-            if not self._epoch:
-                self._connect()
-            reply = self._sub(names.topic(topic), place)
-            if isinstance(reply, SubAck):
-                return Place(reply.log, reply.cursor, reply.witness_ns)
-            if not is_forgotten(reply, self._epoch):
-                raise refusal(reply, client=self.client, epoch=self._epoch)
-            self._epoch = 0
-        raise TryLaterError(
-            code="FENCED", text="the proxy forgets this session again", attempts=SESSIONS_MAX
-        )
+        reply = self._session.ask_as_known(lambda: self._sub(names.topic(topic), place))
+        if not isinstance(reply, SubAck):
+            self._session.refused(reply)
+        return Place(reply.log, reply.cursor, reply.witness_ns)
 
     def close(self) -> None:
         """Close the socket; the subscription stays."""
-        close = getattr(self._transport, "close", None)
-        if close is not None:
-            close()
-
-    def _connect(self) -> None:
-        self._epoch = claim_epoch(self._epoch, self._hello, client=self.client)
-        self._control = 0
-
-    def _hello(self, epoch: int) -> AnyReply:
-        return self._ask(
-            Hello(
-                client=self.client,
-                epoch=epoch,
-                request=self._next_request(),
-                role="subscriber",
-                nonce=self._nonce,
-            )
-        )
+        self._session.asker.close()
 
     def _sub(self, topic: str, place: Place | None) -> AnyReply:
         self._control += 1
-        return self._ask(
+        return self._session.ask(
             Sub(
-                client=self.client,
-                epoch=self._epoch,
-                request=self._next_request(),
+                **self._session.head(),
                 topic=topic,
                 control=self._control,
                 log=place.log if place else None,
@@ -114,18 +76,3 @@ class KeptPlace:
                 witness_ns=place.witness_ns if place else None,
             )
         )
-
-    def _ask(self, request: Hello | Sub) -> AnyReply:
-        reply, _ = ask(
-            request,
-            None,
-            transport=self._transport,
-            clock=self._clock,
-            retry=self._retry,
-            chance=random.random,
-        )
-        return reply
-
-    def _next_request(self) -> int:
-        self._request += 1
-        return self._request

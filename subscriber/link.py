@@ -6,14 +6,13 @@ confirmed with our own place as evidence (rules R11 to R14).
 
 from __future__ import annotations
 
-import random
-import secrets
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common import names
+from reliable_pubsub.common.asking import SESSIONS_MAX, Asker, Session
 from reliable_pubsub.common.batch import crc32
 from reliable_pubsub.common.errors import (
     LogChangedError,
@@ -32,13 +31,11 @@ from reliable_pubsub.common.messages import (
     DeadAck,
     Fenced,
     Get,
-    Hello,
     LogChanged,
     Lost,
     MessageBatches,
     NoMessagesYet,
     NotSub,
-    Request,
     Ring,
     SessionKind,
     Stale,
@@ -50,8 +47,6 @@ from reliable_pubsub.common.messages import (
     UnsubAck,
 )
 from reliable_pubsub.common.recorder import Call, Recorder
-from reliable_pubsub.common.retry import Clock, RetryPolicy, Silence, Transport, ask, unheard
-from reliable_pubsub.common.session import claim_epoch, is_forgotten, refusal
 from reliable_pubsub.common.start import in_words
 from reliable_pubsub.common.state_file import ClientState
 
@@ -61,7 +56,6 @@ from .ring_queue import RingQueue
 OnLogChanged = Literal["stop", "rewind", "adopt"]
 
 CLEAN_LEASE_MS = 60_000  # of a clean session that names none
-CONFIRMATIONS_MAX = 10  # restarts of the proxy that one request lives through
 
 
 class Asked(Struct, frozen=True, kw_only=True):
@@ -84,69 +78,32 @@ class _Session:
         self.told = told  # the cursor that the proxy was told last
 
 
-class SubscriberLink:
+class SubscriberLink(Session):
     """Speaks the protocol for one subscriber."""
 
     def __init__(
         self,
-        client: str,
+        asker: Asker,
         inbox: Inbox,
         state: ClientState,
         *,
-        transport: Transport,
-        clock: Clock,
-        retry: RetryPolicy,
         on_log_changed: OnLogChanged,
         recorder: Recorder,
-        on_silence: Silence = unheard,
     ) -> None:
         """Prepare; the proxy is asked at the first call."""
-        self.retry = retry
+        super().__init__(asker, "subscriber", memory=inbox, state=state, recorder=recorder)
         self.told: dict[str, _Session] = {}  # by topic: what the proxy of this moment knows
         self.rings: dict[str, RingQueue] = {}  # by topic, of those confirmed in this process
         self.durable: dict[str, int] = {}  # cursors that are known to survive power loss here
-        self._client = client
         self._inbox = inbox
-        self._state = state
-        self._transport = transport
-        self._clock = clock
         self._on_log_changed = on_log_changed
-        self._recorder = recorder
-        self._on_silence = on_silence
-        self._nonce = secrets.token_bytes(16)
-        self._request = 0
         self._control = 0
-        self._asked_epoch = 0  # of the last HELLO; it may be granted though no answer came
-        self._connected = False
 
     def connect(self) -> None:
-        """Get an epoch; whatever older process has this id is fenced from now on (rule R11)."""
-        with self._recorder.call("hello") as call:
-            call.invoke(epoch=self._inbox.epoch + 1)
-            epoch = claim_epoch(
-                self._inbox.epoch,
-                self._hello,
-                asked_epoch=self._asked_epoch,
-                client=self._client,
-            )
-            self._state.write(self._inbox.granted(epoch), durable=False)
-            call.ok(epoch=epoch)
-        self._connected = True
+        """Begin a session; see `Session.connect`."""
+        super().connect()
         self._control = 0
         self.told.clear()
-
-    def _hello(self, epoch: int) -> AnyReply:
-        self._asked_epoch = epoch
-        self._request += 1
-        return self._ask(
-            Hello(
-                client=self._client,
-                epoch=epoch,
-                request=self._request,
-                role="subscriber",
-                nonce=self._nonce,
-            )
-        )
 
     def subscribe(self, topic: str, asked: Asked | None = None) -> None:
         """Begin or resume a subscription, with our own place as evidence (rules R13, R14).
@@ -178,8 +135,6 @@ class SubscriberLink:
             # What came meanwhile is not waited for; what came before may have been handed over.
             asked, place = replace(asked, start=Start("now")), None
         reply = self._ask_sub(topic, place, call, asked)
-        if self._is_forgotten(reply):
-            reply = self._ask_sub(topic, place, call, asked)
         if isinstance(reply, LogChanged):
             if self._on_log_changed == "stop":
                 self._keep(topic, given_up)
@@ -224,7 +179,10 @@ class SubscriberLink:
             call.ok(epoch=self._inbox.epoch, cursor=reply.cursor)
 
     def _ask_sub(self, topic: str, place: Place | None, call: Call, asked: Asked) -> AnyReply:
-        self._control_request()
+        return self.ask_as_known(lambda: self._sub(topic, place, call, asked))
+
+    def _sub(self, topic: str, place: Place | None, call: Call, asked: Asked) -> AnyReply:
+        self._control += 1  # orders SUB and UNSUB in a session (rule R12)
         if place is not None:
             self._make_durable(topic, place.cursor)
         call.invoke(
@@ -232,7 +190,7 @@ class SubscriberLink:
             cursor=place.cursor if place else None,
             start=in_words(asked.start) if asked.start else "",
         )
-        return self._ask(
+        return self.ask(
             Sub(
                 **self.head(),
                 topic=topic,
@@ -245,32 +203,19 @@ class SubscriberLink:
             )
         )
 
-    def _control_request(self) -> None:
-        """Number a SUB or UNSUB, in a session of our own (rule R12)."""
-        if not self._connected:
-            self.connect()
-        self._control += 1
-
-    def head(self) -> dict[str, Any]:
-        """What every request says of its sender, under the next number."""
-        self._request += 1
-        return {"client": self._client, "epoch": self._inbox.epoch, "request": self._request}
-
     def unsubscribe(self, topic: str, call: Call) -> None:
         """End a subscription at the proxy (rule R12)."""
-        reply = self._ask_unsub(topic, call)
-        if self._is_forgotten(reply):
-            reply = self._ask_unsub(topic, call)
+        reply = self.ask_as_known(lambda: self._unsub(topic, call))
         if not isinstance(reply, UnsubAck):
             self.refused(reply)
         self.told.pop(topic, None)
         self.rings.pop(topic, None)
         self.durable.pop(topic, None)
 
-    def _ask_unsub(self, topic: str, call: Call) -> AnyReply:
-        self._control_request()
+    def _unsub(self, topic: str, call: Call) -> AnyReply:
+        self._control += 1
         call.invoke(epoch=self._inbox.epoch)
-        return self._ask(Unsub(**self.head(), topic=topic, control=self._control))
+        return self.ask(Unsub(**self.head(), topic=topic, control=self._control))
 
     def ask_with_cursor(
         self,
@@ -290,10 +235,11 @@ class SubscriberLink:
         """
         names.topic(topic)
         if topic not in self._inbox.places:
-            raise NotSubscribedError(f"{self._client!r} is not subscribed to {topic!r}; subscribe")
-        for _ in range(CONFIRMATIONS_MAX):
+            client = self.client
+            raise NotSubscribedError(f"{client!r} is not subscribed to {topic!r}; subscribe")
+        for _ in range(SESSIONS_MAX):
             # Forgotten, and the new HELLO in doubt: our old epoch may be fenced by our own new one.
-            if topic not in self.told or not self._connected:
+            if topic not in self.told or not self.connected:
                 self.subscribe(topic)
             session = self.told[topic]
             place = self._inbox.places[topic]
@@ -307,7 +253,7 @@ class SubscriberLink:
                 self._make_durable(topic, cursor)
             if kind is not Get:  # a GET changes nothing but what an earlier line has told
                 call.invoke(epoch=self._inbox.epoch, cursor=cursor)
-            reply, answer = self.ask(
+            reply, answer = self.asker.ask(
                 kind(
                     **self.head(),
                     topic=topic,
@@ -322,13 +268,13 @@ class SubscriberLink:
             if isinstance(reply, NotSub) and self._is_clean(topic):
                 self._ended(topic)
                 self.refused(reply)
-            if isinstance(reply, Stale | NotSub | LogChanged) or self._is_forgotten(reply):
+            if isinstance(reply, Stale | NotSub | LogChanged) or self.is_forgotten(reply):
                 # The proxy has restarted, or has forgotten us: our own place is the evidence.
                 del self.told[topic]
                 continue
             return reply, answer
         if isinstance(reply, Stale):
-            raise TryLaterError(code="STALE", text=reply.text, attempts=CONFIRMATIONS_MAX)
+            raise TryLaterError(code="STALE", text=reply.text, attempts=SESSIONS_MAX)
         self.refused(reply)
 
     def pass_lost(self, topic: str, reply: Lost) -> None:
@@ -345,7 +291,7 @@ class SubscriberLink:
         """Read what no push has brought of what was put at QoS 0."""
         ring, session = self.rings.get(topic), self.told.get(topic)
         while ring is not None and session is not None and ring.is_missing:
-            reply, body = self.ask(
+            reply, body = self.asker.ask(
                 Ring(
                     **self.head(),
                     topic=topic,
@@ -385,14 +331,16 @@ class SubscriberLink:
         return self._inbox.places[topic].terms.session == "clean"
 
     def bye(self) -> None:
-        """Leave; the proxy ends our clean sessions now, not when their leases do."""
+        """Leave; the proxy ends our clean sessions now, not when their leases do.
+
+        Where no proxy was reached they are not over, and their places stay.
+        """
         clean = [topic for topic in self._inbox.places if self._is_clean(topic)]
-        if not clean:
+        if not clean or not self.connected:
             return
-        if self._connected:
-            reply = self._ask(Bye(**self.head()))
-            if not isinstance(reply, ByeAck | Fenced):
-                self.refused(reply)
+        reply = self.ask(Bye(**self.head()))
+        if not isinstance(reply, ByeAck | Fenced):
+            self.refused(reply)
         changes: Changes = {}
         for topic in clean:
             self.told.pop(topic, None)
@@ -411,31 +359,6 @@ class SubscriberLink:
         if self._inbox.places[topic].terms.qos == 2 and cursor > self.durable.get(topic, -1):
             self._state.write(self._inbox.restated(topic), durable=True)
             self.durable[topic] = cursor
-
-    def _ask(self, request: Request) -> AnyReply:
-        return self.ask(request)[0]
-
-    def ask(self, request: Request, body: bytes | None = None) -> tuple[AnyReply, bytes]:
-        return ask(
-            request,
-            body,
-            transport=self._transport,
-            clock=self._clock,
-            retry=self.retry,
-            chance=random.random,
-            on_silence=self._on_silence,
-        )
-
-    def _is_forgotten(self, reply: AnyReply) -> bool:
-        """Whether the proxy knows less of our session than it granted; then begin a new one."""
-        forgotten = is_forgotten(reply, self._inbox.epoch)
-        if forgotten:
-            self._connected = False
-        return forgotten
-
-    def refused(self, reply: AnyReply, topic: str = "") -> NoReturn:
-        """Raise what an answer means."""
-        raise refusal(reply, client=self._client, epoch=self._inbox.epoch, topic=topic)
 
 
 def lease_ms_of(session: SessionKind, lease_s: float | None) -> int:

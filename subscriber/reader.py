@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import random
 import secrets
 
 from msgspec import UNSET
 
 from reliable_pubsub.common import names
+from reliable_pubsub.common.asking import Asker
 from reliable_pubsub.common.errors import (
     LogChangedError,
     LostError,
@@ -23,11 +23,10 @@ from reliable_pubsub.common.messages import (
     NoMessagesYet,
     Start,
 )
-from reliable_pubsub.common.retry import Clock, RetryPolicy, Silence, Transport, ask, unheard
+from reliable_pubsub.common.retry import Clock, RetryPolicy, Silence, Transport, unheard
 from reliable_pubsub.common.session import refusal
 from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.start import in_words, start_of
-from reliable_pubsub.common.transport import ReqTransport, SystemClock
 
 from .inbox import StoredBatch, direct_batches
 
@@ -49,12 +48,14 @@ class LogReader:
         Args:
             transport, clock: the world outside, where a test brings its own.
         """
-        self._client = f"reader-{secrets.token_hex(4)}"
-        self._transport = transport or ReqTransport(endpoint)
-        self._clock = clock or SystemClock()
-        self._retry = retry
-        self._on_silence = on_silence
-        self._request = 0
+        self._asker = Asker(
+            f"reader-{secrets.token_hex(4)}",
+            endpoint,
+            retry=retry,
+            transport=transport,
+            clock=clock,
+            on_silence=on_silence,
+        )
 
     def __enter__(self) -> LogReader:
         return self
@@ -64,9 +65,7 @@ class LogReader:
 
     def close(self) -> None:
         """Close the socket."""
-        close = getattr(self._transport, "close", None)
-        if close is not None:
-            close()
+        self._asker.close()
 
     def read(
         self,
@@ -96,11 +95,8 @@ class LogReader:
             LogChangedError: log id, offset or witness are not of this log.
             ProxyUnreachableError: every attempt went unanswered.
         """
-        self._request += 1
         request = History(
-            client=self._client,
-            epoch=0,
-            request=self._request,
+            **self._asker.head(),
             topic=names.topic(topic),
             start=start_of(start),
             log=log,
@@ -108,15 +104,7 @@ class LogReader:
             messages_max=messages_max,
             bytes_max=bytes_max,
         )
-        reply, body = ask(
-            request,
-            None,
-            transport=self._transport,
-            clock=self._clock,
-            retry=self._retry,
-            chance=random.random,
-            on_silence=self._on_silence,
-        )
+        reply, body = self._asker.ask(request)
         return stored_batches(request, reply, body)
 
 

@@ -14,10 +14,10 @@ from reliable_pubsub.common.errors import (
     ProxyUnreachableError,
     TryLaterError,
 )
-from reliable_pubsub.common.messages import Get, HelloAck, NoMessagesYet
+from reliable_pubsub.common.messages import AnyReply, Get, HelloAck, LogChanged, NoMessagesYet
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.retry import RetryPolicy
-from reliable_pubsub.common.start import Earliest, at_offset
+from reliable_pubsub.common.start import Earliest, LastReceived, at_offset
 from reliable_pubsub.common.wire import decode_request
 from reliable_pubsub.proxy.records import Appended
 from reliable_pubsub.publisher.client import Publisher
@@ -47,6 +47,22 @@ class RestartingLink(Link):
         if isinstance(decode_request(frames)[0], Get):
             self.proxy = self.proxy.restarted()
         return super().__call__(frames)
+
+
+class ForgettingLink(Link):
+    """The proxy loses everything behind each answer of a sort, so many times."""
+
+    def __init__(self, kind: type[AnyReply], times: int) -> None:
+        super().__init__(MemoryProxy())
+        self._kind = kind
+        self._times = times
+
+    def __call__(self, frames: Sequence[bytes]) -> Sequence[bytes] | None:
+        answer = super().__call__(frames)
+        if isinstance(self.answers[-1], self._kind) and self._times:
+            self._times -= 1
+            self.proxy = MemoryProxy()
+        return answer
 
 
 def a_publisher(link: Link, disk: Disk) -> Publisher:
@@ -330,3 +346,50 @@ def test_a_place_is_given_up_before_the_proxy_may_have_moved_it(answered: bool) 
         subscriber.subscribe("t", start=at_offset(9) if answered else Earliest)
 
     assert ("t" in a_subscriber(link, disk).inbox.places) == answered
+
+
+def test_a_proxy_that_forgets_a_session_again_and_again_fences_nobody() -> None:
+    """Seed 5017108: the second time its answer was taken for a newer process of the same id."""
+    publisher = a_publisher(ForgettingLink(HelloAck, 3), Disk())
+
+    assert publisher.put("t", b"a").offset == 0
+
+    with pytest.raises(TryLaterError) as caught:
+        a_publisher(ForgettingLink(HelloAck, 1_000), Disk()).put("t", b"a")
+    assert caught.value.code == "FENCED"
+
+
+def test_a_session_that_is_forgotten_behind_a_changed_log_is_begun_anew() -> None:
+    """Seed 5017108: a subscriber that rewinds ended as if another process had its id."""
+    before, disk = Link(a_broker()), Disk()
+    before.proxy.put(1)
+    a_subscriber(before, disk).subscribe("t")
+    link, clock = ForgettingLink(LogChanged, 1), FakeClock()
+    rewinding = Subscriber(
+        "s",
+        transport=FakeTransport(link, clock),
+        clock=clock,
+        state=disk,
+        on_log_changed="rewind",
+    )
+
+    assert rewinding.subscribe("t") == 0
+    assert [type(answer) for answer in link.answers].count(LogChanged) == 1
+
+
+def test_a_close_that_reaches_no_proxy_ends_no_clean_session() -> None:
+    """Seed 5048562: the place was dropped, and what was processed came again from the session."""
+    link, disk = Link(a_broker()), Disk()
+    first = a_subscriber(link, disk)
+    first.subscribe("t", session="clean")
+    link.proxy.put(1)
+    assert len(first.get("t")) == 1
+    link.script(">" * 100)
+    first.close()
+    a_subscriber(link, disk).close()
+    link.script("")
+
+    third = a_subscriber(link, disk)
+
+    assert third.subscribe("t", session="clean", start=LastReceived) == 1
+    assert third.get("t") == []

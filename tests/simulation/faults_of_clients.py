@@ -120,14 +120,14 @@ class TakesAnyAnswer(Publisher):
 
     def __init__(self, client: str, **more: Any) -> None:
         super().__init__(client, **more)
-        link = self._link
-        ask, transport = link.ask, link._transport
+        asker = self._asker
+        ask, transport = asker.ask, asker.transport
 
-        def ask_anybody(request: Any, body: bytes | None = None) -> AnyReply:
-            link._transport = _Relabelling(transport, request)
+        def ask_anybody(request: Any, body: bytes | None = None) -> tuple[AnyReply, bytes]:
+            asker.transport = _Relabelling(transport, request)
             return ask(request, body)
 
-        setattr(link, "ask", ask_anybody)  # noqa: B010  (mypy: it is a method)
+        setattr(asker, "ask", ask_anybody)  # noqa: B010  (mypy: it is a method)
 
 
 class _Relabelling:
@@ -191,7 +191,6 @@ class _Fetching(Fetching):
             subscriber._link,
             subscriber.inbox,
             subscriber._pushing,
-            clock=subscriber._clock,
             on_lower_qos=subscriber._fetching._on_lower_qos,
         )
         self._subscriber = subscriber

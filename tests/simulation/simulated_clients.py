@@ -98,7 +98,7 @@ class PublisherMachine(Machine):
             on_log_changed=self.on_log_changed,
             history=recorder,
         )
-        process.nonce = publisher._link._nonce
+        process.nonce = publisher._link.nonce
         if publisher.outbox.plan is None:
             publisher.mark_plan(self._mark(self._heard if self.no_state else 0))
         while True:

@@ -72,7 +72,7 @@ class SinkMachine(Machine):
             transport=SimulatedTransport(process, self._network, self.name),
             clock=SimulatedClock(process),
         )
-        process.nonce = writer._nonce
+        process.nonce = writer._session.nonce
         while (noted := int(state.load().get(_NOTED, b"0"))) < len(self._batches):
             batch = self._batches[noted]
             try:

@@ -253,7 +253,7 @@ class SubscriberMachine(Machine):
             push_timing=TIMING,
             connect_push=lambda: self.pushes.connect(process, self.name),
         )
-        process.nonce = subscriber._link._nonce
+        process.nonce = subscriber._link.nonce
         for topic in subscriber.inbox.places:
             subscriber.use_push(topic, self._terms[topic].push)
         return subscriber

@@ -1,0 +1,180 @@
+"""How a client asks: `Asker` for what needs no session, `Session` for what does."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NoReturn, Protocol
+
+from .errors import TryLaterError
+from .messages import AnyReply, Hello, Request, Role
+from .recorder import Recorder
+from .retry import Clock, RetryPolicy, Silence, Transport, ask, unheard
+from .session import claim_epoch, is_forgotten, refusal
+from .state_file import ClientState, MemoryState
+from .transport import ReqTransport, SystemClock
+
+SESSIONS_MAX: Final = 10  # that one call begins because the proxy forgot the one before
+
+
+class Asker:
+    """One client, one endpoint, one row of request numbers. One thread at a time."""
+
+    def __init__(
+        self,
+        client: str,
+        endpoint: str,
+        *,
+        retry: RetryPolicy,
+        transport: Transport | None = None,
+        clock: Clock | None = None,
+        on_silence: Silence = unheard,
+    ) -> None:
+        """Ask nobody yet.
+
+        Args:
+            transport, clock: the world outside, where a test brings its own.
+            on_silence: told of attempts that went unanswered, as they happen.
+        """
+        self.client = client
+        self.retry = retry
+        self.clock = clock or SystemClock()
+        self.transport = transport or ReqTransport(endpoint)
+        self._on_silence = on_silence
+        self._request = 0
+
+    def head(self, epoch: int = 0) -> dict[str, Any]:
+        """What every request says of its sender, under the next number.
+
+        Args:
+            epoch: 0 for a request that needs no session.
+        """
+        self._request += 1
+        return {"client": self.client, "epoch": epoch, "request": self._request}
+
+    def ask(self, request: Request, body: bytes | None = None) -> tuple[AnyReply, bytes]:
+        """Send a request until it is answered; see `retry.ask`."""
+        return ask(
+            request,
+            body,
+            transport=self.transport,
+            clock=self.clock,
+            retry=self.retry,
+            chance=random.random,
+            on_silence=self._on_silence,
+        )
+
+    def close(self) -> None:
+        """Close the socket."""
+        close = getattr(self.transport, "close", None)  # a test's own may have none
+        if close is not None:
+            close()
+
+
+class EpochMemory(Protocol):
+    """Who knows the epoch of a client."""
+
+    epoch: int  # the last that was granted; 0: none
+
+    def granted(self, epoch: int) -> Mapping[str, bytes | None]:
+        """Take the next one; gives what is to be written."""
+
+
+class EpochOfProcess:
+    """An epoch that ends with its process. Implements `EpochMemory`."""
+
+    def __init__(self) -> None:
+        """None was granted."""
+        self.epoch = 0
+
+    def granted(self, epoch: int) -> Mapping[str, bytes | None]:
+        """Take the next one."""
+        self.epoch = epoch
+        return {}
+
+
+class Session:
+    """What the proxy grants a client under an epoch, and begins anew when it has forgotten it."""
+
+    def __init__(
+        self,
+        asker: Asker,
+        role: Role,
+        *,
+        memory: EpochMemory | None = None,
+        state: ClientState | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """Begin none yet.
+
+        Args:
+            memory, state: where the epoch is kept; None: in this process.
+        """
+        self.asker = asker
+        self.client = asker.client
+        self.connected = False
+        self.nonce = secrets.token_bytes(16)  # of this process, in every HELLO
+        self._role = role
+        self._memory = memory or EpochOfProcess()
+        self._state = state or MemoryState()
+        self._recorder = recorder or Recorder()
+        self._asked_epoch = 0  # of the last HELLO; it may be granted though no answer came
+
+    def connect(self) -> None:
+        """Get an epoch; whatever older process has this id is fenced from now on (rule R11)."""
+        with self._recorder.call("hello") as call:
+            call.invoke(epoch=self._memory.epoch + 1)
+            epoch = claim_epoch(
+                self._memory.epoch, self._hello, asked_epoch=self._asked_epoch, client=self.client
+            )
+            self._state.write(self._memory.granted(epoch), durable=False)
+            call.ok(epoch=epoch)
+        self.connected = True
+
+    def positions(self, *topics: str) -> AnyReply:
+        """What the proxy knows of us in these topics."""
+        return self._hello(self._memory.epoch, topics)
+
+    def head(self) -> dict[str, Any]:
+        """What every request of this session says of its sender, under the next number."""
+        return self.asker.head(self._memory.epoch)
+
+    def ask(self, request: Request, body: bytes | None = None) -> AnyReply:
+        """Send a request until it is answered; for answers without a body."""
+        return self.asker.ask(request, body)[0]
+
+    def ask_as_known(self, ask: Callable[[], AnyReply]) -> AnyReply:
+        """Ask in a session that the proxy knows: where it has forgotten it, once more in a new one.
+
+        Args:
+            ask: is called with a session at hand, each time.
+
+        Raises:
+            TryLaterError: the proxy loses its memory again and again.
+        """
+        for _ in range(SESSIONS_MAX):
+            if not self.connected:
+                self.connect()
+            reply = ask()
+            if not self.is_forgotten(reply):
+                return reply
+        raise TryLaterError(
+            code="FENCED", text="the proxy forgets this session again", attempts=SESSIONS_MAX
+        )
+
+    def is_forgotten(self, reply: AnyReply) -> bool:
+        """Whether the proxy knows less of our session than it granted; then it is over."""
+        forgotten = is_forgotten(reply, self._memory.epoch)
+        if forgotten:
+            self.connected = False
+        return forgotten
+
+    def refused(self, reply: AnyReply, topic: str = "") -> NoReturn:
+        """Raise what an answer means."""
+        raise refusal(reply, client=self.client, epoch=self._memory.epoch, topic=topic)
+
+    def _hello(self, epoch: int, topics: tuple[str, ...] = ()) -> AnyReply:
+        self._asked_epoch = epoch
+        head = self.asker.head(epoch)
+        return self.ask(Hello(**head, role=self._role, nonce=self.nonce, topics=topics))
