@@ -222,9 +222,24 @@ def history_option() -> Callable[[F], F]:
     )
 
 
+def asking_options(role: str) -> Callable[[F], F]:
+    """How the proxy is asked, and how much is said meanwhile: the options of every such command."""
+    return _all_of(
+        click.option("--endpoint", help=f"The proxy's {role} endpoint."),
+        click.option("--ack-timeout", help="Seconds to wait for an answer before asking again."),
+        click.option("--send-retries", help="How often to ask again; then the exit code is 3."),
+        click.option(
+            "--allow-plaintext",
+            is_flag=True,
+            help="Accept an endpoint that is not on this machine; traffic is not encrypted.",
+        ),
+        click.option("-q", "--quiet", is_flag=True, help="No progress bar."),
+    )
+
+
 def client_options(role: str) -> Callable[[F], F]:
     """The options that publisher and subscriber share."""
-    options = (
+    return _all_of(
         click.option(
             "-f",
             "--config-file",
@@ -239,24 +254,20 @@ def client_options(role: str) -> Callable[[F], F]:
             required=True,
             help=f"Id of this {role}: 1 to 64 of A-Z a-z 0-9 . - ; one running process for each.",
         ),
-        click.option("--endpoint", help=f"The proxy's {role} endpoint."),
         click.option("--state-dir", help="Where to keep what must survive a crash."),
-        click.option("--ack-timeout", help="Seconds to wait for an answer before asking again."),
-        click.option("--send-retries", help="How often to ask again; then the exit code is 3."),
-        click.option(
-            "--allow-plaintext",
-            is_flag=True,
-            help="Accept an endpoint that is not on this machine; traffic is not encrypted.",
-        ),
+        asking_options(role),
         click.option(
             "--again",
             is_flag=True,
             help="Run a plan that is finished, or another file, from its beginning.",
         ),
         click.option("--dry-run", is_flag=True, help="Show the plan as a table; send nothing."),
-        click.option("-q", "--quiet", is_flag=True, help="No progress bar."),
         history_option(),
     )
+
+
+def _all_of(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Options in the order in which `--help` shows them."""
 
     def decorate(command: F) -> F:
         for option in reversed(options):

@@ -11,14 +11,13 @@ from typing import Final
 import click
 from msgspec import Struct, structs
 
-from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
 from reliable_pubsub.common.errors import UsageError
 from reliable_pubsub.common.plan_view import progress_bar
 
 from .archive import MESSAGES, Archive
 from .archive_tasks import MergeFiles, StageRange, merge_files, stage_range
 from .job import (
-    client_options,
     config_option,
     proxy_endpoint,
     running_job,
@@ -165,7 +164,7 @@ class Archiving(Struct, frozen=True, kw_only=True):
 )
 @click.option("--accept-loss", is_flag=True, help="Go on behind messages that are gone.")
 @spark_option()
-@client_options("subscriber")
+@asking_options("subscriber")
 def main(
     topic: tuple[str, ...],
     pattern: str,

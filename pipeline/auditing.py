@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from reliable_pubsub.common.command_line import CONTEXT_SETTINGS
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, asking_options
 from reliable_pubsub.common.errors import UsageError
 from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.common.status_client import StatusClient
@@ -29,7 +29,6 @@ from .archive import archived_files, read_manifests
 from .audit_tasks import SightFile, SightRange, sight_file, sight_range
 from .evidence import Sighting, Whereabouts, with_log
 from .job import (
-    client_options,
     config_option,
     proxy_endpoint,
     running_job,
@@ -172,7 +171,7 @@ def write_tables(folder: Path, run: Run, verdict: Verdict) -> None:
 )
 @report_option()
 @spark_option()
-@client_options("subscriber")
+@asking_options("subscriber")
 def main(
     topic: tuple[str, ...],
     live: bool,

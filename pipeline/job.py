@@ -129,28 +129,6 @@ def subscriber_endpoint_option() -> Callable[[F], F]:
     )
 
 
-def client_options(role: str) -> Callable[[F], F]:
-    """How the proxy is asked."""
-    options = (
-        click.option("--endpoint", help=f"The proxy's {role} endpoint."),
-        click.option("--ack-timeout", help="Seconds to wait for an answer before asking again."),
-        click.option("--send-retries", help="How often to ask again; then the exit code is 3."),
-        click.option(
-            "--allow-plaintext",
-            is_flag=True,
-            help="Accept an endpoint that is not on this machine; traffic is not encrypted.",
-        ),
-        click.option("-q", "--quiet", is_flag=True, help="No progress bar."),
-    )
-
-    def decorate(command: F) -> F:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
-
-
 # What they mean.
 
 

@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common import names
-from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
 from reliable_pubsub.common.errors import ConfigurationError, ConflictError
 from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.common.retry import RetryPolicy
@@ -22,7 +22,6 @@ from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .job import (
-    client_options,
     config_option,
     proxy_endpoint,
     running_job,
@@ -163,7 +162,7 @@ def named_files(paths: tuple[Path, ...], base: Path | None) -> list[tuple[str, P
 )
 @spark_option()
 @subscriber_endpoint_option()
-@client_options("publisher")
+@asking_options("publisher")
 def main(
     files: tuple[Path, ...],
     topic: str,

@@ -14,7 +14,7 @@ import click
 from msgspec import Struct
 
 from reliable_pubsub.common import names
-from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
 from reliable_pubsub.common.errors import ConfigurationError, UsageError
 from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.publisher.client import Publisher
@@ -24,7 +24,6 @@ from .archive import archived_files
 from .archive_tasks import archived_rows
 from .auditing import whereabouts
 from .job import (
-    client_options,
     config_option,
     proxy_endpoint,
     running_job,
@@ -143,7 +142,7 @@ class Pace:
 )
 @click.option("--rate", type=click.FloatRange(0.001), help="Messages a second, at most.")
 @subscriber_endpoint_option()
-@client_options("publisher")
+@asking_options("publisher")
 def main(
     topic: str,
     target: str,

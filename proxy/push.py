@@ -106,17 +106,7 @@ class Push:
 
     def _send(self, waiting: _Waiting) -> None:
         batch = waiting.batch
-        header = BatchHeader(
-            batch.base,
-            batch.count,
-            batch.publisher,
-            batch.first_sequence,
-            batch.timestamp_ns,
-            batch.crc,
-            len(batch.body),
-            batch.qos,
-        )
-        pushed = Pushed(boot=self._boot, log=waiting.log, batch=header)
+        pushed = Pushed(boot=self._boot, log=waiting.log, batch=batch.header)
         self._fan_out.send(waiting.topic, encode_push(waiting.topic, pushed, batch.body))
         self._sent += 1
 

@@ -12,7 +12,14 @@ from typing import ClassVar
 
 from msgspec import Struct
 
-from reliable_pubsub.common.messages import AnyReply, Role, StoredQoS, Terms, TopicReceipt
+from reliable_pubsub.common.messages import (
+    AnyReply,
+    BatchHeader,
+    Role,
+    StoredQoS,
+    Terms,
+    TopicReceipt,
+)
 
 
 class TopicCreated(Struct, frozen=True, gc=False):
@@ -43,6 +50,20 @@ class Appended(Struct, frozen=True, gc=False):
     def end(self) -> int:
         """The offset behind its last message."""
         return self.base + self.count
+
+    @property
+    def header(self) -> BatchHeader:
+        """What is said of it beside its body."""
+        return BatchHeader(
+            self.base,
+            self.count,
+            self.publisher,
+            self.first_sequence,
+            self.timestamp_ns,
+            self.crc,
+            len(self.body),
+            self.qos,
+        )
 
     @property
     def last_sequence(self) -> int:

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 from reliable_pubsub.common.batch import crc32
 from reliable_pubsub.common.messages import (
     AnyRequest,
-    BatchHeader,
     Durability,
     Fenced,
     Get,
@@ -157,19 +156,7 @@ class Rules(State):
             return Lost(**self._echo(request), first=offset, end=end), None
         reply = MessageBatches(
             **self._echo(request),
-            batches=tuple(
-                BatchHeader(
-                    b.base,
-                    b.count,
-                    b.publisher,
-                    b.first_sequence,
-                    b.timestamp_ns,
-                    b.crc,
-                    len(b.body),
-                    b.qos,
-                )
-                for b in batches
-            ),
+            batches=tuple([batch.header for batch in batches]),
             end=log.durable_end,
         )
         body = batches[0].body if len(batches) == 1 else b"".join([b.body for b in batches])

@@ -56,9 +56,9 @@ class Transactions(Publishing):
 
     def _stage(self, request: Stage, body: bytes, now_ns: int) -> Decision:
         """Keep a batch, if it is the next of its attempt and there is room."""
-        last = self.last_transactions.get(request.client)
-        if last is not None and request.transaction <= last.transaction:
-            return self._already(request, last)
+        over = self._over(request)
+        if over is not None:
+            return over
         if is_dead(request.topic):
             return self._is_for_letters(request)
         one = self.staging.of(request.client, request.transaction)
@@ -137,12 +137,9 @@ class Transactions(Publishing):
 
     def _commit(self, request: Commit, _body: bytes, now_ns: int) -> Decision:
         """Append everything that is named, or say why nothing was."""
-        session = self._fence("publisher", request)
-        if isinstance(session, Decision):
-            return session
-        last = self.last_transactions.get(request.client)
-        if last is not None and request.transaction <= last.transaction:
-            return self._already(request, last)
+        over = self._fenced_or_over(request)
+        if over is not None:
+            return over
         named = self._named(request)
         if isinstance(named, Decision):
             return named
@@ -225,12 +222,9 @@ class Transactions(Publishing):
 
     def _abort(self, request: Abort, _body: bytes, _now_ns: int) -> Decision:
         """Drop what is staged; a committed transaction stays."""
-        session = self._fence("publisher", request)
-        if isinstance(session, Decision):
-            return session
-        last = self.last_transactions.get(request.client)
-        if last is not None and request.transaction <= last.transaction:
-            return self._already(request, last)
+        over = self._fenced_or_over(request)
+        if over is not None:
+            return over
         one = self.staging.of(request.client, request.transaction)
         dropped = sum(len(staged) for staged in one.attempts.values())
         records = (Unstaged(request.client, request.transaction),) if dropped else ()
@@ -256,6 +250,17 @@ class Transactions(Publishing):
         )
 
     # The answers that say no, or "already".
+
+    def _fenced_or_over(self, request: Commit | Abort) -> Decision | None:
+        session = self._fence("publisher", request)
+        return session if isinstance(session, Decision) else self._over(request)
+
+    def _over(self, request: Stage | Commit | Abort) -> Decision | None:
+        """Whether the transaction is committed, or a later one of its writer."""
+        last = self.last_transactions.get(request.client)
+        if last is None or request.transaction > last.transaction:
+            return None
+        return self._already(request, last)
 
     def _already(self, request: Stage | Commit | Abort, last: LastTransaction) -> Decision:
         """The transaction is over: the same receipts, unless they are forgotten."""

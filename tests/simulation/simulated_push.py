@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from reliable_pubsub.common.errors import MalformedError
-from reliable_pubsub.common.messages import BatchHeader, Reply
+from reliable_pubsub.common.messages import Reply
 from reliable_pubsub.common.wire import encode_request
 from reliable_pubsub.proxy.records import Appended
 from reliable_pubsub.relay.interest_link import Links, Wish
@@ -76,17 +76,7 @@ class PushTop:
         """A batch has become visible: it goes to those who want it."""
         if not self._table.is_wanted(topic):
             return
-        header = BatchHeader(
-            batch.base,
-            batch.count,
-            batch.publisher,
-            batch.first_sequence,
-            batch.timestamp_ns,
-            batch.crc,
-            len(batch.body),
-            batch.qos,
-        )
-        pushed = Pushed(boot=self._boot, log=log, batch=header)
+        pushed = Pushed(boot=self._boot, log=log, batch=batch.header)
         frames = encode_push(topic, pushed, batch.body)
         for link, patterns in self._served.items():
             if Pattern("exact", topic) in patterns:
