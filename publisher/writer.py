@@ -7,7 +7,6 @@ runs the tasks, as do the messages when they have to be made again. Used by the 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 
 from reliable_pubsub.common import names
 from reliable_pubsub.common.asking import Asker, Session
@@ -54,12 +53,7 @@ class TransactionWriter:
     def __enter__(self) -> TransactionWriter:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

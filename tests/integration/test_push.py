@@ -254,8 +254,14 @@ class TestWhatIsNotDurable:
 
 
 class TestTheQueue:
-    def test_is_bounded_and_counts_what_it_drops(self, context: Context) -> None:
+    @pytest.fixture
+    def push(self, context: Context) -> Iterator[Push]:
         push = Push(context, PushSettings(endpoint=ANY_PORT), boot="b")
+        yield push
+        push.socket.close()
+
+    def heard(self, context: Context, push: Push) -> zmq.Socket[bytes]:
+        """A plain subscriber of everything, that the proxy has heard of."""
         subscriber = a_plain_subscriber(context, push.endpoint, b"")
 
         def listen() -> int:
@@ -263,6 +269,10 @@ class TestTheQueue:
             return push.status().plain
 
         eventually(listen, "plain subscriber")
+        return subscriber
+
+    def test_is_bounded_and_counts_what_it_drops(self, context: Context, push: Push) -> None:
+        subscriber = self.heard(context, push)
         count = WAITING_BYTES_MAX // MIB + 3
         for base in range(count):
             push.take("t", "log", an_append(base, body=b"x" * MIB))
@@ -274,17 +284,11 @@ class TestTheQueue:
         first = decode_push(subscriber.recv_multipart())
         assert first.pushed.batch.base == count - kept  # the oldest went
         assert (push.status().sent, push.status().queued) == (kept, 0)
-        push.socket.close()
 
-    def test_leaves_in_parts_so_that_requests_come_between(self, context: Context) -> None:
-        push = Push(context, PushSettings(endpoint=ANY_PORT), boot="b")
-        subscriber = a_plain_subscriber(context, push.endpoint, b"")
-
-        def listen() -> int:
-            push.listen()
-            return push.status().plain
-
-        eventually(listen, "plain subscriber")
+    def test_leaves_in_parts_so_that_requests_come_between(
+        self, context: Context, push: Push
+    ) -> None:
+        subscriber = self.heard(context, push)
         for base in range(TURN_MAX + 1):
             push.take("t", "log", an_append(base))
 
@@ -293,16 +297,12 @@ class TestTheQueue:
         assert push.turn()
         assert not push.turn()
         subscriber.close()
-        push.socket.close()
 
-    def test_takes_nothing_that_nobody_wants(self, context: Context) -> None:
-        push = Push(context, PushSettings(endpoint=ANY_PORT), boot="b")
-
+    def test_takes_nothing_that_nobody_wants(self, push: Push) -> None:
         push.take("t", "log", an_append(0))
 
         assert not push.turn()
         assert push.status().dropped == 0
-        push.socket.close()
 
 
 class TestTheEndpoint:
