@@ -96,22 +96,23 @@ class _OutputReader:
             offset = line.offset
             self._times[offset] -= 1
             follows = offset == self._position and offset < ends[self._index]
-            if not follows or self._is_of_the_next(line):
+            if not follows or self._is_of_a_later(line):
                 self._turn(line, ends)
             self._position = offset + 1
         self._go_on_with(len(self._subscriptions))
         received.position = self._position if self._subscriptions else None
         return received
 
-    def _is_of_the_next(self, line: Seen) -> bool:
+    def _is_of_a_later(self, line: Seen) -> bool:
         """Whether it follows, and is not what followed before: that was cut off, unrecorded."""
-        if not 0 <= self._index < len(self._subscriptions) - 1:
+        if self._index < 0:
             return False
-        current, following = self._subscriptions[self._index : self._index + 2]
-        if following.start > line.offset or not following.gave(line):
+        current, *others = self._subscriptions[self._index :]
+        later = next((one for one in others if one.start <= line.offset and one.gave(line)), None)
+        if later is None:
             return False
         return not current.gave(line) or (
-            line.offset == following.start and self._was_cut_off(line, current)
+            line.offset == later.start and self._was_cut_off(line, current)
         )
 
     def _was_cut_off(self, line: Seen, subscription: Subscription) -> bool:
@@ -121,7 +122,7 @@ class _OutputReader:
     def _turn(self, line: Seen, ends: Sequence[int]) -> None:
         """A line that does not simply follow: a told loss, a new subscription, or a fault."""
         offset = line.offset
-        if self._index >= 0 and offset < ends[self._index] and not self._is_of_the_next(line):
+        if self._index >= 0 and offset < ends[self._index] and not self._is_of_a_later(line):
             current = self._subscriptions[self._index]
             if offset != self._position and current.jump_is_told(self._position, offset):
                 return

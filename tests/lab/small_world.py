@@ -11,10 +11,12 @@ from pathlib import Path
 from zlib import crc32
 
 from reliable_pubsub.common.batch import Message
+from reliable_pubsub.common.dead_letter import DEAD_SUFFIX
 from reliable_pubsub.common.history import (
     AnyLine,
     Begin,
     Created,
+    DeadLettered,
     End,
     Event,
     Failed,
@@ -334,15 +336,48 @@ class SmallWorld:
                 OutputLine(topic, self.log[topic][seen.offset]) for seen in messages
             ]
             client.place[topic] = client.durable[topic] = messages[-1].offset + 1
-            self.write(
-                who,
-                Ok,
-                op="record",
-                call=self.call(client),
-                topic=topic,
-                epoch=client.epoch,
-                cursor=client.place[topic],
-            )
+            self._record(client, topic)
+
+    def _record(self, client: Client, topic: str) -> None:
+        self.write(
+            (client.name, client.pid),
+            Ok,
+            op="record",
+            call=self.call(client),
+            topic=topic,
+            epoch=client.epoch,
+            cursor=client.place[topic],
+        )
+
+    def reject(self, name: str, topic: str) -> None:
+        """Get a message and give it up: its letter is stored, and no output has it."""
+        client = self.clients[name]
+        who, offset = (name, client.pid), client.place[topic]
+        self.get(name, topic, record=False)
+        call = self.call(client)
+        facts = {"op": "reject", "call": call, "topic": topic, "epoch": client.epoch}
+        self.write(who, Invoke, **facts, cursor=offset)
+        letters = self.topic(topic + DEAD_SUFFIX)
+        crc, at = self.log[topic][offset].crc, len(letters)
+        letter = Seen(at, name, at + 1, crc, self.log_ns + at)
+        letters.append(letter)
+        self.write(
+            PROXY,
+            DeadLettered,
+            topic=topic,
+            subscriber=name,
+            generation=client.generation[topic],
+            offset=offset,
+            dead_topic=topic + DEAD_SUFFIX,
+            letter=letter,
+            epoch=client.epoch,
+        )
+        client.in_hand.pop(topic, None)
+        client.place[topic] = client.durable[topic] = offset + 1
+        self._position(client, topic)
+        self.write(who, Ok, **facts, offset=at, cursor=offset + 1)
+        if client.output:
+            self._record(client, topic)
 
     def acknowledge(self, name: str, topic: str) -> None:
         """What is in hand is done; the proxy has that durably."""

@@ -14,6 +14,7 @@ from reliable_pubsub.common.history import (
     Begin,
     ControlSeen,
     Created,
+    DeadLettered,
     End,
     Event,
     Expired,
@@ -1248,6 +1249,77 @@ def test_what_came_in_the_place_of_an_output_that_was_cut_off_is_not_taken_for_i
     world.finish()
 
     assert "R6" not in broken(check(world.run))
+
+
+def a_world_with_an_output() -> SmallWorld:
+    """One who reads, and five messages; the first of them is in its output."""
+    world = SmallWorld()
+    world.start_client("s1", "subscriber", output=True)
+    world.subscribe("s1", "t")
+    world.start_client("p1", "publisher")
+    world.put("p1", "t", 5)
+    world.get("s1", "t")
+    return world
+
+
+def offsets_in_output(world: SmallWorld) -> list[int]:
+    return [line.message.offset for line in world.outputs["s1"]]
+
+
+def test_what_was_given_up_is_not_in_the_output_and_is_no_loss() -> None:
+    world = a_world_with_an_output()
+    world.reject("s1", "t")
+    world.finish()
+
+    assert offsets_in_output(world) == [0, 2, 3, 4]
+    assert_sound(world)
+
+
+def test_what_was_given_up_comes_in_the_output_with_a_later_subscription() -> None:
+    """Seed 6013051: the one in between has no line, because all that it was given was given up."""
+    world = a_world_with_an_output()
+    world.reject("s1", "t")
+    world.unsubscribe("s1", "t")
+    world.subscribe("s1", "t")
+    world.put("p1", "t")
+    world.reject("s1", "t")
+    world.subscribe("s1", "t", start="offset 1", at=1)
+    world.finish()
+
+    assert offsets_in_output(world) == [0, 1, 2, 3, 4, 5]
+    assert_sound(world)
+
+
+def test_what_was_not_recorded_is_cut_off_when_the_place_is_chosen_anew() -> None:
+    """Seeds around 5011000: the same offset was handed over by both subscriptions."""
+    world = a_world_with_an_output()
+    world.get("s1", "t", record=False)
+    world.subscribe("s1", "t", start="offset 1", at=1)
+    world.finish()
+
+    assert offsets_in_output(world) == [0, 1, 2, 3, 4]
+    assert_sound(world)
+
+
+def test_a_letter_that_is_not_there_is_a_loss() -> None:
+    world = a_world_with_an_output()
+    world.reject("s1", "t")
+    world.log["t.dead"].clear()
+    world.finish()
+
+    assert "R6" in broken(check(world.run))
+
+
+def test_a_letter_that_is_there_twice_is_a_duplicate() -> None:
+    world = a_world_with_an_output()
+    world.reject("s1", "t")
+    (line,) = [line for line in world.lines if isinstance(line, DeadLettered)]
+    again = replace(line.letter, offset=1, sequence=2)
+    world.log["t.dead"].append(again)
+    world.lines.append(replace(line, letter=again))
+    world.finish()
+
+    assert "R2" in broken(check(world.run))
 
 
 def test_another_message_at_an_offset_that_was_handed_over_is_not_that_one_again() -> None:
