@@ -116,8 +116,13 @@ class _OutputReader:
         )
 
     def _was_cut_off(self, line: Seen, subscription: Subscription) -> bool:
-        """Whether what a subscription was given there was not recorded, and came only once."""
-        return subscription.recorded_end <= line.offset and not self._times[line.offset]
+        """Whether what a subscription was given there was not recorded.
+
+        Where that is not told, an offset that comes once more was.
+        """
+        if subscription.recorded_end > line.offset:
+            return False
+        return subscription.tells_what_it_recorded or not self._times[line.offset]
 
     def _turn(self, line: Seen, ends: Sequence[int]) -> None:
         """A line that does not simply follow: a told loss, a new subscription, or a fault."""

@@ -47,6 +47,24 @@ class Subscription:
         """Whether it was left."""
         return self.ended_ns != NEVER
 
+    @property
+    def tells_what_it_recorded(self) -> bool:
+        """Whether `recorded_end` is all of it: a life that was killed may not have said the last.
+
+        Behind what was handed over last comes a record, or a later life, that says where it is.
+        """
+        confirmed_by = 0  # a life
+        for life, _, line in reversed(self.happenings):
+            if not isinstance(line, Ok):
+                continue
+            if line.op == "subscribe":
+                confirmed_by = confirmed_by or life
+            elif line.op == "record":
+                return True
+            elif line.op == "get":
+                return confirmed_by not in (0, life)
+        return False
+
     def gave(self, message: Seen) -> bool:
         """Whether this very message was handed over and not given up; logs differ in times."""
         if self._given is None:

@@ -1301,6 +1301,51 @@ def test_what_was_not_recorded_is_cut_off_when_the_place_is_chosen_anew() -> Non
     assert_sound(world)
 
 
+def test_what_a_killed_life_was_given_is_not_taken_for_what_a_later_subscription_got() -> None:
+    """Seed 7026111: the same offset was given three times, and stands twice in the output."""
+    world = SmallWorld()
+    world.start_client("s1", "subscriber", output=True)
+    world.subscribe("s1", "t")
+    world.start_client("p1", "publisher")
+    world.put("p1", "t", 5)
+    world.get("s1", "t", 5, record=False)
+    world.kill("s1")
+    world.restart("s1")
+    world.subscribe("s1", "t")
+    world.get("s1", "t", 4)
+    world.unsubscribe("s1", "t")
+    world.subscribe("s1", "t", start="newest 1", at=4)
+    world.get("s1", "t")
+    world.unsubscribe("s1", "t")
+    world.subscribe("s1", "t", start="offset 1", at=1)
+    world.finish()
+
+    assert offsets_in_output(world) == [0, 1, 2, 3, 4, 1, 2, 3, 4]
+    assert_sound(world)
+
+
+def test_what_the_next_life_resumed_below_was_not_recorded() -> None:
+    """Seed 8013893: two later subscriptions begin at the same place."""
+    world = SmallWorld()
+    world.start_client("s1", "subscriber", output=True)
+    world.subscribe("s1", "t")
+    world.start_client("p1", "publisher")
+    world.put("p1", "t", 3)
+    world.get("s1", "t", record=False)
+    world.kill("s1")
+    world.restart("s1")
+    world.subscribe("s1", "t")
+    world.subscribe("s1", "t", start="now", at=3)
+    world.unsubscribe("s1", "t")
+    for _ in range(2):
+        world.subscribe("s1", "t", start="earliest", at=0)
+        world.get("s1", "t")
+    world.finish()
+
+    assert offsets_in_output(world) == [0, 0, 1, 2]
+    assert_sound(world)
+
+
 def test_a_letter_that_is_not_there_is_a_loss() -> None:
     world = a_world_with_an_output()
     world.reject("s1", "t")

@@ -244,7 +244,7 @@ def _moves_for_a_reason(
     had = max(before.handed_end, before.recorded_end, before.confirmed)
     assert before.opened is not None
     assert subscription.opened is not None
-    was_lost = topic in seam.born_anew and before.opened.at_ns < seam.at_ns
+    was_lost = topic in seam.born_anew and before.called_ns < seam.at_ns
     same_log = before.opened.log == subscription.opened.log and not was_lost
     # A late copy of a SUB that was set back may begin it anew, behind its place.
     begun_anew = subscription.adopted and choice == "adopt"
