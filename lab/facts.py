@@ -70,6 +70,16 @@ class Life:
 
 
 @dataclass(slots=True)
+class Unstored:
+    """A message that was put at QoS 0, and handed over."""
+
+    life: Life
+    at_ns: int
+    topic: str
+    seen: Seen
+
+
+@dataclass(slots=True)
 class Attempt:
     """A message under one number with one content, and what became of putting it."""
 
@@ -141,7 +151,7 @@ class Facts:
     told_lost: list[tuple[Life, Failed]] = field(default_factory=list)
     told_changed: dict[str, None] = field(default_factory=dict)  # processes, in order
     offered: dict[MessageKey, int] = field(default_factory=dict)  # put at QoS 0: CRC-32
-    unstored: list[tuple[str, str, Seen]] = field(default_factory=list)  # subscriber, topic
+    unstored: list[Unstored] = field(default_factory=list)
     unmatched: int = 0  # answers whose `invoke` is not there
 
     @property
@@ -394,7 +404,7 @@ class _Reader:
         if op == "put" and line.qos == 0:
             return  # it has left; nothing is promised of it
         if op == "get":
-            line = self._without_unstored(line)
+            line = self._without_unstored(life, line)
             if not line.messages:
                 return
         if op == "put":
@@ -411,12 +421,12 @@ class _Reader:
         if invoke is not None and op not in ("hello", "get"):
             self.facts.effects.append((life, invoke, line))
 
-    def _without_unstored(self, line: Ok) -> Ok:
+    def _without_unstored(self, life: Life, line: Ok) -> Ok:
         """A get without what was put at QoS 0: that is no part of any log."""
         unstored = [seen for seen in line.messages if seen.offset == NO_OFFSET]
         if not unstored:
             return line
-        self.facts.unstored += [(line.process, line.topic, seen) for seen in unstored]
+        self.facts.unstored += [Unstored(life, line.at_ns, line.topic, seen) for seen in unstored]
         stored = tuple(seen for seen in line.messages if seen.offset != NO_OFFSET)
         return replace(line, messages=stored)
 

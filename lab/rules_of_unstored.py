@@ -10,17 +10,23 @@ from .verdict import MessageKey
 
 
 def check_unstored(facts: Facts, finding: Finding) -> None:
-    """Losses are no matter here; a second copy is, and so is one that stayed."""
+    """Losses are no matter here; a second copy is, and so is one that stayed.
+
+    What a process was pushed when another one had its id does not count, as with what is stored.
+    """
     handed: set[tuple[str, MessageKey]] = set()
     writers = {(key.topic, key.publisher) for key in facts.offered}
-    for subscriber, topic, seen in facts.unstored:
+    for one in facts.unstored:
+        if one.at_ns >= one.life.superseded_ns:
+            continue
         finding.checked += 1
+        subscriber, topic, seen = one.life.process, one.topic, one.seen
         key = MessageKey(topic, seen.publisher, seen.sequence)
         if (subscriber, key) in handed:
             finding.broken(f"{subscriber} was handed {_words(key)} a second time", key)
         handed.add((subscriber, key))
         if (topic, seen.publisher) in writers and seen.crc != facts.offered.get(key):
-            finding.broken(f"{subscriber} was handed {_words(key)}, which nobody put so", key)
+            finding.broken(f"{subscriber} was handed {_words(key)} which nobody put so", key)
     lines: list[Stored | Found] = [*facts.stored, *facts.found]
     for line in lines:
         for seen in line.messages:

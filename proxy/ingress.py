@@ -25,6 +25,7 @@ from reliable_pubsub.relay.unstored import decode_offer, offer_prefixes
 
 from .push import ANY_PORT, Push, PushSettings
 from .records import Expired, Record, Subscribed, Unsubscribed
+from .ring_reading import RingReading
 from .rules import Rules
 
 TURN_MAX: Final = 64  # batches that one turn of the loop takes
@@ -107,7 +108,7 @@ class Ingress:
 
     # What comes.
 
-    def turn(self, broker: Rules) -> None:
+    def turn(self, broker: RingReading) -> None:
         """Take what has come; what is left waits for the next turn."""
         for _ in range(TURN_MAX):
             try:
@@ -116,33 +117,23 @@ class Ingress:
                 return
             self._take(frames, broker)
 
-    def _take(self, frames: list[bytes], broker: Rules) -> None:
+    def _take(self, frames: list[bytes], broker: RingReading) -> None:
         try:
             offered = decode_offer(frames)
         except MalformedError:
             self._refused += 1  # there is nobody to answer to
             return
-        offer, topic = offered.offer, offered.topic
-        session = broker.sessions.get(("publisher", offer.publisher))
-        if session is None or session.epoch != offer.epoch:
+        is_pushed = self._push.is_wanted(offered.topic)
+        is_wanted = is_pushed or offered.topic in self._subscribed
+        taken = broker.take_offer(offered, is_wanted=is_wanted, now_ns=time.time_ns())
+        if taken == "refused":
             self._refused += 1
-            return
-        is_pushed = self._push.is_wanted(topic)
-        if topic not in self._subscribed and not is_pushed:
+        elif taken == "unwanted":
             self._unwanted += 1
-            return
-        self._taken += 1
-        header = broker.rings.add(
-            topic,
-            publisher=offer.publisher,
-            first_sequence=offer.first_sequence,
-            count=offer.count,
-            crc=offer.crc,
-            body=offered.body,
-            now_ns=time.time_ns(),
-        )
-        if is_pushed:
-            self._push.send_unstored(topic, header, offered.body)
+        else:
+            self._taken += 1
+            if is_pushed:
+                self._push.send_unstored(offered.topic, taken, offered.body)
 
     def status(self) -> IngressStatus:
         """What to tell an operator."""

@@ -1,21 +1,52 @@
-"""RING and LISTENERS: who reads what was put at QoS 0, and whether anybody would."""
+"""QoS 0: what is taken into a ring, who reads it (RING), and whether anybody would (LISTENERS)."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 from reliable_pubsub.common.messages import (
+    BatchHeader,
     Listeners,
     ListenersReport,
     MessageBatches,
     NoMessagesYet,
     Ring,
 )
+from reliable_pubsub.relay.unstored import OfferFrames
 
 from .records import Decision
 from .subscribing import Subscribing
 
 
 class RingReading(Subscribing):
-    """The rules for what is not stored (rule R19). They change nothing, and rest on nothing."""
+    """The rules for what is not stored (rule R19). They change no state, and rest on none."""
+
+    def take_offer(
+        self, offered: OfferFrames, *, is_wanted: bool, now_ns: int
+    ) -> BatchHeader | Literal["refused", "unwanted"]:
+        """Put an offer in the ring of its topic.
+
+        Args:
+            is_wanted: whether somebody listens to the topic, or is pushed to.
+
+        Returns:
+            Its header; or that its publisher has no such session, or that nobody wants it.
+        """
+        offer = offered.offer
+        session = self.sessions.get(("publisher", offer.publisher))
+        if session is None or session.epoch != offer.epoch:
+            return "refused"
+        if not is_wanted:
+            return "unwanted"
+        return self.rings.add(
+            offered.topic,
+            publisher=offer.publisher,
+            first_sequence=offer.first_sequence,
+            count=offer.count,
+            crc=offer.crc,
+            body=offered.body,
+            now_ns=now_ns,
+        )
 
     def _ring(self, request: Ring, _body: bytes, _now_ns: int) -> Decision:
         """Show what is in the ring; whoever asks knows what it has had."""

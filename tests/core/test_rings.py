@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
 from reliable_pubsub.common.messages import (
     AnyReply,
+    BatchHeader,
     Fenced,
     Listeners,
     ListenersReport,
@@ -19,6 +21,7 @@ from reliable_pubsub.common.messages import (
     Terms,
 )
 from reliable_pubsub.proxy.ring import ENTRY_BYTES, Rings
+from reliable_pubsub.relay.unstored import Offer, OfferFrames
 from tests.fakes import MemoryProxy, a_broker, a_get, a_sub, an_unsub, put_body, sub_ack
 
 ROOM = 3  # batches of one byte that one ring holds here
@@ -142,6 +145,35 @@ def listeners(proxy: MemoryProxy, topic: str = "t") -> int:
     reply: AnyReply = proxy.ask(Listeners(client="p", epoch=0, request=1, topic=topic))
     assert isinstance(reply, ListenersReport)
     return reply.subscriptions
+
+
+def an_offer(*, publisher: str = "p", epoch: int = 1) -> OfferFrames:
+    offer = Offer(publisher=publisher, epoch=epoch, first_sequence=7, count=2, crc=5)
+    return OfferFrames("t", offer, b"xy")
+
+
+class TestAnOffer:
+    def test_that_is_wanted_gets_the_next_place(self) -> None:
+        broker = a_broker().broker
+        add(broker.rings)
+
+        header = broker.take_offer(an_offer(), is_wanted=True, now_ns=9)
+
+        assert header == BatchHeader(1, 2, "p", 7, 9, 5, 2, 0)
+        assert places(broker.rings, 0) == [0, 1]
+
+    @pytest.mark.parametrize("offer", [an_offer(epoch=2), an_offer(publisher="stranger")])
+    def test_of_no_session_of_ours_is_refused(self, offer: OfferFrames) -> None:
+        broker = a_broker().broker
+
+        assert broker.take_offer(offer, is_wanted=True, now_ns=9) == "refused"
+        assert broker.rings.end("t") == 0
+
+    def test_that_nobody_wants_takes_no_room(self) -> None:
+        broker = a_broker().broker
+
+        assert broker.take_offer(an_offer(), is_wanted=False, now_ns=9) == "unwanted"
+        assert broker.rings.end("t") == 0
 
 
 class TestAReader:

@@ -57,6 +57,23 @@ def test_a_message_that_is_lost_breaks_no_rule(world: SmallWorld) -> None:
     assert rule.checked == 3
 
 
+def test_what_a_process_was_pushed_when_another_had_its_id_does_not_count() -> None:
+    """It cannot know of that before it asks; what it is told then is that it is over."""
+    world = SmallWorld()
+    world.start_client("p", "publisher")
+    older = world.start_client("s", "subscriber").pid
+    world.subscribe("s", "t")
+    offer(world, 1)
+    world.restart("s")
+    world.subscribe("s", "t")
+    hand_over(world, unstored(1))
+    facts = {"op": "get", "call": 9, "topic": "t", "epoch": 1}
+    world.write(("s", older), Ok, messages=(unstored(1),), **facts)
+    world.finish()
+
+    assert_sound(world)
+
+
 def a_second_copy(world: SmallWorld) -> None:
     hand_over(world, unstored(1))
 

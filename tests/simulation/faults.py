@@ -19,6 +19,7 @@ from .faults_of_dead_letters import FAULTS_OF_DEAD_LETTERS
 from .faults_of_push import FAULTS_OF_PUSH
 from .faults_of_sessions import FAULTS_OF_SESSIONS
 from .faults_of_transactions import FAULTS_OF_TRANSACTIONS
+from .faults_of_unstored import FAULTS_OF_UNSTORED
 from .simulation import Variant
 
 FAULTS: Final[Mapping[str, Variant]] = {
@@ -86,4 +87,5 @@ FAULTS: Final[Mapping[str, Variant]] = {
     **FAULTS_OF_DEAD_LETTERS,
     **FAULTS_OF_PUSH,
     **FAULTS_OF_TRANSACTIONS,
+    **FAULTS_OF_UNSTORED,
 }

@@ -17,6 +17,7 @@ from reliable_pubsub.common.messages import (
     Dead,
     Fenced,
     Get,
+    Ring,
     Sub,
     Unsub,
 )
@@ -37,7 +38,7 @@ class Silences:
 
     def heard(self, request: AnyRequest, reply: AnyReply, now_s: float) -> None:
         """A request arrived, and is answered so."""
-        if isinstance(request, Get | Ack | Dead | Sub | Unsub | Bye) and not isinstance(
+        if isinstance(request, Get | Ring | Ack | Dead | Sub | Unsub | Bye) and not isinstance(
             reply, Fenced
         ):
             self._heard_s[request.client] = now_s

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -17,11 +17,14 @@ from reliable_pubsub.common.recorder import Recorder
 from reliable_pubsub.common.retry import Clock, RetryPolicy, Transport
 from reliable_pubsub.common.state_file import ClientState
 from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.publisher.offering import OfferLink
 from reliable_pubsub.publisher.outbox import Receipt
 
 from .machine import Machine
 from .network import SimulatedClock, SimulatedTransport
 from .recording import Life
+from .simulated_offers import OfferNetwork
+from .simulated_proxy import TOPICS
 from .world import Process
 
 
@@ -58,6 +61,7 @@ class MakePublisher(Protocol):
         state: ClientState,
         on_log_changed: Any,
         history: Recorder,
+        connect_offers: Callable[[str], OfferLink],
     ) -> Publisher:
         """Make one."""
 
@@ -68,6 +72,7 @@ class PublisherMachine(Machine):
     role = "publisher"
     choices = ("adopt",)
     make: MakePublisher
+    offers: OfferNetwork
 
     def begin(self, plan: Sequence[Item]) -> None:
         """Take a plan."""
@@ -77,6 +82,7 @@ class PublisherMachine(Machine):
         begins = accumulate((part.count for part in parts), initial=0)
         self._parts = dict(zip(begins, parts, strict=False))  # by the place of the first message
         self._heard = 0  # items whose put has returned, in some life
+        self._offered: set[tuple[int, ...]] = set()  # CRC-32 of what was put at QoS 0
 
     @property
     def messages(self) -> int:
@@ -97,6 +103,7 @@ class PublisherMachine(Machine):
             state=self.state_of(process),
             on_log_changed=self.on_log_changed,
             history=recorder,
+            connect_offers=lambda _: self.offers.connect(process),
         )
         process.nonce = publisher._link.nonce
         if publisher.outbox.plan is None:
@@ -108,6 +115,8 @@ class PublisherMachine(Machine):
                 index = self._places.index(mark.message) - publisher.outbox.is_in_doubt
                 if index == len(self._plan):
                     break
+                if self._world.happens("put_qos_0", self._faults.put_qos_0):
+                    self._offer(publisher)
                 item = self._plan[index]
                 receipt = publisher.resume() or self._put(publisher, index, process)
             except InDoubtError as error:
@@ -134,6 +143,13 @@ class PublisherMachine(Machine):
         self._world.counts["put_qos_1"] += item.qos == 1
         return publisher.put_batch(item.topic, batch, self._mark(index + 1), qos=item.qos)
 
+    def _offer(self, publisher: Publisher) -> None:
+        """Put something that is no part of the plan, at QoS 0."""
+        count, number = self._world.random.choice((1, 1, 3)), len(self._offered)
+        payloads = [f"{self.name}/offer {number}/{n}".encode() for n in range(count)]
+        self._offered.add(tuple(map(crc32, payloads)))
+        publisher.put_batch(self._world.random.choice(TOPICS), Batch(payloads), qos=0)
+
     def _transact(self, publisher: Publisher, item: Item, mark: PlanMark, maker: int) -> Receipt:
         self._world.counts["transaction"] += 1
         with publisher.transaction(mark) as transaction:
@@ -153,6 +169,9 @@ class PublisherMachine(Machine):
 
     def witness_put(self, line: Invoke, life: int) -> None:
         """What goes out under a place of the plan is what some life has made for that place."""
+        if line.qos == 0:
+            assert line.crcs in self._offered, f"{self.name} puts at QoS 0 what nobody asked for"
+            return
         if line.qos == 1:  # it has no place: what is put is one of the items
             items = [one for one in self._plan if (one.topic, one.qos) == (line.topic, 1)]
             made = (self._crcs(one, maker) for one in items for maker in range(life + 1))

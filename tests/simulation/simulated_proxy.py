@@ -11,19 +11,31 @@ from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from reliable_pubsub.common.dead_letter import DEAD_SUFFIX
 from reliable_pubsub.common.errors import MalformedError
-from reliable_pubsub.common.messages import AnyReply, AnyRequest, Full, Sub
+from reliable_pubsub.common.messages import (
+    AnyReply,
+    AnyRequest,
+    BatchHeader,
+    Full,
+    ListenersReport,
+    Sub,
+)
 from reliable_pubsub.common.wire import decode_request, encode_reply
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import Appended, Decision, Record, StoredState
+from reliable_pubsub.proxy.ring import Rings
 from reliable_pubsub.proxy.state import BrokerSettings
 from reliable_pubsub.proxy.topic_log import Retention
+from reliable_pubsub.relay.pattern import Kinds, Pattern
+from reliable_pubsub.relay.unstored import decode_offer, offer_prefixes
 from reliable_pubsub.relay.wire import is_for_node
 
 from .network import Answer
 from .silences import Silences
+from .simulated_offers import OfferNetwork
 from .simulated_push import PushNetwork, PushTop
 from .simulated_store import SimulatedStore
 from .swarm import Faults
@@ -33,6 +45,7 @@ TOPICS: Final = ("a", "b")
 TICK_S: Final = 0.02  # the real one is five times as long, as are the clients' timeouts
 TURN_S: Final = 0.0005  # requests that come within it share a turn of the loop
 STORAGE_RETRY_S: Final = 0.05
+KINDS: Final = Kinds()
 
 
 Failure = Literal["full", "error"]  # of a commit: no space, or an I/O error
@@ -144,6 +157,7 @@ class SimulatedProxy:
 
     broker_class: type[Broker] = Broker  # planted faults put another one here
     pushes: PushNetwork  # what goes down by itself
+    offers: OfferNetwork  # what comes at QoS 0
 
     def __init__(self, world: World, faults: Faults, store: SimulatedStore) -> None:
         """Begin stopped."""
@@ -160,6 +174,7 @@ class SimulatedProxy:
         self._turn_open = False
         self._lazy_at_s: float | None = None
         self._silences = Silences()
+        self._rings = Rings()  # of one life
 
     # What the world does to it.
 
@@ -177,8 +192,10 @@ class SimulatedProxy:
         self._committer = SimulatedCommitter(self)
         self._turn_open = False
         self._lazy_at_s = None
+        self._rings = Rings()
         self.broker = self._new_broker(self.store.state(), None)
         self.pushes.proxy_started(PushTop(f"boot{self._life}", self.pushes.send))
+        self.offers.proxy_started(self)
         self.later(TICK_S, self._tick)
 
     def crash(self, where: str) -> None:
@@ -187,6 +204,7 @@ class SimulatedProxy:
             return
         self.world.happened("proxy_crash", "proxy", f"ends {where}")
         self.broker = self.pushes.top = None
+        self.offers.proxy_ended()
         self._life += 1
         self.world.at(self.world.random.uniform(0.005, 0.15), self.start)
 
@@ -273,6 +291,7 @@ class SimulatedProxy:
                 storage_retry_s=STORAGE_RETRY_S,
             ),
             storage_full_until_s=storage_full_until_s,
+            rings=self._rings,
         )
 
     def receive(self, frames: Sequence[bytes], answer: Answer) -> None:
@@ -299,6 +318,11 @@ class SimulatedProxy:
         broker.heard(request, self.world.now_s)
         decision = broker.decide(request, body, now_ns=self.world.wall_ns())  # decide,
         self._silences.heard(request, decision.reply, self.world.now_s)
+        if isinstance(decision.reply, ListenersReport):
+            assert self.pushes.top is not None
+            pushed = self.pushes.top.is_wanted(decision.reply.topic)
+            reply = replace(decision.reply, pushed=pushed, ingress_endpoint="sim://ingress")
+            decision = replace(decision, reply=reply)
         self._note(request, decision)
         self.point("behind decide")
         if decision.records:
@@ -313,6 +337,38 @@ class SimulatedProxy:
         else:
             frames = encode_reply(decision.reply, decision.body)
             self._held.append(_Held(decision.visible_at, answer, decision.reply, frames))
+
+    def receive_offer(self, frames: Sequence[bytes]) -> None:
+        """Take what was put at QoS 0, as `ingress.Ingress` does."""
+        if self.world.now_s < self._stopped_until_s:
+            self.later(0.0, lambda: self.receive_offer(frames))
+            return
+        assert self.broker is not None
+        assert self.pushes.top is not None
+        offered = decode_offer(frames)
+        is_wanted = offered.topic in self._listened_to() or self.pushes.top.is_wanted(offered.topic)
+        now_ns = self.world.wall_ns()
+        taken = self.broker.take_offer(offered, is_wanted=is_wanted, now_ns=now_ns)
+        if isinstance(taken, BatchHeader):
+            self.pushes.top.take_unstored(offered.topic, taken, offered.body)
+        if self.world.tracing:
+            self.world.note("proxy", f"{_brief(offered.offer)} of {offered.topic} -> {taken}")
+
+    def _listened_to(self) -> set[str]:
+        assert self.broker is not None
+        topics = self.broker.topics.items()
+        return {
+            topic for topic, log in topics if any(one.listens for one in log.subscriptions.values())
+        }
+
+    def _tell_what_is_wanted(self) -> None:
+        """Publishers that put at QoS 0 know what somebody wants."""
+        if not self._faults.put_qos_0:
+            return
+        assert self.pushes.top is not None
+        pushed = {topic for topic in TOPICS if self.pushes.top.is_wanted(topic)}
+        patterns = [Pattern("exact", topic) for topic in sorted(pushed | self._listened_to())]
+        self.offers.wants(offer_prefixes(patterns, KINDS))
 
     def may_answer(self, broker: Broker, decision: Decision) -> bool:
         """Whether everything that an answer speaks of is durable."""
@@ -339,6 +395,7 @@ class SimulatedProxy:
                 self.show(self.broker.committed(outcome))
         self.point("before answers")
         self._release()
+        self._tell_what_is_wanted()
 
     def show(self, batches: Sequence[Appended]) -> None:
         """These are visible from here on: they are pushed too."""
@@ -392,6 +449,7 @@ class SimulatedProxy:
             self._lazy_at_s = now_s + TICK_S
         elif now_s >= self._lazy_at_s:
             self._committer.flush()
+        self._tell_what_is_wanted()
         self.point("tick")
         self.later(TICK_S, self._tick)
 

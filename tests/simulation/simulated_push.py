@@ -12,14 +12,22 @@ from typing import Final
 from msgspec.structs import replace
 
 from reliable_pubsub.common.errors import MalformedError
-from reliable_pubsub.common.messages import Reply
+from reliable_pubsub.common.messages import BatchHeader, Reply
 from reliable_pubsub.common.wire import encode_request
 from reliable_pubsub.proxy.records import Appended
 from reliable_pubsub.relay.interest_link import Links, Wish
 from reliable_pubsub.relay.interest_table import InterestTable
 from reliable_pubsub.relay.messages import Interest
 from reliable_pubsub.relay.pattern import Kinds, Pattern
-from reliable_pubsub.relay.push import Pushed, PushFrames, decode_push, encode_push
+from reliable_pubsub.relay.push import (
+    AnyPush,
+    Pushed,
+    PushedUnstored,
+    PushFrames,
+    decode_any_push,
+    decode_push,
+    encode_push,
+)
 from reliable_pubsub.relay.wire import decode_node_reply, decode_node_request
 from reliable_pubsub.subscriber.push_queue import PushTiming
 
@@ -74,10 +82,21 @@ class PushTop:
 
     def take(self, topic: str, log: str, batch: Appended) -> None:
         """A batch has become visible: it goes to those who want it."""
-        if not self._table.is_wanted(topic):
-            return
         pushed = Pushed(boot=self._boot, log=log, batch=batch.header)
-        frames = encode_push(topic, pushed, batch.body)
+        self._push(topic, pushed, batch.body)
+
+    def take_unstored(self, topic: str, header: BatchHeader, body: bytes) -> None:
+        """A batch was put at QoS 0."""
+        self._push(topic, PushedUnstored(boot=self._boot, batch=header), body)
+
+    def is_wanted(self, topic: str) -> bool:
+        """Whether somebody is to be pushed what is put on a topic."""
+        return self._table.is_wanted(topic)
+
+    def _push(self, topic: str, pushed: Pushed | PushedUnstored, body: bytes) -> None:
+        if not self.is_wanted(topic):
+            return
+        frames = encode_push(topic, pushed, body)
         for link, patterns in self._served.items():
             if Pattern("exact", topic) in patterns:
                 self._send(link, frames)
@@ -138,7 +157,8 @@ class PushNetwork:
         if world.happens("push_late", faults.push_late):
             late_s = world.random.uniform(0.02, faults.late_s)
             world.at(late_s, lambda: to.arrive_push(frames))
-        if world.happens("push_foreign", faults.push_foreign):
+        stored = isinstance(decode_any_push(frames), PushFrames)
+        if stored and world.happens("push_foreign", faults.push_foreign):
             foreign = _of_another_life(frames, log=world.random.random() < 0.5)
             world.at(world.random.uniform(0.0, 0.002), lambda: to.arrive_push(foreign))
 
@@ -165,7 +185,7 @@ class SimulatedPushLink:
         self._is_closed = False
         self._wish = Wish(client=client, link=name)
         self._replies: list[Sequence[bytes]] = []
-        self._pushes: list[PushFrames] = []
+        self._pushes: list[AnyPush] = []
         self._waits = False
         self._due_in_s = 0.0
         network.says_where(name)
@@ -197,7 +217,7 @@ class SimulatedPushLink:
         """See `PushLink`."""
         self._wish.ask_soon(now_s)
 
-    def receive(self) -> list[PushFrames]:
+    def receive(self) -> list[AnyPush]:
         """See `PushLink`."""
         found, self._pushes = self._pushes, []
         return found
@@ -224,7 +244,7 @@ class SimulatedPushLink:
         if self._is_closed:
             return None
         try:
-            self._pushes.append(decode_push(frames))
+            self._pushes.append(decode_any_push(frames))
         except MalformedError as error:
             raise AssertionError(f"a push that cannot be read: {error}") from error
         return self._woken()

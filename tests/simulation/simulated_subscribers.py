@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from reliable_pubsub.common.batch import Message
+from reliable_pubsub.common.batch import NO_OFFSET, Message
 from reliable_pubsub.common.errors import (
     InDoubtError,
     LostError,
@@ -134,7 +134,7 @@ class SubscriberMachine(Machine):
             except NotSubscribedError:
                 self._session_ended(subscriber, process, topic)
                 continue
-            disk.output.extend(_output_line(message) for message in new)
+            disk.output.extend(_output_line(message) for message in new if _is_stored(message))
             process.point("output written")
             count = len(new) or 1
             done = mark.message + count >= wanted
@@ -278,11 +278,13 @@ class SubscriberMachine(Machine):
             return []
         if not found:
             process.wait(chance.uniform(0.002, 0.03))
-        self._seen.setdefault(topic, []).extend(found)
+        stored = [message for message in found if _is_stored(message)]
+        self._seen.setdefault(topic, []).extend(stored)
         if found and self._world.happens("poison", self._faults.poison):
             raise Killed
-        if found and self._world.happens("reject", self._faults.reject):
-            self._reject(subscriber, process, found.pop(0))
+        if stored and self._world.happens("reject", self._faults.reject):
+            self._reject(subscriber, process, stored[0])
+            found.remove(stored[0])
         return found
 
     def _reject(self, subscriber: Subscriber, process: Process, message: Message) -> None:
@@ -363,6 +365,10 @@ class LoopingSubscriberMachine(SubscriberMachine):
                 return
         if self.owns(process):
             self.done = True
+
+
+def _is_stored(message: Message) -> bool:
+    return message.offset != NO_OFFSET
 
 
 def _output_line(message: Message) -> OutputLine:

@@ -29,6 +29,7 @@ from .simulated_clients import (
     MakePublisher,
     PublisherMachine,
 )
+from .simulated_offers import OfferNetwork
 from .simulated_proxy import TOPICS, SimulatedProxy
 from .simulated_push import RESEND_S, PushNetwork
 from .simulated_sink import SinkMachine, sink_plan
@@ -125,12 +126,14 @@ class Simulation:
         self._proxy.broker_class = variant.broker
         self._network = Network(world, self._faults, self._proxy)
         self._pushes = self._proxy.pushes = PushNetwork(world, self._faults, self._network)
+        offers = self._proxy.offers = OfferNetwork(world, self._faults)
         self._machines: list[Machine] = []
         surroundings = (world, self._network, self._faults, self.recording)
         chance = world.random
         for number in range(_at_most(shape.publishers, chance.randint(2, 3))):
             publisher = PublisherMachine(f"p{number}", *surroundings)
             publisher.make = variant.publisher
+            publisher.offers = offers
             publisher.begin(_publisher_plan(chance, shape, self._faults))
             self._machines.append(publisher)
         self._sinks: list[SinkMachine] = []

@@ -69,6 +69,9 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     max_deliveries: float = 0.0  # chance that a subscription gives up what comes again
     sink: bool = False  # a writer from many tasks, that runs batches again
     silence: float = 0.0  # rate: a subscriber stands still for longer than a lease
+    # At most once.
+    put_qos_0: float = 0.0  # chance, before each request of a publisher, of one at QoS 0
+    offer_lost: float = 0.0
     # Pushing.
     push: float = 0.0  # chance that a subscription is pushed
     push_lost: float = 0.0
@@ -103,7 +106,7 @@ class Shape(Struct, frozen=True, kw_only=True):
 def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
     """Choose the faults of a seed.
 
-    Pushing and transactions are drawn apart: a seed without them is the world that it was before.
+    Pushing, transactions and QoS 0 are drawn apart: a seed without them is the world that it was.
     """
 
     def rate(highest: float) -> float:
@@ -157,6 +160,7 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
         faults = replace(faults, **_promises(rate, flag, trim=trim))
     if not rollback:
         faults = replace(faults, **_transacting(random.Random(f"transactions {seed}")))
+        faults = replace(faults, **_offering(random.Random(f"offers {seed}")))
     faults = replace(faults, **_pushing(random.Random(f"push {seed}")))
     off = {name: getattr(_OFF, name) for name in shape.without}
     if off.keys() & {"trim", "full", "lose_oldest"}:
@@ -168,6 +172,14 @@ def _transacting(chance: random.Random) -> dict[str, float]:
     """Who stores several topics at once: publishers, and a sink, in a quarter of the seeds each."""
     transacts = chance.uniform(0.1, 1.0) if chance.random() < 0.25 else 0.0
     return {"transaction": transacts, "sink": chance.random() < 0.25}
+
+
+def _offering(chance: random.Random) -> dict[str, float]:
+    """Who puts at QoS 0 too, in a quarter of the seeds."""
+    if chance.random() >= 0.25:
+        return {}
+    lost = chance.uniform(0.05, 0.4) if chance.random() < 0.5 else 0.0
+    return {"put_qos_0": chance.uniform(0.2, 1.0), "offer_lost": lost}
 
 
 def _pushing(chance: random.Random) -> dict[str, float]:

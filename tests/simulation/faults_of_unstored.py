@@ -1,0 +1,110 @@
+"""Planted faults of QoS 0; merged into the table in `faults.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from msgspec.structs import replace
+
+from reliable_pubsub.common.messages import BatchHeader, Put
+from reliable_pubsub.proxy.broker import Broker
+from reliable_pubsub.proxy.ring import Read, Rings
+from reliable_pubsub.relay.push import UnstoredFrames
+from reliable_pubsub.relay.unstored import OfferFrames, decode_offer
+from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.ring_queue import RingQueue
+
+from .simulated_proxy import SimulatedProxy
+from .simulation import Variant
+
+
+class TakesRepeats(RingQueue):
+    """A push that comes again is a message again."""
+
+    def pushed(self, push: UnstoredFrames) -> BatchHeader | None:
+        header = replace(push.pushed.batch, base=self.place)
+        return super().pushed(replace(push, pushed=replace(push.pushed, batch=header)))
+
+
+class BeginsBelow(RingQueue):
+    """Each process reads the ring from its begin, also what an earlier one handed over."""
+
+    def confirmed(self, boot: str, end: int, *, anew: bool) -> None:
+        super().confirmed(boot, end, anew=False)
+
+
+def _subscriber_with(queue: Callable[[], RingQueue]) -> type[Subscriber]:
+    class Queues(dict[str, RingQueue]):
+        def setdefault(self, topic: str, _: Any = None) -> RingQueue:
+            return super().setdefault(topic, queue())
+
+    class Faulty(Subscriber):
+        def __init__(self, client: str, **more: Any) -> None:
+            super().__init__(client, **more)
+            self._link.rings = Queues()
+
+    return Faulty
+
+
+class ReadsAnew(Rings):
+    """A ring is read from the oldest on, whatever the reader has had."""
+
+    def read(self, topic: str, place: int, *, messages_max: int, bytes_max: int) -> Read:
+        found = super().read(topic, 0, messages_max=messages_max, bytes_max=bytes_max)
+        ahead = place - found.first
+        headers = tuple(replace(header, base=header.base + ahead) for header in found.headers)
+        return replace(found, headers=headers, first=place)
+
+
+class OfANewRing(SimulatedProxy):
+    """Gives its rings another reader."""
+
+    def start(self) -> None:
+        super().start()
+        if self.broker is not None:
+            self._rings.__class__ = ReadsAnew
+
+
+class NumbersAnew(Broker):
+    """A batch in a ring has the place for its number."""
+
+    def take_offer(
+        self, offered: OfferFrames, *, is_wanted: bool, now_ns: int
+    ) -> BatchHeader | Literal["refused", "unwanted"]:
+        number = self.rings.end(offered.topic) + 1
+        offer = replace(offered.offer, first_sequence=number)
+        return super().take_offer(replace(offered, offer=offer), is_wanted=is_wanted, now_ns=now_ns)
+
+
+class StoresIt(SimulatedProxy):
+    """What comes at QoS 0 is put, too."""
+
+    def receive_offer(self, frames: Sequence[bytes]) -> None:
+        super().receive_offer(frames)
+        if self.broker is None or self.world.now_s < self._stopped_until_s:
+            return
+        offered = decode_offer(frames)
+        offer = offered.offer
+        put = Put(
+            client=offer.publisher,
+            epoch=offer.epoch,
+            request=1,
+            topic=offered.topic,
+            first_sequence=offer.first_sequence,
+            count=offer.count,
+            crc=offer.crc,
+            qos=1,
+        )
+        decision = self.broker.decide(put, offered.body, now_ns=self.world.wall_ns())
+        self.broker.apply(decision.records)
+        self._committer.submit(decision.records, self.broker.lsn)
+
+
+FAULTS_OF_UNSTORED: Mapping[str, Variant] = {
+    "QoS 0: a repeat is a message": Variant(subscriber=_subscriber_with(TakesRepeats)),
+    "QoS 0: begins below its subscription": Variant(subscriber=_subscriber_with(BeginsBelow)),
+    "QoS 0: the ring is read anew": Variant(proxy=OfANewRing),
+    "QoS 0: another number": Variant(broker=NumbersAnew),
+    "QoS 0: stored, too": Variant(proxy=StoresIt),
+}
