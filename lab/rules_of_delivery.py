@@ -111,9 +111,8 @@ class _OutputReader:
         later = next((one for one in others if one.start <= line.offset and one.gave(line)), None)
         if later is None:
             return False
-        return not current.gave(line) or (
-            line.offset == later.start and self._was_cut_off(line, current)
-        )
+        begins = later.jump_is_told(later.start, line.offset)
+        return not current.gave(line) or (begins and self._was_cut_off(line, current))
 
     def _was_cut_off(self, line: Seen, subscription: Subscription) -> bool:
         """Whether what a subscription was given there was not recorded.

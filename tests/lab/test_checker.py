@@ -1346,6 +1346,27 @@ def test_what_the_next_life_resumed_below_was_not_recorded() -> None:
     assert_sound(world)
 
 
+def test_a_subscription_whose_first_message_was_given_up_begins_behind_it() -> None:
+    """Seed 9142526: what follows there was given to a dead life of the one before, too."""
+    world = SmallWorld()
+    world.start_client("s1", "subscriber", output=True)
+    world.subscribe("s1", "t")
+    world.start_client("p1", "publisher")
+    world.put("p1", "t", 7)
+    world.get("s1", "t", 6, record=False)
+    world.kill("s1")
+    world.restart("s1")
+    world.subscribe("s1", "t")
+    world.get("s1", "t", 5)
+    world.unsubscribe("s1", "t")
+    world.subscribe("s1", "t", start="offset 4", at=4)
+    world.reject("s1", "t")
+    world.finish()
+
+    assert offsets_in_output(world) == [0, 1, 2, 3, 4, 5, 6]
+    assert_sound(world)
+
+
 def test_a_letter_that_is_not_there_is_a_loss() -> None:
     world = a_world_with_an_output()
     world.reject("s1", "t")
