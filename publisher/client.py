@@ -417,10 +417,10 @@ class Publisher:
             return self._settle_call(pending, call)
 
     def _settle_call(self, pending: Pending, call: Call) -> Receipt:
-        reply = self._link.ask_as_known(lambda: self._send(pending, call))
+        reply = self._send(pending, call)
         if isinstance(reply, Gap):
             self._link.connected = False  # the comparison of the numberings tells what is lost
-            reply = self._link.ask_as_known(lambda: self._send(pending, call))
+            reply = self._send(pending, call)
         if self._link.adopts and self._is_used(reply):
             self._link.meet(pending.topic, conflict=True)  # it gets the next number
             reply = self._send(pending, call)
@@ -460,6 +460,9 @@ class Publisher:
         self._link.refused(reply)
 
     def _send(self, pending: Pending, call: Call) -> AnyReply:
+        return self._link.ask_as_known(lambda: self._send_once(pending, call))
+
+    def _send_once(self, pending: Pending, call: Call) -> AnyReply:
         """Send the pending batch once the numberings agree; that may give it other numbers."""
         if pending.topic not in self._link.met:
             self._link.meet(pending.topic)

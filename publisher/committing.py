@@ -58,10 +58,10 @@ class Committing:
                 stack.enter_context(self._recorder.call("put", batch.topic))
                 for batch in self._outbox.transaction.batches
             ]
-            reply = self._link.ask_as_known(lambda: self._send(calls))
+            reply = self._send(calls)
             if isinstance(reply, Gap):
                 self._link.connected = False  # the comparison of the numberings tells what is lost
-                reply = self._link.ask_as_known(lambda: self._send(calls))
+                reply = self._send(calls)
             if self._link.adopts and (isinstance(reply, Gap | Conflict) or is_unproven(reply)):
                 self._link.met.clear()
                 self._link.meet_all([batch.topic for batch in self._outbox.transaction.batches])
@@ -85,6 +85,9 @@ class Committing:
             self._link.refused(reply)
 
     def _send(self, calls: Sequence[Call]) -> AnyReply:
+        return self._link.ask_as_known(lambda: self._send_once(calls))
+
+    def _send_once(self, calls: Sequence[Call]) -> AnyReply:
         """Stage and commit it; where a proxy dies in between, again."""
         pending = self._outbox.transaction
         assert pending is not None

@@ -273,8 +273,9 @@ class SubscriberLink(Session):
                 del self.told[topic]
                 continue
             return reply, answer
-        if isinstance(reply, Stale):
-            raise TryLaterError(code="STALE", text=reply.text, attempts=SESSIONS_MAX)
+        if isinstance(reply, Stale | Fenced):  # it has restarted, or forgotten us, every time
+            code = "STALE" if isinstance(reply, Stale) else "FENCED"
+            raise TryLaterError(code=code, text=reply.text, attempts=SESSIONS_MAX)
         self.refused(reply)
 
     def pass_lost(self, topic: str, reply: Lost) -> None:

@@ -14,7 +14,14 @@ from reliable_pubsub.common.errors import (
     ProxyUnreachableError,
     TryLaterError,
 )
-from reliable_pubsub.common.messages import AnyReply, Get, HelloAck, LogChanged, NoMessagesYet
+from reliable_pubsub.common.messages import (
+    AnyReply,
+    Get,
+    HelloAck,
+    LogChanged,
+    NoMessagesYet,
+    SubAck,
+)
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.start import Earliest, LastReceived, at_offset
@@ -356,6 +363,15 @@ def test_a_proxy_that_forgets_a_session_again_and_again_fences_nobody() -> None:
 
     with pytest.raises(TryLaterError) as caught:
         a_publisher(ForgettingLink(HelloAck, 1_000), Disk()).put("t", b"a")
+    assert caught.value.code == "FENCED"
+
+
+def test_a_proxy_that_forgets_us_behind_each_confirmation_fences_no_subscriber() -> None:
+    subscriber = a_subscriber(ForgettingLink(SubAck, 1_000), Disk())
+    subscriber.subscribe("t")
+
+    with pytest.raises(TryLaterError) as caught:
+        subscriber.get("t")
     assert caught.value.code == "FENCED"
 
 
