@@ -67,6 +67,38 @@ def numbers(spark: SparkSession, count: int, *, tasks: int = 2) -> DataFrame:
     return spark.range(count, numPartitions=tasks).selectExpr("cast(id as string) as value")
 
 
+def tasks_that_ended(spark: SparkSession) -> int:
+    """Of the stages that are under way."""
+    tracker = spark.sparkContext.statusTracker()
+    stages = map(tracker.getStageInfo, tracker.getActiveStageIds())
+    return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+
+
+class Hold:
+    """Keeps a task at the first of some rows until `let_go`."""
+
+    def __init__(self, folder: Path, *values: int) -> None:
+        self._values = values
+        self._waiting = folder / "waiting"
+        self._go = folder / "go"
+
+    def __call__(self, value: bytes) -> bytes:
+        """In the task: pass a value on, perhaps later."""
+        if int(value) in self._values:
+            self._waiting.touch()
+            while not self._go.exists():
+                time.sleep(0.01)
+        return value
+
+    def wait_for_task(self) -> None:
+        """Until one is kept."""
+        eventually(self._waiting.exists, "task that waits")
+
+    def let_go(self) -> None:
+        """From now on no task is kept."""
+        self._go.touch()
+
+
 def sorted_numbers(service: Service, topic: str = "u") -> list[int]:
     return sorted(map(int, service.payloads(topic)))
 
@@ -244,25 +276,21 @@ class TestAStream:
         assert staged(service) == 0
 
     def test_whose_proxy_dies_between_stage_and_commit_goes_on_with_the_same_batch(
-        self, copy: Copy, service: Service, tmp_path: Path
+        self, copy: Copy, spark: SparkSession, service: Service, tmp_path: Path
     ) -> None:
-        """What was staged is gone: the query says so, and its next start stages again."""
+        """What a task staged that has ended is gone: the query says so, and its next start stages
+        again.
+        """
         service.start_proxy()
         put(service, "t", 400, size=2_000)
-        waiting, go = tmp_path / "waiting", tmp_path / "go"
+        hold = Hold(tmp_path, 399)
 
-        def waits(value: bytes) -> bytes:
-            if int(value) == 399:
-                waiting.touch()
-                while not go.exists():
-                    time.sleep(0.01)
-            return value
-
-        query = copy.start(waits, minPartitions="2")
-        eventually(waiting.exists, "task that waits")
-        eventually(lambda: staged(service) > 0, "staged batches")
+        query = copy.start(hold, minPartitions="2")
+        hold.wait_for_task()
+        eventually(lambda: tasks_that_ended(spark) == 1, "end of the other task")
+        assert staged(service) > 0
         service.restart_proxy()
-        go.touch()
+        hold.let_go()
         with pytest.raises(PySparkException, match="stage the transaction again"):
             query.awaitTermination()
         assert [one.topic for one in service.status().topics] == ["t"]
@@ -271,23 +299,35 @@ class TestAStream:
 
         assert sorted_numbers(service) == [*range(400)]
 
+    def test_whose_proxy_dies_while_its_tasks_stage_runs_these_again(
+        self, copy: Copy, service: Service, tmp_path: Path
+    ) -> None:
+        """A task that is still at work hears it, and Spark tries it again: the query never ends."""
+        service.start_proxy()
+        put(service, "t", 4_000, size=1_000)
+        hold = Hold(tmp_path, 1_999, 3_999)
+
+        query = copy.start(hold, minPartitions="2")
+        hold.wait_for_task()
+        eventually(lambda: staged(service) > 0, "staged batches")
+        service.restart_proxy()
+        hold.let_go()
+        query.awaitTermination()
+
+        assert sorted_numbers(service) == [*range(4_000)]
+        assert staged(service) == 0
+
     def test_waits_for_a_proxy_that_is_away(
         self, copy: Copy, service: Service, tmp_path: Path
     ) -> None:
         service.start_proxy()
         put(service, "t", 100)
-        waiting, go = tmp_path / "waiting", tmp_path / "go"
+        hold = Hold(tmp_path, 0)
 
-        def waits(value: bytes) -> bytes:
-            waiting.touch()
-            while not go.exists():
-                time.sleep(0.01)
-            return value
-
-        query = copy.start(waits)
-        eventually(waiting.exists, "task that waits")
+        query = copy.start(hold)
+        hold.wait_for_task()
         service.proxy.kill()
-        go.touch()
+        hold.let_go()
         time.sleep(0.5)
         service.start_proxy()
         query.awaitTermination()
