@@ -16,7 +16,6 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -46,6 +45,8 @@ from reliable_pubsub.proxy.records import (
 )
 from reliable_pubsub.proxy.schema import SCHEMA_ROWS, meaning
 from reliable_pubsub.proxy.store import FILE_NAME, MARK_NAME, Store, read_state
+
+from .worker_pool import worker_pool
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE_BYTES = 512  # the smallest: each byte costs a run, and the format is the same
@@ -339,7 +340,7 @@ def sweep(
         cases = list(cases_of(subject, every))
         parts += [(cases[first : first + size], subject) for first in range(0, len(cases), size)]
     total = sum(len(cases) for cases, _ in parts)
-    with ProcessPoolExecutor(jobs) as pool:
+    with worker_pool(jobs) as pool:
         for outcomes in pool.map(judge_all, *zip(*parts, strict=True)):
             tally.add(outcomes)
             done += len(outcomes)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import signal
-import time
 
 import pytest
 
@@ -117,7 +116,7 @@ def test_a_proxy_that_is_away_is_exit_code_3_and_the_same_command_resumes(
     service.start_proxy()
     service.subscriber("s", SUBSCRIBE).done()
     service.subscriber("s", WAITING, "--again", options=IMPATIENT_OPTIONS)
-    plan = "steps: [{topic: t, message: m, number_of_times: 2, sleep_between_messages: 0.3}]"
+    plan = "steps: [{topic: t, message: m, number_of_times: 2, sleep_between_messages: 1.5}]"
     publisher = service.publisher("p", plan, options=IMPATIENT_OPTIONS)
     eventually(lambda: service.line_count("s") == 1, "first message")
     service.proxy.kill()
@@ -150,14 +149,12 @@ def test_a_get_with_a_timeout_is_in_doubt_and_resumes(service: Service) -> None:
     assert service.line_count("s") == 1
 
 
-def test_a_second_proxy_on_one_data_directory_is_refused_at_once(service: Service) -> None:
+def test_a_second_proxy_on_one_data_directory_is_refused(service: Service) -> None:
     first = service.start_proxy()
-    begin_s = time.monotonic()
 
     second = service.run("proxy", "--data-dir", service.data_dir)
 
     ended(second, 4, "IN_USE", str(service.data_dir))
-    assert time.monotonic() - begin_s < 10
     assert first.exit_code is None
     first.kill()
     service.start_proxy()  # the kernel has freed the lock

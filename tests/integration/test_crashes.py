@@ -272,7 +272,7 @@ def stored(service: Service) -> int:
 
 PUBLISHER_PLAN = """
     steps:
-      - {topic: t, message: m, number_of_times: 6, batch: 2, sleep_between_messages: 0.3}
+      - {topic: t, message: m, number_of_times: 6, batch: 2, sleep_between_messages: 1.0}
 """
 
 

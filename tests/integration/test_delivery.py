@@ -76,7 +76,7 @@ def test_a_put_does_not_wait_for_a_subscriber_that_expires_and_names_it(running:
         running.open_subscriber("s") as subscriber,
         running.open_publisher("p") as publisher,
     ):
-        silent.subscribe("t", lease_s=0.3)
+        silent.subscribe("t", lease_s=1.0)
         subscriber.subscribe("t")
         thread = threading.Thread(target=work, args=(subscriber, 1))
         thread.start()

@@ -50,7 +50,7 @@ def test_a_silent_subscriber_is_suspended_then_expired_and_told_what_is_gone(
 ) -> None:
     """Row 2.10: visible before anything is dropped, and never in silence."""
     with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
-        subscriber.subscribe("t", lease_s=0.3)
+        subscriber.subscribe("t", lease_s=1.5)
         for _ in range(3):
             publisher.put("t", b"x" * 600_000)
         eventually(lambda: state_of(running) == ["suspended"], "suspended subscription")
@@ -66,18 +66,18 @@ def test_a_silent_subscriber_is_suspended_then_expired_and_told_what_is_gone(
 def test_a_subscriber_that_is_pushed_to_keeps_its_lease(running: Service) -> None:
     """It waits without polling, and is heard all the same."""
     with running.open_subscriber("s") as subscriber:
-        subscriber.subscribe("t", lease_s=0.4, push=True)
-        assert subscriber.get("t", timeout_s=2.0) == []
-        assert running.topic("t").subscriptions[0].silent_s < 0.4
+        subscriber.subscribe("t", lease_s=1.0, push=True)
+        assert subscriber.get("t", timeout_s=2.5) == []
+        assert state_of(running) == ["active"]
 
 
 def test_a_clean_session_that_was_silent_is_told_that_it_has_ended(running: Service) -> None:
     with running.open_subscriber("s") as subscriber:
-        subscriber.subscribe("t", session="clean", lease_s=0.2)
+        subscriber.subscribe("t", session="clean", lease_s=0.5)
         eventually(lambda: state_of(running) == ["expired"], "expired subscription")
         with pytest.raises(NotSubscribedError, match="silent for too long"):
             subscriber.get("t")
-        subscriber.subscribe("t", session="clean", lease_s=0.2)
+        subscriber.subscribe("t", session="clean", lease_s=0.5)
         assert subscriber.get("t") == []
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from dataclasses import dataclass, field
+
+from scripts.worker_pool import worker_pool
 
 from .faults import FAULTS
 from .simulation import SOUND, Outcome, run_seed
@@ -66,7 +68,7 @@ def run_campaign(
     tasks = [
         seeds[first : first + SEEDS_PER_TASK] for first in range(0, len(seeds), SEEDS_PER_TASK)
     ]
-    with ProcessPoolExecutor(max_workers=jobs) as pool:
+    with worker_pool(jobs) as pool:
         running = {
             pool.submit(run_seeds, task, fault, shape, on_seed=None): len(task) for task in tasks
         }

@@ -1,0 +1,34 @@
+"""A campaign is many seeds in several processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.integration.harness import eventually
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def ended(pid: int) -> bool:
+    """It is gone, or only waits for somebody to take note of it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_workers_end_with_a_campaign_that_is_killed() -> None:
+    command = [sys.executable, "-m", "tests.simulation", "--seeds", "100000", "--jobs", "2"]
+    campaign = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        eventually(lambda: len(children(campaign.pid)) == 2, "workers")
+        workers = children(campaign.pid)
+    finally:
+        campaign.kill()
+        campaign.wait()
+
+    eventually(lambda: all(map(ended, workers)), "end of the workers")
