@@ -15,6 +15,7 @@ from . import faults_of_clients as clients
 from . import faults_of_proxy as proxy
 from . import faults_of_publishing as publishing
 from . import faults_of_subscribing as subscribing
+from .faults_of_bounds import FAULTS_OF_BOUNDS
 from .faults_of_dead_letters import FAULTS_OF_DEAD_LETTERS
 from .faults_of_push import FAULTS_OF_PUSH
 from .faults_of_sessions import FAULTS_OF_SESSIONS
@@ -84,6 +85,7 @@ FAULTS: Final[Mapping[str, Variant]] = {
     "witness not compared": Variant(broker=subscribing.NoWitness),
     # Levels, starts and leases; push.
     **FAULTS_OF_SESSIONS,
+    **FAULTS_OF_BOUNDS,
     **FAULTS_OF_DEAD_LETTERS,
     **FAULTS_OF_PUSH,
     **FAULTS_OF_TRANSACTIONS,

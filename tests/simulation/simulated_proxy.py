@@ -21,8 +21,10 @@ from reliable_pubsub.common.messages import (
     BatchHeader,
     Full,
     ListenersReport,
+    Lost,
     Sub,
 )
+from reliable_pubsub.common.settings import OnBound
 from reliable_pubsub.common.wire import decode_request, encode_reply
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import Appended, Decision, Record, StoredState
@@ -277,7 +279,8 @@ class SimulatedProxy:
                 history_bytes=0,
                 history_s=0.0,
                 topic_bytes_max=self._faults.topic_bytes_max,
-                on_bound="lose_oldest" if self._faults.lose_oldest else "reject",
+                waiting_messages_max=self._faults.waiting_messages_max,
+                on_bound=self._on_bound,
             )
         self._silences = Silences()
         return self.broker_class(
@@ -293,6 +296,25 @@ class SimulatedProxy:
             storage_full_until_s=storage_full_until_s,
             rings=self._rings,
         )
+
+    @property
+    def _on_bound(self) -> OnBound:
+        if self._faults.lose_oldest:
+            return "lose_oldest"
+        return "expire" if self._faults.expire else "reject"
+
+    def _judge_quota(self, broker: Broker, records: Sequence[Record]) -> None:
+        """Behind a put no more waits for anybody than may; only `lose_oldest` lets them lag."""
+        if not self._faults.quota or self._faults.lose_oldest:
+            return
+        for record in records:
+            if isinstance(record, Appended):
+                log = broker.topic_of(record)
+                for client, one in log.subscriptions.items():
+                    waiting = log.end - one.cursor if one.holds else 0
+                    assert (
+                        log.topic not in TOPICS or waiting <= self._faults.waiting_messages_max
+                    ), f"{waiting} messages of {log.topic!r} wait for {client!r}"
 
     def receive(self, frames: Sequence[bytes], answer: Answer) -> None:
         """Take a request, if we are running."""
@@ -327,6 +349,7 @@ class SimulatedProxy:
         self.point("behind decide")
         if decision.records:
             broker.apply(decision.records)  # apply,
+            self._judge_quota(broker, decision.records)
             self._committer.submit(decision.records, broker.lsn)  # durable,
             if not self._turn_open:
                 self._turn_open = True
@@ -456,6 +479,9 @@ class SimulatedProxy:
     def _note(self, request: AnyRequest, decision: Decision) -> None:
         if isinstance(decision.reply, Full):
             self.world.counts["full"] += 1
+            self.world.counts["quota"] += self._faults.quota
+        elif isinstance(decision.reply, Lost) and decision.reply.waiting_max is not UNSET:
+            self.world.counts["quota"] += 1
         elif isinstance(request, Sub) and request.start is not None and self._faults.rollback:
             self.world.counts["log_changed"] += 1  # a subscriber rewinds or adopts
         if self.world.tracing:

@@ -162,6 +162,8 @@ class Simulation:
         for record in records:
             if isinstance(record, Expired):
                 kind = "clean" if record.terms.session == "clean" else "lease"
+                if not record.terms.lease_ms:
+                    kind = "expire"
                 self._world.happened(kind, record.subscriber, f"expired: {record}")
             elif isinstance(record, DeadLettered):
                 used_up = DELIVERIES_USED_UP.encode() in record.body

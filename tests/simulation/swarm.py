@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
+from reliable_pubsub.common.limits import NUMBER_MAX
+
+MESSAGES_PER_PUT_MAX: Final = 5  # on one topic; no client puts more at once
 FAULTS_S: Final = 1.2  # the network, the disk and the processes fail for so long
 
 
@@ -41,6 +44,8 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     trim: bool = False  # retention keeps nothing that all have acknowledged
     full: bool = False  # and puts are refused (FULL) while a topic holds `topic_bytes_max`
     lose_oldest: bool = False  # or the oldest go, and are told as LOST
+    expire: bool = False  # or the slowest subscriptions are given up
+    quota: bool = False  # the bound is `waiting_messages_max` of a subscription, not one of bytes
     rollback: bool = False  # once, the store is set back to an earlier durable copy
     # The clients.
     kill: float = 0.0  # chance that a life of a client ends early
@@ -85,9 +90,10 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     late_s: float = 1.0
     life_points: int = 100  # a life that ends early ends within so many points
     topic_bytes_max: int = 2**32
+    waiting_messages_max: int = NUMBER_MAX
 
 
-_MEASURES: Final = ("late_s", "life_points", "topic_bytes_max")
+_MEASURES: Final = ("late_s", "life_points", "topic_bytes_max", "waiting_messages_max")
 CLASSES: Final = tuple(f.name for f in fields(Faults) if f.name not in _MEASURES)
 _OFF: Final = Faults()
 
@@ -106,7 +112,8 @@ class Shape(Struct, frozen=True, kw_only=True):
 def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
     """Choose the faults of a seed.
 
-    Pushing, transactions and QoS 0 are drawn apart: a seed without them is the world that it was.
+    Pushing, transactions, QoS 0 and quotas are drawn apart: a seed without them is the world that
+    it was.
     """
 
     def rate(highest: float) -> float:
@@ -162,10 +169,26 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
         faults = replace(faults, **_transacting(random.Random(f"transactions {seed}")))
         faults = replace(faults, **_offering(random.Random(f"offers {seed}")))
     faults = replace(faults, **_pushing(random.Random(f"push {seed}")))
+    faults = replace(faults, **_bounding(random.Random(f"bounds {seed}"), faults))
     off = {name: getattr(_OFF, name) for name in shape.without}
-    if off.keys() & {"trim", "full", "lose_oldest"}:
+    if off.keys() & {"trim", "full", "lose_oldest", "expire", "quota"}:
         off["topic_bytes_max"] = _OFF.topic_bytes_max
+        off["waiting_messages_max"] = _OFF.waiting_messages_max
     return replace(faults, **off)
+
+
+def _bounding(chance: random.Random, faults: Faults) -> dict[str, Any]:
+    """Bounds of what waits for one subscription, and subscriptions that expire at a bound."""
+    if not faults.trim:
+        return {}
+    bound: dict[str, Any] = {}
+    if not faults.full and not faults.lose_oldest and chance.random() < 0.5:
+        bound = {"expire": True, "topic_bytes_max": chance.randint(80, 400)}
+    if (bound or faults.full or faults.lose_oldest) and chance.random() < 0.5:
+        messages_max = chance.randint(MESSAGES_PER_PUT_MAX, 15)
+        bound |= {"quota": True, "waiting_messages_max": messages_max}
+        bound["topic_bytes_max"] = _OFF.topic_bytes_max
+    return bound
 
 
 def _transacting(chance: random.Random) -> dict[str, float]:
