@@ -55,6 +55,11 @@ def eventually(look: Callable[[], T], what: str, *, timeout_s: float = PATIENCE_
     return found
 
 
+def children(pid: int) -> list[int]:
+    """The processes that a process has started, and that it has not taken note of yet."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
 class Process:
     """A child process; what it writes stands in two files."""
 

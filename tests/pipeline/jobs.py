@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.harness import Process, Service, eventually
+from tests.integration.harness import Process, Service, children, eventually
 
 from .conftest import QUICK
 
@@ -65,10 +65,9 @@ def java_of(process: Process) -> int:
     """The Java of a job: the child of its Python."""
 
     def look() -> int | None:
-        path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
-        for child in path.read_text().split():
+        for child in children(process.pid):
             if "java" in Path(f"/proc/{child}/cmdline").read_text():
-                return int(child)
+                return child
         return None
 
     found = eventually(look, f"Java of {process}")

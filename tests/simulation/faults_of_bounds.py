@@ -39,6 +39,8 @@ class PassesOverInSilence(Broker):
 class GivesUpOne(Broker):
     """Of several subscriptions that are too slow, one expires."""
 
+    expiring = 1
+
     def _make_room(
         self, request: Put | Commit | Dead, log: TopicLog, count: int, body_bytes: int
     ) -> Room:
@@ -46,19 +48,13 @@ class GivesUpOne(Broker):
         if isinstance(room, Decision):
             return room
         expired = [one for one in room if isinstance(one, Expired)]
-        return tuple(one for one in room if one not in expired[1:])
+        return tuple(one for one in room if one not in expired[self.expiring :])
 
 
-class TakesWithoutExpiry(Broker):
+class TakesWithoutExpiry(GivesUpOne):
     """What a slow subscription has not read goes, and the subscription stays."""
 
-    def _make_room(
-        self, request: Put | Commit | Dead, log: TopicLog, count: int, body_bytes: int
-    ) -> Room:
-        room = super()._make_room(request, log, count, body_bytes)
-        if isinstance(room, Decision):
-            return room
-        return tuple(one for one in room if not isinstance(one, Expired))
+    expiring = 0
 
 
 FAULTS_OF_BOUNDS: Mapping[str, Variant] = {

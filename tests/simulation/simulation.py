@@ -161,9 +161,9 @@ class Simulation:
         self.recording.committed(records)
         for record in records:
             if isinstance(record, Expired):
-                kind = "clean" if record.terms.session == "clean" else "lease"
-                if not record.terms.lease_ms:
-                    kind = "expire"
+                # A clean session always has a lease.
+                kind = "lease" if record.terms.lease_ms else "expire"
+                kind = "clean" if record.terms.session == "clean" else kind
                 self._world.happened(kind, record.subscriber, f"expired: {record}")
             elif isinstance(record, DeadLettered):
                 used_up = DELIVERIES_USED_UP.encode() in record.body

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import fields, replace
@@ -177,17 +177,19 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
     return replace(faults, **off)
 
 
-def _bounding(chance: random.Random, faults: Faults) -> dict[str, Any]:
+def _bounding(chance: random.Random, faults: Faults) -> dict[str, float]:
     """Bounds of what waits for one subscription, and subscriptions that expire at a bound."""
     if not faults.trim:
         return {}
-    bound: dict[str, Any] = {}
+    bound: dict[str, float] = {}
     if not faults.full and not faults.lose_oldest and chance.random() < 0.5:
         bound = {"expire": True, "topic_bytes_max": chance.randint(80, 400)}
     if (bound or faults.full or faults.lose_oldest) and chance.random() < 0.5:
-        messages_max = chance.randint(MESSAGES_PER_PUT_MAX, 15)
-        bound |= {"quota": True, "waiting_messages_max": messages_max}
-        bound["topic_bytes_max"] = _OFF.topic_bytes_max
+        bound |= {
+            "quota": True,
+            "waiting_messages_max": chance.randint(MESSAGES_PER_PUT_MAX, 15),
+            "topic_bytes_max": _OFF.topic_bytes_max,
+        }
     return bound
 
 

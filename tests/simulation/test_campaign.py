@@ -6,11 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.integration.harness import eventually
-
-
-def children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+from tests.integration.harness import children, eventually
 
 
 def ended(pid: int) -> bool:
