@@ -30,7 +30,7 @@ class Jobs(LazyGroup):
                     raise
                 raise ConfigurationError(
                     f"{missing} is not installed, and the pipeline needs it: "
-                    "pip install 'reliable-pubsub[spark]'"
+                    "pip install 'reliable-pubsub[spark]', or in a clone scripts/setup --spark"
                 ) from error
 
 

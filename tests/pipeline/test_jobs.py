@@ -175,7 +175,7 @@ class TestAJob:
         assert process.wait() == 2
         assert process.complaints == (
             "error [CONFIGURATION]: pyspark is not installed, and the pipeline needs it: "
-            "pip install 'reliable-pubsub[spark]'"
+            "pip install 'reliable-pubsub[spark]', or in a clone scripts/setup --spark"
         )
 
     def test_tells_a_proxy_that_does_not_answer_before_it_starts_spark(
