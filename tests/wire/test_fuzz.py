@@ -34,11 +34,11 @@ from reliable_pubsub.common.wire import (
     encode_request,
 )
 
-from .test_golden import BATCHES, BODY, REPLIES, REQUESTS
+from .vectors import ANSWERS, BATCHES, BODY, REQUESTS
 
-REQUEST_HEADERS = {name: bytes.fromhex(text) for name, (_, text) in REQUESTS.items()}
-REPLY_HEADERS = {name: bytes.fromhex(text) for name, (_, text) in REPLIES.items()}
-BODIES = {name: bytes.fromhex(text) for name, (_, text) in BATCHES.items()}
+REQUEST_HEADERS = {name: one.frames[1] for name, one in REQUESTS.items()}
+REPLY_HEADERS = {name: one.frames[1] for name, one in ANSWERS.items()}
+BODIES = {name: frame for name, (_, _, frame) in BATCHES.items()}
 
 # In the place of a value: deeper than the stack, longer than the memory, or of no type of ours.
 SWOLLEN = {
