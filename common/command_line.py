@@ -24,6 +24,7 @@ from .errors import ConfigurationError, PubSubError
 from .names import client_id
 from .retry import RetryPolicy, Silence
 from .settings import (
+    DIRECTORY_VARIABLE,
     Resolved,
     Settings,
     parse_settings_json,
@@ -156,7 +157,7 @@ def resolve_all(
     """The settings of a process, each with its origin; warn of mistyped variables."""
     for warning in unknown_variables(os.environ):
         complain(f"warning: {warning}")
-    path = Path(os.environ.get("RELIABLE_PUBSUB_DIR", ".")) / component / "settings.json"
+    path = Path(os.environ.get(DIRECTORY_VARIABLE, ".")) / component / "settings.json"
     found: dict[str, Resolved] = {}
     if path.is_file():
         try:

@@ -66,6 +66,7 @@ class Invoke(Line, frozen=True, tag="invoke"):
     crcs: tuple[int, ...] = ()  # put: CRC-32 of each payload
     qos: int = 2  # put
     plan: str = ""  # put: `<step>:<message>` of its first message, if it belongs to a step file
+    plan_run: int = 1  # put: how often the step file was begun (--again), with `plan`
     cursor: int | None = None  # get, acknowledge: what the client says it has; reject: the message
     transaction: int = 0  # put: number of the transaction that it belongs to, if it does
     start: str = ""  # subscribe: where it is to begin, in the words of a step file; "" if not said

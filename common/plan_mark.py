@@ -30,6 +30,11 @@ class PlanMark(Struct, frozen=True):
         return self.step >= self.steps
 
     @property
+    def place(self) -> dict[str, str | int]:
+        """The fields `plan` and `plan_run` of a history line."""
+        return {"plan": f"{self.step}:{self.message}", "plan_run": self.run}
+
+    @property
     def position(self) -> PlanPosition:
         """The place in the plan."""
         return PlanPosition(self.step, self.message)

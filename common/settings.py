@@ -40,6 +40,7 @@ RelayStrategy = Literal["none", "dedup", "subsume", "all"]
 
 PROBLEMS_MAX: Final = 20  # of one file, told at once
 ENVIRONMENT_PREFIX: Final = "RELIABLE_PUBSUB_"
+DIRECTORY_VARIABLE: Final = ENVIRONMENT_PREFIX + "DIR"  # where settings.json files are
 
 
 class Setting(Struct, frozen=True, kw_only=True):
@@ -395,7 +396,7 @@ def settings_from_document(document: Document) -> dict[str, Resolved]:
 
 def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     """Warn, in one sentence each, of variables that look like a setting but are none."""
-    known = [setting.variable for setting in SETTINGS]
+    known = [DIRECTORY_VARIABLE, *(setting.variable for setting in SETTINGS)]
     return [
         f"{name}: unknown variable, it has no effect{did_you_mean(name, known)}"
         for name in sorted(environment)

@@ -225,7 +225,7 @@ class Cast:
             return [*(self.disk.enter if self.disk else ()), *line]
         assert member.link is not None
         if name in self._scenario.relays:
-            return [*line, *self._relay_options(self._scenario.relays[name])]
+            return [*line, *self._relay_options(self._scenario.relays[name]), *history]
         client = self.clients[name]
         line += [member.role, "-f", plan, "-i", client.id, "--endpoint", _endpoint(member.link)]
         line += ["--state-dir", str(member.state_dir), "--quiet", *history]

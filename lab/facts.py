@@ -46,7 +46,8 @@ from .subscription import NEVER, Stream
 from .untold import starts_behind_a_kill, untold
 from .verdict import MessageKey
 
-PlanPlace = tuple[int, int, int]  # life (0 if it remembers), step, message
+# Run of the plan (of a process without memory: its life), step, message.
+PlanPlace = tuple[int, int, int]
 
 
 @dataclass(slots=True)
@@ -375,7 +376,7 @@ class _Reader:
         if line.plan:
             left, _, right = line.plan.partition(":")
             step, message = int(left), int(right)
-        number = 0 if life.remembers else life.number
+        number = line.plan_run if life.remembers else life.number
         again = {id(attempt) for attempt in life.open_attempts.get(line.call, ())}
         attempts = []
         for index, crc in enumerate(line.crcs):

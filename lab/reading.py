@@ -16,6 +16,7 @@ from msgspec import Struct
 from reliable_pubsub.common.errors import ConfigurationError
 from reliable_pubsub.common.history import AnyLine, Begin, Seen, decode_line
 
+from .one_run import check_one_folder, check_one_run
 from .run import OutputLine, Run
 
 _BEGIN: Final = b'{"type":"begin"'
@@ -47,6 +48,7 @@ class _Found:
     torn: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     histories: int = 0
+    proxies: list[str] = field(default_factory=list)  # files in which lives of a proxy begin
 
 
 def history_files(folder: Path) -> list[Path]:
@@ -73,7 +75,8 @@ def read_run(folder: Path, advance: Advance = lambda size: None) -> Run:
         advance: told of the bytes read, as it goes on.
 
     Raises:
-        ConfigurationError: there is no history in it, or a file cannot be read.
+        ConfigurationError: there is no history in it, a file cannot be read, or there are lines of
+            several runs.
     """
     found = _Found()
     for path in history_files(folder):
@@ -86,7 +89,9 @@ def read_run(folder: Path, advance: Advance = lambda size: None) -> Run:
             f"{folder}: no *.jsonl in it or below is a history; processes write one with "
             "--history FILE"
         )
+    check_one_folder(str(folder), found.proxies)
     found.lines.sort(key=lambda line: line.at_ns)  # stable: a file keeps its order
+    check_one_run(str(folder), found.lines)
     return Run(
         lines=found.lines,
         outputs=_owned(found, folder),
@@ -157,6 +162,8 @@ def _read_history(lines: Iterator[bytes], path: Path, name: str, found: _Found) 
         last_ns[line.pid] = line.at_ns
         if isinstance(line, Begin) and line.role == "subscriber" and line.output:
             found.claims[line.process] = (line.output, path)
+        if isinstance(line, Begin) and line.role == "proxy":
+            found.proxies.append(name)
         found.lines.append(line)
 
 

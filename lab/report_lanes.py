@@ -28,10 +28,10 @@ from reliable_pubsub.common.history import (
 from .verdict import MessageKey
 
 MarkKind = Literal["put", "retried", "unknown", "failed", "commit", "delivery", "redelivery"]
-ROLES = ("proxy", "publisher", "subscriber")  # from top to bottom
+ROLES = ("proxy", "relay", "publisher", "subscriber")  # from top to bottom
 LINK_FAULTS = ("cut", "cut_push", "half_open", "delay", "slow")
 PERIODS = {"stop": "continue", "fill_disk": "free_disk"} | dict.fromkeys(LINK_FAULTS, "heal")
-DEATHS = frozenset({"kill", "power_loss"})
+DEATHS = frozenset({"kill", "power_loss", "rollback"})  # a rollback begins with kill -9
 _SILENT = frozenset({*PERIODS.values(), "restart"})  # a bar ends or begins there
 
 

@@ -17,7 +17,7 @@ from .report_curves import topic_curves
 from .report_deliveries import bars, deliveries
 from .report_density import drawn
 from .report_figure import draw_figure
-from .report_lanes import Scene, duration, scene
+from .report_lanes import DEATHS, Scene, duration, scene
 from .report_numbers import Numbers, numbers
 from .report_panels import TOPICS_MAX
 from .report_tables import log_section, losses_section, numbers_section, table
@@ -77,7 +77,6 @@ def _verdict_words(verdict: Verdict) -> tuple[str, str]:
     """The verdict in a word, and what it rests on."""
     rules = len(verdict.rules)
     facts = sum(rule.checked for rule in verdict.rules)
-    idle = sum(rule.checked == 0 and rule.holds for rule in verdict.rules)
     broken = [rule for rule in verdict.rules if not rule.holds]
     if broken:
         violations = sum(len(rule.violations) for rule in broken)
@@ -86,8 +85,13 @@ def _verdict_words(verdict: Verdict) -> tuple[str, str]:
             f"{len(broken)} of {rules} rules broken ({names}), "
             f"{_count(violations, 'violation')} among {facts:,} facts checked."
         )
-    untested = f" {_count(idle, 'rule')} had nothing to be held against." if idle else ""
-    return "Holds", f"All {rules} rules hold; {facts:,} facts checked.{untested}"
+    judged = sum(rule.checked > 0 for rule in verdict.rules)
+    rest = rules - judged
+    untested = f" {_count(rest, 'rule')} had nothing to check." if rest else ""
+    return (
+        "Holds",
+        f"{judged} of {rules} rules judged, all hold; {facts:,} facts checked.{untested}",
+    )
 
 
 def _headline(verdict: Verdict) -> Element:
@@ -106,6 +110,7 @@ def _tiles(seen: Scene, counted: Mapping[str, Numbers]) -> Element:
         return f"{sum(getattr(numbers, field) for numbers in counted.values()):,}"
 
     kills = sum(lane.kills for lane in seen.lanes)
+    kills += sum(fault.what in DEATHS for fault in seen.elsewhere)
     others = sum(fault.what not in ("kill", "quiet") for fault in seen.faults)
     tiles = [
         ("messages acknowledged", total("acknowledged")),

@@ -170,7 +170,7 @@ def _stopped(facts: Facts, process: str) -> str:
 
 
 def _put_by(attempts: Iterable[Attempt]) -> Mapping[tuple[int, int], int]:
-    """By message of the plan, the last life that has put it; 0 for all lives that remember.
+    """By message of the plan, the last run of the plan in which it was put.
 
     What was refused is not given up if the same life or a later one puts it again.
     """

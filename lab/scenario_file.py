@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast, get_args
 
 from reliable_pubsub.common import names
+from reliable_pubsub.common.dead_letter import is_dead
 from reliable_pubsub.common.errors import ConfigurationError, InvalidNameError
 from reliable_pubsub.common.fields import Fields, Problems, seconds_of
 from reliable_pubsub.common.limits import STEP_MESSAGES_MAX
@@ -157,6 +158,7 @@ class _Reader:
         clients = {**self._clients("publisher"), **self._clients("subscriber")}
         if not clients and not (whole.has("publishers") or whole.has("subscribers")):
             whole.problem(None, "found nobody, expected publishers and subscribers")
+        self._check_put(clients)
         proxy = self._proxy()
         events, random = self._events()
         expect = self._expect()
@@ -262,6 +264,21 @@ class _Reader:
                 found[name] = self._client(role, name, client)
         return found
 
+    def _check_put(self, clients: Mapping[str, Client]) -> None:
+        """Note each get that waits for ever, because nothing is put on its topic."""
+        put = {s.topic for c in clients.values() for s in c.steps if isinstance(s, PublisherStep)}
+        for client in clients.values():
+            for index, step in enumerate(client.steps):
+                if not isinstance(step, SubscriberStep) or step.action != "get" or not step.topic:
+                    continue
+                waits = step.on_empty == "wait" and step.timeout_s is None
+                if waits and step.topic not in put and not is_dead(step.topic):
+                    self._problems.add(
+                        ("subscribers", client.name, "steps", index, "topic"),
+                        f"found {in_words(step.topic)}, on which no publisher of the scenario puts"
+                        + did_you_mean(step.topic, put),
+                    )
+
     def _client(self, role: Role, name: str, part: _Part) -> Client:
         part.check_keys(CLIENT_KEYS)
         client_id = part.text("id") if part.has("id") else None
@@ -306,7 +323,9 @@ class _Reader:
             data = {"steps": given} if part.has("steps") else {}
         data, gets_all = _without_all(data) if role == "subscriber" else (data, False)
         if role == "subscriber":
-            return read_subscriber_steps(problems, path, data), data, gets_all
+            steps = read_subscriber_steps(problems, path, data)
+            _check_subscribed(problems, path, steps)
+            return steps, data, gets_all
         publisher_steps = read_publisher_steps(problems, path, data)
         for index, step in enumerate(publisher_steps):
             if step.message_file is not None:
@@ -496,6 +515,22 @@ class _Reader:
         if not good:
             part.wrong("violated", "a list of rules, R1 to R12")
         return Expectation(exit_codes=codes, violated=tuple(violated) if good else ())  # type: ignore[arg-type]
+
+
+def _check_subscribed(problems: Problems, path: KeyPath, steps: Sequence[SubscriberStep]) -> None:
+    """Note each get of a topic to which the steps before it do not subscribe: it would fail."""
+    subscribed: set[str] = set()
+    for index, step in enumerate(steps):
+        if step.action == "subscribe":
+            subscribed.add(step.topic)
+        elif step.topic and step.topic not in subscribed:
+            advice = did_you_mean(step.topic, subscribed)
+            problems.add(
+                (*path, "steps", index, "topic"),
+                f"found {in_words(step.topic)}, to which no step before subscribes{advice}",
+            )
+        elif step.action == "unsubscribe":
+            subscribed.discard(step.topic)
 
 
 def _without_all(data: object) -> tuple[object, bool]:

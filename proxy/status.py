@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import click
 import msgspec
+from rich import box
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
@@ -49,9 +50,7 @@ def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:
             str(one.cursor),
             f"{one.lag_messages:,}",
             f"{one.lag_s:.1f}",
-            str(one.generation),
-            str(one.terms.qos),
-            one.terms.session,
+            str(one.terms.qos) + (" clean" if one.terms.session == "clean" else ""),
             one.state + (f" {one.silent_s:.0f} s" if one.state != "active" else ""),
         )
         for topic in report.topics
@@ -73,9 +72,7 @@ def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:
         "cursor",
         "lag",
         "lag s",
-        "generation",
         "QoS",
-        "session",
         "state",
     )
     return Group(
@@ -104,10 +101,14 @@ def _table(
 ) -> Table | Text:
     if not rows:
         return Text(f"{title.split(',')[0]}: none")
-    table = Table(title=title, title_justify="left")
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), expand=True
+    )
     for name in columns:
-        text = name in ("topic", "subscriber", "publisher", "session", "state")
-        table.add_column(name, justify="left" if text else "right", overflow="fold")
+        if name in ("topic", "subscriber", "publisher"):  # chosen by users: as long as they like
+            table.add_column(name, overflow="fold", ratio=len(name))
+        else:  # our words and numbers stay whole
+            table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
     for row in rows[:rows_max]:
         table.add_row(*map(Text, row))  # a name is no markup
     if len(rows) > rows_max:

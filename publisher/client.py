@@ -473,7 +473,7 @@ class Publisher:
                 epoch=self.outbox.epoch,
                 sequence=pending.first_sequence,
                 crcs=tuple(map(crc32, decode_batch(pending.body, pending.count).payloads)),
-                plan=f"{before.step}:{before.message}" if before else "",
+                **(before.place if before else {}),
             )
         return self._link.ask(
             Put(

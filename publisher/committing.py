@@ -100,8 +100,8 @@ class Committing:
                         epoch=self._outbox.epoch,
                         sequence=batch.first_sequence,
                         crcs=tuple(map(crc32, decode_batch(batch.body, batch.count).payloads)),
-                        plan=f"{place.step}:{place.message}" if place else "",
                         transaction=pending.number,
+                        **(place.place if place else {}),
                     )
                 place = place and replace(place, message=place.message + batch.count)
             reply = stage_and_commit(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
@@ -12,9 +13,11 @@ from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
     EXIT_CODES,
     accept_endpoint,
+    history_option,
     readable_errors,
     settings_from,
 )
+from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.names import client_id
 
 from .server import Relay, RelaySettings
@@ -54,11 +57,13 @@ _SETTING_OF: Final = {"push_via": "push_via"}  # the others are those of a relay
     is_flag=True,
     help="Accept endpoints that other machines reach; traffic is not encrypted.",
 )
+@history_option()
 def main(
     upstreams: tuple[str, ...],
     publishers: tuple[str, ...],
     node: str | None,
     allow_plaintext: bool,
+    history: Path | None,
     **given: str | None,
 ) -> None:
     """Run a relay: a node of the tree between the proxy and many subscribers.
@@ -98,6 +103,8 @@ def main(
 
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
+        recorder = open_history(history, relay.settings.node)
+        recorder.begin("relay")
         click.echo(
             f"ready: relay {relay.settings.node} requests={relay.endpoint} "
             f"push={relay.fan_out.endpoint} upstream={','.join((*above, *publishers))} "
@@ -105,6 +112,7 @@ def main(
         )
         try:
             relay.run()
+            recorder.end()
         finally:  # a second signal has nothing to add
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             signal.signal(signal.SIGINT, signal.SIG_IGN)

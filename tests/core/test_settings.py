@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reliable_pubsub.common.command_line import settings_from
 from reliable_pubsub.common.endpoint import check_endpoint
 from reliable_pubsub.common.errors import ConfigurationError
 from reliable_pubsub.common.settings import (
@@ -379,3 +380,14 @@ def test_settings_opens_no_file_and_asks_no_environment(
     monkeypatch.setenv("RELIABLE_PUBSUB_SEND_RETRIES", "2")
 
     assert resolve({}, None, {})["send_retries"].origin == "default"
+
+
+def test_the_variable_of_the_settings_directory_is_read_and_not_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "status").mkdir()
+    (tmp_path / "status" / "settings.json").write_text('{"send_retries": 7}', encoding="utf-8")
+    monkeypatch.setenv("RELIABLE_PUBSUB_DIR", str(tmp_path))
+
+    assert settings_from("status", {}).send_retries == 7
+    assert capsys.readouterr().err == ""

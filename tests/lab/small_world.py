@@ -53,6 +53,7 @@ class Client:
     remembers: bool = True
     output: str = ""
     planned: int = 0  # messages of its plan that were numbered
+    plan_run: int = 1
     next_sequence: dict[str, int] = field(default_factory=dict)
     under_way: tuple[str, int, int] | None = None  # topic, sequence, plan place: in doubt
     generation: dict[str, int] = field(default_factory=dict)
@@ -154,6 +155,12 @@ class SmallWorld:
 
     # Publishers.
 
+    def run_again(self, name: str) -> None:
+        """A new process begins the plan again (--again)."""
+        client = self.clients[name]
+        self.restart(name)
+        client.plan_run, client.planned = client.plan_run + 1, 0
+
     def put(
         self,
         name: str,
@@ -190,6 +197,7 @@ class SmallWorld:
             sequence=sequence,
             crcs=crcs,
             plan=f"0:{planned}",
+            plan_run=client.plan_run,
         )
         log = self.topic(topic)
         offset = len(log)

@@ -115,18 +115,21 @@ def test_payloads_are_compared_by_their_crc_text_or_not(folder: Path) -> None:
 
 
 def test_of_two_outputs_with_one_name_the_nearer_one_is_taken(tmp_path: Path) -> None:
+    world = SmallWorld()
     for name in ("a", "b"):
-        world = SmallWorld()
         world.start_client(f"p{name}", "publisher")
         world.start_client(f"s{name}", "subscriber", output=True)
         world.subscribe(f"s{name}", name)
         world.put(f"p{name}", name, 2)
-        world.finish()
-        write_run(world, tmp_path / name)
-        (tmp_path / name / "out" / f"s{name}.jsonl").rename(tmp_path / name / "out.jsonl")
-        history = tmp_path / name / f"s{name}.jsonl"
-        named = history.read_bytes().replace(f'"s{name}.jsonl"'.encode(), b'"out.jsonl"')
-        history.write_bytes(named)
+    world.finish()
+    write_run(world, tmp_path)
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / "out" / f"s{name}.jsonl").rename(tmp_path / name / "out.jsonl")
+        history = (tmp_path / f"s{name}.jsonl").read_bytes()
+        named = history.replace(f'"s{name}.jsonl"'.encode(), b'"out.jsonl"')
+        (tmp_path / f"s{name}.jsonl").unlink()
+        (tmp_path / name / f"s{name}.jsonl").write_bytes(named)
 
     run = read_run(tmp_path)
 

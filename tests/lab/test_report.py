@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from reliable_pubsub.__main__ import main
-from reliable_pubsub.common.history import Event, encode_line
+from reliable_pubsub.common.history import Begin, End, Event, encode_line
 from reliable_pubsub.lab.report import report_page_text
 from reliable_pubsub.lab.report_lanes import LINK_FAULTS
 from reliable_pubsub.lab.run import Run
@@ -26,6 +26,7 @@ from .report_runs import (
     holding_verdict,
     sound_run,
 )
+from .small_world import SmallWorld, write_run
 
 PAGE_BYTES_MAX = 2_000_000
 HOSTILE = "<script>alert('x')</script><img src=x onerror=y>"
@@ -86,6 +87,49 @@ def test_every_kill_is_a_mark(sound: str) -> None:
 
     assert killed > 0
     assert len(marks) == killed
+
+
+def kills_of(page: str) -> int:
+    (found,) = re.findall("<dt>kills</dt><dd>([0-9,]+)</dd>", page)
+    return int(found)
+
+
+@pytest.mark.parametrize(("what", "target"), [("kill", "relay-1"), ("rollback", "proxy")])
+def test_kills_of_relays_and_rollbacks_are_kills_with_a_lane(what: str, target: str) -> None:
+    lines = [
+        Begin(at_ns=at(0.5), process="relay-1", pid=7, role="relay", wall_ns=0),
+        *(line for line in sound_run().lines if not isinstance(line, End)),
+        Event(at_ns=at(19.9), process="lab", pid=1, what=what, target=target),
+    ]
+    before = kills_of(page_of(sound_run(), holding_verdict()))
+
+    page = page_of(Run(lines=lines, outputs={}), holding_verdict())
+
+    assert kills_of(page) == before + 1
+    assert "relay-1" in [text.strip() for text in figure_of(page).itertext()]
+
+
+def test_a_kill_of_a_process_without_a_history_is_counted() -> None:
+    kill = Event(at_ns=at(17.0), process="lab", pid=1, what="kill", target="relay-9")
+    before = kills_of(page_of(sound_run(), holding_verdict()))
+
+    assert kills_of(
+        page_of(Run(lines=[*sound_run().lines, kill], outputs={}), holding_verdict())
+    ) == (before + 1)
+
+
+def test_the_page_and_the_terminal_count_the_judged_rules_alike(tmp_path: Path) -> None:
+    world = SmallWorld()
+    world.start_client("p1", "publisher")
+    world.put("p1", "t")
+    write_run(world, tmp_path)
+    page = tmp_path / "report.html"
+
+    said = CliRunner().invoke(main, ["lab", "check", str(tmp_path), "--report", str(page)])
+
+    (judged,) = re.findall(r"holds: (\d+ of 12 rules judged)", said.output)
+    assert judged != "12 of 12 rules judged"
+    assert f"{judged}, all hold" in Tags(page.read_text(encoding="utf-8")).text
 
 
 @pytest.mark.parametrize("fault", LINK_FAULTS)

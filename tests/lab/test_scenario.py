@@ -316,6 +316,46 @@ def test_a_setting_that_the_lab_gives_is_refused() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("steps", "told"),
+    [
+        (
+            "{action: subscribe, topic: news}, {action: get, topic: nwes, number_of_times: 2}",
+            "found 'nwes', to which no step before subscribes; did you mean 'news'?",
+        ),
+        (
+            "{action: subscribe, topic: nwes}, {action: get, topic: nwes, number_of_times: 2}",
+            "found 'nwes', on which no publisher of the scenario puts; did you mean 'news'?",
+        ),
+        (
+            "{action: subscribe, topic: news}, {action: unsubscribe, topic: news}, "
+            "{action: get, topic: news}",
+            "found 'news', to which no step before subscribes",
+        ),
+    ],
+)
+def test_a_get_that_can_never_succeed_is_refused_before_the_run(steps: str, told: str) -> None:
+    found = problems(f"""
+        title: x
+        publishers: {{p: {{steps: [{{topic: news, message: m}}]}}}}
+        subscribers: {{s: {{steps: [{steps}]}}}}
+        """)
+
+    assert found[0].startswith("s.yaml, line 3, subscribers.s.steps[")
+    assert found[0].endswith(f"topic: {told}")
+
+
+@pytest.mark.parametrize("step", ["topic: news.dead", "topic: other, on_empty: skip"])
+def test_a_get_that_may_find_nothing_or_dead_letters_is_accepted(step: str) -> None:
+    topic = step.split(",")[0]
+
+    assert read(f"""
+        title: x
+        publishers: {{p: {{steps: [{{topic: news, message: m}}]}}}}
+        subscribers: {{s: {{steps: [{{action: subscribe, {topic}}}, {{action: get, {step}}}]}}}}
+        """)
+
+
 def test_steps_in_another_file_are_checked_there() -> None:
     text = "title: x\npublishers: {p: {steps: other.yaml}}\nevents: []"
     document = parse_yaml(text, "s.yaml")

@@ -1,0 +1,71 @@
+"""`reliable-pubsub status` for people: what a table shows on a narrow terminal."""
+
+from __future__ import annotations
+
+from io import StringIO
+
+import pytest
+from rich.console import Console
+
+from reliable_pubsub.common.messages import (
+    PublisherStatus,
+    StatusReport,
+    SubscriptionStatus,
+    Terms,
+    TopicStatus,
+)
+from reliable_pubsub.proxy.status import view
+
+
+def report(name: str) -> StatusReport:
+    subscription = SubscriptionStatus(
+        subscriber=f"{name}-subscriber",
+        generation=1,
+        terms=Terms(session="clean", lease_ms=60_000),
+        state="suspended",
+        silent_s=3_600.0,
+        cursor=1_234_567_890,
+        lag_messages=1_234_567,
+        lag_s=86_400.0,
+    )
+    publisher = PublisherStatus(
+        publisher=f"{name}-publisher", qos=2, last_sequence=1_234_567_890, last_offset=1_234_567_889
+    )
+    topic = TopicStatus(
+        topic=f"{name}-topic",
+        log="log",
+        start=0,
+        end=1_234_567_890,
+        stored_bytes=2**31,
+        subscriptions=(subscription,),
+        subscriptions_left_out=0,
+        publishers=(publisher,),
+        publishers_left_out=0,
+    )
+    return StatusReport(
+        client="",
+        epoch=0,
+        request=0,
+        durability="sync",
+        boot="b",
+        topics=(topic,),
+        topics_count=1,
+        sessions_count=2,
+        dropped_requests=0,
+    )
+
+
+@pytest.mark.parametrize("name", ["a", "sensors.hall-7.temperature.second-floor"])
+def test_no_word_and_no_number_is_broken_at_80_columns(name: str) -> None:
+    page = StringIO()
+    Console(width=80, file=page).print(view(report(name)))
+
+    shown = page.getvalue()
+    for words in (
+        ["subscriber", "cursor", "lag s", "QoS", "state", "start", "stored"],
+        ["2 clean", "suspended 3600 s", "1,234,567", "1234567890", "86400.0"],
+        ["last sequence", "last offset", "at QoS 0", "2.0 GiB"],
+    ):
+        for word in words:
+            assert word in shown, shown
+    assert max(map(len, shown.splitlines())) <= 80
