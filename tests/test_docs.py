@@ -1,13 +1,12 @@
 """The documents say what the code does: tables, limits, hex, names of tests and of decisions.
 
-A table in docs/protocol.md is compared cell by cell with the type it describes. The hex of its
-example is decoded, encoded again, and asked of the real broker.
+Tables and bytes of the protocol pages are written by `scripts/protocol_tables`; here is what keeps
+them fresh, and what it cannot write. The bytes are tested in `tests/wire/test_golden.py`.
 """
 
 from __future__ import annotations
 
 import ast
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -16,29 +15,27 @@ from typing import Any, get_args
 
 import msgspec
 import pytest
-from msgspec import UNSET, Struct, inspect
-from msgspec.structs import replace
+from msgspec import Struct
 
-from reliable_pubsub.common import history, limits, messages
-from reliable_pubsub.common.batch import Batch, crc32, decode_batch
-from reliable_pubsub.common.names import CLIENT_ID_PATTERN, TOPIC_PATTERN
+from reliable_pubsub.common import history, messages
+from reliable_pubsub.common.batch import Batch, crc32
 from reliable_pubsub.common.retry import RetryPolicy, poll_pause_s
 from reliable_pubsub.common.settings import BY_NAME
 from reliable_pubsub.common.steps import DELIVERED_S
-from reliable_pubsub.common.wire import decode_reply, decode_request, encode_reply, encode_request
-from reliable_pubsub.relay.messages import Interest, InterestAck, Loop, Node, NodeReport
+from reliable_pubsub.relay.interest_link import digest_of
 from reliable_pubsub.relay.pattern import Kinds, Pattern
-from reliable_pubsub.relay.push import Pushed, PushedUnstored, decode_push, encode_push
-from reliable_pubsub.relay.unstored import LINKED, Offer
+from reliable_pubsub.relay.unstored import LINKED
 from reliable_pubsub.subscriber.link import CLEAN_LEASE_MS
-from tests.fakes import EMPTY, MemoryProxy, a_hello, a_sub, sub_ack
+from scripts import protocol_tables
 from tests.lab.test_checker import PLANTED
 from tests.simulation.faults import FAULTS
+from tests.wire.vectors import CONTENT, DIALOGUES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted({*DOCS.rglob("*.md"), *ROOT.glob("*.md")})
 PROTOCOL = (DOCS / "protocol.md").read_text(encoding="utf-8")
+PUSHING = (DOCS / "protocol-push.md").read_text(encoding="utf-8")
 FEATURES = (DOCS / "features.md").read_text(encoding="utf-8")
 HISTORY = (DOCS / "history.md").read_text(encoding="utf-8")
 GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
@@ -78,178 +75,164 @@ def plain(cell: str) -> str:
 
 
 PARTS = sections(PROTOCOL, "##")
-REQUESTS = sections(PARTS["Requests"], "###")
-ANSWERS = sections(PARTS["Answers"], "###")
-NESTED = sections(PARTS["Nested values"], "###")
+PUSHING_PARTS = sections(PUSHING, "##")
+ABOUT_REQUESTS = (
+    PARTS["Requests"],
+    PUSHING_PARTS["Requests of nodes"],
+    PUSHING_PARTS["Requests for QoS 0"],
+)
+NESTED = {
+    name: text
+    for part in (PARTS["Nested values"], *PUSHING_PARTS.values())
+    for name, text in sections(part, "###").items()
+    if name in protocol_tables.NESTED or part is PARTS["Nested values"]
+}
 
 
-# Types in words.
+def verb_sections() -> dict[str, str]:
+    """What is said of each verb itself, before its answers."""
+    found = {name: text for part in ABOUT_REQUESTS for name, text in sections(part, "###").items()}
+    known = {name: text.split("\n####")[0] for name, text in found.items()}
+    return {name: text for name, text in known.items() if name == name.upper()}
 
 
-def number(value: int) -> str:
-    return {2**63 - 1: "2^63-1", 2**32 - 1: "2^32-1"}.get(value, f"{value:,}")
+def answer_sections() -> dict[str, str]:
+    """What is said of each answer, below its verb or below the refusals."""
+    found = sections(PARTS["Refusals"], "###")
+    for part in ABOUT_REQUESTS:
+        found |= sections(part, "####")
+    return {name.removesuffix(", the answer"): text for name, text in found.items()}
 
 
-def in_words(kind: inspect.Type) -> str:
-    """A type as docs/protocol.md writes it."""
-    match kind:
-        case inspect.IntType(ge=low, le=high):
-            return "integer" if high is None else f"integer {low} .. {number(high)}"
-        case inspect.StrType(pattern=pattern):
-            return {CLIENT_ID_PATTERN: "id", TOPIC_PATTERN: "topic"}.get(pattern or "", "text")
-        case inspect.BytesType(min_length=low, max_length=high):
-            return f"bytes {low} .. {high}"
-        case inspect.LiteralType(values=values):
-            return " or ".join(json.dumps(value) for value in values)
-        case inspect.UnionType(types=types):
-            return " or ".join(in_words(one) for one in types)
-        case inspect.VarTupleType(item_type=item, max_length=most):
-            return f"list of {'' if most is None else f'0 .. {most} '}{in_words(item)}"
-        case inspect.StructType(cls=cls):
-            return re.sub(r"(?<=[a-z])(?=[A-Z])", " ", cls.__name__).lower()
-    simple = {inspect.NoneType: "nil", inspect.BoolType: "true or false"}
-    return {**simple, inspect.FloatType: "number"}[type(kind)]
-
-
-def fields(struct: type[Struct], *, without: type[Struct] = Struct) -> list[Row]:
-    """The fields of a type as rows of its table."""
-    common = {field.name for field in msgspec.structs.fields(without)}
-    absent = {f.name for f in msgspec.structs.fields(struct) if f.default is UNSET}
-    info = inspect.type_info(struct)
-    assert isinstance(info, inspect.StructType)
-    return [
-        {
-            "field": field.name,
-            "type": in_words(field.type) + (" or absent" if field.name in absent else ""),
-            "default": "-" if field.required else default_in_words(field.default),
-        }
-        for field in info.fields
-        if field.name not in common
-    ]
-
-
-def default_in_words(default: object) -> str:
-    match default:
-        case None:
-            return "nil"
-        case int():
-            return number(default)
-        case "":
-            return '""'
-        case ():
-            return "empty"
-        case Struct() if default == type(default)():
-            return "all defaults"
-    return str(default)
-
-
-def documented(text: str, *columns: str) -> list[Row]:
-    """The table of fields in a section, if there is one; only these columns."""
-    found = [rows for rows in tables(text) if rows and next(iter(rows[0])) == "field"]
-    assert len(found) <= 1
-    return [{name: plain(row[name]) for name in columns} for rows in found for row in rows]
+VERB_SECTIONS = verb_sections()
+ANSWER_SECTIONS = answer_sections()
 
 
 def by_tag(union: Any) -> dict[str, type[Struct]]:
     return {str(one.__struct_config__.tag): one for one in get_args(union)}
 
 
-VERBS = by_tag(messages.AnyRequest)
-REPLIES = by_tag(messages.AnyReply)
-NESTED_TYPES = {
-    in_words(inspect.type_info(one)): one
-    for one in vars(messages).values()
-    if isinstance(one, type)
-    and issubclass(one, Struct)
-    and one is not Struct
-    and not issubclass(one, messages.Request | messages.Reply)
-}
+class TestTheProtocolPages:
+    @pytest.mark.parametrize("page", protocol_tables.PAGES, ids=lambda page: page.name)
+    def test_are_as_the_types_and_the_vectors_say(self, page: Path) -> None:
+        text = page.read_text(encoding="utf-8")
 
+        assert protocol_tables.generated(text) == text, "stale: run scripts/protocol_tables"
+        assert "| ? |" not in text, "a field without a meaning"
 
-def only(rows: list[Row], *columns: str) -> list[Row]:
-    return [{name: row[name] for name in columns} for row in rows]
+    def test_have_a_section_for_each_verb_once(self) -> None:
+        assert sorted(VERB_SECTIONS) == sorted(protocol_tables.VERBS)
 
+    def test_have_a_section_for_each_answer_once(self) -> None:
+        assert sorted(ANSWER_SECTIONS) == sorted(protocol_tables.ANSWERS)
 
-class TestTheProtocolPage:
-    def test_has_a_section_for_each_verb_and_no_other(self) -> None:
-        assert set(REQUESTS) == {"Every request", *VERBS}
+    def test_have_a_section_for_each_nested_value(self) -> None:
+        for name, struct in protocol_tables.NESTED.items():
+            assert ("An array" in NESTED[name]) == struct.__struct_config__.array_like
+        assert NESTED.keys() == protocol_tables.NESTED.keys()
 
-    def test_has_a_section_for_each_answer_and_no_other(self) -> None:
-        assert set(ANSWERS) == {"Every answer", *REPLIES}
+    def test_show_the_fields_of_every_message_that_has_some(self) -> None:
+        """A table that is not there cannot be stale."""
+        for found, types in (
+            (VERB_SECTIONS, protocol_tables.VERBS),
+            (ANSWER_SECTIONS, protocol_tables.ANSWERS),
+            (NESTED, protocol_tables.NESTED),
+        ):
+            for name, text in found.items():
+                assert ("| field |" in text) == bool(protocol_tables.fields(types[name])), name
 
-    def test_has_a_section_for_each_nested_value_and_no_other(self) -> None:
-        assert set(NESTED) == set(NESTED_TYPES)
+    def test_list_each_verb_once_with_the_answers_of_the_table_beside_it(self) -> None:
+        listed = {row["verb"]: set(row["answers"].split()) for row in table(PARTS["Verbs"], "verb")}
+        rows = [row for rows in tables(PARTS["What to do with each answer"]) for row in rows]
 
-    @pytest.mark.parametrize("verb", VERBS)
-    def test_has_the_fields_of_each_request_with_types_and_defaults(self, verb: str) -> None:
-        columns = ("field", "type", "default")
+        cells: dict[str, set[str]] = {}
+        for row in rows:
+            answer = next(iter(row.values()))
+            for verb in row.keys() & listed.keys():
+                if row[verb]:
+                    cells.setdefault(verb, set()).add(answer)
 
-        assert documented(REQUESTS[verb], *columns) == fields(VERBS[verb], without=messages.Request)
+        for answers in listed.values():
+            answers |= {"MALFORMED", "STORAGE_FULL"}
+        assert cells == listed
+        assert listed.keys() == {one.__struct_config__.tag for one in get_args(messages.AnyRequest)}
 
-    @pytest.mark.parametrize("answer", REPLIES)
-    def test_has_the_fields_of_each_answer_with_types(self, answer: str) -> None:
-        columns = ("field", "type")
-        expected = fields(REPLIES[answer], without=messages.Reply)
+    def test_say_what_to_do_for_every_answer_that_a_dialogue_has(self) -> None:
+        listed = {row["verb"]: row["answers"].split() for row in table(PARTS["Verbs"], "verb")}
 
-        assert documented(ANSWERS[answer], *columns) == only(expected, *columns)
+        for step in (step for steps in DIALOGUES.values() for step in steps):
+            answer = step.answer.header["answer"]
+            assert answer in (*listed[step.request.header["verb"]], "MALFORMED")
 
-    @pytest.mark.parametrize("value", NESTED_TYPES)
-    def test_has_the_fields_of_each_nested_value_with_types(self, value: str) -> None:
-        columns = ("field", "type")
-        expected = fields(NESTED_TYPES[value])
+    def test_explain_each_word_of_the_table_of_answers(self) -> None:
+        text = PARTS["What to do with each answer"]
+        words = {row["word"] for row in table(text, "word")}
 
-        assert documented(NESTED[value], *columns) == only(expected, *columns)
-        is_array = NESTED_TYPES[value].__struct_config__.array_like
-        assert ("An array" in NESTED[value]) == is_array
-
-    def test_has_what_every_request_and_every_answer_repeats(self) -> None:
-        tag = {"field": "verb", "type": "text", "default": "-"}
-        assert documented(REQUESTS["Every request"], "field", "type", "default") == [
-            tag,
-            *fields(messages.Request),
-        ]
-        assert documented(ANSWERS["Every answer"], "field", "type") == [
-            {"field": "answer", "type": "text"},
-            *only(fields(messages.Reply), "field", "type"),
-        ]
-
-    def test_lists_each_verb_once_with_answers_that_exist(self) -> None:
-        rows = table(PARTS["Verbs"], "verb")
-        answers = {answer for row in rows for answer in row["answers"].split()}
-
-        assert sorted(row["verb"] for row in rows) == sorted(VERBS)
-        assert answers | {"MALFORMED", "STORAGE_FULL"} == set(REPLIES)
-
-    def test_has_every_limit_with_its_value(self) -> None:
-        expected = {
-            name: value
-            for name, value in vars(limits).items()
-            if name.isupper() and name not in ("KIB", "MIB", "GIB")
+        used = {
+            cell
+            for rows in tables(text)
+            if "word" not in rows[0]
+            for row in rows
+            for cell in list(row.values())[1:]
         }
 
-        rows = table(PARTS["Limits"], "limit")
+        assert used - {""} == words
 
-        shown = {plain(row["limit"]): int(row["value"].replace(",", "")) for row in rows}
-        assert shown == expected
-
-    def test_has_the_retry_policy_as_it_is(self) -> None:
+    def test_have_the_retry_policy_as_it_is(self) -> None:
         rows = table(PARTS["Asking again"], "our client")
 
         shown = {plain(row["our client"]): float(row["default"]) for row in rows}
         assert shown == msgspec.structs.asdict(RetryPolicy())
 
-    def test_has_each_rule_once_in_order(self) -> None:
+    def test_have_each_rule_once_in_order(self) -> None:
         numbers = re.findall(r"(?m)^(\d+)\. \*\*R(\d+)\*\* ", PARTS["Rules"])
 
-        assert numbers == [(str(n), str(n)) for n in range(1, 24)]
+        assert numbers == [(str(n), str(n)) for n in range(1, len(numbers) + 1)]
+        assert len(numbers) >= 23
 
-    def test_names_the_columns_of_a_batch(self) -> None:
+    def test_name_the_columns_of_a_batch(self) -> None:
         columns = [plain(row["column"]) for row in table(PARTS["The batch"], "column")]
 
         assert columns == [field.name for field in msgspec.structs.fields(Batch)]
 
-    def test_gives_the_right_checksum_to_compare_with(self) -> None:
+    def test_give_the_right_checksum_to_compare_with(self) -> None:
         assert f"`{crc32(b'123456789'):08x}`" in PROTOCOL
+
+    def test_hold_the_smallest_client_as_it_is(self) -> None:
+        """`test_the_smallest_client_runs_as_it_stands` runs the file."""
+        file = (ROOT / "examples" / "smallest_client.py").read_text(encoding="utf-8")
+
+        (shown,) = re.findall(r"(?ms)^```python\n(.*?)^```$", PARTS["The smallest client"])
+
+        assert file.endswith(f"\n{shown}")
+        assert len([line for line in shown.splitlines() if line]) <= 42
+
+    def test_show_the_bytes_of_each_verb(self) -> None:
+        shown = re.findall(r"(?m)^```hex (.*)$", PROTOCOL + PUSHING)
+        verbs = {
+            protocol_tables.named_vector(path)[1].header.get("verb")
+            for path in shown
+            if not path.startswith("batches")
+        }
+
+        assert verbs - {None} == protocol_tables.VERBS.keys()
+
+    def test_say_what_the_vectors_have(self) -> None:
+        parts = [row["part"] for row in table(PARTS["Vectors"], "part")]
+
+        assert set(re.findall(r"`(\w+)`", " ".join(parts))) == CONTENT.keys() - {"about"}
+
+    def test_name_the_byte_by_which_a_publisher_sees_its_link(self) -> None:
+        assert f"`{LINKED.hex()}`" in PUSHING
+
+    def test_name_the_digest_of_nothing(self) -> None:
+        assert f"`{digest_of((), ()).hex()}`" in PUSHING
+
+    def test_have_every_kind_of_pattern(self) -> None:
+        kinds = [plain(row["kind"]) for row in table(PUSHING_PARTS["Patterns"], "kind")]
+
+        assert all(Kinds().knows(Pattern(kind, "a")) for kind in kinds)
+        assert not Kinds().knows(Pattern("sql", "a"))
 
 
 LINES = by_tag(history.AnyLine)
@@ -291,148 +274,6 @@ class TestTheHistoryPage:
 
         for line in example.encode().splitlines(keepends=True):
             assert history.encode_line(history.decode_line(line)) == line
-
-
-# The example in hex.
-
-
-def frames_of(block: str) -> list[bytes]:
-    """Frames of a hex block; what stands behind `;` is for people."""
-    frames = [re.sub(r";.*", "", part) for part in re.split(r"(?m)^frame \d+$", block)]
-    assert not frames[0].strip(), "a block begins with `frame 1`"
-    return [bytes.fromhex(frame) for frame in frames[1:]]
-
-
-HEX = dict(re.findall(r"(?ms)^```hex (\S+)\n(.*?)^```$", PROTOCOL))
-
-
-def the_proxy_of_the_example() -> MemoryProxy:
-    """A proxy to which publisher and subscriber have said hello, and one has subscribed."""
-    answer, _ = decode_reply(frames_of(HEX["MESSAGE"]))
-    assert isinstance(answer, messages.MessageBatches)
-    proxy = MemoryProxy(replace(EMPTY, store_id="9b1c7e22d04f5a36"), boot=answer.boot)
-    proxy.now_ns = answer.batches[0].timestamp_ns
-    proxy.ask(a_hello("publisher", "sensor-1"))
-    proxy.ask(a_hello("subscriber", "display-1"))
-    subscribed = sub_ack(proxy.ask(a_sub(topic="topic1", client="display-1")))
-    assert f"log `{subscribed.log}`" in PARTS["An example in hex"]
-    return proxy
-
-
-class TestTheExampleInHex:
-    def test_has_a_put_and_a_get_with_their_answers(self) -> None:
-        assert list(HEX) == ["PUT", "ACK", "GET", "MESSAGE"]
-
-    @pytest.mark.parametrize("verb", ["PUT", "GET"])
-    def test_has_requests_that_are_read_and_written_the_same(self, verb: str) -> None:
-        frames = frames_of(HEX[verb])
-
-        request, body = decode_request(frames)
-
-        assert type(request).__struct_config__.tag == verb
-        assert encode_request(request, body or None) == frames
-
-    @pytest.mark.parametrize("answer", ["ACK", "MESSAGE"])
-    def test_has_answers_that_are_read_and_written_the_same(self, answer: str) -> None:
-        frames = frames_of(HEX[answer])
-
-        reply, body = decode_reply(frames)
-
-        assert type(reply).__struct_config__.tag == answer
-        assert encode_reply(reply, body or None) == frames
-
-    def test_is_what_the_broker_answers(self) -> None:
-        proxy = the_proxy_of_the_example()
-
-        assert proxy.frames(frames_of(HEX["PUT"])) == frames_of(HEX["ACK"])
-        assert proxy.frames(frames_of(HEX["GET"])) == frames_of(HEX["MESSAGE"])
-
-    def test_carries_the_two_messages_that_the_text_names(self) -> None:
-        reply, body = decode_reply(frames_of(HEX["MESSAGE"]))
-        assert isinstance(reply, messages.MessageBatches)
-        (header,) = reply.batches
-
-        assert decode_batch(body, header.count).payloads == [b"hello_1", b"hello_2"]
-        assert header.crc == crc32(body)
-        assert f"witness {header.timestamp_ns}" in PARTS["An example in hex"]
-        assert f"{header.body_bytes} bytes of body" in PARTS["An example in hex"]
-
-    @pytest.mark.parametrize("name", HEX)
-    def test_says_beside_the_bytes_what_they_mean(self, name: str) -> None:
-        header = re.split(r"(?m)^frame \d+$", HEX[name])[2]
-        entries = re.findall(r"(?m)^([0-9a-f ]+); (\w+): (.*)\n((?:[0-9a-f ]+\n)*)", header)
-
-        for first, key, value, more in entries:
-            pair = msgspec.msgpack.decode(b"\x92" + bytes.fromhex(first + more))
-            assert pair == [key, json.loads(value)]
-
-        assert {key for _, key, _, _ in entries} == set(
-            msgspec.msgpack.decode(frames_of(HEX[name])[1])
-        )
-
-
-# The push tree.
-
-TREE = sections(PARTS["The push tree"], "###")
-TREE_TYPES = {
-    str(one.__struct_config__.tag): one for one in (Interest, Node, InterestAck, Loop, NodeReport)
-}
-
-
-UNSTORED = sections(PARTS["Levels of service"], "###")["Messages at QoS 0"]
-
-
-class TestMessagesAtLevel0:
-    @pytest.mark.parametrize(
-        ("column", "struct"), [("an offer", Offer), ("a push", PushedUnstored)]
-    )
-    def test_have_the_fields_of_their_headers(self, column: str, struct: type[Struct]) -> None:
-        rows = table(UNSTORED, f"of {column}")
-
-        shown = [(plain(row[f"of {column}"]), row["type"]) for row in rows]
-        assert shown == [("push", "text"), *((f["field"], f["type"]) for f in fields(struct))]
-        assert f'"{struct.__struct_config__.tag}"' in rows[0]["meaning"]
-
-    def test_are_asked_for_by_the_byte_that_is_named(self) -> None:
-        assert f"`{LINKED.hex()}`" in UNSTORED
-
-
-class TestThePushTree:
-    def test_has_a_section_for_each_message_between_nodes(self) -> None:
-        assert set(TREE) == {*TREE_TYPES, "Patterns", "Push frames"}
-
-    @pytest.mark.parametrize("tag", TREE_TYPES)
-    def test_has_the_fields_of_each_message(self, tag: str) -> None:
-        struct = TREE_TYPES[tag]
-        is_request = issubclass(struct, messages.Request)
-        columns = ("field", "type", "default") if is_request else ("field", "type")
-        expected = fields(struct, without=messages.Request if is_request else messages.Reply)
-
-        assert documented(TREE[tag], *columns) == only(expected, *columns)
-
-    def test_has_the_fields_of_a_push(self) -> None:
-        tag = {"field": "push", "type": "text"}
-
-        assert documented(TREE["Push frames"], "field", "type") == [
-            tag,
-            *only(fields(Pushed), "field", "type"),
-        ]
-
-    def test_has_every_kind_of_pattern(self) -> None:
-        kinds = [plain(row["kind"]) for row in table(TREE["Patterns"], "kind")]
-
-        assert all(Kinds().knows(Pattern(kind, "a")) for kind in kinds)
-        assert not Kinds().knows(Pattern("sql", "a"))
-
-    def test_shows_a_push_that_is_read_and_written_the_same(self) -> None:
-        (block,) = re.findall(r"(?ms)^```hex-of-a-push\n(.*?)^```$", PROTOCOL)
-        frames = frames_of(block)
-
-        push = decode_push(frames)
-
-        assert push.body is not None
-        assert encode_push(push.topic, push.pushed, push.body) == frames
-        assert decode_batch(push.body, push.pushed.batch.count).payloads == [b"hello_1", b"hello_2"]
 
 
 # Names of tests, decisions, files.
