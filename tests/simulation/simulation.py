@@ -42,7 +42,7 @@ from .simulated_subscribers import (
     Subscribing,
 )
 from .swarm import Faults, Shape, swarm
-from .world import World, collected_afterwards, one_core
+from .world import World, collected_afterwards
 
 QUIET_S = 20.0  # then everything must come to its end within this
 STARTS = ("now", "last", "earliest", "newest", "offset", "time")  # what a subscribe may say
@@ -98,7 +98,6 @@ def run_world(world: World, variant: Variant = SOUND, shape: Shape = WHOLE) -> S
     segment = world.random.randint(1, 6)  # batches; small, so that retention has something to cut
     try:
         with (
-            one_core(),
             patch.object(topic_log, "SEGMENT_BATCHES", segment),
             patch.object(interest_link, "RESEND_S", RESEND_S),
         ):

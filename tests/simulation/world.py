@@ -1,21 +1,21 @@
 """The simulated world: time, events, and client processes of which exactly one runs.
 
-Clients are synchronous, so each process has a thread of its own; whoever holds the baton runs,
-everybody else waits for a lock. A process that waits runs the events of the world itself, until
-one of them names the process that goes on. Nothing but the seed decides who that is.
+Clients are synchronous, so each process is a greenlet: a stack of its own, in one thread. A process
+that waits runs the events of the world itself, until one of them names the process that continues,
+and switches to it. Nothing but the seed decides which one that is.
 """
 
 from __future__ import annotations
 
 import gc
 import heapq
-import os
 import random
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
+
+from greenlet import getcurrent, greenlet
 
 WALL_BEGIN_NS: Final = 1_700_000_000 * 10**9
 
@@ -24,32 +24,7 @@ class Killed(BaseException):
     """The process dies here, as by `kill -9`: no handler of the program may run."""
 
 
-class Turn:
-    """A thread that can be given the baton."""
-
-    def __init__(self) -> None:
-        """Begin without the baton."""
-        self.baton = threading.Lock()
-        self.baton.acquire()
-
-
-class _Worker(Turn):
-    """A thread that runs one process after another, because making threads is slow."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.job: Callable[[], None] = lambda: None
-        threading.Thread(target=self._run, daemon=True).start()
-
-    def _run(self) -> None:
-        while True:
-            self.baton.acquire()
-            self.job()
-
-
-_idle: Final[list[_Worker]] = []
-os.register_at_fork(after_in_child=_idle.clear)  # threads stay with the parent
-
+Turn = greenlet  # where a process, or the world itself, goes on
 Event = Callable[[], Turn | None]  # happens at its time; gives the process that goes on, if one
 
 
@@ -74,7 +49,7 @@ class World:
         self.events_count = 0
         self._events: list[tuple[float, int, Event]] = []
         self._stopped = False
-        self._main = Turn()
+        self._main = getcurrent()
         self._failure: BaseException | None = None
 
     def wall_ns(self) -> int:
@@ -124,12 +99,12 @@ class World:
         """
         self._stopped = False
         self.at(until_s - self.now_s, self.stop)
-        self.drive(self._main)
+        self.drive()
         if self._failure is not None:
             raise self._failure
 
     def close(self, processes: list[Process]) -> None:
-        """Kill every process that is left, so that its thread is free again."""
+        """Kill every process that is left, so that nothing of it is left."""
         self.closing = True
         self._events.clear()
         for process in processes:
@@ -137,14 +112,17 @@ class World:
                 self.at(0.0, process.kill)
         self._failure = None
         self._stopped = False
-        self.drive(self._main)
+        self.drive()
 
-    def drive(self, me: Turn) -> None:
-        """Run events until one of them gives the baton back to `me`."""
+    def drive(self) -> None:
+        """Run events until one of them, here or elsewhere, names the caller."""
         turn = self.advance()
-        if turn is not me:
-            turn.baton.release()
-            me.baton.acquire()
+        if turn is not getcurrent():
+            turn.switch()
+
+    def turn_of(self, run: Callable[..., None]) -> Turn:
+        """A greenlet of this world."""
+        return Turn(run, self._main)
 
     def advance(self) -> Turn:
         """Run events until one names a process, or the world ends: then it is the caller's."""
@@ -160,7 +138,7 @@ class World:
 
 
 class Process:
-    """A client process. It gives the baton away in `wait`, and may die at each `point`."""
+    """A client process. Others run while it is in `wait`, and it may die at each `point`."""
 
     def __init__(self, world: World, name: str, program: Callable[[Process], None]) -> None:
         """Prepare; `start` lets it run.
@@ -179,8 +157,7 @@ class Process:
         self.points_left: int | None = None  # it dies at this point; None: it does not
         self.on_end: Callable[[Process, BaseException | None], None] = lambda process, error: None
         self._program = program
-        self._worker = _idle.pop() if _idle else _Worker()
-        self._worker.job = self._run
+        self._turn = world.turn_of(self._run)
         self._token = 0
         self._waiting = False
         self._due_meanwhile = False  # while it was frozen
@@ -200,7 +177,7 @@ class Process:
     def wait(self, timeout_s: float) -> None:
         """Let the world go on until somebody calls `wake`, or time is over."""
         self._sleep_until_woken(timeout_s)
-        self.world.drive(self._worker)
+        self.world.drive()
         if self.killed:
             raise Killed
 
@@ -235,9 +212,9 @@ class Process:
             self._due_meanwhile = True
             return None
         self._waiting = self._due_meanwhile = False
-        return self._worker
+        return self._turn
 
-    def _run(self) -> None:
+    def _run(self, *_: object) -> None:
         error: BaseException | None = None
         try:
             if not self.killed:
@@ -249,23 +226,7 @@ class Process:
             self.on_end(self, error)
         except BaseException as raised:
             self.world.fail(raised)
-        worker = self._worker
-        _idle.append(worker)  # a process that starts from here on may use this thread
-        self.world.advance().baton.release()
-
-
-@contextmanager
-def one_core() -> Iterator[None]:
-    """Keep this process on one core: giving the baton costs 6 us there, else 24 us."""
-    if not hasattr(os, "sched_setaffinity"):
-        yield
-        return
-    allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {sorted(allowed)[os.getpid() % len(allowed)]})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, allowed)
+        getcurrent().parent = self.world.advance()  # continues when this one returns
 
 
 @contextmanager
