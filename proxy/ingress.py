@@ -67,11 +67,7 @@ class Ingress:
 
     def look_at_all(self, broker: Rules) -> None:
         """Learn anew which topics have subscriptions."""
-        self._subscribed = {
-            name
-            for name, log in broker.topics.items()
-            if any(one.listens for one in log.subscriptions.values())
-        }
+        self._subscribed = {name for name, log in broker.topics.items() if log.listening}
         self._is_dirty = True
 
     def look_at(self, broker: Rules, records: Iterable[Record]) -> None:
@@ -84,7 +80,7 @@ class Ingress:
                 isinstance(record, Subscribed) and record.shown == record.cursor
             ):
                 broker.rings.forget(log.topic, record.subscriber)
-            if any(one.listens for one in log.subscriptions.values()):
+            if log.listening:
                 self._subscribed.add(log.topic)
             else:
                 self._subscribed.discard(log.topic)

@@ -72,12 +72,19 @@ class Leasing(Rules):
         if self._since_s is None:
             self._since_s = now_s
         ended: list[Expired] = []
-        for topic_id, client in sorted(self._leased):
-            log = self._by_id[topic_id]
-            one = log.subscriptions[client]
-            silent_ms = self.silent_s(client) * 1000
-            if silent_ms > LEASES_TO_EXPIRY * one.terms.lease_ms:
-                ended.append(
-                    Expired(topic_id, client, one.generation, one.cursor, one.terms, int(silent_ms))
-                )
+        for topic_id, client in self._leased.take_below(now_s, self._lease_ends_s):
+            one = self._by_id[topic_id].subscriptions[client]
+            silent_ms = int(self.silent_s(client) * 1000)
+            ended.append(
+                Expired(topic_id, client, one.generation, one.cursor, one.terms, silent_ms)
+            )
         return ended
+
+    def _lease_ends_s(self, key: tuple[int, str]) -> float | None:
+        """When a subscription expires if it is not heard; None: it has no lease any more."""
+        topic_id, client = key
+        one = self._by_id[topic_id].subscriptions.get(client)
+        if one is None or not one.listens or not one.terms.lease_ms:
+            return None
+        heard_s = self._now_s - self.silent_s(client)
+        return heard_s + LEASES_TO_EXPIRY * one.terms.lease_ms / 1000

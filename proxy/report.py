@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Mapping
-from itertools import islice
+from heapq import nsmallest
 from typing import Any, Protocol
 
 from msgspec import UNSET
@@ -85,7 +85,7 @@ def _topic(
 ) -> TopicStatus:
     active = {name: s for name, s in log.subscriptions.items() if s.active or s.expired}
     # The slowest first: if a page cannot show all, these are the ones to see.
-    slowest = sorted(active.items(), key=lambda item: (item[1].cursor, item[0]))
+    slowest = nsmallest(rows_max, active.items(), key=lambda item: (item[1].cursor, item[0]))
     publishers = {(name, 2): mark for name, mark in log.publishers.items()}
     publishers |= {(name, 1): mark for name, mark in log.unnumbered.items()}
     return TopicStatus(
@@ -106,7 +106,7 @@ def _topic(
                 lag_s=_lag_s(log, subscription.cursor, reader, now_ns),
                 lost=rings.lost(log.topic, name),
             )
-            for name, subscription in slowest[:rows_max]
+            for name, subscription in slowest
         ),
         subscriptions_left_out=max(len(active) - rows_max, 0),
         publishers=tuple(
@@ -116,7 +116,7 @@ def _topic(
                 last_sequence=mark.last_sequence,
                 last_offset=mark.base + mark.count - 1,
             )
-            for (name, qos), mark in islice(sorted(publishers.items()), rows_max)
+            for (name, qos), mark in nsmallest(rows_max, publishers.items())
         ),
         publishers_left_out=max(len(publishers) - rows_max, 0),
         ring=rings.status(log.topic),

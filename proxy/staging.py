@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
 from reliable_pubsub.common.limits import STAGED_BATCH_BYTES
 from reliable_pubsub.common.messages import Part, TopicReceipt
@@ -64,7 +65,8 @@ class Staging:
     def __init__(self) -> None:
         """Begin empty."""
         self.held_bytes = 0
-        self._open: dict[tuple[str, int], StagedTransaction] = {}
+        self._open: dict[tuple[str, int], StagedTransaction] = {}  # the last touched one last
+        self._numbers: dict[str, set[int]] = {}  # of the same, by client
 
     @property
     def transactions(self) -> int:
@@ -82,13 +84,16 @@ class Staging:
 
     def idle_since(self, before_ns: int) -> list[tuple[str, int]]:
         """Client and number of transactions for which nobody has staged since a time."""
-        return [key for key, one in self._open.items() if one.touched_ns < before_ns]
+        idle = takewhile(lambda item: item[1].touched_ns < before_ns, self._open.items())
+        return [key for key, _ in idle]
 
     def add(self, record: Staged) -> None:
         """Take a batch."""
-        one = self._open.setdefault((record.client, record.transaction), StagedTransaction())
-        for key in record.instead_of:
-            freed = sum(map(held_bytes, one.attempts.pop(key)))
+        key = (record.client, record.transaction)
+        one = self._open[key] = self._open.pop(key, StagedTransaction())
+        self._numbers.setdefault(record.client, set()).add(record.transaction)
+        for attempt in record.instead_of:
+            freed = sum(map(held_bytes, one.attempts.pop(attempt)))
             one.held_bytes -= freed
             self.held_bytes -= freed
         staged = one.attempts.setdefault((record.task, record.attempt), [])
@@ -103,11 +108,14 @@ class Staging:
         one = self._open.pop((client, transaction), None)
         if one is not None:
             self.held_bytes -= one.held_bytes
+            self._numbers[client].discard(transaction)
+            if not self._numbers[client]:
+                del self._numbers[client]
 
     def drop_up_to(self, client: str, transaction: int) -> None:
         """Forget what a writer has staged up to a number: it is committed."""
-        for key in [key for key in self._open if key[0] == client and key[1] <= transaction]:
-            self.drop(*key)
+        for number in [one for one in self._numbers.get(client, ()) if one <= transaction]:
+            self.drop(client, number)
 
 
 def held_bytes(staged: Staged) -> int:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.messages import Role
 
+from .lower_bounds import LowerBounds
 from .records import (
     Appended,
     ControlSeen,
@@ -70,13 +71,13 @@ class State:
         self.lsn = 0  # number of the newest record
         self.durable_lsn = 0
         self._undurable: deque[tuple[int, Record]] = deque()
-        self._leased: set[tuple[int, str]] = {
-            (log.topic_id, name)
-            for log in self.topics.values()
-            for name, one in log.subscriptions.items()
-            if one.listens and one.terms.lease_ms
-        }
+        self._leased: LowerBounds[tuple[int, str]] = LowerBounds()  # by when they end
+        self._live: dict[str, dict[int, None]] = {}  # by subscriber: topics it is subscribed to
+        for log in self.topics.values():
+            for name in log.subscriptions:
+                self._look_at(log, name)
         self._touched: set[int] = set(self._by_id)  # topics in which retention may find work
+        self._ages: LowerBounds[int] = LowerBounds()  # the others, by when their oldest is too old
         self._apply: Mapping[type[Any], Callable[[Any], None]] = {
             TopicCreated: self._apply_topic_created,
             Appended: self._apply_appended,
@@ -114,6 +115,7 @@ class State:
             batch = appended(record)
             if batch is not None:
                 self._by_id[batch.topic_id].durable_end = batch.end
+                self._touched.add(batch.topic_id)
                 batches.append(batch)
             if isinstance(record, DeadLettered):
                 self._apply_durable_cursor(record.moved)
@@ -135,13 +137,17 @@ class State:
         """What retention removes now, in the topics that changed or have aged."""
         records: list[Trimmed] = []
         touched, self._touched = self._touched, set()
-        for log in self._by_id.values():
-            if log.topic_id not in touched and not log.has_aged(now_ns):
-                continue
+        touched.update(self._ages.take_below(now_ns, lambda one: self._by_id[one].ages_at_ns))
+        for topic_id in sorted(touched):
+            log = self._by_id[topic_id]
             trimmed = log.expired(now_ns)
+            ages_at_ns = log.ages_at_ns
             if trimmed is not None:
                 records.append(trimmed)
-                self._touched.add(log.topic_id)  # one record removes only so much
+                self._touched.add(topic_id)  # one record removes only so much
+            elif ages_at_ns is not None and ages_at_ns >= now_ns:
+                self._ages.add(topic_id, ages_at_ns)
+            # Else somebody holds back what is too old, and touches the topic by letting it go.
         return records
 
     def durable_segments(self) -> Mapping[int, Sequence[StoredSegment]]:
@@ -182,7 +188,6 @@ class State:
 
     def _apply_appended(self, record: Appended) -> None:
         self._by_id[record.topic_id].append(record, self.lsn)
-        self._touched.add(record.topic_id)
 
     def _apply_granted(self, record: Granted) -> None:
         self.sessions[(record.role, record.client)] = Session(
@@ -204,21 +209,32 @@ class State:
             record.shown,
             record.terms,
         )
-        key = (record.topic_id, record.subscriber)
-        if record.terms.lease_ms:
-            self._leased.add(key)
-        else:
-            self._leased.discard(key)
+        self._look_at(log, record.subscriber)
         self._apply_control(record)
 
     def _apply_unsubscribed(self, record: Unsubscribed) -> None:
-        subscription = self._by_id[record.topic_id].subscriptions[record.subscriber]
+        log = self._by_id[record.topic_id]
+        subscription = log.subscriptions[record.subscriber]
         subscription.active = False
         subscription.shown = record.cursor
         subscription.lsn = self.lsn
-        self._leased.discard((record.topic_id, record.subscriber))
+        self._look_at(log, record.subscriber)
         self._touched.add(record.topic_id)
         self._apply_control(record)
+
+    def _look_at(self, log: TopicLog, subscriber: str) -> None:
+        """Keep what is found by a subscription up to date; one has begun, ended or other terms."""
+        log.look_at(subscriber)
+        one = log.subscriptions[subscriber]
+        if one.active:
+            self._live.setdefault(subscriber, {})[log.topic_id] = None
+        elif subscriber in self._live:
+            self._live[subscriber].pop(log.topic_id, None)
+            if not self._live[subscriber]:
+                del self._live[subscriber]
+        if one.listens and one.terms.lease_ms:
+            # It may end sooner than it would have: it is looked at in the next turn.
+            self._leased.add((log.topic_id, subscriber), 0.0)
 
     def _apply_control(self, record: Subscribed | Unsubscribed | ControlSeen) -> None:
         session = self.sessions[("subscriber", record.subscriber)]
@@ -236,12 +252,13 @@ class State:
         self._apply_cursor_moved(record.moved)
 
     def _apply_expired(self, record: Expired) -> None:
-        subscription = self._by_id[record.topic_id].subscriptions[record.subscriber]
+        log = self._by_id[record.topic_id]
+        subscription = log.subscriptions[record.subscriber]
         if subscription.generation == record.generation:
             subscription.expired = True
             subscription.active = record.terms.session == "persistent"
             subscription.lsn = self.lsn
-            self._leased.discard((record.topic_id, record.subscriber))
+            self._look_at(log, record.subscriber)
             self._touched.add(record.topic_id)
 
     def _apply_durable_cursor(self, record: CursorMoved | Subscribed) -> None:

@@ -238,10 +238,8 @@ class Subscribing(Starting):
                 session.control,
                 one.terms,
             )
-            for log in self.topics.values()
-            if (one := log.subscriptions.get(request.client)) is not None
-            and one.active
-            and one.terms.session == "clean"
+            for log in (self._by_id[one] for one in self._live.get(request.client, ()))
+            if (one := log.subscriptions[request.client]).terms.session == "clean"
         ]
         reply = ByeAck(**self._echo(request), ended=len(ended))
         return self._decided(reply, *ended) if ended else Decision(reply, visible_at=session.lsn)

@@ -16,6 +16,7 @@ from msgspec import Struct
 from reliable_pubsub.common.limits import MIB, NUMBER_MAX
 from reliable_pubsub.common.settings import OnBound
 
+from .lower_bounds import LowerBounds
 from .records import Appended, StoredPublisher, StoredSegment, StoredTopic, Trimmed
 from .subscriptions import Subscription
 
@@ -86,11 +87,13 @@ class TopicLog:
     publishers: dict[str, PublisherMark] = field(default_factory=dict)  # at QoS 2
     unnumbered: dict[str, PublisherMark] = field(default_factory=dict)  # at QoS 1
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    listening: set[str] = field(default_factory=set)  # of the subscriptions
+    holding: LowerBounds[str] = field(default_factory=LowerBounds)  # by durable cursor
 
     @classmethod
     def restore(cls, stored: StoredTopic, retention: Retention) -> TopicLog:
         """Rebuild from the store; everything in it is durable."""
-        return cls(
+        log = cls(
             topic_id=stored.topic_id,
             topic=stored.topic,
             log=stored.log,
@@ -113,6 +116,19 @@ class TopicLog:
                 for s in stored.subscriptions
             },
         )
+        for name in log.subscriptions:
+            log.look_at(name)
+        return log
+
+    def look_at(self, name: str) -> None:
+        """A subscription has begun, ended, or has other terms."""
+        one = self.subscriptions.get(name)
+        if one is not None and one.listens:
+            self.listening.add(name)
+        else:
+            self.listening.discard(name)
+        if one is not None and one.holds:
+            self.holding.add(name, one.durable_cursor)
 
     def next_timestamp_ns(self, now_ns: int, step_ns: int) -> int:
         """Strictly increasing, whatever the clock does; time is only an index (rule R18).
@@ -153,15 +169,20 @@ class TopicLog:
         Args:
             without: subscribers that do not count.
         """
-        kept = self.kept_from
-        return min(
-            (
-                max(one.durable_cursor, kept)
-                for name, one in self.subscriptions.items()
-                if one.holds and name not in without
-            ),
-            default=self.durable_end,
-        )
+        if without:
+            cursors = [one.durable_cursor for name, one in self._held() if name not in without]
+            lowest = min(cursors, default=None)
+        else:
+            found = self.holding.lowest(self._holds_from)
+            lowest = None if found is None else int(found[0])
+        return self.durable_end if lowest is None else max(lowest, self.kept_from)
+
+    def _holds_from(self, name: str) -> int | None:
+        one = self.subscriptions.get(name)
+        return one.durable_cursor if one is not None and one.holds else None
+
+    def _held(self) -> list[tuple[str, Subscription]]:
+        return [(name, one) for name, one in self.subscriptions.items() if one.holds]
 
     @property
     def kept_from(self) -> int:
@@ -178,12 +199,18 @@ class TopicLog:
         if self.retention.waiting_messages_max == NUMBER_MAX:
             return []
         highest = self.end + count - self.retention.waiting_messages_max
-        return [pair for pair in self.slowest_first() if pair[1].cursor < highest]
+        slowest = self.holding.take_below(highest, self._holds_from)
+        for name in slowest:
+            self.holding.add(name, self.subscriptions[name].durable_cursor)
+        over = [(name, self.subscriptions[name]) for name in slowest]
+        return [pair for pair in over if pair[1].cursor < highest]
 
-    def has_aged(self, now_ns: int) -> bool:
-        """Whether the oldest segment is older than history may be."""
-        oldest_ns = now_ns - int(self.retention.history_s * 1e9)
-        return bool(self.segments) and self.segments[0].timestamp_ns < oldest_ns
+    @property
+    def ages_at_ns(self) -> int | None:
+        """When the oldest segment is as old as history may be; None: there is none."""
+        if not self.segments:
+            return None
+        return self.segments[0].timestamp_ns + int(self.retention.history_s * 1e9)
 
     def segment_values(self) -> list[StoredSegment]:
         """The segments that the disk still holds, as values."""
@@ -203,12 +230,12 @@ class TopicLog:
             return None
         floor = self.low_watermark()
         oldest_ns = now_ns - int(self.retention.history_s * 1e9)
-        history_bytes = 0
+        history_bytes = self.stored_bytes
         history_messages = max(floor - self.start, 0)
-        for segment in self.segments:
-            if segment.end > floor:
+        for segment in reversed(self.segments):
+            if segment.end <= floor:
                 break
-            history_bytes += segment.body_bytes
+            history_bytes -= segment.body_bytes
         start = self.start
         for index, segment in enumerate(self.segments):
             if segment.end > floor or index == TRIM_SEGMENTS_MAX:
@@ -245,8 +272,7 @@ class TopicLog:
 
     def slowest_first(self) -> list[tuple[str, Subscription]]:
         """The subscriptions that hold something back, by how much."""
-        holding = [(name, one) for name, one in self.subscriptions.items() if one.holds]
-        return sorted(holding, key=lambda pair: (pair[1].durable_cursor, pair[0]))
+        return sorted(self._held(), key=lambda pair: (pair[1].durable_cursor, pair[0]))
 
     def trimmed_to(self, start: int) -> Trimmed:
         """The record that lets the topic begin at `start`."""

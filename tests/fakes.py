@@ -13,6 +13,7 @@ from reliable_pubsub.common.messages import (
     Ack,
     AnyReply,
     AnyRequest,
+    Bye,
     Commit,
     Get,
     Hello,
@@ -183,6 +184,11 @@ def a_sub(
 def an_unsub(control: int, *, topic: str = "t", client: str = "s", epoch: int = 1) -> Unsub:
     """A subscriber ends its subscription."""
     return Unsub(client=client, epoch=epoch, request=control, topic=topic, control=control)
+
+
+def a_bye(*, client: str = "s", epoch: int = 1) -> Bye:
+    """A subscriber leaves."""
+    return Bye(client=client, epoch=epoch, request=9)
 
 
 def a_get(

@@ -47,6 +47,7 @@ CORE_FILES = [
         for name in (
             "starting",
             "leasing",
+            "lower_bounds",
             "publishing",
             "transactions",
             "subscribing",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from reliable_pubsub.common.messages import (
-    Bye,
     ByeAck,
     Fenced,
     Lost,
@@ -24,6 +23,7 @@ from tests.fakes import (
     LOG,
     MemoryProxy,
     a_broker,
+    a_bye,
     a_get,
     a_hello,
     a_sub,
@@ -34,10 +34,6 @@ from tests.fakes import (
 LEASE = Terms(lease_ms=10_000)
 CLEAN = Terms(session="clean", lease_ms=10_000)
 NO_HISTORY = BrokerSettings(retention=Retention(history_bytes=0, history_s=0.0))
-
-
-def a_bye(*, epoch: int = 1) -> Bye:
-    return Bye(client="s", epoch=epoch, request=9)
 
 
 def subscribed(terms: Terms, *, settings: BrokerSettings = BrokerSettings()) -> MemoryProxy:  # noqa: B008

@@ -63,6 +63,7 @@ def fill(log: TopicLog, batches: int, *, apart_ns: int = 1, durable: bool = True
 def reader_at(log: TopicLog, name: str, cursor: int, *, durable: int | None = None) -> None:
     held = cursor if durable is None else durable
     log.subscriptions[name] = Subscription(1, cursor, held, True, 0, cursor, Terms())
+    log.look_at(name)
 
 
 class TestOffsets:

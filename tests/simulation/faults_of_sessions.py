@@ -22,7 +22,6 @@ from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import (
     Decision,
-    Expired,
     Subscribed,
     Trimmed,
 )
@@ -164,17 +163,11 @@ class TruncatesTheFirst(Broker):
 class ExpiresAfterOneLease(Broker):
     """It does not wait for the second one."""
 
-    def ended_leases(self, now_s: float) -> Sequence[Expired]:
-        super().ended_leases(now_s)
-        ended = []
-        for topic_id, client in sorted(self._leased):
-            one = self._by_id[topic_id].subscriptions[client]
-            silent_ms = self.silent_s(client) * 1000
-            if silent_ms > one.terms.lease_ms:
-                ended.append(
-                    Expired(topic_id, client, one.generation, one.cursor, one.terms, int(silent_ms))
-                )
-        return ended
+    def _lease_ends_s(self, key: tuple[int, str]) -> float | None:
+        ends_s = super()._lease_ends_s(key)
+        if ends_s is None:
+            return None
+        return ends_s - self._by_id[key[0]].subscriptions[key[1]].terms.lease_ms / 1000
 
 
 class GetKeepsNoLease(Broker):

@@ -51,8 +51,6 @@ class Silences:
             self._since_s = now_s
         late = now_s - self._ticked_s > TICKS_S
         self._ticked_s = now_s
-        if not broker._leased:
-            return
         ended = set()
         for record in due:
             if isinstance(record, Expired):
@@ -61,8 +59,14 @@ class Silences:
                 assert silent_s * 1000 >= 2 * record.terms.lease_ms - 1, (
                     f"{record} ended, and was heard {silent_s:.3f} s ago"
                 )
-        for topic_id, client in () if late else broker._leased - ended:
-            lease_ms = broker._by_id[topic_id].subscriptions[client].terms.lease_ms
+        leases = {
+            (log.topic_id, name): one.terms.lease_ms
+            for log in broker.topics.values()
+            for name, one in log.subscriptions.items()
+            if one.listens and one.terms.lease_ms
+        }
+        for topic_id, client in () if late else leases.keys() - ended:
+            lease_ms = leases[topic_id, client]
             silent_s = now_s - TICKS_S - self._heard_s.get(client, self._since_s)
             assert silent_s * 1000 <= 2 * lease_ms, (
                 f"{client} was not heard for {silent_s:.3f} s; its lease of {lease_ms} ms goes on"

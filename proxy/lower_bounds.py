@@ -1,0 +1,74 @@
+"""Which key has the lowest number, at a cost that follows what changes and not how many keys live.
+
+Deadlines and cursors grow with every request. Sorting them anew, or moving an entry at each
+change, would cost for everything that lives. So an entry is only a lower bound of its number: it
+is looked at when it comes up as the lowest, and then put back at what the number is by now.
+Source: a binary heap with lazy deletion, as in the notes of Python's `heapq`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from heapq import heapify, heappop, heappush, heapreplace
+from typing import Any, Generic, TypeVar
+
+Key = TypeVar("Key", bound="str | int | tuple[int, str]")
+
+
+class LowerBounds(Generic[Key]):
+    """Keys, each with a number that it had, or was below, when it was last looked at.
+
+    `number` gives the number of a key by now; None: it has none any more, and is forgotten.
+    """
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._heap: list[tuple[float, Any]] = []
+        self._bounds: dict[Key, float] = {}  # the entry of the heap that counts
+        self.looks = 0  # how often a number was asked for
+
+    def __len__(self) -> int:
+        return len(self._bounds)
+
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._bounds)
+
+    def add(self, key: Key, bound: float) -> None:
+        """The number of a key is `bound` or above; what was known of it may have been too high."""
+        known = self._bounds.get(key)
+        if known is not None and known <= bound:
+            return
+        self._bounds[key] = bound
+        heappush(self._heap, (bound, key))
+        if len(self._heap) > 2 * len(self._bounds) + 64:  # most are entries that do not count
+            self._heap = [(value, one) for one, value in self._bounds.items()]
+            heapify(self._heap)
+
+    def lowest(self, number: Callable[[Key], float | None]) -> tuple[float, Key] | None:
+        """The lowest number and its key; None: no key has one."""
+        heap = self._heap
+        while heap:
+            bound, key = heap[0]
+            if self._bounds.get(key) != bound:
+                heappop(heap)
+                continue
+            self.looks += 1
+            now = number(key)
+            if now is None:
+                heappop(heap)
+                del self._bounds[key]
+            elif now > bound:
+                self._bounds[key] = now
+                heapreplace(heap, (now, key))
+            else:
+                return bound, key
+        return None
+
+    def take_below(self, end: float, number: Callable[[Key], float | None]) -> list[Key]:
+        """Take out the keys whose number is below `end`, the lowest first."""
+        taken: list[Key] = []
+        while (one := self.lowest(number)) is not None and one[0] < end:
+            heappop(self._heap)
+            del self._bounds[one[1]]
+            taken.append(one[1])
+        return taken

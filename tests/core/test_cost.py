@@ -1,0 +1,172 @@
+"""What a turn of the proxy costs: it follows what happens, not what lives (rule R26)."""
+
+from __future__ import annotations
+
+import random
+
+from reliable_pubsub.common.messages import Terms
+from reliable_pubsub.proxy.lower_bounds import LowerBounds
+from reliable_pubsub.proxy.state import BrokerSettings
+from reliable_pubsub.proxy.topic_log import Retention
+from tests.fakes import MemoryProxy, a_broker, a_bye, a_get, a_hello, a_put, a_sub, put_body
+
+MANY = 200
+LEASE = Terms(lease_ms=10_000)
+
+
+def with_subscribers(terms: Terms, *, settings: BrokerSettings = BrokerSettings()) -> MemoryProxy:  # noqa: B008
+    """Many subscribers, each heard a little later than the one before."""
+    proxy = a_broker(settings=settings)
+    proxy.tick(now_s=0.0)
+    for number in range(MANY):
+        proxy.now_s = number / MANY
+        proxy.decide(a_hello("subscriber", f"s{number}"))
+        proxy.decide(a_sub(client=f"s{number}", terms=terms))
+    proxy.commit()
+    proxy.tick(now_s=1.0)
+    return proxy
+
+
+def counted(proxy: MemoryProxy) -> list[str]:
+    """Whose silence is asked for from now on."""
+    asked: list[str] = []
+    silent_s = proxy.broker.silent_s
+
+    def counting(client: str) -> float:
+        asked.append(client)
+        return silent_s(client)
+
+    proxy.broker.silent_s = counting  # type: ignore[method-assign]
+    return asked
+
+
+class TestATick:
+    def test_looks_at_no_lease_that_does_not_end(self) -> None:
+        proxy = with_subscribers(LEASE)
+        looks = counted(proxy)
+
+        for tick in range(40):
+            proxy.tick(now_s=2.0 + tick / 4)
+
+        assert len(looks) <= 40  # at the next one to end, each time
+
+    def test_looks_once_at_each_lease_that_was_prolonged_since(self) -> None:
+        proxy = with_subscribers(LEASE)
+        for heard_s in (5.0, 10.0, 15.0):
+            proxy.now_s = heard_s
+            for number in range(MANY):
+                proxy.decide(a_get(0, client=f"s{number}"))
+        looks = counted(proxy)
+
+        for tick in range(40):
+            proxy.tick(now_s=16.0 + tick / 4)
+
+        assert MANY <= len(looks) <= MANY + 40
+
+    def test_ends_every_lease_at_its_time(self) -> None:
+        proxy = with_subscribers(LEASE)
+
+        proxy.tick(now_s=20.5)
+        half = sum(one.expired for one in proxy.broker.topics["t"].subscriptions.values())
+        proxy.tick(now_s=21.5)
+
+        assert half == MANY // 2
+        assert len(proxy.broker.topics["t"].listening) == 0
+
+    def test_looks_at_no_topic_in_which_nothing_has_happened(self) -> None:
+        proxy = a_broker()
+        for number in range(MANY):
+            proxy.put(1, topic=f"t{number}")
+        proxy.tick(now_s=1.0)
+        before = proxy.broker._ages.looks
+
+        for tick in range(40):
+            proxy.tick(now_s=2.0 + tick)
+
+        assert proxy.broker._ages.looks - before <= 40
+
+    def test_removes_what_has_aged_in_a_topic_where_nothing_else_happens(self) -> None:
+        proxy = a_broker(settings=BrokerSettings(retention=Retention(history_s=60.0)))
+        proxy.put(1)
+        proxy.tick(now_s=1.0)
+
+        proxy.now_ns += 61 * 10**9
+        proxy.tick(now_s=2.0)
+
+        assert proxy.broker.topics["t"].start == 1
+
+    def test_removes_what_had_aged_while_a_subscriber_held_it_back(self) -> None:
+        settings = BrokerSettings(retention=Retention(history_s=60.0))
+        proxy = a_broker(settings=settings)
+        proxy.ask(a_sub())
+        proxy.put(1)
+        proxy.now_ns += 61 * 10**9
+        proxy.tick(now_s=1.0)
+        held = proxy.broker.topics["t"].start
+
+        proxy.ask(a_get(1))
+        proxy.tick(now_s=2.0)
+
+        assert (held, proxy.broker.topics["t"].start) == (0, 1)
+
+
+class TestAPut:
+    def test_looks_at_no_subscription_that_keeps_up(self) -> None:
+        retention = Retention(waiting_messages_max=10)
+        proxy = with_subscribers(Terms(), settings=BrokerSettings(retention=retention))
+        holding = proxy.broker.topics["t"].holding
+        before = holding.looks
+
+        for sequence in range(1, 9):
+            proxy.ask(a_put(sequence), put_body(sequence))
+
+        assert holding.looks - before <= 8
+
+
+class TestABye:
+    def test_looks_at_no_topic_that_its_sender_is_not_subscribed_to(self) -> None:
+        proxy = a_broker()
+        for number in range(MANY):
+            proxy.put(1, topic=f"t{number}")
+        proxy.ask(a_sub(topic="t7", terms=Terms(session="clean", lease_ms=1000)))
+
+        class Untouchable(dict):  # type: ignore[type-arg]
+            def values(self) -> None:  # type: ignore[override]
+                raise AssertionError("every topic was looked at")
+
+        proxy.broker.topics = Untouchable(proxy.broker.topics)
+        ended = proxy.decide(a_bye()).records
+
+        assert len(ended) == 1
+
+
+class TestLowerBounds:
+    def test_gives_what_sorting_would_give_whatever_happens(self) -> None:
+        chance = random.Random(1)
+        numbers: dict[int, float] = {}
+        bounds: LowerBounds[int] = LowerBounds()
+        for _ in range(3000):
+            key = chance.randrange(40)
+            match chance.randrange(5):
+                case 0:
+                    numbers[key] = chance.random()
+                    bounds.add(key, numbers[key])
+                case 1 | 2:
+                    numbers[key] = numbers.get(key, 0.0) + chance.random()
+                    bounds.add(key, 0.0)
+                case 3:
+                    numbers.pop(key, None)
+                case _:
+                    end = chance.random() * 3
+                    expected = sorted((n, k) for k, n in numbers.items() if n < end)
+                    assert bounds.take_below(end, numbers.get) == [k for _, k in expected]
+                    for _, taken in expected:
+                        del numbers[taken]
+
+    def test_keeps_no_more_entries_than_twice_its_keys(self) -> None:
+        bounds: LowerBounds[int] = LowerBounds()
+
+        for bound in range(10_000, 0, -1):
+            bounds.add(1, bound)
+
+        assert len(bounds._heap) < 100
