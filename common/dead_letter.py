@@ -115,9 +115,16 @@ def check_reason(reason: str) -> None:
     """See that a reason can be told.
 
     Raises:
-        UsageError: it is empty or too long.
+        UsageError: it is empty or too long, or has no UTF-8 form.
     """
     if not 1 <= len(reason) <= REASON_CHARS_MAX:
         raise UsageError(
             f"the reason has {len(reason):,} characters, allowed is 1 to {REASON_CHARS_MAX:,}"
         )
+    try:
+        reason.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(
+            f"the reason has no UTF-8 form: {error.reason} at character {error.start}; text that "
+            "was decoded with surrogateescape is to be decoded with errors='replace'"
+        ) from error

@@ -23,6 +23,7 @@ PubSubError                      code                 exit
 │   ├── OutOfRangeError          OUT_OF_RANGE
 │   ├── LostError                LOST
 │   ├── LimitError               LIMIT
+│   │   └── DeadLetterRefusedError  DEAD_LETTER_REFUSED
 │   ├── MalformedError           MALFORMED
 │   └── InUseError               IN_USE
 └── DamagedError                 DAMAGED              5     stored data cannot be read
@@ -273,10 +274,30 @@ class LimitError(RefusedError):
     code = "LIMIT"
 
 
+class DeadLetterRefusedError(LimitError):
+    """The proxy will not store a dead letter; its message is not given up, and comes again."""
+
+    code = "DEAD_LETTER_REFUSED"
+
+    def __init__(self, why: RefusedError, *, topic: str, offset: int) -> None:
+        super().__init__(
+            f"topic {topic!r}: offset {offset} could not become a dead letter: {why}. It is not "
+            "given up: the next get gives it again, marked as redelivered. Acknowledge it to go "
+            "on without a dead letter, or give the proxy room for the topic of dead letters"
+        )
+        self.why = why
+        self.topic = topic
+        self.offset = offset
+
+
 class MalformedError(RefusedError):
     """Bytes that are not a message of this protocol."""
 
     code = "MALFORMED"
+
+    def __init__(self, text: str, *, is_our_request: bool = False) -> None:
+        super().__init__(text)
+        self.is_our_request = is_our_request  # the proxy says so, and has done nothing
 
 
 class InUseError(RefusedError):

@@ -143,7 +143,9 @@ def _receive_matching(
         return None
     reply, body = decode_reply(frames)
     if isinstance(reply, Malformed) and reply.request in (0, request.request):
-        raise MalformedError(f"{transport.endpoint} cannot read our request: {reply.text}")
+        raise MalformedError(
+            f"{transport.endpoint} cannot read our request: {reply.text}", is_our_request=True
+        )
     matches = (reply.client, reply.epoch, reply.request) == (
         request.client,
         request.epoch,

@@ -455,6 +455,9 @@ class _Reader:
         if line.code == "LOST":
             self.facts.told_lost.append((life, line))
             self._stream(line).add(life.number, life.remembers, line)
+        elif line.op == "reject" and invoke is not None:  # from there on it comes again
+            again = replace(line, first=invoke.cursor or 0)
+            self._stream(line).add(life.number, life.remembers, again)
         self._note_changed(line.process, line.code)
 
     def unknown(self, line: Unknown) -> None:

@@ -197,7 +197,9 @@ class _OutputReader:
         highest = position = recorded = subscription.start
         last_life = 0
         for life, _, line in subscription.happenings:
-            if isinstance(line, Failed):
+            if isinstance(line, Failed) and line.op == "reject":
+                position = line.first
+            elif isinstance(line, Failed):
                 again = life != last_life and recorded <= line.first <= position
                 if line.first != position and not again:
                     _wrong_loss(self._finding, self._stream, line, position)
@@ -260,7 +262,9 @@ class _HandOverReader:
                     self._known = range(0)
                     self._floor = kept if remembers and self._qos == 2 else proxys
             last = now
-            if isinstance(line, Failed):
+            if isinstance(line, Failed) and line.op == "reject":
+                self._letter_refused(line.first)
+            elif isinstance(line, Failed):
                 self._lost(line)
             elif line.op == "get":
                 self._given(line.messages)
@@ -314,6 +318,12 @@ class _HandOverReader:
         if line.first != self._position:
             _wrong_loss(self._finding, self._stream, line, self._position)
         self._position = max(self._position, line.end)
+
+    def _letter_refused(self, offset: int) -> None:
+        """What was in hand comes again, from the message on that is not given up after all."""
+        self._floor = max(self._floor, offset)
+        self._position = min(self._position, offset)
+        self._between_lives = False
 
     def _given_up(self, end: int) -> None:
         """The message before `end` is a dead letter, handed over or not; it never comes again."""

@@ -11,7 +11,7 @@ from reliable_pubsub.common.history import Failed, Invoke, Ok, Seen
 NEVER: Final = 2**63 - 1  # a time that does not come
 
 # Number of the life, whether it remembers, and its line: an `ok` of get, subscribe, record or
-# acknowledge, or a `failed` that tells a loss.
+# acknowledge, or a `failed` of a get, which tells a loss, or of a reject, whose letter was refused.
 Happening = tuple[int, bool, Ok | Failed]
 
 
@@ -253,10 +253,10 @@ class Stream:
                 self.late.append(line)
             return
         if isinstance(line, Failed):
-            if current is None:
-                current = self._begun_before(line.first)
-            current.told.append((line.first, line.end))
-            current.handed_end = max(current.handed_end, line.end)
+            current = current or self._begun_before(line.first)
+            if line.op == "get":
+                current.told.append((line.first, line.end))
+                current.handed_end = max(current.handed_end, line.end)
         elif line.op == "get":
             if not line.messages:
                 return

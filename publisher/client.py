@@ -343,8 +343,9 @@ class Publisher:
         """
         if self._streaming:
             raise UsageError("this publisher has an open stream; close it first")
+        stream = Stream(self._stream_batch, linger_s=linger_s, release=self._end_stream)
         self._streaming = True
-        return Stream(self._stream_batch, linger_s=linger_s, release=self._end_stream)
+        return stream
 
     def _stream_batch(self, topic: str, batch: Batch) -> Receipt:
         check_put_on(topic)

@@ -15,6 +15,7 @@ from typing import Final
 
 from reliable_pubsub.common import names
 from reliable_pubsub.common.batch import Batch
+from reliable_pubsub.common.dead_letter import check_put_on
 from reliable_pubsub.common.errors import TooLargeError, UsageError
 from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, PAYLOAD_BYTES_MAX
 
@@ -187,7 +188,7 @@ class Stream:
                 size_max=PAYLOAD_BYTES_MAX,
                 advice="split it, or put a reference to it",
             )
-        names.topic(topic)
+        check_put_on(names.topic(topic))  # here: an error of the sending thread ends the stream
         while len(self._full) >= FULL_BATCHES_MAX and self._error is None:
             self._room.wait()
         if self._error is not None:

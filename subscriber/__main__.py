@@ -186,7 +186,7 @@ def _run(
                 file,
                 sleep=time.sleep,
                 advance=advance,
-                report_loss=lambda lost: complain(f"warning [LOST]: {lost}"),
+                warn=lambda error: complain(f"warning [{error.code}]: {error}"),
             ).run(mark)
     finally:
         file.close()

@@ -17,6 +17,7 @@ from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.dead_letter import check_max_deliveries, check_may_die, check_reason
 from reliable_pubsub.common.errors import (
     InDoubtError,
+    RefusedError,
     UsageError,
 )
 from reliable_pubsub.common.history_file import open_history
@@ -310,6 +311,8 @@ class Subscriber:
         Raises:
             NotSubscribedError: there is no subscription.
             LostError: messages are gone; the next get goes on behind them.
+            DeadLetterRefusedError: a message has used up its deliveries, and the proxy will not
+                store its letter; the next get gives it once more.
             InDoubtError, FencedError, LogChangedError.
         """
         _check_messages_max(max_messages)
@@ -323,9 +326,15 @@ class Subscriber:
             passing = self._hand_over_unstored(topic, max_messages, len(fetched))
             room = max_messages - len(passing)
             messages = list(islice(fetched, self._giving_up.how_many(topic, room)))
-            handed = passing + self._hand_over(topic, messages, done)
-            if call.recorded and handed:
-                call.ok(epoch=self.inbox.epoch, messages=tuple(map(seen, handed)))
+            place = self.inbox.places.get(topic)
+            try:
+                handed = passing + self._hand_over(topic, messages, done)
+                if call.recorded and handed:
+                    call.ok(epoch=self.inbox.epoch, messages=tuple(map(seen, handed)))
+            except BaseException:
+                if place is not None:  # they were not handed over, and are not counted as such
+                    self.inbox.kept(topic, place)
+                raise
             for _ in messages:  # only now: had a write failed, they would still be the next ones
                 fetched.popleft()
             if messages and self.inbox.places[topic].terms.qos:
@@ -372,23 +381,29 @@ class Subscriber:
             UsageError: it is not in hand, or its topic has no dead letters.
             InDoubtError: no definite answer; again, the next call, or the next process with this
                 state finishes it.
-            NotSubscribedError, FencedError, LogChangedError, LimitError.
+            DeadLetterRefusedError: the proxy will not store the letter (a LimitError); the message
+                is not given up, and comes again with everything that was in hand.
+            NotSubscribedError, FencedError, LogChangedError.
             StaleError: another place was chosen meanwhile (`on_log_changed`).
         """
         topic = message.topic
         check_reason(reason)
         check_may_die(topic)
-        if self._giving_up.is_under_way(message):
-            return self._giving_up.finish(topic)
+        if topic in self._giving_up.topics:
+            under_way = self._giving_up.is_under_way(message)
+            offset = self._finish_letter(topic)
+            if under_way:
+                return offset
         place, last = self.inbox.places.get(topic), self._in_hand.get(topic)
         if place is None or last is None or not place.cursor <= message.offset <= last.offset:
             raise UsageError(
                 f"message {message.message_id} at offset {message.offset} of {topic!r} is not in "
                 "hand: only what the last get gave can be rejected"
             )
+        self._giving_up.begin(message, reason)
         if message.offset == last.offset:
             del self._in_hand[topic]
-        return self._giving_up.give_up(message, reason)
+        return self._finish_letter(topic)
 
     def keep_alive(self) -> None:
         """End the silence of every subscription that has a lease, while a message takes long.
@@ -442,9 +457,12 @@ class Subscriber:
     def record(self, topic: str, plan: PlanMark) -> None:
         """Write that what is in hand is processed, and the place in the plan, in one step."""
         with self._recorder.call("record", topic) as call:
-            changes = self._take_processed(topic) | self.inbox.mark_plan(plan)
-            self._state.write(changes, durable=True)  # the output goes with it, at any level
+            self._take_processed(topic)
             place = self.inbox.places.get(topic)
+            # All of the place: what was processed may stem from a call whose own write failed.
+            changes = {} if place is None else self.inbox.restated(topic)
+            changes |= self.inbox.mark_plan(plan)
+            self._state.write(changes, durable=True)  # the output goes with it, at any level
             if place is not None:
                 cursor = place.cursor
                 self._link.durable[topic] = cursor
@@ -522,7 +540,7 @@ class Subscriber:
             self._forget(topic)
             return {}
         if topic in self._giving_up.topics:
-            self._giving_up.finish(topic)
+            self._finish_letter(topic)
         message = self._in_hand.pop(topic, None)
         lost_end = self._fetching.lost_up_to(topic)
         if lost_end is not None:
@@ -530,6 +548,15 @@ class Subscriber:
         if message is None:
             return {}
         return self.inbox.processed(topic, message.offset + 1, message.timestamp_ns)
+
+    def _finish_letter(self, topic: str) -> int:
+        """Send the letter that is under way; if it is refused, what is in hand comes again."""
+        try:
+            return self._giving_up.finish(topic)
+        except RefusedError:
+            if topic not in self._giving_up.topics:
+                self._in_hand.pop(topic, None)
+            raise
 
     def _forget(self, topic: str) -> None:
         """What was fetched, and is in hand, belongs to a subscription that is no more."""

@@ -97,6 +97,10 @@ class Inbox:
         )
         return self._set(topic, place)
 
+    def keeps(self, topic: str) -> Changes:
+        """The message at the cursor is not to become a dead letter after all."""
+        return self._set(topic, msgspec.structs.replace(self.places[topic], giving_up=""))
+
     def subscribed(self, reply: SubAck, *, adopt: bool = False) -> Changes:
         """The proxy has confirmed a subscription.
 

@@ -114,6 +114,8 @@ class PushQueue:
         if self._batches and self._batches[0][0].base > standing.cursor:
             self._forget()
         elif not self._batches:
+            # What was taken from here and not handed over was dropped: no push brings it again.
+            self._is_missing = self._is_missing or standing.cursor < self._end
             self._end = standing.cursor
 
     def _end_of_first(self) -> int:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from reliable_pubsub.common.errors import LostError, TimedOutError
+from reliable_pubsub.common.errors import (
+    DeadLetterRefusedError,
+    LostError,
+    RefusedError,
+    TimedOutError,
+)
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.plan_view import Advance
 from reliable_pubsub.common.steps import SubscriberStep, subscriber_after
@@ -24,19 +29,20 @@ class SubscriberRun:
         *,
         sleep: Callable[[float], None],
         advance: Advance,
-        report_loss: Callable[[LostError], None],
+        warn: Callable[[RefusedError], None],
     ) -> None:
         """Prepare.
 
         Args:
-            report_loss: told when messages are gone that were never delivered here.
+            warn: told of messages that are gone and were never delivered here, and of dead letters
+                that the proxy refuses; the run goes on.
         """
         self._subscriber = subscriber
         self._steps = steps
         self._output = output
         self._sleep = sleep
         self._advance = advance
-        self._report_loss = report_loss
+        self._warn = warn
         self.received: dict[str, int] = {}
 
     def run(self, mark: PlanMark) -> Mapping[str, int]:
@@ -77,8 +83,8 @@ class SubscriberRun:
             wait_s = step.timeout_s
         try:
             messages = self._subscriber.get(step.topic, max_messages=wanted, timeout_s=wait_s)
-        except LostError as lost:
-            self._report_loss(lost)
+        except (LostError, DeadLetterRefusedError) as error:
+            self._warn(error)
             return mark
         if messages:
             self._output.append(messages)

@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
+from msgspec.structs import replace
 
 from reliable_pubsub.common.batch import Message, decode_batch
 from reliable_pubsub.common.dead_letter import dead_letter
 from reliable_pubsub.common.errors import (
+    DeadLetterRefusedError,
     InDoubtError,
     InvalidNameError,
+    LimitError,
     ProxyUnreachableError,
+    StorageFailedError,
     UsageError,
 )
 from reliable_pubsub.common.limits import BODY_BYTES_MAX, PAYLOAD_BYTES_MAX
+from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.steps import SubscriberStep
+from reliable_pubsub.proxy import dead_letters, publishing, subscribing
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.output import Shown
+from reliable_pubsub.subscriber.runner import SubscriberRun
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
 
 ONCE = RetryPolicy(retries_max=0)
@@ -260,3 +271,218 @@ def test_a_payload_that_does_not_fit_with_its_headers_is_left_out_and_told() -> 
     assert batch.headers[0] is not None
     assert batch.headers[0]["dead-letter-left-out"] == str(len(payload))
     assert batch.headers[0]["dead-letter-offset"] == "7"
+
+
+class FullDisk(Disk):
+    """A state whose writes fail while it is full."""
+
+    full = False
+
+    def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
+        if self.full:
+            raise StorageFailedError("the disk is full")
+        super().write(changes, durable=durable)
+
+
+class TestALetterThatCannotBeMade:
+    """Nothing changes before everything that can fail has succeeded."""
+
+    def test_because_its_reason_has_no_utf_8_form_leaves_the_message_in_hand(self) -> None:
+        house = House()
+        subscriber = house.subscribed(b"a", b"b")
+        (first,) = subscriber.get("t")
+
+        with pytest.raises(UsageError, match="no UTF-8 form"):
+            subscriber.reject(first, "broken \ud800")
+
+        subscriber.reject(first, "broken")
+        assert texts(house.dead()) == ["a"]
+        assert texts(subscriber.get("t")) == ["b"]
+
+    def test_because_the_message_was_altered_leaves_it_in_hand(self) -> None:
+        house = House()
+        subscriber = house.subscribed(b"a", b"b")
+        (first,) = subscriber.get("t")
+
+        with pytest.raises(UsageError):
+            subscriber.reject(replace(first, headers={"bad": "\ud800"}), "no")
+
+        subscriber.reject(first, "no")
+        assert texts(house.dead()) == ["a"]
+
+    def test_because_the_disk_is_full_leaves_it_in_hand(self) -> None:
+        house = House()
+        disk = house.disk = FullDisk()
+        subscriber = house.subscribed(b"a", b"b")
+        (first,) = subscriber.get("t")
+        place = subscriber.inbox.places["t"]
+        disk.full = True
+
+        with pytest.raises(StorageFailedError):
+            subscriber.reject(first, "no")
+
+        disk.full = False
+        assert subscriber.inbox.places["t"] == place
+        assert house.dead() == []
+        assert texts(subscriber.get("t")) == ["b"], "it was in hand, so it is acknowledged"
+
+    def test_is_not_made_for_what_was_never_handed_over(self) -> None:
+        """A get that fails at the disk has delivered nothing, and counts nothing."""
+        house = House()
+        disk = house.disk = FullDisk()
+        subscriber = house.subscribed(b"a", max_deliveries=1)
+        disk.full = True
+        with pytest.raises(StorageFailedError):
+            subscriber.get("t")
+        disk.full = False
+
+        (message,) = subscriber.get("t")
+
+        assert not message.redelivered
+        assert house.dead() == []
+
+    def test_is_made_before_the_letter_of_the_next_message(self) -> None:
+        """Two that came together are rejected, and the first is in doubt: both are letters."""
+        house = House()
+        house.subscribed(b"a", b"b", b"c").close()
+        subscriber = house.subscriber(retry=ONCE)
+        first, second = subscriber.get("t", max_messages=2)
+        house.link.script(">")
+        with pytest.raises(InDoubtError):
+            subscriber.reject(first, "no")
+
+        subscriber.reject(second, "no")
+
+        assert texts(house.dead()) == ["a", "b"]
+        assert texts(subscriber.get("t")) == ["c"]
+
+
+@pytest.fixture
+def no_more_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The proxy holds as many topics as it may once there are two."""
+    for module in (dead_letters, publishing, subscribing):
+        monkeypatch.setattr(module, "TOPICS_MAX", 2)
+
+
+@pytest.mark.usefixtures("no_more_topics")
+class TestALetterThatIsRefused:
+    def full_house(self, *payloads: bytes, max_deliveries: int | None = None) -> House:
+        """Two topics, and none for dead letters."""
+        house = House()
+        subscriber = house.subscribed(*payloads, max_deliveries=max_deliveries)
+        subscriber.subscribe("other")
+        house.publisher.put("other", b"x")
+        subscriber.abandon()
+        return house
+
+    def test_is_told_and_its_message_comes_again(self) -> None:
+        subscriber = self.full_house(b"a", b"b").subscriber()
+        first, _ = subscriber.get("t", max_messages=2)
+
+        with pytest.raises(LimitError, match="the next get gives it again") as told:
+            subscriber.reject(first, "no")
+
+        assert isinstance(told.value, DeadLetterRefusedError)
+        assert (told.value.topic, told.value.offset, told.value.why.code) == ("t", 0, "LIMIT")
+        again = subscriber.get("t", max_messages=2)
+        assert [(m.payload, m.redelivered) for m in again] == [(b"a", True), (b"b", True)]
+
+    def test_lets_topic_and_subscriber_go_on(self) -> None:
+        house = self.full_house(b"a", b"b")
+        subscriber = house.subscriber()
+        (first,) = subscriber.get("t")
+        with pytest.raises(LimitError):
+            subscriber.reject(first, "no")
+
+        assert texts(subscriber.get("other")) == ["x"]
+        assert texts(subscriber.get("t")) == ["a"]
+        assert texts(subscriber.get("t")) == ["b"]
+        subscriber.close()
+        assert house.subscriber().get("t") == []
+
+    def test_is_not_known_to_the_next_process(self) -> None:
+        house = self.full_house(b"a")
+        subscriber = house.subscriber()
+        (first,) = subscriber.get("t")
+        with pytest.raises(LimitError):
+            subscriber.reject(first, "no")
+        subscriber.abandon()
+
+        (message,) = house.subscriber().get("t")
+
+        assert message.redelivered
+
+    def test_in_doubt_and_then_refused_is_told_by_the_next_get(self) -> None:
+        subscriber = self.full_house(b"a").subscriber(retry=ONCE)
+        (first,) = subscriber.get("t")
+        subscriber._link.asker.transport._answer.script(">")  # type: ignore[attr-defined]
+        with pytest.raises(InDoubtError):
+            subscriber.reject(first, "no")
+
+        with pytest.raises(LimitError):
+            subscriber.get("t")
+
+        assert texts(subscriber.get("t")) == ["a"]
+
+    def test_of_a_message_that_came_too_often_is_told_each_time(self) -> None:
+        """The topic is not blocked: behind each word the message is handed over once more."""
+        house = self.full_house(b"poison", b"b", max_deliveries=1)
+        house.subscriber().get("t")
+
+        for delivery in (2, 3):
+            process = house.subscriber()
+            with pytest.raises(DeadLetterRefusedError):
+                process.get("t")
+            (message,) = process.get("t")
+            assert message.delivery_count == delivery
+
+        assert texts(process.get("t")) == ["b"], "the program came back: it is acknowledged"
+
+    def test_is_tried_again_when_there_is_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        house = self.full_house(b"a")
+        subscriber = house.subscriber()
+        (first,) = subscriber.get("t")
+        with pytest.raises(LimitError):
+            subscriber.reject(first, "no")
+        monkeypatch.setattr(dead_letters, "TOPICS_MAX", 3)
+        (again,) = subscriber.get("t")
+
+        subscriber.reject(again, "no")
+
+        assert texts(house.dead()) == ["a"]
+
+    def test_is_a_warning_for_a_step_file_which_goes_on(self) -> None:
+        house = self.full_house(b"a", b"b", max_deliveries=1)
+        house.subscriber().get("t")
+        warnings: list[str] = []
+        shown: list[str] = []
+        process = house.subscriber()
+        steps = [SubscriberStep(action="get", topic="t", number_of_times=2)]
+
+        SubscriberRun(
+            process,
+            steps,
+            Shown(shown.append, 0),
+            sleep=lambda seconds: None,
+            advance=lambda count, what: None,
+            warn=lambda error: warnings.append(error.code),
+        ).run(PlanMark(""))
+
+        assert warnings == ["DEAD_LETTER_REFUSED"]
+        assert [line.partition(": ")[2] for line in shown] == ["a", "b"]
+
+
+def test_a_record_whose_write_failed_is_made_whole_by_the_next() -> None:
+    """Place and plan are one step: a plan ahead of its place would repeat an output line."""
+    house = House()
+    disk = house.disk = FullDisk()
+    subscriber = house.subscribed(b"a", b"b")
+    subscriber.get("t")
+    disk.full = True
+    with pytest.raises(StorageFailedError):
+        subscriber.record("t", PlanMark("", 0, 1))
+    disk.full = False
+
+    subscriber.record("t", PlanMark("", 0, 1))
+
+    assert texts(house.subscriber().get("t")) == ["b"]

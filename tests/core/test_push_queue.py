@@ -44,6 +44,17 @@ def taken(queue: PushQueue) -> list[int]:
     return [header.base for header, _ in queue.take()]
 
 
+def test_what_was_taken_and_dropped_is_pulled_at_once() -> None:
+    """Its subscriber still has its cursor before it: no push brings it again."""
+    queue = a_queue(7)
+    queue.pushed(a_push(7), 1.0)
+    taken(queue)
+
+    queue.stand(Standing(LOG, BOOT, 7, 7))
+
+    assert queue.pull_due_in_s(1.0) == 0
+
+
 class TestAPush:
     def test_that_follows_directly_is_taken_without_a_pull(self) -> None:
         queue = a_queue(7)

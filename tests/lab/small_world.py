@@ -357,14 +357,23 @@ class SmallWorld:
             cursor=client.place[topic],
         )
 
-    def reject(self, name: str, topic: str) -> None:
-        """Get a message and give it up: its letter is stored, and no output has it."""
+    def reject(self, name: str, topic: str, *, refused: bool = False) -> None:
+        """Get a message and give it up: its letter is stored, and no output has it.
+
+        Args:
+            refused: the proxy has no room for the letter, so it is not given up.
+        """
         client = self.clients[name]
-        who, offset = (name, client.pid), client.place[topic]
         self.get(name, topic, record=False)
+        who, offset = (name, client.pid), client.place[topic]
         call = self.call(client)
         facts = {"op": "reject", "call": call, "topic": topic, "epoch": client.epoch}
         self.write(who, Invoke, **facts, cursor=offset)
+        if refused:
+            client.in_hand.pop(topic, None)
+            del facts["epoch"]
+            self.write(who, Failed, **facts, code="DEAD_LETTER_REFUSED")
+            return
         letters = self.topic(topic + DEAD_SUFFIX)
         crc, at = self.log[topic][offset].crc, len(letters)
         letter = Seen(at, name, at + 1, crc, self.log_ns + at)

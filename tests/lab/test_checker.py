@@ -1376,6 +1376,35 @@ def test_a_letter_that_is_not_there_is_a_loss() -> None:
     assert "R6" in broken(check(world.run))
 
 
+def a_world_without_room_for_letters() -> SmallWorld:
+    """One who got three messages, and could not give up the second."""
+    world = SmallWorld()
+    world.start_client("s1", "subscriber")
+    world.subscribe("s1", "t")
+    world.start_client("p1", "publisher")
+    world.put("p1", "t", 3)
+    world.get("s1", "t")
+    world.reject("s1", "t", refused=True)
+    return world
+
+
+def test_a_letter_that_is_refused_lets_its_message_come_again() -> None:
+    world = a_world_without_room_for_letters()
+    world.get("s1", "t", 2)
+    world.finish()
+
+    assert_sound(world)
+
+
+def test_a_message_whose_letter_was_refused_is_not_passed_over() -> None:
+    world = a_world_without_room_for_letters()
+    world.clients["s1"].place["t"] = 2
+    world.get("s1", "t")
+    world.finish()
+
+    assert "R6" in broken(check(world.run))
+
+
 def test_a_letter_that_is_there_twice_is_a_duplicate() -> None:
     world = a_world_with_an_output()
     world.reject("s1", "t")

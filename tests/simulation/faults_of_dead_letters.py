@@ -8,6 +8,7 @@ from typing import Any
 from reliable_pubsub.common.messages import Dead
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import CursorMoved, DeadLettered, Decision, Record, StoredState
+from reliable_pubsub.subscriber.client import Subscriber
 
 from .simulated_store import SimulatedStore
 from .simulation import Variant
@@ -60,8 +61,38 @@ class CursorWithoutLetter(Broker):
         return Decision(decision.reply, records, decision.visible_at)
 
 
+class _GivingUpWithFault(Subscriber):
+    """A subscriber with other rules for a letter that is refused."""
+
+    def __init__(self, client: str, **more: Any) -> None:
+        super().__init__(client, **more)
+        self._giving_up._withdraw = self._withdraw  # type: ignore[method-assign]
+
+    def _withdraw(self, topic: str, offset: int) -> None:
+        raise NotImplementedError
+
+
+class RefusedLetterStaysNoted(_GivingUpWithFault):
+    """It is sent again and again, and the topic waits for it."""
+
+    def _withdraw(self, topic: str, offset: int) -> None:
+        pass
+
+
+class RefusedLetterIsDone(_GivingUpWithFault):
+    """A message whose letter is refused is passed over."""
+
+    def _withdraw(self, topic: str, offset: int) -> None:
+        giving_up = self._giving_up
+        message = giving_up._rejected.pop(topic).message
+        changes = self.inbox.processed(topic, offset + 1, message.timestamp_ns)
+        self._state.write(changes, durable=True)
+
+
 FAULTS_OF_DEAD_LETTERS: Mapping[str, Variant] = {
     "letter and cursor apart": Variant(store=LetterAndCursorApart),
     "repeated DEAD is stored again": Variant(broker=RepeatedDeadIsStoredAgain),
     "cursor without letter": Variant(broker=CursorWithoutLetter),
+    "refused letter stays noted": Variant(subscriber=RefusedLetterStaysNoted),
+    "refused letter is done": Variant(subscriber=RefusedLetterIsDone),
 }

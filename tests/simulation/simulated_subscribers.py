@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.batch import NO_OFFSET, Message
 from reliable_pubsub.common.errors import (
+    DeadLetterRefusedError,
     InDoubtError,
     LostError,
     NotSubscribedError,
@@ -134,6 +135,9 @@ class SubscriberMachine(Machine):
             except NotSubscribedError:
                 self._session_ended(subscriber, process, topic)
                 continue
+            except DeadLetterRefusedError as error:
+                self._letter_refused(error)
+                continue
             disk.output.extend(_output_line(message) for message in new if _is_stored(message))
             process.point("output written")
             count = len(new) or 1
@@ -237,6 +241,8 @@ class SubscriberMachine(Machine):
             subscriber.close()
         except NotSubscribedError:  # told at the last moment
             self._world.note(self.name, "leaves a session that has ended")
+        except DeadLetterRefusedError as error:
+            self._letter_refused(error)
         return True
 
     def make_client(self, process: Process, recorder: Recorder) -> Subscriber:
@@ -300,6 +306,12 @@ class SubscriberMachine(Machine):
             else:
                 return
 
+    def _letter_refused(self, error: DeadLetterRefusedError) -> None:
+        """What was in hand comes again; where there is room for letters, that is a fault."""
+        if not self._faults.dead_limit:
+            raise error
+        self._world.happened("dead_limit", self.name, f"{error.code}: offset {error.offset}")
+
     def _lost(self, lost: LostError) -> None:
         """Messages are gone; where nothing may be lost, that is a fault."""
         expired = (lost.topic, self.name) in self.recording.expired
@@ -361,6 +373,8 @@ class LoopingSubscriberMachine(SubscriberMachine):
                 self.wait_or_end(process, error)
             except NotSubscribedError:
                 self._session_ended(subscriber, process, topic)
+            except DeadLetterRefusedError as error:
+                self._letter_refused(error)
             if left and self._leaves(subscriber):
                 return
         if self.owns(process):

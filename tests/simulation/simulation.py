@@ -11,9 +11,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.dead_letter import DELIVERIES_USED_UP
+from reliable_pubsub.common.limits import TOPICS_MAX
 from reliable_pubsub.common.messages import QoS, SessionKind
 from reliable_pubsub.lab.checker import check
-from reliable_pubsub.proxy import topic_log
+from reliable_pubsub.proxy import dead_letters, topic_log
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import DeadLettered, Expired, Record, Trimmed
 from reliable_pubsub.publisher.client import Publisher
@@ -102,7 +103,8 @@ def run_world(world: World, variant: Variant = SOUND, shape: Shape = WHOLE) -> S
             patch.object(interest_link, "RESEND_S", RESEND_S),
         ):
             simulation = Simulation(world, variant, shape)
-            simulation.run()
+            with patch.object(dead_letters, "TOPICS_MAX", simulation.topics_max):
+                simulation.run()
     finally:
         random.setstate(chance)
     return simulation
@@ -150,6 +152,11 @@ class Simulation:
             steps = _subscriber_steps(chance, shape, self._faults)
             subscriber.begin(steps, _terms(chance, self._faults), self._end)
             self._machines.append(subscriber)
+
+    @property
+    def topics_max(self) -> int:
+        """The topics beside which a proxy makes none for dead letters."""
+        return len(TOPICS) + self._world.seed % 2 if self._faults.dead_limit else TOPICS_MAX
 
     @property
     def choices(self) -> Mapping[str, str]:

@@ -72,6 +72,7 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     reject: float = 0.0  # chance, after each get, that the program gives a message up
     poison: float = 0.0  # chance, after each get, that the process dies of what it got
     max_deliveries: float = 0.0  # chance that a subscription gives up what comes again
+    dead_limit: bool = False  # the proxy has no room for the topics of dead letters
     sink: bool = False  # a writer from many tasks, that runs batches again
     silence: float = 0.0  # rate: a subscriber stands still for longer than a lease
     # At most once.
@@ -170,6 +171,8 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
         faults = replace(faults, **_offering(random.Random(f"offers {seed}")))
     faults = replace(faults, **_pushing(random.Random(f"push {seed}")))
     faults = replace(faults, **_bounding(random.Random(f"bounds {seed}"), faults))
+    if faults.reject or faults.max_deliveries:
+        faults = replace(faults, dead_limit=random.Random(f"topics {seed}").random() < 0.3)
     off = {name: getattr(_OFF, name) for name in shape.without}
     if off.keys() & {"trim", "full", "lose_oldest", "expire", "quota"}:
         off["topic_bytes_max"] = _OFF.topic_bytes_max
