@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -25,6 +26,8 @@ from reliable_pubsub.common.messages import Reply, StatusReport, TopicStatus
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.wire import decode_reply
 from reliable_pubsub.proxy.__main__ import HEARS_RESETS
+
+from .fork_server import ForkedProcess, start_forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 40.0  # a wait that is longer has failed
@@ -64,21 +67,38 @@ class Process:
     """A child process; what it writes stands in two files."""
 
     def __init__(self, name: str, command: Sequence[str], directory: Path, number: int) -> None:
-        """Start it, in a working directory of the test's own."""
+        """Start it, in a working directory of the test's own.
+
+        A module of ours (`python -m reliable_pubsub...`) is forked from a process that has imported
+        it, on Linux; anything else is executed.
+        """
         self.name = name
         self.command = command
         self._stdout = directory / f"{number:03}-{name}.stdout"
         self._stderr = directory / f"{number:03}-{name}.stderr"
         environment = {k: v for k, v in os.environ.items() if not k.startswith("RELIABLE_PUBSUB_")}
+        environment |= {"PYTHONPATH": str(REPOSITORY), "COLUMNS": "100"}
+        self._child: subprocess.Popen[bytes] | ForkedProcess
         with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
-            self._child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                cwd=directory,
-                env=environment | {"PYTHONPATH": str(REPOSITORY), "COLUMNS": "100"},
-            )
+            if sys.platform == "linux" and list(command[:2]) == [sys.executable, "-m"]:
+                self._child = start_forked(
+                    command[2],
+                    command[3:],
+                    repository=REPOSITORY,
+                    directory=directory,
+                    environment=environment,
+                    stdout=stdout.fileno(),
+                    stderr=stderr.fileno(),
+                )
+            else:
+                self._child = subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=stdout,
+                    stderr=stderr,
+                    cwd=directory,
+                    env=environment,
+                )
         self.pid = self._child.pid
 
     @property
@@ -153,10 +173,11 @@ class Service:
         self.directory = directory
         self.data_dir = directory / "data"
         self.state_dir = directory / "state"
-        self.publisher_endpoint = ANY_PORT  # known once a proxy is ready
-        self.subscriber_endpoint = ANY_PORT
-        self.push_endpoint = ANY_PORT
-        self.ingress_endpoint = ANY_PORT
+        self._ports: list[socket.socket] = []
+        self.publisher_endpoint = self.own_endpoint()
+        self.subscriber_endpoint = self.own_endpoint()
+        self.push_endpoint = self.own_endpoint()
+        self.ingress_endpoint = self.own_endpoint()
         self._processes: list[Process] = []
         self._proxy: Process | None = None
         self._proxy_options: tuple[str | Path, ...] = ()
@@ -166,6 +187,22 @@ class Service:
         """The proxy that was started last."""
         assert self._proxy is not None, "no proxy was started"
         return self._proxy
+
+    def own_endpoint(self) -> str:
+        """An endpoint that stays ours while the process that listens there is dead.
+
+        A socket that is bound and does not listen keeps the kernel from giving the port to anybody
+        else; one that names the port may listen there (on Linux; elsewhere it is only unlikely).
+        """
+        port = socket.socket()
+        port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        port.bind(("127.0.0.1", 0))
+        endpoint = f"tcp://127.0.0.1:{port.getsockname()[1]}"
+        if sys.platform == "linux":
+            self._ports.append(port)
+        else:
+            port.close()
+        return endpoint
 
     # Processes.
 
@@ -299,6 +336,8 @@ class Service:
         """End and reap every process, also after a failure."""
         for process in self._processes:
             process.kill()
+        for port in self._ports:
+            port.close()
 
     def check_no_traceback(self) -> None:
         """A command may end with an error, but never with a traceback."""

@@ -18,7 +18,7 @@ from reliable_pubsub.relay.push import Pushed, PushFrames, decode_push, encode_p
 from reliable_pubsub.relay.topology import ask_node
 from reliable_pubsub.relay.wire import decode_node_reply
 from scripts.counting_link import CountingLink as CountingLink
-from tests.integration.harness import ANY_PORT, PATIENCE_S, Process, Service, eventually
+from tests.integration.harness import PATIENCE_S, Process, Service, eventually
 
 SILENCE_MS = 150  # what was sent before something that has arrived, would have arrived too
 
@@ -38,7 +38,7 @@ class RelayProcess:
         self.service = service
         self.name = name
         self.options = options
-        self.endpoint = self.push_endpoint = ANY_PORT
+        self.endpoint, self.push_endpoint = service.own_endpoint(), service.own_endpoint()
         self.start()
 
     def start(self) -> None:
