@@ -14,6 +14,7 @@ from reliable_pubsub.common.messages import (
     NotSub,
     PutAck,
     Stale,
+    Start,
     Truncated,
 )
 from reliable_pubsub.proxy.records import CursorMoved
@@ -21,6 +22,7 @@ from reliable_pubsub.proxy.state import BrokerSettings
 from reliable_pubsub.proxy.topic_log import Retention
 from tests.fakes import (
     LOG,
+    SECOND_NS,
     MemoryProxy,
     a_broker,
     a_get,
@@ -199,6 +201,23 @@ class TestWhatAGetShows:
         reply = proxy.ask(a_get(0, boot="boot-2"))
         assert isinstance(reply, MessageBatches)
         assert reply.batches[0].publisher == "q"
+
+    def test_has_an_offset_for_each_message_and_a_growing_time_for_each_batch(self) -> None:
+        """Row 2.3: the one before a message is the one at the offset below, whoever put it."""
+        proxy = a_broker(publishers=("p", "q"))  # the clock of the tests does not move by itself
+        for client, sequence, count in (("p", 1, 2), ("q", 1, 1), ("p", 3, 3), ("q", 2, 1)):
+            proxy.put(sequence, count=count, client=client)
+            proxy.now_ns -= SECOND_NS  # it even goes back
+        proxy.ask(a_sub(start=Start("earliest")))
+
+        reply = proxy.ask(a_get(0, messages_max=100))
+
+        assert isinstance(reply, MessageBatches)
+        offsets = [b.base + i for b in reply.batches for i in range(b.count)]
+        times = [batch.timestamp_ns for batch in reply.batches]
+        assert offsets == list(range(7))
+        assert times == sorted(set(times))
+        assert [batch.publisher for batch in reply.batches] == ["p", "q", "p", "q"]
 
 
 class TestWhatIsGone:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from reliable_pubsub.common.errors import MalformedError
 from reliable_pubsub.common.limits import (
     KIB,
     MIB,
+    NUMBER_MAX,
     PUBLISHERS_PER_TOPIC_MAX,
     SESSIONS_MAX,
     TOPICS_MAX,
@@ -25,6 +27,7 @@ from reliable_pubsub.common.messages import (
     StorageFull,
 )
 from reliable_pubsub.common.settings import OnBound
+from reliable_pubsub.common.wire import decode_request, encode_request
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import (
     StoredPublisher,
@@ -118,6 +121,41 @@ class TestTheNextBatch:
 
         assert proxy.broker.topics == {}
         assert proxy.broker.decide(a_put(1), put_body(1), now_ns=NOW_NS).records
+
+
+class TestANumber:
+    """H28, row 3.5: 64 bits, counted for ever; nothing comes round."""
+
+    @pytest.mark.parametrize("bits", [8, 16, 32, 48])
+    def test_is_not_taken_for_the_one_that_it_would_be_in_fewer_bits(self, bits: int) -> None:
+        """The body is that of message 1, so nothing but the number tells the two apart."""
+        proxy = a_publisher_at(2**bits)
+        body = put_body(1)
+
+        reply = proxy.ask(a_put(2**bits + 1, body=body), body)
+
+        assert isinstance(reply, PutAck)
+
+    def test_ends_with_the_last_of_63_bits_and_does_not_begin_anew(self) -> None:
+        proxy = a_publisher_at(NUMBER_MAX - 2)
+
+        last = proxy.put(NUMBER_MAX - 1)
+        with pytest.raises(MalformedError, match="sequence numbers end"):
+            decode_request(encode_request(a_put(NUMBER_MAX), put_body(NUMBER_MAX)))
+        body = put_body(9)
+        again = proxy.ask(a_put(1, body=body), body)
+
+        assert isinstance(last, PutAck)
+        assert not isinstance(again, PutAck)
+        assert [batch.first_sequence for batch in proxy.log.batches[1]] == [NUMBER_MAX - 1]
+
+
+def a_publisher_at(last_sequence: int) -> MemoryProxy:
+    """A proxy at which publisher `p` has counted so far; retention has removed its messages."""
+    mark = StoredPublisher("p", last_sequence, 1, 9, 0, 2)
+    topic = StoredTopic(1, "t", LOG, 10, 10, NOW_NS, [], [mark], [])
+    session = StoredSession("publisher", "p", 1, NONCE, 0)
+    return MemoryProxy(StoredState(EMPTY.store_id, [topic], [session], []))
 
 
 class TestARepeat:

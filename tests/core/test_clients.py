@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
+from msgspec.structs import replace
 
 from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.errors import (
@@ -14,7 +17,9 @@ from reliable_pubsub.common.errors import (
     ProxyUnreachableError,
 )
 from reliable_pubsub.common.messages import Duplicate, MessageBatches, NoMessagesYet, PutAck
-from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.retry import RetryPolicy, poll_pause_s
+from reliable_pubsub.common.start import Earliest
+from reliable_pubsub.common.wire import decode_reply, decode_request, encode_request
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy, a_body, a_broker, a_get, a_put
@@ -27,9 +32,14 @@ def a_publisher(link: Link, *, retry: RetryPolicy = RetryPolicy()) -> Publisher:
     return Publisher("p", transport=FakeTransport(link, clock), clock=clock, retry=retry)
 
 
-def a_subscriber(link: Link, *, retry: RetryPolicy = RetryPolicy()) -> Subscriber:  # noqa: B008
+def a_subscriber(
+    link: Link,
+    *,
+    client: str = "s",
+    retry: RetryPolicy = RetryPolicy(),  # noqa: B008
+) -> Subscriber:
     clock = FakeClock()
-    return Subscriber("s", transport=FakeTransport(link, clock), clock=clock, retry=retry)
+    return Subscriber(client, transport=FakeTransport(link, clock), clock=clock, retry=retry)
 
 
 def stored(proxy: MemoryProxy, topic_id: int = 1) -> list[bytes]:
@@ -235,6 +245,97 @@ class TestAGet:
 
         assert (caught.value.first, caught.value.end) == (0, 2)
         assert texts(subscriber.get("t")) == ["m3"]
+
+    def test_that_is_given_what_it_had_asks_again_and_waits_for_nothing(self) -> None:
+        """Row 1.24: what lies below the cursor is dropped by its offset. It is no answer that was
+        lost (no retry, no new socket), and it is not taken for the message that a step waits for.
+        """
+        proxy = a_broker()
+        proxy.put(1)
+        clock = FakeClock()
+        old: list[Sequence[bytes]] = []
+
+        def answer(frames: Sequence[bytes]) -> Sequence[bytes]:
+            """The first GET behind message 1 is answered with that message once more."""
+            answer = proxy.frames(frames)
+            reply = decode_reply(answer)[0]
+            if isinstance(reply, MessageBatches) and reply.batches[0].base == 1 and not old:
+                old.append(frames)
+                asked = replace(decode_request(frames)[0], cursor=0, messages_max=1)
+                return proxy.frames(encode_request(asked))
+            return answer
+
+        transport = FakeTransport(answer, clock)
+        subscriber = Subscriber("s", transport=transport, clock=clock)
+        subscriber.subscribe("t", start=Earliest)
+        assert texts(subscriber.get("t")) == ["m1"]
+        proxy.put(2)
+
+        got = subscriber.get("t", timeout_s=5.0)
+
+        assert old, "the old message was not repeated"
+        assert (texts(got), [message.delivery_count for message in got]) == (["m2"], [1])
+        assert clock.time_s <= poll_pause_s(1)
+        assert transport.reopened == 0
+
+    def test_inside_a_batch_skips_what_was_had_without_another_request(self) -> None:
+        """Row 1.24, the usual case: a place inside a batch, and a process that begins there."""
+        proxy = a_broker()
+        proxy.put(1, count=3)
+        clock = FakeClock()
+        first = a_subscriber(Link(proxy))
+        first.subscribe("t", start=Earliest)
+        assert texts(first.get("t")) == ["m1"]
+        first.acknowledge("t")
+        transport = FakeTransport(Link(proxy), clock)
+        second = Subscriber("s", transport=transport, clock=clock)
+        second.subscribe("t")
+        before = len(transport.sent)
+
+        assert texts(second.get("t")) == ["m2"]
+
+        assert len(transport.sent) - before == 1
+        assert (clock.sleeps, transport.reopened) == ([], 0)
+
+
+class TestTwoSubscribers:
+    """Row 0.23: a place and failures of their own."""
+
+    def test_get_everything_each_whatever_happens_to_the_other(self) -> None:
+        proxy = a_broker()
+        failing = a_subscriber(Link(proxy), client="failing", retry=ONCE)
+        other = a_subscriber(Link(proxy), client="other")
+        for one in (failing, other):
+            one.subscribe("t")
+        for sequence in (1, 2, 3):
+            proxy.put(sequence)
+
+        with pytest.raises(ZeroDivisionError), failing:
+            process(failing.get("t"))
+        got = [message for _ in range(3) for message in other.get("t")]
+        other.acknowledge("t")
+        cursors = {n: s.cursor for n, s in proxy.broker.topics["t"].subscriptions.items()}
+        with a_subscriber(Link(proxy), client="failing") as again:
+            again.subscribe("t")
+            late = [message for _ in range(3) for message in again.get("t")]
+
+        assert texts(got) == texts(late) == ["m1", "m2", "m3"]
+        assert cursors == {"failing": 0, "other": 3}
+        assert [message.redelivered for message in got] == [False] * 3
+
+    def test_give_a_message_up_each_for_itself(self) -> None:
+        proxy = a_broker()
+        rejecting, other = (a_subscriber(Link(proxy), client=name) for name in ("r", "o"))
+        for one in (rejecting, other):
+            one.subscribe("t")
+        proxy.put(1)
+        proxy.put(2)
+
+        (bad,) = rejecting.get("t")
+        rejecting.reject(bad, "not for me")
+
+        assert texts(rejecting.get("t")) == ["m2"]
+        assert texts(other.get("t")) == ["m1"]
 
 
 class TestARestartOfTheProxy:

@@ -346,6 +346,7 @@ class TestAnEndpoint:
             "ipc://" + "x" * 108,
             "ipc://a\0b",
             "inproc://x",
+            "epgm://eth0;239.192.1.1:5555",
         ],
     )
     def test_another_form_is_refused_with_an_example(self, endpoint: str) -> None:

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import random
+import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 import zmq
+from msgspec import UNSET
 
 from reliable_pubsub.common.limits import FRAME_BYTES_MAX
-from reliable_pubsub.common.messages import AnyReply, Hello, Malformed, Put, Request, Status
+from reliable_pubsub.common.messages import (
+    AnyReply,
+    Hello,
+    Malformed,
+    Put,
+    PutAck,
+    Request,
+    Status,
+    StatusReport,
+)
 from reliable_pubsub.common.wire import PROTOCOL, decode_reply, encode_request
 from tests.fuzz.attacks import BODY, MALFORMED, a_put, header
 
 from .harness import Process, Service, eventually
 
+PUTS_AT_ONCE = 24  # fewer than the REP sockets behind the door
 ANSWER_MS = 20_000  # an answer that is owed comes within this time
 SILENCE_MS = 200  # long enough for an answer that must not come
 
@@ -97,6 +109,43 @@ def test_a_verb_at_the_wrong_endpoint_is_refused_by_name(
     assert isinstance(reply, Malformed)
     assert "does not belong" in reply.text
     assert (reply.client, reply.epoch, reply.request) == ("stranger", 1, 7)
+
+
+@pytest.mark.usefixtures("proxy")
+def test_status_is_answered_at_both_endpoints(service: Service) -> None:
+    """Row 1.28: one that is busy or out of reach hides nothing."""
+    for endpoint in (service.publisher_endpoint, service.subscriber_endpoint):
+        assert isinstance(answer_to(endpoint, encode_request(STATUS)), StatusReport)
+
+
+def test_puts_of_many_clients_share_a_commit(service: Service, proxy: Process) -> None:
+    """Row 1.5: a single REP socket would hold one request, and each would have a commit alone.
+
+    The proxy is stopped until all have asked, so how fast they ask plays no part.
+    """
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    clients = [context.socket(zmq.REQ) for _ in range(PUTS_AT_ONCE)]
+    for number, client in enumerate(clients):
+        client.connect(service.publisher_endpoint)
+        who = {"client": f"c{number}", "epoch": 1}
+        hello = Hello(**who, request=1, role="publisher", nonce=b"12345678")  # type: ignore[arg-type]
+        client.send_multipart(encode_request(hello))
+        client.recv_multipart()
+    before = service.status().committer
+
+    proxy.signal(signal.SIGSTOP)
+    for number, client in enumerate(clients):
+        put = a_put(client=f"c{number}", epoch=1, request=2, first_sequence=1)
+        client.send_multipart(encode_request(put, BODY))
+    proxy.signal(signal.SIGCONT)
+    for client in clients:
+        assert isinstance(decode_reply(client.recv_multipart())[0], PutAck)
+
+    after = service.status().committer
+    context.destroy(linger=0)
+    assert before is not UNSET
+    assert after is not UNSET
+    assert 1 <= after.commits - before.commits <= PUTS_AT_ONCE // 2
 
 
 @pytest.mark.usefixtures("proxy")

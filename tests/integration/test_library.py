@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from collections import deque
 from pathlib import Path
+from typing import Any
 
 import pytest
+import zmq
 
 from reliable_pubsub import (
     FencedError,
@@ -16,6 +20,7 @@ from reliable_pubsub import (
     Message,
     NotSubscribedError,
     Publisher,
+    QoSWarning,
     Receipt,
     Subscriber,
     TooLargeError,
@@ -24,7 +29,7 @@ from reliable_pubsub import (
 )
 from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX, MIB, PAYLOAD_BYTES_MAX
 
-from .harness import BELIEVING, IMPATIENT, NOWHERE, Relay, Service
+from .harness import BELIEVING, IMPATIENT, NOWHERE, Relay, Service, eventually
 
 
 @pytest.fixture
@@ -43,6 +48,67 @@ def put_numbers(service: Service, count: int, batch: int = 1, topic: str = "t") 
 
 
 # Puts.
+
+
+@pytest.fixture
+def socket_kinds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Every kind of socket that this process opens from here on."""
+    kinds: list[int] = []
+    opened = zmq.Context.socket
+
+    def socket(context: zmq.Context[Any], kind: int, *args: Any, **more: Any) -> Any:
+        kinds.append(kind)
+        return opened(context, kind, *args, **more)
+
+    monkeypatch.setattr(zmq.Context, "socket", socket)
+    return kinds
+
+
+@pytest.mark.filterwarnings("ignore::reliable_pubsub.QoSWarning")
+def test_clients_use_req_alone_until_push_or_level_0_is_asked_for(
+    running: Service, socket_kinds: list[int]
+) -> None:
+    """Row 1.2: a message comes when it is asked for, and what is pushed only goes ahead of that."""
+    with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
+        subscriber.subscribe("t")
+        publisher.put("t", b"m")
+        assert len(subscriber.get("t", timeout_s=20)) == 1
+        subscriber.history("t", 0)
+        assert set(socket_kinds) == {zmq.REQ}
+
+        publisher.put("t", b"m", qos=0)
+        assert set(socket_kinds) == {zmq.REQ, zmq.XPUB}
+        subscriber.use_push("t", True)
+        subscriber.get("t", timeout_s=0.01)
+        assert set(socket_kinds) == {zmq.REQ, zmq.XPUB, zmq.XSUB, zmq.DEALER}
+
+
+def test_every_endpoint_can_be_ipc(service: Service) -> None:
+    """Row 1.20: requests of both sides, what is pushed, and what is put at QoS 0."""
+    with tempfile.TemporaryDirectory() as short:  # the path of such a socket has 107 bytes at most
+        service.publisher_endpoint = f"ipc://{short}/publishers"
+        service.subscriber_endpoint = f"ipc://{short}/subscribers"
+        service.push_endpoint = f"ipc://{short}/push"
+        service.ingress_endpoint = f"ipc://{short}/ingress"
+        service.start_proxy()
+        assert {Path(short, name).is_socket() for name in os.listdir(short)} == {True}
+        with service.open_subscriber("s") as subscriber, service.open_publisher("p") as publisher:
+            subscriber.subscribe("t", push=True)
+            eventually(
+                lambda: subscriber.get("t", timeout_s=0.02) or subscriber.is_pushed("t"), "link"
+            )
+            subscriber.get("t")
+            publisher.put("t", b"stored")
+            assert [m.payload for m in subscriber.get("t", timeout_s=20)] == [b"stored"]
+            assert subscriber.push_counts("t").taken == 1
+            assert publisher.put("t", b"not stored", qos=0).fate == "sent"
+            with pytest.warns(QoSWarning):
+                assert [m.payload for m in subscriber.get("t", timeout_s=20)] == [b"not stored"]
+
+
+def test_libzmq_has_no_multicast_to_offer_here() -> None:
+    """Row 4.13: the day that this fails, the row and decision 0016 can be thought over."""
+    assert not zmq.has("pgm")
 
 
 def test_a_receipt_names_the_message_and_its_place(running: Service) -> None:

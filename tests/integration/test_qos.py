@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from contextlib import ExitStack
 
 import pytest
 
@@ -19,22 +20,35 @@ def running(service: Service) -> Service:
     return service
 
 
-@pytest.mark.parametrize(
-    ("put", "subscribed", "effective"), [(1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 2)]
-)
+LEVELS: tuple[QoS, ...] = (0, 1, 2)
+
+
 @pytest.mark.filterwarnings("ignore::reliable_pubsub.QoSWarning")
-def test_a_message_has_the_lower_level_of_publisher_and_subscription(
-    running: Service, put: QoS, subscribed: QoS, effective: int
-) -> None:
-    """Row 3.6: in the message, in the receipt, in status."""
-    with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
-        subscriber.subscribe("t", qos=subscribed)
-        assert publisher.put("t", b"m", qos=put).qos == put
-        (message,) = subscriber.get("t", timeout_s=5)
+def test_a_message_has_the_lower_level_of_publisher_and_subscription(running: Service) -> None:
+    """Row 3.6, all nine: in the message, in the receipt, in status."""
+    with ExitStack() as open_clients:
+        publisher = open_clients.enter_context(running.open_publisher("p"))
+        subscribers = {
+            qos: open_clients.enter_context(running.open_subscriber(f"s{qos}")) for qos in LEVELS
+        }
+        for qos, subscriber in subscribers.items():
+            subscriber.subscribe("t", qos=qos)
+        receipts = [publisher.put("t", b"%d" % put, qos=put) for put in LEVELS]
+        found = {
+            (int(message.payload), qos): message.qos
+            for qos, subscriber in subscribers.items()
+            for _ in LEVELS
+            for message in subscriber.get("t", timeout_s=20)
+        }
         topic = running.topic("t")
-    assert message.qos == effective
-    assert [s.terms.qos for s in topic.subscriptions] == [subscribed]
-    assert [p.qos for p in topic.publishers] == [put]
+    assert found == {(put, qos): min(put, qos) for put in LEVELS for qos in LEVELS}
+    assert [receipt.qos for receipt in receipts] == [0, 1, 2]
+    assert {one.subscriber: one.terms.qos for one in topic.subscriptions} == {
+        "s0": 0,
+        "s1": 1,
+        "s2": 2,
+    }
+    assert [one.qos for one in topic.publishers] == [1, 2]
 
 
 @pytest.mark.parametrize(("qos", "stored"), [(1, 2), (2, 1)])

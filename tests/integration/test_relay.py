@@ -7,8 +7,10 @@ import random
 import re
 import signal
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from xml.etree import ElementTree
 
 import msgspec
@@ -222,18 +224,24 @@ class TestData:
     def test_serves_plain_zeromq_subscribers_and_devices(
         self, service: Service, context: Context
     ) -> None:
-        """Rows 4.7 and 4.19: nodes without the extras are ordinary nodes."""
+        """Rows 4.6, 4.7 and 4.19: nodes without the extras are ordinary nodes."""
         source = Source(context)
         top = RelayProcess(service, "top", "--publisher", source.endpoint)
+        with plain_device(top.push_endpoint) as device_endpoint:
+            self.serve_plain_sockets(source, top, context, device_endpoint)
+
+    def serve_plain_sockets(
+        self, source: Source, top: RelayProcess, context: Context, device_endpoint: str
+    ) -> None:
         subscribers = []
         for wanted in (b"a", b"", b"b"):
             subscriber = context.socket(zmq.SUB)
             subscriber.setsockopt(zmq.SUBSCRIBE, wanted)
             subscriber.connect(top.push_endpoint)
             subscribers.append(subscriber)
-        device = context.socket(zmq.XSUB)
-        device.connect(top.push_endpoint)
-        device.send(b"\1a")
+        device = context.socket(zmq.SUB)
+        device.setsockopt(zmq.SUBSCRIBE, b"a")
+        device.connect(device_endpoint)
         leaf = Leaf(context, top.endpoint)
         leaf.want(exact("a"))
         source.wants(b"")
@@ -272,6 +280,25 @@ class TestData:
 
         assert 0 < link.down_bytes - before < 500
         link.close()
+
+
+@contextmanager
+def plain_device(above: str) -> Iterator[str]:
+    """libzmq's own forwarder, XSUB above and XPUB below, as row 4.6 has it; gives its endpoint."""
+    context: Context = zmq.Context()
+    inside, outside = context.socket(zmq.XSUB), context.socket(zmq.XPUB)
+    inside.connect(above)
+    port = outside.bind_to_random_port("tcp://127.0.0.1")
+
+    def forward() -> None:
+        with suppress(zmq.ContextTerminated):
+            zmq.proxy(inside, outside)
+        for one in (inside, outside):
+            one.close(linger=0)
+
+    threading.Thread(target=forward, daemon=True).start()
+    yield f"tcp://127.0.0.1:{port}"
+    context.term()
 
 
 class TestInterest:
