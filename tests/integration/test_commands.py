@@ -42,28 +42,45 @@ def ended(process: Process, exit_code: int, *parts: str) -> None:
         assert part in text, text
 
 
-def test_the_figures_of_the_report_run_as_they_are(service: Service) -> None:
+FIGURES = [
+    ("figure2_publisher.yaml", "figure4_subscriber.yaml", {"topic1": 4}),
+    ("figure3_publisher.yaml", "figure5_subscriber.yaml", {"topic1": 3, "topic2": 5}),
+]
+
+
+@pytest.mark.parametrize(("puts", "gets", "counts"), FIGURES, ids=["2 and 4", "3 and 5"])
+def test_the_figures_of_the_report_run_as_they_are(
+    puts: str, gets: str, counts: dict[str, int], service: Service
+) -> None:
     service.start_proxy()
     configs = REPOSITORY / "configs"
     common = ("--state-dir", service.state_dir)
     subscriber = service.run(
-        "", "subscriber", "-f", configs / "figure4_subscriber.yaml", "-i", "subscriber-1",
+        "", "subscriber", "-f", configs / gets, "-i", "subscriber-1",
         "--endpoint", service.subscriber_endpoint, "--output", service.output("s"), *common,
     )  # fmt: skip
     service.subscribed("topic1", "subscriber-1")
     publisher = service.run(
-        "", "publisher", "-f", configs / "figure2_publisher.yaml", "-i", "publisher-1",
+        "", "publisher", "-f", configs / puts, "-i", "publisher-1",
         "--endpoint", service.publisher_endpoint, *common,
     )  # fmt: skip
     publisher.done()
     subscriber.done()
 
-    puts = {"topic1": {"publisher-1": [b"Topic1 Msg_%d" % n for n in range(1, 5)]}}
-    (verdict,) = compare({"s": service.output("s")}, {"s": ["topic1"]}, puts)
+    expected = {
+        topic: {
+            "publisher-1": [
+                b"%s Msg_%d" % (topic.capitalize().encode(), n + 1) for n in range(count)
+            ]
+        }
+        for topic, count in counts.items()
+    }
+    (verdict,) = compare({"s": service.output("s")}, {"s": list(counts)}, expected)
     assert verdict.perfect, verdict
-    assert "put 4 messages (topic1: 4)" in publisher.stdout
-    assert "received 4 messages (topic1: 4)" in subscriber.stdout
-    assert service.topic("topic1").subscriptions == ()
+    by_topic = ", ".join(f"{topic}: {count}" for topic, count in counts.items())
+    assert f"put {sum(counts.values())} messages ({by_topic})" in publisher.stdout
+    assert f"received {sum(counts.values())} messages ({by_topic})" in subscriber.stdout
+    assert all(service.topic(topic).subscriptions == () for topic in counts)
 
 
 def test_a_ready_line_says_what_runs_where(service: Service) -> None:
