@@ -18,9 +18,11 @@ from types import FrameType
 from typing import Any, TypeVar
 
 import click
+from msgspec import Struct
 
 from .endpoint import check_endpoint
 from .errors import ConfigurationError, PubSubError
+from .key_tables import help_text, key_rows
 from .names import client_id
 from .retry import RetryPolicy, Silence
 from .settings import (
@@ -67,6 +69,25 @@ class LazyGroup(click.Group):
         command = importlib.import_module(self._modules[cmd_name]).main
         assert isinstance(command, click.Command)
         return command
+
+
+class StepFileCommand(click.Command):
+    """A command that runs a step file: its help ends with a table of all keys."""
+
+    def __init__(self, *args: Any, step_keys: Mapping[str, type[Struct]], **more: Any) -> None:
+        """As any command.
+
+        Args:
+            step_keys: the mappings of a step, by what they are called.
+        """
+        super().__init__(*args, **more)
+        self._step_keys = step_keys
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the keys before the exit codes."""
+        for title, kind in self._step_keys.items():
+            formatter.write(f"\n{title}:\n{help_text(key_rows(kind))}\n")
+        super().format_epilog(ctx, formatter)
 
 
 class Stopped(BaseException):

@@ -24,6 +24,7 @@ from .messages import QoS, SessionKind, Start
 from .profiles import NO_PROFILE, PROFILES, Profile
 from .settings import did_you_mean, in_words
 from .start import parse_start
+from .step_keys import GET_KEYS, PUBLISHER_KEYS, SUBSCRIBE_KEYS, SUBSCRIBER_KEYS
 from .steps import DELIVERED_S, Action, OnEmpty, PublisherStep, SubscriberStep, Wait
 
 if TYPE_CHECKING:
@@ -32,31 +33,6 @@ if TYPE_CHECKING:
 SEQUENCE_DIGITS: Final = 10  # room that the check of `batch` leaves for the appended number
 PAYLOAD_OVERHEAD_BYTES: Final = 5  # what the encoding adds to each payload, at most
 
-PUBLISHER_KEYS: Final = (
-    "topic",
-    "message",
-    "message_file",
-    "number_of_times",
-    "sleep_between_messages",
-    "sleep_after",
-    "batch",
-    "numbered",
-    "qos",
-    "profile",
-    "wait",
-    "acknowledged_by",
-    "timeout",
-)
-GET_KEYS: Final = (
-    "number_of_times",
-    "sleep_between",
-    "sleep_between_messages",
-    "batch",
-    "on_empty",
-    "timeout",
-)
-SUBSCRIBE_KEYS: Final = ("from", "profile", "qos", "session", "lease", "push", "max_deliveries")
-SUBSCRIBER_KEYS: Final = ("action", "topic", "sleep_after", *SUBSCRIBE_KEYS, *GET_KEYS)
 SESSIONS: Final[tuple[SessionKind, ...]] = ("persistent", "clean")
 QOS: Final[tuple[QoS, ...]] = (0, 1, 2)
 ACTIONS: Final[tuple[Action, ...]] = ("subscribe", "get", "unsubscribe")

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from msgspec import Struct
 
@@ -15,7 +15,8 @@ from reliable_pubsub.relay.pattern import Strategy
 
 PROXY: Final = "proxy"
 EVERYTHING: Final = "everything"
-FAULTS: Final = ("cursor_on_send", "dedup_last_id")  # `variants.py` has them
+Fault = Literal["cursor_on_send", "dedup_last_id"]  # `variants.py` has them
+FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
 
 Role = Literal["proxy", "relay", "publisher", "subscriber"]
 What = Literal[
@@ -38,7 +39,8 @@ OF_PROCESSES: Final[tuple[What, ...]] = ("kill", "stop", "continue", "restart")
 OF_LINKS: Final[tuple[What, ...]] = ("cut", "cut_push", "half_open", "delay", "slow", "heal")
 OF_THE_DISK: Final[tuple[What, ...]] = ("fill_disk", "free_disk", "backup", "rollback")
 ACTIONS: Final = (*OF_PROCESSES, *OF_LINKS, *OF_THE_DISK)
-BY_CHANCE: Final[tuple[What, ...]] = ("kill", "stop", "cut", "cut_push", "half_open")
+ByChance = Literal["kill", "stop", "cut", "cut_push", "half_open"]
+BY_CHANCE: Final[tuple[ByChance, ...]] = get_args(ByChance)
 # What takes it back, where `for` says how long it lasts.
 END_OF: Final[Mapping[What, What]] = {
     "stop": "continue",

@@ -46,23 +46,21 @@ from .scenario import (
     What,
     When,
 )
+from .scenario_keys import (
+    EVENT_KEYS,
+    EXPECT_KEYS,
+    PUBLISHER_KEYS,
+    RANDOM_KEYS,
+    RELAY_KEYS,
+    SCENARIO_KEYS,
+    SUBSCRIBER_KEYS,
+    TRIGGER_KEYS,
+)
 
 if TYPE_CHECKING:
     from reliable_pubsub.common.yaml_file import Document, KeyPath
 
 NOT_FOR_CLIENTS: Final = (PROXY, EVERYTHING, "lab", "auditor")
-SCENARIO_KEYS: Final = (
-    *("title", "seed", "fault", "patience", "proxy"),
-    *("relays", "publishers", "subscribers", "events", "expect"),
-)
-CLIENT_KEYS: Final = ("steps", "id", "start", "ack_timeout", "send_retries", "through")
-RELAY_KEYS: Final = ("through", "strategy")
-TRIGGER_KEYS: Final = ("process", "put", "get")
-EVENT_KEYS: Final = (
-    *("at", "after", *ACTIONS),
-    *("for", "restart", "by", "after_bytes", "bytes_per_s", "to"),
-)
-RANDOM_KEYS: Final = ("every", "until", "random", "of")
 # Keys that go with some actions only.
 GOES_WITH: Final[Mapping[str, tuple[What, ...]]] = {
     "for": tuple(END_OF),
@@ -280,7 +278,7 @@ class _Reader:
                     )
 
     def _client(self, role: Role, name: str, part: _Part) -> Client:
-        part.check_keys(CLIENT_KEYS)
+        part.check_keys(PUBLISHER_KEYS if role == "publisher" else SUBSCRIBER_KEYS)
         client_id = part.text("id") if part.has("id") else None
         try:
             names.client_id(client_id if client_id is not None else "sound")
@@ -290,8 +288,6 @@ class _Reader:
         start = self._start(part) if part.has("start") else None
         default = Subscribed() if role == "publisher" else AT_ONCE
         relays = [one for one, kind in self._roles.items() if kind == "relay"]
-        if role == "publisher" and part.has("through"):
-            part.problem("through", "found for a publisher, which speaks to the proxy itself")
         retries = part.count("send_retries", 0, 1000) if part.has("send_retries") else SEND_RETRIES
         return Client(
             name=name,
@@ -497,7 +493,7 @@ class _Reader:
         part = self._part(("expect",), "a mapping such as {violated: [R1]}")
         if part is None:
             return Expectation()
-        part.check_keys(("exit_codes", "violated"))
+        part.check_keys(EXPECT_KEYS)
         codes: dict[str, int] = {}
         if part.has("exit_codes"):
             given = self._part(("expect", "exit_codes"), "exit codes by name of a process")

@@ -11,6 +11,7 @@ from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
     EXIT_CODES,
     RESUME,
+    StepFileCommand,
     client_options,
     client_settings,
     complain,
@@ -23,6 +24,7 @@ from reliable_pubsub.common.names import client_id
 from reliable_pubsub.common.plan_mark import FINISHED, begin_plan
 from reliable_pubsub.common.plan_view import print_plan, progress_bar
 from reliable_pubsub.common.step_file import parse_publisher_steps
+from reliable_pubsub.common.step_keys import PutKeys
 from reliable_pubsub.common.steps import PlanPosition, describe
 from reliable_pubsub.common.yaml_file import load_yaml
 
@@ -31,6 +33,8 @@ from .runner import PublisherPlan, run_publisher
 
 
 @click.command(
+    cls=StepFileCommand,
+    step_keys={"Keys of a step": PutKeys},
     epilog=EXIT_CODES,
     context_settings=CONTEXT_SETTINGS,
 )
@@ -62,12 +66,8 @@ def main(
     steps:
       - topic: topic1                # where to
         message: hello               # or message_file: lines.txt (one message a line)
-        number_of_times: 3           # default 1
-        sleep_between_messages: 1    # seconds, default 0
-        sleep_after: 5               # seconds, default 0
-        batch: 1                     # messages in one request
-        numbered: true               # send hello_1, hello_2, ...
-        profile: billing             # or telemetry, command: presets, see `explain qos`
+        number_of_times: 3           # sent as hello_1, hello_2, hello_3
+        sleep_after: 5               # seconds
 
     Kill it at any moment and run the same command again: it goes on where it was, and no
     message is put twice. A finished plan stays finished; --again runs it once more.

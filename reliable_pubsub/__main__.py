@@ -16,6 +16,7 @@ _COMMANDS = {
     "explain": "reliable_pubsub.lab.explain",
     "config": "reliable_pubsub.common.config_show",
     "lab": "reliable_pubsub.lab.__main__",
+    "schema": "reliable_pubsub.lab.keys",
     "pipeline": "reliable_pubsub.pipeline.__main__",
 }
 

@@ -13,6 +13,7 @@ from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
     EXIT_CODES,
     RESUME,
+    StepFileCommand,
     client_options,
     client_settings,
     complain,
@@ -26,6 +27,7 @@ from reliable_pubsub.common.names import client_id
 from reliable_pubsub.common.plan_mark import FINISHED, PlanMark, begin_plan
 from reliable_pubsub.common.plan_view import print_plan, progress_bar
 from reliable_pubsub.common.step_file import parse_subscriber_steps
+from reliable_pubsub.common.step_keys import GetKeys, SubscribeKeys, UnsubscribeKeys
 from reliable_pubsub.common.steps import (
     SubscriberStep,
     describe,
@@ -42,6 +44,12 @@ from .runner import SubscriberRun
 
 
 @click.command(
+    cls=StepFileCommand,
+    step_keys={
+        "Keys of a step with action: subscribe": SubscribeKeys,
+        "Keys of a step with action: get": GetKeys,
+        "Keys of a step with action: unsubscribe": UnsubscribeKeys,
+    },
     epilog=EXIT_CODES,
     context_settings=CONTEXT_SETTINGS,
 )
@@ -83,16 +91,9 @@ def main(
     steps:
       - action: subscribe            # messages put from now on will come
         topic: topic1
-        sleep_after: 1               # seconds, default 0
-        push: true                   # be pushed to in place of polling, default false
-        profile: billing             # or telemetry, command: presets, see `explain qos`
       - action: get
         topic: topic1
         number_of_times: 3           # messages, not attempts
-        sleep_between: 3             # seconds, default 0
-        batch: 1                     # messages to take at once, at most
-        on_empty: wait               # or skip: an empty get counts as done
-        timeout: 30                  # seconds one get may wait, default: for ever
       - action: unsubscribe
         topic: topic1
 

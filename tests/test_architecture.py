@@ -35,7 +35,7 @@ CORE_FILES = [
     *(f"common/{name}.py" for name in ("names", "limits", "errors", "messages", "batch", "wire")),
     *(f"common/{name}.py" for name in ("retry", "session", "steps", "step_file", "plan_mark")),
     *(f"common/{name}.py" for name in ("settings", "endpoint", "history", "recorder", "fields")),
-    "common/start.py",
+    *(f"common/{name}.py" for name in ("start", "step_keys", "key_tables")),
     "common/profiles.py",
     "common/dead_letter.py",
     *(
@@ -84,7 +84,7 @@ CORE_FILES = [
     *(f"lab/rules_of_{name}.py" for name in ("unstored", "dead_letters")),
     "lab/zmtp_frames.py",
     "lab/advice.py",
-    *(f"lab/{name}.py" for name in ("scenario", "scenario_file")),
+    *(f"lab/{name}.py" for name in ("scenario", "scenario_file", "scenario_keys", "one_run")),
     *(f"pipeline/{name}.py" for name in ("options", "offsets", "loss", "planning", "columns")),
     *(f"pipeline/{name}.py" for name in ("sink_options", "outgoing")),
     *(f"pipeline/{name}.py" for name in ("progress", "tables", "manifest", "evidence")),
