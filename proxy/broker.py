@@ -24,6 +24,7 @@ from reliable_pubsub.common.messages import (
     Ack,
     AnyReply,
     AnyRequest,
+    Busy,
     Bye,
     Commit,
     Dead,
@@ -57,6 +58,11 @@ from .rules import LogReader
 from .staging import LastTransaction
 from .state import BrokerSettings
 from .transactions import Transactions
+
+_HANGS = (
+    "the disk of the proxy does not answer at the moment; gets of what is stored are served, ask "
+    "again later"
+)
 
 
 class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
@@ -127,14 +133,34 @@ class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
 
     def not_stored(self, reply: AnyReply) -> StorageFull:
         """What becomes of an answer whose records met a full disk."""
-        return StorageFull(
-            client=reply.client,
-            epoch=reply.epoch,
-            request=reply.request,
-            boot=self.boot,
-            durability=self.durability,
-            text="the disk of the proxy is full; the request was not stored, ask again later",
-        )
+        text = "the disk of the proxy is full; the request was not stored, ask again later"
+        return StorageFull(**self._echo_of(reply), text=text)
+
+    def not_yet(self, reply: AnyReply) -> Busy:
+        """What becomes of an answer that has waited too long for the disk."""
+        return Busy(**self._echo_of(reply), text=_HANGS)
+
+    def without_waiting(self, request: AnyRequest, decision: Decision) -> Decision:
+        """While the disk does not answer: serve what needs no disk, put the rest off.
+
+        A request that waited would keep its REP socket, and what comes after it there, from being
+        served; and what is not applied need not be kept until the disk is back.
+        """
+        if isinstance(request, Stage | Abort):  # in memory; their COMMIT is put off
+            return decision
+        if decision.visible_at > self.durable_lsn:
+            return Decision(Busy(**self._echo(request), text=_HANGS))
+        return Decision(decision.reply, (), decision.visible_at, decision.body)
+
+    def _echo_of(self, reply: AnyReply) -> dict[str, Any]:
+        """The same as the answer that does not leave."""
+        return {
+            "client": reply.client,
+            "epoch": reply.epoch,
+            "request": reply.request,
+            "boot": self.boot,
+            "durability": self.durability,
+        }
 
     def tick(self, *, now_s: float, now_ns: int) -> Sequence[Record]:
         """Give the records that are due by time: leases that end, what retention removes.

@@ -53,6 +53,7 @@ from .socket_poll import SocketPoll
 from .state import BrokerSettings
 from .store import StorageFullError, Store, open_reader, read_state, reading
 
+DISK_PATIENCE_S = 0.5  # an answer that waits longer is put off: a REP socket serves others
 TICK_S = 0.1  # lazy cursors are at most so much older on disk than in memory
 SUBSCRIBER_SOCKETS = 4  # gets are answered at once, so few are enough
 UNWRITTEN_BYTES_MAX = 16 * MIB  # durability `snapshot`: above this an ACK waits for the disk
@@ -78,6 +79,7 @@ class _Held(Struct, frozen=True):
     """An answer that waits for the disk."""
 
     visible_at: int
+    since_s: float
     socket: zmq.Socket[bytes]
     reply: AnyReply
     frames: list[bytes]  # encoded while the disk is busy
@@ -154,6 +156,7 @@ class Server:
             self._recorder, [(log.topic_id, log.topic) for log in self.broker.topics.values()]
         )
         self._held: deque[_Held] = deque()
+        self._disk_hangs = False  # since a commit takes longer than answers wait
         self._requests_count = self._malformed_count = 0
         self._unwritten: deque[tuple[int, int]] = deque()  # record number, bytes
         self._unwritten_bytes = 0
@@ -247,8 +250,11 @@ class Server:
             text = f"{type(request).__name__.upper()} does not belong on the {role} endpoint"
             self._send(socket, encode_reply(self.broker.malformed(text, request)))
             return
-        self.broker.heard(request, time.monotonic())
+        now_s = time.monotonic()
+        self.broker.heard(request, now_s)
         decision = self.broker.decide(request, body, now_ns=time.time_ns())  # decide,
+        if self._disk_hangs:
+            decision = self.broker.without_waiting(request, decision)
         if decision.records:
             self.broker.apply(decision.records)  # apply,
             self._submit(decision.records)  # durable,
@@ -258,7 +264,7 @@ class Server:
             self._answer(socket, decision)
         else:
             frames = encode_reply(decision.reply, decision.body)
-            self._held.append(_Held(decision.visible_at, socket, decision.reply, frames))
+            self._held.append(_Held(decision.visible_at, now_s, socket, decision.reply, frames))
 
     def _submit(self, records: Sequence[Record]) -> None:
         """Give records to the committer."""
@@ -278,6 +284,7 @@ class Server:
         newest: list[Appended] = []
         while self._committer.outcomes:
             outcome = self._committer.outcomes.popleft()
+            self._disk_hangs = False
             if isinstance(outcome, Failed):
                 self._release()
                 self._commit_failed(outcome.error)
@@ -302,6 +309,16 @@ class Server:
         while self._held and self._held[0].visible_at <= self.broker.durable_lsn:
             held = self._held.popleft()
             self._send(held.socket, held.frames)
+
+    def _put_off(self) -> None:
+        """The disk does not answer: let the answers that wait for it be asked for again.
+
+        Their records stay applied and under way; the repeat is known by them (rules R4, R11, R12).
+        """
+        self._disk_hangs = True
+        while self._held:
+            held = self._held.popleft()
+            self._send(held.socket, encode_reply(self.broker.not_yet(held.reply)))
 
     def _commit_failed(self, error: Exception) -> None:
         """A full disk: go back to what is durable, refuse what waited. Anything else ends us."""
@@ -332,6 +349,8 @@ class Server:
         if now_s < self._tick_at_s:
             return
         self._tick_at_s = now_s + TICK_S / 2
+        if self._held and now_s - self._held[0].since_s > DISK_PATIENCE_S:
+            self._put_off()
         self.push.expire(now_s)
         self.ingress.tell()
         self._poll.look_at(self.ingress.socket)

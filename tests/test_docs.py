@@ -153,7 +153,7 @@ class TestTheProtocolPages:
                     cells.setdefault(verb, set()).add(answer)
 
         for answers in listed.values():
-            answers |= {"MALFORMED", "STORAGE_FULL"}
+            answers |= {"MALFORMED", "STORAGE_FULL", "BUSY"}
         assert cells == listed
         assert listed.keys() == {one.__struct_config__.tag for one in get_args(messages.AnyRequest)}
 

@@ -5,12 +5,18 @@ from __future__ import annotations
 import os
 import random
 import secrets
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
-from .harness import Service
+from reliable_pubsub.proxy.push import PushSettings
+from reliable_pubsub.proxy.server import Server, ServerSettings
+
+from .gated_store import GatedStore
+from .harness import ANY_PORT, PATIENCE_S, Service
 
 SEED_VARIABLE = "TEST_SEED"
 
@@ -32,3 +38,35 @@ def chance(request: pytest.FixtureRequest) -> random.Random:
     seed = int(os.environ.get(SEED_VARIABLE) or secrets.randbits(32))
     request.node.add_report_section("call", "seed", f"the same moments: {SEED_VARIABLE}={seed}")
     return random.Random(seed)
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> GatedStore:
+    return GatedStore(monkeypatch)
+
+
+@pytest.fixture
+def server(store: GatedStore, tmp_path: Path, service: Service) -> Iterator[None]:
+    """A proxy in a thread of this process."""
+    settings = ServerSettings(
+        data_dir=tmp_path / "data",
+        publisher_endpoint=ANY_PORT,
+        subscriber_endpoint=ANY_PORT,
+        push=PushSettings(endpoint=ANY_PORT),
+        ingress=PushSettings(endpoint=ANY_PORT),
+    )
+    opened: SimpleQueue[Server] = SimpleQueue()
+
+    def run() -> None:
+        server = Server(settings)
+        opened.put(server)
+        server.run()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    server = opened.get(timeout=PATIENCE_S)
+    service.publisher_endpoint, service.subscriber_endpoint = (d.endpoint for d in server.doors)
+    yield
+    store.gate.set()
+    server.stop()
+    thread.join()

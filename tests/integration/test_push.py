@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from pathlib import Path
-from queue import SimpleQueue
+from collections.abc import Iterator
 
 import pytest
 import zmq
@@ -18,15 +16,13 @@ from reliable_pubsub.common.messages import Malformed, PushStatus
 from reliable_pubsub.common.transport import ReqTransport
 from reliable_pubsub.common.wire import PROTOCOL, encode_request
 from reliable_pubsub.proxy.push import TURN_MAX, WAITING_BYTES_MAX, Push, PushSettings
-from reliable_pubsub.proxy.records import Record
-from reliable_pubsub.proxy.server import Server, ServerSettings
-from reliable_pubsub.proxy.store import StorageFullError, Store
 from reliable_pubsub.relay.messages import Node
 from reliable_pubsub.relay.push import decode_push
 from reliable_pubsub.relay.topology import ask_node
 from reliable_pubsub.relay.wire import decode_node_reply
 from tests.fakes import an_append
 
+from .gated_store import GatedStore
 from .harness import ANY_PORT, IMPATIENT, PATIENCE_S, Service, eventually
 from .relay_tree import CountingLink, Leaf, RelayProcess, exact, prefix, zmq_context
 
@@ -161,58 +157,6 @@ class TestALink:
         link.close()
 
 
-class GatedStore:
-    """Commits of the store wait at a gate, and may find the disk full behind it."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.gate = threading.Event()
-        self.gate.set()
-        self.reached = threading.Event()
-        self.is_full = False
-        commit = Store.commit
-
-        def gated(store: Store, records: Sequence[Record]) -> None:
-            self.reached.set()
-            self.gate.wait(PATIENCE_S)
-            if self.is_full:
-                raise StorageFullError("no space")
-            commit(store, records)
-
-        monkeypatch.setattr(Store, "commit", gated)
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> GatedStore:
-    return GatedStore(monkeypatch)
-
-
-@pytest.fixture
-def server(store: GatedStore, tmp_path: Path, service: Service) -> Iterator[None]:
-    """A proxy in a thread of this process."""
-    settings = ServerSettings(
-        data_dir=tmp_path / "data",
-        publisher_endpoint=ANY_PORT,
-        subscriber_endpoint=ANY_PORT,
-        push=PushSettings(endpoint=ANY_PORT),
-        ingress=PushSettings(endpoint=ANY_PORT),
-    )
-    opened: SimpleQueue[Server] = SimpleQueue()
-
-    def run() -> None:
-        server = Server(settings)
-        opened.put(server)
-        server.run()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    server = opened.get(timeout=PATIENCE_S)
-    service.publisher_endpoint, service.subscriber_endpoint = (d.endpoint for d in server.doors)
-    yield
-    store.gate.set()
-    server.stop()
-    thread.join()
-
-
 class TestWhatIsNotDurable:
     @pytest.mark.usefixtures("server")
     def test_is_pushed_to_nobody(
@@ -223,8 +167,7 @@ class TestWhatIsNotDurable:
         leaf.want(exact("a"))
         with service.open_publisher("p", retry=IMPATIENT) as publisher:
             publisher.connect()
-            store.gate.clear()
-            store.reached.clear()
+            store.hang()
             refused: list[BaseException] = []
 
             def put() -> None:
@@ -235,7 +178,7 @@ class TestWhatIsNotDurable:
 
             thread = threading.Thread(target=put)
             thread.start()
-            assert store.reached.wait(PATIENCE_S)
+            store.reach()
             silent = leaf.is_silent()  # decided, applied, under way to the disk
 
             store.is_full = True

@@ -28,6 +28,7 @@ FAULTS: Final[Mapping[str, Variant]] = {
     "ack before durable": Variant(proxy=proxy.AckBeforeDurable),
     "full disk: memory kept": Variant(proxy=proxy.ForgetsNothingOnFullDisk),
     "full disk: acknowledged": Variant(proxy=proxy.AcknowledgesFullDisk),
+    "hanging disk: acknowledged": Variant(proxy=proxy.AcknowledgesWhatTheDiskHasNot),
     "answers outlive the process": Variant(proxy=proxy.AnswersAfterItsDeath),
     "failed commit is retried": Variant(proxy=proxy.RetriesFailedCommit),
     # What outlives it.

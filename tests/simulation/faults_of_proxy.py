@@ -41,6 +41,15 @@ class AcknowledgesFullDisk(SimulatedProxy):
         super().commit_failed()
 
 
+class AcknowledgesWhatTheDiskHasNot(SimulatedProxy):
+    """An answer that has waited for too long leaves as it is."""
+
+    def _put_off(self) -> None:
+        while self._held:
+            held = self._held.popleft()
+            held.answer(held.frames)
+
+
 class AnswersAfterItsDeath(SimulatedProxy):
     """What waited for a commit when the process died is sent by the next one."""
 

@@ -47,6 +47,7 @@ TOPICS: Final = ("a", "b")
 TICK_S: Final = 0.02  # the real one is five times as long, as are the clients' timeouts
 TURN_S: Final = 0.0005  # requests that come within it share a turn of the loop
 STORAGE_RETRY_S: Final = 0.05
+DISK_PATIENCE_S: Final = 0.04  # a slow commit may take twice as long
 KINDS: Final = Kinds()
 
 
@@ -59,6 +60,7 @@ class Crash(Exception):
 
 class _Held(Struct, frozen=True):
     visible_at: int
+    since_s: float
     answer: Answer
     reply: AnyReply
     frames: list[bytes]
@@ -172,6 +174,7 @@ class SimulatedProxy:
         self._storage_full_until_s = -1.0
         self._stopped_until_s = -1.0
         self._held: deque[_Held] = deque()
+        self._disk_hangs = False
         self._committer = SimulatedCommitter(self)
         self._turn_open = False
         self._lazy_at_s: float | None = None
@@ -191,6 +194,7 @@ class SimulatedProxy:
         if self.world.chance(self._faults.proxy_crash):
             self._points_left = self.world.random.randint(1, 250)
         self._held.clear()
+        self._disk_hangs = False
         self._committer = SimulatedCommitter(self)
         self._turn_open = False
         self._lazy_at_s = None
@@ -341,6 +345,8 @@ class SimulatedProxy:
         broker.heard(request, self.world.now_s)
         decision = broker.decide(request, body, now_ns=self.world.wall_ns())  # decide,
         self._silences.heard(request, decision.reply, self.world.now_s)
+        if self._disk_hangs:
+            decision = broker.without_waiting(request, decision)
         if isinstance(decision.reply, ListenersReport):
             assert self.pushes.top is not None
             pushed = self.pushes.top.is_wanted(decision.reply.topic)
@@ -360,7 +366,9 @@ class SimulatedProxy:
             answer(encode_reply(decision.reply, decision.body))
         else:
             frames = encode_reply(decision.reply, decision.body)
-            self._held.append(_Held(decision.visible_at, answer, decision.reply, frames))
+            self._held.append(
+                _Held(decision.visible_at, self.world.now_s, answer, decision.reply, frames)
+            )
 
     def receive_offer(self, frames: Sequence[bytes]) -> None:
         """Take what was put at QoS 0, as `ingress.Ingress` does."""
@@ -409,6 +417,7 @@ class SimulatedProxy:
         outcomes = self._committer.outcomes
         while outcomes:
             outcome = outcomes.popleft()
+            self._disk_hangs = False
             if outcome == "full":
                 self._release()
                 self.commit_failed()
@@ -436,6 +445,14 @@ class SimulatedProxy:
             held.answer(held.frames)
             self.point("between answers")
 
+    def _put_off(self) -> None:
+        assert self.broker is not None
+        self._disk_hangs = True
+        self.world.happened("disk_hangs", "proxy", "a commit takes longer than answers wait")
+        while self._held:
+            held = self._held.popleft()
+            held.answer(encode_reply(self.broker.not_yet(held.reply)))
+
     def commit_broke(self) -> None:
         """An I/O error: nobody knows what is durable, so the process ends."""
         raise Crash("because a commit failed: I/O error")
@@ -462,6 +479,8 @@ class SimulatedProxy:
         now_s = self.world.now_s
         assert self.pushes.top is not None
         self.pushes.top.expire(now_s)
+        if self._held and now_s - self._held[0].since_s > DISK_PATIENCE_S:
+            self._put_off()
         due = self.broker.tick(now_s=now_s, now_ns=self.world.wall_ns())
         self._silences.judge(self.broker, due, now_s)
         if due:

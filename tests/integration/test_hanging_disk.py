@@ -1,0 +1,150 @@
+"""A disk that does not answer: what needs it is put off, what is stored is served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+import zmq
+
+from reliable_pubsub import Earliest, RetryPolicy
+from reliable_pubsub.common.messages import (
+    Ack,
+    AnyReply,
+    Busy,
+    CommitterStatus,
+    Duplicate,
+    Hello,
+    HelloAck,
+    PutAck,
+    Request,
+    Status,
+    StatusReport,
+    SubAck,
+)
+from reliable_pubsub.common.wire import decode_reply, encode_request
+from reliable_pubsub.proxy.server import SUBSCRIBER_SOCKETS
+from tests.fakes import a_hello, a_put, a_sub, put_body
+
+from .gated_store import GatedStore
+from .harness import Service, eventually
+from .test_front_door import peer
+
+MESSAGES = 20
+# Every answer comes; one that does not, because it waits for the disk, is not waited for again.
+AT_ONCE = RetryPolicy(timeout_s=15.0, retries_max=0)
+
+
+class Peer:
+    """A REQ socket that may leave its answer where it is."""
+
+    def __init__(self, socket: zmq.Socket[bytes]) -> None:
+        self._socket = socket
+
+    def send(self, request: Request, body: bytes | None = None) -> None:
+        self._socket.send_multipart(encode_request(request, body))
+
+    def answer(self) -> AnyReply:
+        return decode_reply(self._socket.recv_multipart())[0]
+
+    def ask(self, request: Request, body: bytes | None = None) -> AnyReply:
+        self.send(request, body)
+        return self.answer()
+
+    def ask_until_settled(self, request: Request, body: bytes | None = None) -> AnyReply:
+        """Ask as long as the answer is BUSY."""
+
+        def look() -> AnyReply | None:
+            reply = self.ask(request, body)
+            return None if isinstance(reply, Busy) else reply
+
+        reply = eventually(look, "definite answer")
+        assert reply is not None
+        return reply
+
+
+@pytest.fixture
+def peers() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+def connected(peers: ExitStack, endpoint: str) -> Peer:
+    return Peer(peers.enter_context(peer(endpoint)))
+
+
+def an_acknowledger(peers: ExitStack, service: Service, client: str) -> tuple[Peer, Ack]:
+    """A subscriber, and the acknowledgement of its first message."""
+    one = connected(peers, service.subscriber_endpoint)
+    assert isinstance(one.ask(a_hello("subscriber", client)), HelloAck)
+    subscribed = one.ask(a_sub(client=client, cursor=0))
+    assert isinstance(subscribed, SubAck)
+    generation, boot = subscribed.generation, subscribed.boot
+    ack = Ack(
+        client=client, epoch=1, request=2, topic="t", generation=generation, boot=boot, cursor=1
+    )
+    return one, ack
+
+
+@pytest.mark.usefixtures("server")
+class TestWhileTheDiskDoesNotAnswer:
+    def test_gets_go_on_though_more_subscribers_acknowledge_than_there_are_sockets(
+        self, store: GatedStore, service: Service, peers: ExitStack
+    ) -> None:
+        with service.open_publisher("p") as publisher:
+            publisher.put_many("t", [b"%d" % n for n in range(MESSAGES)])
+        reader = peers.enter_context(service.open_subscriber("reader", retry=AT_ONCE))
+        reader.subscribe("t", start=Earliest)
+        clients = [
+            an_acknowledger(peers, service, f"s{n}") for n in range(2 * SUBSCRIBER_SOCKETS + 1)
+        ]
+        store.hang()
+
+        for one, ack in clients:
+            one.send(ack)
+        store.reach()
+        got = [message.payload for n in range(MESSAGES) for message in reader.get("t")]
+
+        assert got == [b"%d" % n for n in range(MESSAGES)]
+        assert all(isinstance(one.answer(), Busy) for one, _ in clients)
+        store.gate.set()
+        for one, ack in clients:
+            assert isinstance(one.ask_until_settled(ack), PutAck)
+
+    def test_a_put_is_put_off_and_stored_once(
+        self, store: GatedStore, service: Service, peers: ExitStack
+    ) -> None:
+        publisher = connected(peers, service.publisher_endpoint)
+        publisher.ask(a_hello("publisher", "p"))
+        store.hang()
+
+        first = publisher.ask(a_put(1), put_body(1))
+        second = publisher.ask(a_put(1), put_body(1))
+        report = connected(peers, service.publisher_endpoint).ask(
+            Status(client="w", epoch=0, request=1)
+        )
+        store.gate.set()
+        stored = publisher.ask_until_settled(a_put(1), put_body(1))
+
+        assert (type(first), type(second)) == (Busy, Busy)
+        assert isinstance(report, StatusReport)
+        assert isinstance(stored, Duplicate)
+        assert (stored.offset, service.topic("t").end) == (0, 1)
+
+    def test_nothing_new_is_taken_that_would_have_to_be_kept_for_it(
+        self, store: GatedStore, service: Service, peers: ExitStack
+    ) -> None:
+        publisher = connected(peers, service.publisher_endpoint)
+        publisher.ask(a_hello("publisher", "p"))
+        store.hang()
+        publisher.ask(a_put(1), put_body(1))
+
+        for sequence in range(2, 30):
+            assert isinstance(publisher.ask(a_put(sequence), put_body(sequence)), Busy)
+        stranger = Hello(client="q", epoch=1, request=1, role="publisher", nonce=b"12345678")
+        assert isinstance(publisher.ask(stranger), Busy)
+
+        committer = service.status().committer
+        assert isinstance(committer, CommitterStatus)
+        assert committer.queued_records == 2  # the topic and its first batch
