@@ -64,16 +64,18 @@ def encode_batch(batch: Batch) -> bytes:
     """Encode a batch.
 
     Raises:
-        TooLargeError: no message, more than 65,536, or more than 1 MiB encoded.
-        UsageError: a column holds what it may not.
+        TooLargeError: more than 65,536 messages, or more than 1 MiB encoded.
+        UsageError: no message, or a column holds what it may not.
     """
     count = len(batch.payloads)
-    if not 1 <= count <= BATCH_MESSAGES_MAX:
+    if not count:
+        raise UsageError("there is nothing to put: a batch holds at least one message")
+    if count > BATCH_MESSAGES_MAX:
         raise TooLargeError(
             what="messages in a batch",
             size=count,
             size_max=BATCH_MESSAGES_MAX,
-            advice="a batch holds at least one; split a larger one",
+            advice="split it",
         )
     if not set(map(type, batch.payloads)) <= _BYTES:
         raise UsageError("a payload is bytes; encode text first, for example text.encode()")

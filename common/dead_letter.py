@@ -7,11 +7,15 @@ itself: who gives up one acknowledges it. Pure.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from .batch import Batch, Message, encode_batch
 from .errors import InvalidNameError, TooLargeError, UsageError
 from .limits import DELIVERIES_MAX, REASON_CHARS_MAX, TOPIC_BYTES_MAX
+
+MaxDeliveries = Annotated[int, Meta(ge=1, le=DELIVERIES_MAX)]
 
 DEAD_SUFFIX: Final = ".dead"
 DELIVERIES_USED_UP: Final = "max_deliveries"  # the reason where nobody gave one
@@ -78,22 +82,6 @@ def dead_letter(message: Message, subscriber: str, deliveries: int, reason: str)
     except TooLargeError:
         own[LEFT_OUT] = str(len(message.payload))
         return encode_batch(Batch([b""], None, [own], times))
-
-
-def check_max_deliveries(topic: str, max_deliveries: int | None) -> None:
-    """See that a subscription may have this bound.
-
-    Raises:
-        UsageError: it is not 1 to 1,000, or the topic can have no dead letters.
-    """
-    if max_deliveries is None:
-        return
-    if not 1 <= max_deliveries <= DELIVERIES_MAX:
-        raise UsageError(
-            f"max_deliveries is {max_deliveries}, allowed is 1 to {DELIVERIES_MAX:,}; leave it out "
-            "for messages that are never given up"
-        )
-    check_may_die(topic)
 
 
 def check_may_die(topic: str) -> None:

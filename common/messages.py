@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
+from .arguments import check_fields
 from .limits import (
     BATCH_MESSAGES_MAX,
     BODY_BYTES_MAX,
@@ -29,6 +30,7 @@ Durability = Literal["sync", "os", "snapshot"]
 QoS = Literal[0, 1, 2]  # 0: at most once, never stored; 1: at least once; 2: exactly once
 StoredQoS = Literal[1, 2]
 SessionKind = Literal["persistent", "clean"]
+LeaseS = Annotated[float, Meta(ge=0.001, le=LEASE_MS_MAX // 1000)]  # silence that is borne
 
 ClientField = Annotated[str, Meta(pattern=CLIENT_ID_PATTERN)]
 TopicField = Annotated[str, Meta(pattern=TOPIC_PATTERN)]
@@ -51,6 +53,9 @@ class Start(Struct, frozen=True, array_like=True):
 
     at: StartAt
     value: Natural = 0  # offset: it. newest: messages before the end. time: ns since 1970. age: ns
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class Terms(Struct, frozen=True, kw_only=True):

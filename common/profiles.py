@@ -11,7 +11,8 @@ from typing import Final, TypedDict
 
 from msgspec import Struct
 
-from .messages import QoS, SessionKind
+from .arguments import check_fields
+from .messages import LeaseS, QoS, SessionKind
 
 
 class Putting(TypedDict):
@@ -36,8 +37,11 @@ class Profile(Struct, frozen=True, kw_only=True):
     use: str  # what it is for
     qos: QoS = 2
     session: SessionKind = "persistent"
-    lease_s: float | None = None
+    lease_s: LeaseS | None = None
     push: bool = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @property
     def putting(self) -> Putting:

@@ -6,12 +6,13 @@ Source: the ZeroMQ Guide, chapter 4, "Client-Side Reliability (Lazy Pirate Patte
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Annotated, Protocol
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from .arguments import check_fields
 from .errors import MalformedError, ProxyUnreachableError, TryLaterError
-from .messages import AnyReply, Malformed, Request, TryLater
+from .messages import AnyReply, Malformed, Natural, Request, TryLater
 from .wire import decode_reply, encode_request
 
 
@@ -54,10 +55,13 @@ def unheard(endpoint: str, attempt: int, attempts: int) -> None:
 class RetryPolicy(Struct, frozen=True, kw_only=True):
     """How long to wait for an answer, how often to ask, how long to pause between."""
 
-    timeout_s: float = 2.0
-    retries_max: int = 10  # attempts behind the first
-    pause_s: float = 0.1  # before the first retry; doubles
-    pause_s_max: float = 10.0
+    timeout_s: Annotated[float, Meta(gt=0, le=86_400)] = 2.0
+    retries_max: Natural = 10  # attempts behind the first
+    pause_s: Annotated[float, Meta(ge=0, le=86_400)] = 0.1  # before the first retry; doubles
+    pause_s_max: Annotated[float, Meta(ge=0, le=86_400)] = 10.0
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def pause_before(self, retry: int, chance: float) -> float:
         """Seconds to pause before retry 1, 2, 3, ...

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Annotated, Final
 
 from msgspec import Struct
 
+from .arguments import check_fields, checked
 from .errors import UsageError
 from .limits import NUMBER_MAX
-from .messages import Start
+from .messages import Natural, Start
 
 Now: Final = Start("now")  # behind everything that is there
 # Everything not yet delivered: behind what this subscriber acknowledged last, also before it
@@ -42,8 +43,18 @@ class Position(Struct, frozen=True):
     """A place in a topic, as `Subscriber.read` gives it and `subscribe` takes it."""
 
     topic: str
-    offset: int  # of the next message
+    offset: Natural  # of the next message
     log: str | None = None  # log id it speaks of; None: the topic did not exist
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+
+
+Place = Annotated[
+    Start | Position | None,
+    "Now, LastReceived, Earliest, at_offset(n), newest(n), at_time(t), ago(age), a Position that "
+    "read() gave, or None",
+]
 
 
 def start_of(place: int | Start) -> Start:
@@ -55,6 +66,7 @@ def start_of(place: int | Start) -> Start:
     return place if isinstance(place, Start) else at_offset(place)
 
 
+@checked
 def at_offset(offset: int) -> Start:
     """At this offset; one that is gone, or beyond the end, is refused by the proxy.
 
@@ -64,6 +76,7 @@ def at_offset(offset: int) -> Start:
     return _checked("offset", offset)
 
 
+@checked
 def newest(messages: int) -> Start:
     """So many messages before the end, or as many as there are.
 
@@ -73,6 +86,7 @@ def newest(messages: int) -> Start:
     return _checked("newest", messages)
 
 
+@checked
 def at_time(moment: datetime | int) -> Start:
     """At the first message that the proxy took at this moment or later.
 
@@ -85,6 +99,7 @@ def at_time(moment: datetime | int) -> Start:
     return _checked("time", moment if isinstance(moment, int) else _since_1970_ns(moment))
 
 
+@checked
 def ago(age: timedelta | int) -> Start:
     """At the first message that the proxy took so long ago or later, by its clock.
 
@@ -132,7 +147,7 @@ def in_words(start: Start) -> str:
 
 
 def _checked(at: str, value: int) -> Start:
-    if isinstance(value, bool) or not 0 <= value <= NUMBER_MAX:
+    if not 0 <= value <= NUMBER_MAX:
         raise UsageError(f"{at} {value} is not allowed; expected 0 to {NUMBER_MAX:,}")
     return Start(at, value)  # type: ignore[arg-type]
 

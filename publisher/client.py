@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import assert_never
 
 from msgspec.structs import replace
 
 from reliable_pubsub.common import names
+from reliable_pubsub.common.arguments import Seconds, checked
 from reliable_pubsub.common.asking import Asker
 from reliable_pubsub.common.batch import Batch, crc32, decode_batch, encode_batch
 from reliable_pubsub.common.dead_letter import check_put_on
@@ -47,15 +49,16 @@ from reliable_pubsub.common.steps import DELIVERED_S, Wait
 from reliable_pubsub.relay.above import reachable
 
 from .committing import Committing
-from .delivery import AcknowledgedBy, Delivery, DeliveryWatch, check_wait
+from .delivery import AcknowledgedBy, Delivery, DeliveryS, DeliveryWatch
 from .link import OnLogChanged, PublisherLink
 from .offering import Interest, OfferCounts, OfferLink, ZmqOfferLink
 from .outbox import Outbox, Pending, PendingTransaction, Receipt
-from .stream import Stream
+from .stream import LingerS, Stream
 from .transaction import Encoded, Transaction
 from .unnumbered import Unnumbered
 
 
+@checked
 class Publisher:
     """Puts messages on topics, each exactly once, across its own crashes and the proxy's.
 
@@ -159,7 +162,7 @@ class Publisher:
         qos: QoS = 2,
         wait: Wait = "stored",
         acknowledged_by: AcknowledgedBy = "all",
-        timeout_s: float = DELIVERED_S,
+        timeout_s: DeliveryS = DELIVERED_S,
     ) -> Receipt:
         """Put one message; return when it is stored as durably as the proxy promises.
 
@@ -187,21 +190,29 @@ class Publisher:
             None if headers is None else [headers],
             None if event_time_ns is None else [event_time_ns],
         )
-        if wait == "stored":
-            return self.put_batch(topic, batch, qos=qos)
-        check_wait(acknowledged_by, timeout_s)
-        receipt = self.put_batch(topic, batch, qos=qos)
-        delivery = self.wait_delivered(
-            receipt, acknowledged_by=acknowledged_by, timeout_s=timeout_s
-        )
-        return replace(receipt, delivery=delivery)
+        match wait:
+            case "stored":
+                return self._put(topic, batch, None, qos)
+            case "delivered":
+                if qos == 0:
+                    raise UsageError(
+                        "wait='delivered' needs QoS 1 or 2: nobody acknowledges what is put at "
+                        "QoS 0, because it is not stored. Nothing was sent"
+                    )
+                receipt = self._put(topic, batch, None, qos)
+                delivery = self.wait_delivered(
+                    receipt, acknowledged_by=acknowledged_by, timeout_s=timeout_s
+                )
+                return replace(receipt, delivery=delivery)
+            case never:
+                assert_never(never)
 
     def wait_delivered(
         self,
         receipt: Receipt,
         *,
         acknowledged_by: AcknowledgedBy = "all",
-        timeout_s: float = DELIVERED_S,
+        timeout_s: DeliveryS = DELIVERED_S,
     ) -> Delivery:
         """Wait until subscribers have acknowledged everything that a receipt speaks of.
 
@@ -218,7 +229,6 @@ class Publisher:
             LogChangedError: the proxy no longer has the message. LimitError: too many subscribers.
             UsageError.
         """
-        check_wait(acknowledged_by, timeout_s)
         deadline_s = self._asker.clock.now_s() + timeout_s
         watch = DeliveryWatch(acknowledged_by)
         looks = 0
@@ -270,22 +280,27 @@ class Publisher:
         Raises:
             As `put`; also TooLargeError if they do not fit in one batch.
         """
-        return self.put_batch(topic, Batch(payloads, keys, headers, event_times_ns), qos=qos)
+        return self._put(topic, Batch(payloads, keys, headers, event_times_ns), None, qos)
 
     def put_batch(
         self, topic: str, batch: Batch, plan: PlanMark | None = None, *, qos: QoS = 2
     ) -> Receipt:
         """Put a batch; `plan` is written in the same step as its numbers (QoS 1: behind it)."""
+        return self._put(topic, batch, plan, qos)
+
+    def _put(self, topic: str, batch: Batch, plan: PlanMark | None, qos: QoS) -> Receipt:
         if self._streaming:
             raise UsageError("this publisher has an open stream; put through it, or close it")
         check_put_on(topic)
-        if qos == 2:
-            return self._put_numbered(topic, batch, plan)
-        receipt = (
-            self._unnumbered.put_at_least_once(topic, batch)
-            if qos
-            else self._unnumbered.offer(topic, batch)
-        )
+        match qos:
+            case 2:
+                return self._put_numbered(topic, batch, plan)
+            case 1:
+                receipt = self._unnumbered.put_at_least_once(topic, batch)
+            case 0:
+                receipt = self._unnumbered.offer(topic, batch)
+            case never:
+                assert_never(never)
         if plan is not None:
             self.mark_plan(plan)
         return receipt
@@ -311,7 +326,7 @@ class Publisher:
         """
         return self._unnumbered.where(topic).interest
 
-    def wait_for_interest(self, topic: str, timeout_s: float) -> Interest:
+    def wait_for_interest(self, topic: str, timeout_s: Seconds) -> Interest:
         """Wait until somebody listens to a topic, so that work for nobody is left undone.
 
         Returns:
@@ -333,7 +348,7 @@ class Publisher:
         """The batch that is numbered and kept, and not known to be stored."""
         return self.outbox.pending
 
-    def stream(self, *, linger_s: float = 0.005) -> Stream:
+    def stream(self, *, linger_s: LingerS = 0.005) -> Stream:
         """Begin to put without waiting: messages are collected, sent in order by a thread.
 
         Use it in a `with` block; until it is closed, the publisher belongs to it.

@@ -7,16 +7,16 @@ were seen waiting since.
 
 from __future__ import annotations
 
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, assert_never
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
-from reliable_pubsub.common.errors import UsageError
 from reliable_pubsub.common.limits import DELIVERY_SUBSCRIBERS_MAX
 from reliable_pubsub.common.messages import Delivered
 
-AcknowledgedBy = int | Literal["all"]
 TIMEOUT_S_MAX: Final = 86_400  # a day, as for the pauses of step files
+AcknowledgedBy = Annotated[int, Meta(ge=1, le=DELIVERY_SUBSCRIBERS_MAX)] | Literal["all"]
+DeliveryS = Annotated[float, Meta(gt=0, le=TIMEOUT_S_MAX)]
 
 
 class Delivery(Struct, frozen=True):
@@ -53,26 +53,10 @@ class DeliveryWatch:
             tuple(sorted(waiting)),
             tuple(sorted(self._counted - self._acknowledged - waiting)),
         )
-        if self._wanted == "all":
-            return bool(self._acknowledged) and not waiting
-        return len(self._acknowledged) >= self._wanted
-
-
-def check_wait(acknowledged_by: AcknowledgedBy, timeout_s: float) -> None:
-    """See that a wait can be meant.
-
-    Raises:
-        UsageError: it names the allowed range.
-    """
-    number = isinstance(acknowledged_by, int) and not isinstance(acknowledged_by, bool)
-    if acknowledged_by != "all" and not (
-        number and 1 <= acknowledged_by <= DELIVERY_SUBSCRIBERS_MAX
-    ):
-        raise UsageError(
-            f"acknowledged_by is {acknowledged_by!r}, allowed is 'all' or a whole number from 1 to "
-            f"{DELIVERY_SUBSCRIBERS_MAX:,}"
-        )
-    if not 0 < timeout_s <= TIMEOUT_S_MAX:
-        raise UsageError(
-            f"timeout_s is {timeout_s:g}, allowed is above 0, at most {TIMEOUT_S_MAX:,}"
-        )
+        match self._wanted:
+            case "all":
+                return bool(self._acknowledged) and not waiting
+            case int(subscribers):
+                return len(self._acknowledged) >= subscribers
+            case never:
+                assert_never(never)

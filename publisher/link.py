@@ -7,7 +7,7 @@ of the numbering of each topic (rules R11 and R13).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, assert_never
 
 from reliable_pubsub.common import names
 from reliable_pubsub.common.asking import Asker, Session
@@ -34,7 +34,11 @@ class PublisherLink(Session):
     ) -> None:
         """Ask nothing yet."""
         super().__init__(asker, "publisher", memory=outbox, state=state, recorder=recorder)
-        self.adopts = on_log_changed == "adopt"
+        match on_log_changed:
+            case "stop" | "adopt":
+                self.adopts = on_log_changed == "adopt"
+            case never:
+                assert_never(never)
         self.met: set[str] = set()  # topics whose numbering was compared in this epoch
         self.last_transaction = 0  # that the proxy knows of this publisher, by its last HELLO_ACK
         self._outbox = outbox

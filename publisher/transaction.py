@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from reliable_pubsub.common import names
+from reliable_pubsub.common.arguments import checked
 from reliable_pubsub.common.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.dead_letter import check_put_on
 from reliable_pubsub.common.errors import TooLargeError, UsageError
@@ -59,6 +60,7 @@ class CommitBatches(Protocol):
         """See `Publisher.transaction`."""
 
 
+@checked
 class Transaction:
     """Messages that have one fate. Use it in a `with` block; one thread at a time."""
 

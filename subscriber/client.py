@@ -12,20 +12,22 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common import names
+from reliable_pubsub.common.arguments import Seconds, checked
 from reliable_pubsub.common.asking import Asker
 from reliable_pubsub.common.batch import Message
-from reliable_pubsub.common.dead_letter import check_max_deliveries, check_may_die, check_reason
+from reliable_pubsub.common.dead_letter import MaxDeliveries, check_may_die, check_reason
 from reliable_pubsub.common.errors import (
     InDoubtError,
     RefusedError,
     UsageError,
 )
 from reliable_pubsub.common.history_file import open_history
-from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.messages import (
     Ack,
     AnyReply,
+    Count,
     History,
+    LeaseS,
     MessageBatches,
     NoMessagesYet,
     PutAck,
@@ -44,7 +46,7 @@ from reliable_pubsub.common.retry import (
     unheard,
 )
 from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
-from reliable_pubsub.common.start import Now, Position, at_offset, newest, start_of
+from reliable_pubsub.common.start import Now, Place, Position, at_offset, newest, start_of
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.relay.push import UnstoredFrames
 
@@ -65,6 +67,7 @@ class Reading(Struct, frozen=True):
     position: Position
 
 
+@checked
 class Subscriber:
     """Receives the messages of topics, each once, across its own crashes and the proxy's.
 
@@ -209,12 +212,12 @@ class Subscriber:
         self,
         topic: str,
         *,
-        start: Start | Position | None = None,
+        start: Place = None,
         qos: QoS = 2,
         session: SessionKind = "persistent",
-        lease_s: float | None = None,
+        lease_s: LeaseS | None = None,
         push: bool = False,
-        max_deliveries: int | None = None,
+        max_deliveries: MaxDeliveries | None = None,
     ) -> int:
         """Subscribe, from the end of the topic; a subscription that exists is resumed.
 
@@ -249,8 +252,7 @@ class Subscriber:
             FencedError, LogChangedError, LimitError: refused.
             UsageError: a bound that cannot be.
         """
-        self._check_bound(topic, max_deliveries)
-        self._forget(topic)
+        self._check_bound(names.topic(topic), max_deliveries)
         log = None
         if isinstance(start, Position):
             log = start.log
@@ -259,7 +261,8 @@ class Subscriber:
             start = Now
         terms = Terms(qos=qos, session=session, lease_ms=lease_ms_of(session, lease_s))
         asked = Asked(start=start, log=log, terms=terms, max_deliveries=max_deliveries)
-        self._link.subscribe(names.topic(topic), asked)
+        self._forget(topic)
+        self._link.subscribe(topic, asked)
         self.use_push(topic, push)
         return self.inbox.places[topic].cursor
 
@@ -298,7 +301,9 @@ class Subscriber:
             self._state.write(self.inbox.unsubscribed(topic), durable=True)
             call.ok(epoch=self.inbox.epoch)
 
-    def get(self, topic: str, *, max_messages: int = 1, timeout_s: float = 0.0) -> list[Message]:
+    def get(
+        self, topic: str, *, max_messages: Count = 1, timeout_s: Seconds = 0.0
+    ) -> list[Message]:
         """Acknowledge what the last `get` gave, and give the next messages.
 
         Args:
@@ -315,7 +320,6 @@ class Subscriber:
                 store its letter; the next get gives it once more.
             InDoubtError, FencedError, LogChangedError.
         """
-        _check_messages_max(max_messages)
         with self._recorder.call("get", topic) as call:
             done = self._take_processed(topic)
             fetched = self._giving_up.living(topic) or deque()
@@ -341,7 +345,7 @@ class Subscriber:
                 self._in_hand[topic] = messages[-1]
             return handed
 
-    def messages(self, topic: str, *, timeout_s: float | None = None) -> Iterator[Message]:
+    def messages(self, topic: str, *, timeout_s: Seconds | None = None) -> Iterator[Message]:
         """Give messages one by one; each is acknowledged when the loop comes back for the next.
 
         Args:
@@ -417,7 +421,7 @@ class Subscriber:
                 return  # the proxy counts the silence of a client, not of a topic
 
     def history(
-        self, topic: str, start: int | Start = 0, *, max_messages: int = 100
+        self, topic: str, start: int | Start = 0, *, max_messages: Count = 100
     ) -> list[Message]:
         """Read stored messages; no subscription is needed or touched.
 
@@ -481,7 +485,6 @@ class Subscriber:
     def _ask_history(
         self, topic: str, start: Start, messages_max: int
     ) -> tuple[History, AnyReply, bytes]:
-        _check_messages_max(messages_max)
         request = History(
             **self._link.head(), topic=names.topic(topic), start=start, messages_max=messages_max
         )
@@ -515,8 +518,10 @@ class Subscriber:
         return messages
 
     def _check_bound(self, topic: str, max_deliveries: int | None) -> None:
-        check_max_deliveries(topic, max_deliveries)
-        if max_deliveries is not None and isinstance(self._state, MemoryState):
+        if max_deliveries is None:
+            return
+        check_may_die(topic)
+        if isinstance(self._state, MemoryState):
             raise UsageError(
                 "max_deliveries needs a state_dir: a process without one does not know how often "
                 "a message was handed over before"
@@ -584,11 +589,6 @@ class Subscriber:
         if len(place.in_hand) == 1 and place.in_hand[0][1] == 1:
             return messages
         return [replace(m, delivery_count=place.deliveries(m.offset)) for m in messages]
-
-
-def _check_messages_max(max_messages: int) -> None:
-    if not 1 <= max_messages <= BATCH_MESSAGES_MAX:
-        raise UsageError(f"max_messages is {max_messages}, allowed is 1..{BATCH_MESSAGES_MAX}")
 
 
 def _start_at(position: Position, topic: str) -> Start:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from math import inf
+from traceback import walk_stack
 
 from msgspec import UNSET
 
@@ -41,7 +44,9 @@ def lower_qos_in_words(topic: str, publisher: str, qos: int) -> str:
 
 def warn_of_lower_qos(topic: str, publisher: str, qos: int) -> None:
     """Tell a program, as Python tells it."""
-    warnings.warn(lower_qos_in_words(topic, publisher, qos), QoSWarning, stacklevel=5)
+    frames = (frame.f_globals["__name__"] for frame, _ in walk_stack(sys._getframe()))
+    ours = sum(1 for _ in takewhile(lambda name: name.startswith("reliable_pubsub."), frames))
+    warnings.warn(lower_qos_in_words(topic, publisher, qos), QoSWarning, stacklevel=ours + 1)
 
 
 class Fetching:

@@ -6,7 +6,7 @@ confirmed with our own place as evidence (rules R11 to R14).
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, assert_never
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -19,9 +19,7 @@ from reliable_pubsub.common.errors import (
     NotSubscribedError,
     StaleError,
     TryLaterError,
-    UsageError,
 )
-from reliable_pubsub.common.limits import LEASE_MS_MAX
 from reliable_pubsub.common.messages import (
     Ack,
     AnyReply,
@@ -139,8 +137,7 @@ class SubscriberLink(Session):
             if self._on_log_changed == "stop":
                 self._keep(topic, given_up)
                 raise LogChangedError(reply.text)
-            rewinds = self._on_log_changed == "rewind"
-            start = Start("earliest") if rewinds else Start("offset", reply.end)
+            start = _start_in_other_log(self._on_log_changed, reply.end)
             asked = replace(asked, start=start, log=None)
             reply = self._ask_sub(topic, None, call, asked)
         if isinstance(reply, NotSub) and place is not None:
@@ -362,18 +359,27 @@ class SubscriberLink(Session):
             self.durable[topic] = cursor
 
 
+def _start_in_other_log(on_log_changed: Literal["rewind", "adopt"], end: int) -> Start:
+    match on_log_changed:
+        case "rewind":
+            return Start("earliest")
+        case "adopt":
+            return Start("offset", end)
+        case never:
+            assert_never(never)
+
+
 def lease_ms_of(session: SessionKind, lease_s: float | None) -> int:
     """A lease as the wire has it; 0: none.
 
-    Raises:
-        UsageError: not above 0, or above 30 days.
+    A clean session that names none has one all the same.
     """
-    if lease_s is None:
-        return CLEAN_LEASE_MS if session == "clean" else 0
-    lease_ms = round(lease_s * 1000) if lease_s == lease_s else 0  # NaN is no number
-    if not 1 <= lease_ms <= LEASE_MS_MAX:
-        raise UsageError(
-            f"lease_s is {lease_s:g}, allowed is above 0 (0.001) to {LEASE_MS_MAX // 1000:,} "
-            "(30 days); leave it out for a subscription that never expires"
-        )
-    return lease_ms
+    if lease_s is not None:
+        return round(lease_s * 1000)
+    match session:
+        case "clean":
+            return CLEAN_LEASE_MS
+        case "persistent":
+            return 0
+        case never:
+            assert_never(never)

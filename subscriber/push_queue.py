@@ -15,26 +15,32 @@ from __future__ import annotations
 
 from collections import deque
 from math import inf
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 
+from reliable_pubsub.common.arguments import check_fields
 from reliable_pubsub.common.limits import MIB
-from reliable_pubsub.common.messages import BatchHeader
+from reliable_pubsub.common.messages import BatchHeader, Positive
 from reliable_pubsub.common.retry import poll_pause_s
 from reliable_pubsub.relay.push import PushFrames
 
 QUEUE_BYTES_MAX: Final = 4 * MIB  # of bodies; what comes beyond is pulled when its turn comes
 _DOUBLINGS_MAX: Final = 30
 
+SilenceS = Annotated[float, Meta(gt=0, le=86_400)]
+
 
 class PushTiming(Struct, frozen=True, kw_only=True):
     """When a subscriber that is pushed to pulls all the same."""
 
-    silence_s_min: float = 0.05  # the shortest silence after which it asks
-    silence_s_max: float = 5.0  # the longest
-    tell_s: float = 1.0  # a cursor that moved is told to the proxy within so long
-    misses_max: int = 3  # in a row: then pushing counts as failed
+    silence_s_min: SilenceS = 0.05  # the shortest silence after which it asks
+    silence_s_max: SilenceS = 5.0  # the longest
+    tell_s: SilenceS = 1.0  # a cursor that moved is told to the proxy within so long
+    misses_max: Positive = 3  # in a row: then pushing counts as failed
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
 
 class Standing(Struct, frozen=True):

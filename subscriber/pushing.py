@@ -7,7 +7,7 @@ from typing import Protocol
 
 import zmq
 
-from reliable_pubsub.common.errors import MalformedError
+from reliable_pubsub.common.errors import MalformedError, UsageError
 from reliable_pubsub.common.limits import INTEREST_PATTERNS_MAX
 from reliable_pubsub.common.messages import BatchHeader
 from reliable_pubsub.common.retry import Clock
@@ -130,7 +130,13 @@ class Pushing:
             self._link.want(frozenset(self._queues))
 
     def counts(self, topic: str) -> PushCounts:
-        """What became of the pushes of a topic."""
+        """What became of the pushes of a topic.
+
+        Raises:
+            UsageError: push is not on for it.
+        """
+        if topic not in self._queues:
+            raise UsageError(f"push is not on for topic {topic!r:.80}; see use_push")
         return self._queues[topic].counts
 
     def is_polled(self, topic: str) -> bool:

@@ -36,6 +36,7 @@ CORE_FILES = [
     *(f"common/{name}.py" for name in ("retry", "session", "steps", "step_file", "plan_mark")),
     *(f"common/{name}.py" for name in ("settings", "endpoint", "history", "recorder", "fields")),
     *(f"common/{name}.py" for name in ("start", "step_keys", "key_tables")),
+    "common/arguments.py",
     "common/profiles.py",
     "common/dead_letter.py",
     *(

@@ -1,0 +1,400 @@
+"""What a caller may pass: a public call is checked against its own annotations before it begins.
+
+A wrong argument never lowers a promise (rule R28): it is refused with a `UsageError`, and nothing
+has happened. One decorator on a class or function does it; what is allowed is in the signature:
+
+    qos: QoS                                  one of these values, and of this type: True is not 1
+    timeout_s: Annotated[float, Meta(ge=0)]   bounds; NaN is within none
+    payload: bytes                            bytes, or a copy of a bytearray or memoryview
+    retry: RetryPolicy                        a value of ours, and each of its fields
+
+Numbers of other libraries, members of enumerations, subclasses and paths are accepted where they
+are of the kind that is asked for, and become the plain value. A value whose exact type says that
+it is right is not looked at, which keeps a put cheap. A call with too few arguments, or with one
+that does not exist, is Python's own TypeError. Pure.
+"""
+
+from __future__ import annotations
+
+import functools
+import reprlib
+import types
+import typing
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Integral, Real
+from operator import index
+from typing import Annotated, Any, Final, Literal, TypeVar, Union, cast
+
+from msgspec import Meta, Struct
+from msgspec.structs import force_setattr, replace
+
+from .errors import UsageError
+
+D = TypeVar("D", bound=Callable[..., Any])
+
+Seconds = Annotated[float, Meta(ge=0)]  # that a call waits
+
+SHOWN_CHARS_MAX: Final = 80
+BYTES: Final = (bytes, bytearray, memoryview)
+
+
+class _WrongError(Exception):
+    """A value is not what is asked for; the text says more, if there is more to say."""
+
+
+class Parameter(Struct, frozen=True):
+    """What one parameter takes."""
+
+    allowed: str  # in words
+    take: Callable[[Any], Any]  # gives the plain value, or raises
+    passes: frozenset[type] = frozenset()  # types whose every value is right as it is
+
+
+# The door.
+
+
+def checked(door: D) -> D:
+    """Check what a function is given; of a class, its constructor and its public methods."""
+    if not isinstance(door, type):
+        return _checked_function(door)
+    for name, member in list(vars(door).items()):
+        if isinstance(member, types.FunctionType) and (name == "__init__" or name[0] != "_"):
+            setattr(door, name, _checked_function(member))
+    return door
+
+
+def _checked_function(function: D) -> D:
+    code = function.__code__
+    own = int(code.co_varnames[:1] == ("self",))
+    names = code.co_varnames[own : code.co_argcount]
+    known: tuple[dict[str, Parameter], list[tuple[str, frozenset[type]]]] | None = None
+
+    @functools.wraps(function)
+    def call(*given: Any, **named: Any) -> Any:
+        nonlocal known
+        if known is None:  # at the first call, when every name of an annotation exists
+            by_name = _parameters_of(function)
+            known = by_name, [(name, by_name[name].passes) for name in names]
+        by_name, by_place = known
+        for (name, passes), value in zip(by_place, given[own:]):  # noqa: B905  (strict is slower)
+            if type(value) not in passes:
+                plain = _taken(by_name[name], value, name, function)
+                if plain is not value:
+                    place = own + names.index(name)
+                    given = (*given[:place], plain, *given[place + 1 :])
+        for name in named:
+            if name in by_name and type(named[name]) not in by_name[name].passes:
+                named[name] = _taken(by_name[name], named[name], name, function)
+        return function(*given, **named)
+
+    return cast(D, call)
+
+
+def check_fields(value: Struct) -> None:
+    """Check a value that callers make themselves; for its `__post_init__`."""
+    for name, parameter in _fields_of(type(value)).items():
+        given = getattr(value, name)
+        plain = _taken(parameter, given, name, type(value))
+        if plain is not given:
+            force_setattr(value, name, plain)
+
+
+def check_argument(door: Callable[..., Any], name: str, value: Any) -> Any:
+    """Check one argument, where a function cannot afford the decorator; gives the plain value."""
+    return _taken(_parameters_of(door)[name], value, name, door)
+
+
+def _taken(parameter: Parameter, value: Any, name: str, door: Any) -> Any:
+    if type(value) in parameter.passes:
+        return value
+    try:
+        return parameter.take(value)
+    except _WrongError as error:
+        why = f"; {error}" if str(error) else ""
+        cause = None
+    except Exception as error:  # an object of a caller that cannot be looked at
+        why = f"; looking at it raises {type(error).__name__}"
+        cause = error
+    call = door.__qualname__.removesuffix(".__init__")
+    raise UsageError(
+        f"{call}: {name} is {shown(value)}, allowed is {parameter.allowed}{why}. Nothing was done; "
+        f"help({call}) says more"
+    ) from cause
+
+
+def shown(value: object) -> str:
+    """A value in at most 80 characters, and its type."""
+    try:
+        part = bytes(value[:40]) if isinstance(value, bytes | bytearray) else value
+        text = " ".join(_repr.repr(part).split())
+    except Exception:  # as above
+        return f"a {type(value).__name__}"
+    if len(text) > SHOWN_CHARS_MAX:
+        text = text[: SHOWN_CHARS_MAX - 3] + "..."
+    return text if value is None else f"{text} ({type(value).__name__})"
+
+
+_repr = reprlib.Repr()
+_repr.maxstring = _repr.maxother = SHOWN_CHARS_MAX
+
+
+# What annotations ask for.
+
+
+@functools.cache
+def _parameters_of(function: Callable[..., Any]) -> dict[str, Parameter]:
+    wanted = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
+    scope = inner.__globals__ if (inner := getattr(function, "__wrapped__", None)) else None
+    hints = typing.get_type_hints(
+        types.SimpleNamespace(__annotations__=wanted),
+        scope or function.__globals__,
+        include_extras=True,
+    )
+    return {name: parameter_of(hint) for name, hint in hints.items()}
+
+
+@functools.cache
+def _fields_of(kind: type[Struct]) -> dict[str, Parameter]:
+    hints = typing.get_type_hints(kind, include_extras=True)
+    return {name: parameter_of(hints[name]) for name in kind.__struct_fields__}
+
+
+def parameter_of(hint: Any) -> Parameter:
+    """What an annotation asks for."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin is Annotated:
+        return _narrowed(parameter_of(arguments[0]), arguments[1:])
+    if origin is Literal:
+        return _one_of(arguments)
+    if origin in (Union, types.UnionType):
+        paths = any(hasattr(one, "__fspath__") for one in arguments)  # which takes text too
+        return _any_of([parameter_of(one) for one in arguments if not (paths and one is str)])
+    if origin is Sequence:
+        return _sequence(parameter_of(arguments[0]))
+    if origin is tuple:
+        return _tuple(parameter_of(arguments[0]))
+    if origin is Mapping:
+        return _mapping(*map(parameter_of, arguments))
+    if Callable in (hint, origin):
+        return _FUNCTION
+    return _PLAIN.get(hint) or _of_class(hint)
+
+
+def _take_bool(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _WrongError
+    return value
+
+
+def _take_int(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral):
+        raise _WrongError
+    return int(index(value))
+
+
+def _take_float(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or value != value:  # NaN
+        raise _WrongError
+    return float(value)
+
+
+def _take_str(value: Any) -> str:
+    if not isinstance(value, str):
+        raise _WrongError
+    return str.__str__(value)  # of a member of an enumeration its value, not its name
+
+
+def _take_bytes(value: Any) -> bytes:
+    if not isinstance(value, BYTES):
+        is_text = isinstance(value, str)
+        raise _WrongError("encode text first, for example text.encode()" if is_text else "")
+    return bytes(memoryview(value))
+
+
+def _take_none(value: Any) -> None:
+    if value is not None:
+        raise _WrongError
+
+
+def _take_function(value: Any) -> Any:
+    if not callable(value):
+        raise _WrongError
+    return value
+
+
+_FUNCTION: Final = Parameter("a function", _take_function)
+_NONE: Final = Parameter("None", _take_none, frozenset({type(None)}))
+_PLAIN: Final[Mapping[Any, Parameter]] = {
+    Any: Parameter("anything", lambda value: value),
+    bool: Parameter("True or False", _take_bool, frozenset({bool})),
+    int: Parameter("a whole number", _take_int, frozenset({int})),
+    float: Parameter("a number", _take_float),
+    str: Parameter("text", _take_str, frozenset({str})),
+    bytes: Parameter("bytes", _take_bytes, frozenset({bytes})),
+    type(None): _NONE,
+}
+
+
+def _narrowed(wide: Parameter, metadata: Sequence[Any]) -> Parameter:
+    """Within the bounds of each `Meta`; a text says in better words what is allowed."""
+    for one in metadata:
+        if isinstance(one, Meta):
+            wide = _within(one, wide)
+    words = next((one for one in metadata if isinstance(one, str)), wide.allowed)
+    return Parameter(words, wide.take, wide.passes)
+
+
+def _within(meta: Meta, wide: Parameter) -> Parameter:
+    def take(value: Any) -> Any:
+        plain = wide.take(value)
+        fits = (
+            (meta.ge is None or plain >= meta.ge)
+            and (meta.gt is None or plain > meta.gt)
+            and (meta.le is None or plain <= meta.le)
+        )
+        if not fits:
+            raise _WrongError
+        return plain
+
+    low = f" from {meta.ge:,}" if meta.ge is not None else ""
+    low = f" above {meta.gt:,}" if meta.gt is not None else low
+    high = f" to {meta.le:,}" if meta.le is not None else ""
+    return Parameter(f"{wide.allowed}{low}{high}", take)
+
+
+def _one_of(values: Sequence[Any]) -> Parameter:
+    kinds = [_PLAIN[kind] for kind in dict.fromkeys(map(type, values))]
+    exact = frozenset(map(type, values))
+    plain_value = _any_of(kinds).take
+
+    def take(value: Any) -> Any:
+        plain = value if type(value) in exact else plain_value(value)
+        if plain not in values:
+            raise _WrongError
+        return plain
+
+    return Parameter(_either([repr(value) for value in values]), take)
+
+
+def _any_of(members: Sequence[Parameter]) -> Parameter:
+    def take(value: Any) -> Any:
+        why = ""
+        for member in members:
+            try:
+                return member.take(value)
+            except _WrongError as error:
+                why = why or str(error)
+        raise _WrongError(why)
+
+    passes = frozenset[type]().union(*(member.passes for member in members))
+    return Parameter(_either([member.allowed for member in members]), take, passes)
+
+
+def _sequence(entry: Parameter) -> Parameter:
+    def take(value: Any) -> Sequence[Any]:
+        if isinstance(value, (str, *BYTES)) or not isinstance(value, Iterable):
+            raise _WrongError
+        if not isinstance(value, Sequence):
+            raise _WrongError("make a list of it first")
+        if entry.passes.issuperset(map(type, value)):
+            return value
+        return [_part(entry, one, f"entry {place}") for place, one in enumerate(value)]
+
+    return Parameter(f"a list or tuple, each entry {entry.allowed}", take)
+
+
+def _tuple(entry: Parameter) -> Parameter:
+    def take(value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, tuple):
+            raise _WrongError
+        return tuple(_part(entry, one, f"entry {place}") for place, one in enumerate(value))
+
+    return Parameter(f"a tuple, each entry {entry.allowed}", take)
+
+
+def _mapping(key: Parameter, entry: Parameter) -> Parameter:
+    def take(value: Any) -> Mapping[Any, Any]:
+        if not isinstance(value, Mapping):
+            raise _WrongError
+        return {
+            _part(key, name, "a key"): _part(entry, one, f"entry {shown(name)}")
+            for name, one in value.items()
+        }
+
+    return Parameter(f"a mapping of {key.allowed} to {entry.allowed}", take)
+
+
+def _part(parameter: Parameter, value: Any, where: str) -> Any:
+    """A value within another one."""
+    if type(value) in parameter.passes:
+        return value
+    try:
+        return parameter.take(value)
+    except _WrongError as error:
+        more = f"; {error}" if str(error) else ""
+        raise _WrongError(f"{where} is {shown(value)}, not {parameter.allowed}{more}") from None
+
+
+def _of_class(kind: type) -> Parameter:
+    article = "an" if kind.__name__[0] in "AEIOU" else "a"
+    allowed = f"{article} {kind.__name__}"
+    if getattr(kind, "_is_protocol", False):
+        return _protocol(kind)
+    if hasattr(kind, "__fspath__"):
+        return Parameter("a path", functools.partial(_take_path, kind))
+    if issubclass(kind, Struct):
+        return Parameter(allowed, functools.partial(_take_struct, kind))
+
+    def take(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise _WrongError
+        return value
+
+    return Parameter(allowed, take)
+
+
+def _take_path(kind: type, value: Any) -> Any:
+    if not isinstance(value, str) and not hasattr(type(value), "__fspath__"):
+        raise _WrongError
+    path = kind(value if isinstance(value, str) else value.__fspath__())
+    if value == "" or "\0" in str(path):
+        raise _WrongError
+    return path
+
+
+def _take_struct(kind: type[Struct], value: Any) -> Any:
+    if not isinstance(value, kind):
+        raise _WrongError
+    given = {name: getattr(value, name) for name in kind.__struct_fields__}
+    plain = {
+        name: _part(parameter, given[name], f"its {name}")
+        for name, parameter in _fields_of(kind).items()
+    }
+    same = all(plain[name] is given[name] for name in given)
+    return value if same else replace(value, **plain)
+
+
+def _protocol(kind: type) -> Parameter:
+    """An object of a caller's own that can do what is asked of it."""
+    asked = [name for one in kind.__mro__ for name in _asked_by(one)]
+    if asked == ["__call__"]:
+        return _FUNCTION
+
+    def take(value: Any) -> Any:
+        if isinstance(value, type) or not all(hasattr(value, name) for name in asked):
+            raise _WrongError
+        return value
+
+    return Parameter(f"an object with {', '.join(asked)}", take)
+
+
+def _asked_by(protocol: type) -> Iterator[str]:
+    """What a protocol asks of an object."""
+    if getattr(protocol, "_is_protocol", False):
+        names = {**vars(protocol), **vars(protocol).get("__annotations__", {})}
+        yield from (name for name in names if name == "__call__" or not name.startswith("_"))
+
+
+def _either(words: Sequence[str]) -> str:
+    words = list(dict.fromkeys(words))
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

@@ -1,0 +1,498 @@
+"""Wrong arguments never lower a promise (rule R28): each call of the library refuses them all.
+
+The calls are found by looking: what `reliable_pubsub` offers, and what these take and give. A call
+or a parameter that is new has to say here which of many odd values it takes.
+"""
+
+from __future__ import annotations
+
+import enum
+import inspect
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from functools import cached_property
+from math import inf, nan
+from pathlib import Path, PosixPath, PurePosixPath
+from types import FunctionType
+from typing import Any
+
+import pytest
+from msgspec import Struct
+from msgspec.structs import replace
+
+import reliable_pubsub
+from reliable_pubsub import (
+    Earliest,
+    Position,
+    Profile,
+    Publisher,
+    QoSWarning,
+    RetryPolicy,
+    Start,
+    Subscriber,
+    Transaction,
+    UsageError,
+    ago,
+    at_offset,
+    at_time,
+    newest,
+)
+from reliable_pubsub.common.arguments import check_argument, shown
+from reliable_pubsub.common.batch import Batch
+from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.publisher.stream import Stream
+from reliable_pubsub.subscriber.push_queue import PushTiming
+from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
+
+
+class Unfriendly:
+    """Cannot be shown, compared or counted."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError("repr")
+
+    def __index__(self) -> int:
+        raise RuntimeError("index")
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("eq")
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __len__(self) -> int:
+        raise RuntimeError("len")
+
+    def __bool__(self) -> bool:
+        raise RuntimeError("bool")
+
+
+class Color(enum.StrEnum):
+    RED = "red"
+
+
+class Level(enum.IntEnum):
+    ONE = 1
+
+
+ODD: tuple[Any, ...] = (
+    *(None, True, False, 0, 1, 2, 3, -1, 2**63, 10**5000, 0.0, 0.5, 2.0, -0.5, nan, inf, -inf, 1j),
+    *(
+        "",
+        "x",
+        "1",
+        "2",
+        "Stop",
+        "ADOPT",
+        "exactly-once",
+        "earliest",
+        "1h",
+        "foo",
+        "a\0b",
+        "\ud800",
+    ),
+    *(b"", b"x", bytearray(b"x"), memoryview(b"x"), [], (), {}, set(), [b"x"], [1], ["x"], (b"x",)),
+    *([None], [{}], {"a": "b"}, {"a": 1}, {1: "a"}, {b"a": b"b"}, iter([b"x"]), range(2)),
+    *(object(), Unfriendly(), int, len, Level.ONE, Color.RED, Fraction(1, 2), PurePosixPath("x")),
+    *(timedelta(hours=1), datetime(2026, 1, 1, tzinfo=UTC), Earliest, Position("t", 0)),
+    *(RetryPolicy(), PushTiming(), Batch([b"x"]), PlanMark("digest"), FakeClock(), Disk()),
+)
+
+Takes = Callable[[Any], bool]
+
+
+def is_int(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    return is_int(value) or isinstance(value, float | Fraction)
+
+
+def within(low: float, high: float) -> Takes:
+    """Finite numbers in a range, both ends included."""
+    return lambda value: is_number(value) and low <= value <= high
+
+
+def count(low: int, high: int) -> Takes:
+    return lambda value: is_int(value) and low <= value <= high
+
+
+def one_of(*values: Any) -> Takes:
+    kinds = {type(value) for value in values}
+    return lambda value: type(value) in kinds and value in values
+
+
+def a(*kinds: type) -> Takes:
+    return lambda value: isinstance(value, kinds)
+
+
+def or_none(takes: Takes) -> Takes:
+    return lambda value: value is None or takes(value)
+
+
+def of(takes: Takes) -> Takes:
+    """A list or tuple of them."""
+    return lambda value: isinstance(value, list | tuple | range) and all(map(takes, value))
+
+
+def has(*names: str) -> Takes:
+    return lambda value: not isinstance(value, type) and all(hasattr(value, n) for n in names)
+
+
+def headers(value: Any) -> bool:
+    return isinstance(value, dict) and all(
+        isinstance(part, str) for pair in value.items() for part in pair
+    )
+
+
+data = a(bytes, bytearray, memoryview)
+path = or_none(
+    lambda value: isinstance(value, str | PurePosixPath) and str(value) not in ("", "a\0b")
+)
+day_s = within(1e-9, 86_400)
+natural = count(0, 2**63 - 1)
+waiting = lambda value: is_number(value) and (0 <= value < 2**1023 or value == inf)  # noqa: E731
+level = one_of(0, 1, 2)
+lease = or_none(within(0.001, 30 * 86_400))
+
+# Which of the odd values each parameter takes, by its name; where a call differs, by both names.
+TAKES: dict[str, Takes] = {
+    **dict.fromkeys(("topic", "client", "endpoint", "push_via", "reason"), a(str)),
+    **dict.fromkeys(("name", "use"), a(str)),
+    **dict.fromkeys(("state_dir", "history"), path),
+    **dict.fromkeys(("payload",), data),
+    "key": or_none(data),
+    "headers": or_none(headers),
+    "event_time_ns": or_none(is_int),
+    "payloads": of(data),
+    "keys": or_none(of(or_none(data))),
+    "Publisher.put_many.headers": or_none(of(or_none(headers))),
+    "event_times_ns": or_none(of(or_none(is_int))),
+    "qos": lambda value: is_int(value) and value in (0, 1, 2),
+    "wait": one_of("stored", "delivered"),
+    "acknowledged_by": lambda value: one_of("all")(value) or count(1, 2_000)(value),
+    **dict.fromkeys(("Publisher.put.timeout_s", "Publisher.wait_delivered.timeout_s"), day_s),
+    **dict.fromkeys(("Subscriber.get.timeout_s", "Publisher.wait_for_interest.timeout_s"), waiting),
+    "Subscriber.messages.timeout_s": or_none(waiting),
+    "Ticket.result.timeout_s": or_none(within(0, 366 * 86_400)),
+    "linger_s": within(0, 3_600),
+    "session": one_of("persistent", "clean"),
+    "lease_s": lease,
+    "push": a(bool),
+    "max_deliveries": or_none(count(1, 1_000)),
+    "max_messages": count(1, 65_536),
+    "Subscriber.subscribe.start": or_none(a(Start, Position)),
+    "Subscriber.history.start": lambda value: isinstance(value, Start) or is_int(value),
+    "Publisher.on_log_changed": one_of("stop", "adopt"),
+    "Subscriber.on_log_changed": one_of("stop", "rewind", "adopt"),
+    "retry": a(RetryPolicy),
+    "push_timing": a(PushTiming),
+    "transport": or_none(has("endpoint", "send", "receive", "reopen")),
+    "clock": or_none(has("now_s", "sleep")),
+    "state": or_none(has("load", "write", "close")),
+    **dict.fromkeys(("connect_offers", "connect_push"), or_none(callable)),
+    **dict.fromkeys(("on_silence", "on_lower_qos", "Transaction.commit"), callable),
+    "batch": a(Batch),
+    "plan": a(PlanMark),
+    **dict.fromkeys(
+        ("Publisher.put_batch.plan", "Publisher.transaction.plan"), or_none(a(PlanMark))
+    ),
+    **dict.fromkeys(("receipt", "message"), lambda value: False),
+    "at_offset.offset": is_int,
+    "newest.messages": is_int,
+    "at_time.moment": lambda value: is_int(value) or isinstance(value, datetime),
+    "ago.age": lambda value: is_int(value) or isinstance(value, timedelta),
+    "Start.at": one_of("earliest"),
+    **dict.fromkeys(("Start.value", "Position.offset", "RetryPolicy.retries_max"), natural),
+    "Position.log": or_none(a(str)),
+    "RetryPolicy.timeout_s": day_s,
+    **dict.fromkeys(("RetryPolicy.pause_s", "RetryPolicy.pause_s_max"), within(0, 86_400)),
+    **dict.fromkeys(("PushTiming.silence_s_min", "PushTiming.silence_s_max"), day_s),
+    "PushTiming.tell_s": day_s,
+    "PushTiming.misses_max": count(1, 2**63 - 1),
+}
+
+
+class House:
+    """A publisher and a subscriber in memory, with messages in hand and in doubt."""
+
+    def __init__(self) -> None:
+        clock = FakeClock()
+        self.proxy = MemoryProxy()
+        self.disks = Disk(), Disk()
+        self.transports = [FakeTransport(Link(self.proxy), clock) for _ in self.disks]
+        self.publisher = Publisher(
+            "p", transport=self.transports[0], clock=clock, state=self.disks[0]
+        )
+        self.subscriber = Subscriber(
+            "s", transport=self.transports[1], clock=clock, state=self.disks[1]
+        )
+        self.subscriber.subscribe("t")
+        self.receipt = self.publisher.put_many("t", [b"a", b"b", b"c"])
+        (self.message,) = self.subscriber.get("t")
+        self.transaction = self.publisher.transaction()
+
+    @cached_property
+    def stream(self) -> Stream:
+        """One that stores nothing; its thread ends with the process."""
+        return Stream(lambda topic, batch: self.receipt, linger_s=0, release=lambda: None)
+
+    def looks(self) -> object:
+        """Everything that a call may change."""
+        return (
+            [list(transport.sent) for transport in self.transports],
+            [dict(disk.values) for disk in self.disks],
+            dict(self.subscriber._in_hand),
+            list(self.subscriber._fetching.ahead("t") or ()),
+            self.subscriber.is_pushed("t"),
+            repr(self.transaction._rows),
+            self.publisher._streaming,
+        )
+
+
+def on_publisher(name: str) -> Callable[[House], Any]:
+    return lambda house: getattr(house.publisher, name)
+
+
+def on_subscriber(name: str) -> Callable[[House], Any]:
+    return lambda house: getattr(house.subscriber, name)
+
+
+MARK = PlanMark("digest", 1)
+SILENT = FakeTransport(lambda frames: None)
+# Every call that takes something, with arguments that are right. Those that are made from the
+# house are values of ours, which every odd value is refused for.
+RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
+    "Publisher": (
+        lambda _: Publisher,
+        {"client": "q", "transport": SILENT},
+    ),
+    "Subscriber": (
+        lambda _: Subscriber,
+        {"client": "q", "transport": SILENT},
+    ),
+    "Transaction": (lambda _: Transaction, {"commit": print}),
+    "RetryPolicy": (lambda _: RetryPolicy, {}),
+    "PushTiming": (lambda _: PushTiming, {}),
+    "Profile": (lambda _: Profile, {"name": "x", "use": "y"}),
+    "Start": (lambda _: Start, {"at": "offset"}),
+    "Position": (lambda _: Position, {"topic": "t", "offset": 0}),
+    "ago": (lambda _: ago, {"age": 1}),
+    "at_offset": (lambda _: at_offset, {"offset": 1}),
+    "at_time": (lambda _: at_time, {"moment": 1}),
+    "newest": (lambda _: newest, {"messages": 1}),
+    "Publisher.put": (on_publisher("put"), {"topic": "t", "payload": b"x"}),
+    "Publisher.put_many": (on_publisher("put_many"), {"topic": "t", "payloads": [b"x"]}),
+    "Publisher.put_batch": (on_publisher("put_batch"), {"topic": "t", "batch": Batch([b"x"])}),
+    "Publisher.wait_delivered": (on_publisher("wait_delivered"), {"receipt": House().receipt}),
+    "Publisher.interest": (on_publisher("interest"), {"topic": "t"}),
+    "Publisher.wait_for_interest": (
+        on_publisher("wait_for_interest"),
+        {"topic": "t", "timeout_s": 0},
+    ),
+    "Publisher.stream": (on_publisher("stream"), {}),
+    "Publisher.transaction": (on_publisher("transaction"), {}),
+    "Publisher.ready_for": (on_publisher("ready_for"), {"topic": "t"}),
+    "Publisher.mark_plan": (on_publisher("mark_plan"), {"plan": MARK}),
+    "Transaction.put": (lambda house: house.transaction.put, {"topic": "t", "payload": b"x"}),
+    "Stream.put": (lambda house: house.stream.put, {"topic": "t", "payload": b"x"}),
+    "Ticket.result": (lambda house: house.stream.put("t", b"x").result, {}),
+    "Subscriber.subscribe": (on_subscriber("subscribe"), {"topic": "t"}),
+    "Subscriber.use_push": (on_subscriber("use_push"), {"topic": "t", "push": False}),
+    "Subscriber.is_pushed": (on_subscriber("is_pushed"), {"topic": "t"}),
+    "Subscriber.push_counts": (on_subscriber("push_counts"), {"topic": "t"}),
+    "Subscriber.unstored_counts": (on_subscriber("unstored_counts"), {"topic": "t"}),
+    "Subscriber.unsubscribe": (on_subscriber("unsubscribe"), {"topic": "t"}),
+    "Subscriber.get": (on_subscriber("get"), {"topic": "t"}),
+    "Subscriber.messages": (on_subscriber("messages"), {"topic": "t"}),
+    "Subscriber.acknowledge": (on_subscriber("acknowledge"), {"topic": "t"}),
+    "Subscriber.reject": (on_subscriber("reject"), {"message": House().message, "reason": "bad"}),
+    "Subscriber.history": (on_subscriber("history"), {"topic": "t"}),
+    "Subscriber.read": (on_subscriber("read"), {"topic": "t"}),
+    "Subscriber.record": (on_subscriber("record"), {"topic": "t", "plan": MARK}),
+    "Subscriber.mark_plan": (on_subscriber("mark_plan"), {"plan": MARK}),
+}
+
+# What the library gives, and who makes it: a caller has no reason to make one, and where one is
+# taken each of its fields is checked.
+GIVEN = (
+    {"Batch", "Delivery", "Interest", "Message", "OfferCounts", "Pending", "PendingTransaction"}
+    | {"PlanMark", "PlanPosition", "PushCounts", "Reading", "Receipt", "UnstoredCounts"}
+    | {"Stream", "Ticket"}  # their constructors
+)
+
+
+# Finding the calls.
+
+
+def calls_of(kind: type) -> Iterator[tuple[str, Any]]:
+    """Its constructor and its public methods; what a value of ours computes is for ourselves."""
+    if kind.__name__ not in GIVEN:
+        yield kind.__name__, kind
+    if issubclass(kind, Struct):
+        return
+    for name, member in vars(kind).items():
+        if isinstance(member, FunctionType) and not name.startswith("_"):
+            yield f"{kind.__name__}.{name}", member
+
+
+def function_of(call: Any) -> Any:
+    return vars(call).get("__init__", call) if isinstance(call, type) else call
+
+
+def hints_of(call: Any) -> Mapping[str, Any]:
+    inner = inspect.unwrap(function_of(call))
+    if isinstance(call, type) and issubclass(call, Struct):
+        return typing.get_type_hints(call)
+    return typing.get_type_hints(inner)
+
+
+def classes_in(hint: Any) -> Iterator[type]:
+    """The classes of ours that an annotation speaks of."""
+    if isinstance(hint, type) and hint.__module__.startswith("reliable_pubsub."):
+        yield hint
+    for part in typing.get_args(hint):
+        yield from classes_in(part)
+
+
+def found() -> dict[str, Any]:
+    """Every call by its name: what is offered, and what that takes and gives."""
+    offered = [getattr(reliable_pubsub, name) for name in reliable_pubsub.__all__]
+    calls = {one.__name__: one for one in offered if isinstance(one, FunctionType)}
+    left = [one for one in offered if isinstance(one, type)]
+    left += [type(one) for one in offered if not isinstance(one, type | FunctionType)]
+    seen: set[type] = set()
+    while left:
+        kind = left.pop()
+        if kind in seen or issubclass(kind, BaseException) or not is_ours(kind):
+            continue
+        seen.add(kind)
+        for name, call in calls_of(kind):
+            calls[name] = call
+            left += [one for hint in hints_of(call).values() for one in classes_in(hint)]
+    return calls
+
+
+def is_ours(kind: type) -> bool:
+    """Not a protocol, which the caller brings, nor a part of a client that is not for callers."""
+    return not getattr(kind, "_is_protocol", False) and kind.__name__ not in ("Recorder", "Outbox")
+
+
+CALLS = {name: call for name, call in found().items() if set(hints_of(call)) - {"return"}}
+PARAMETERS = [
+    (call, parameter)
+    for call, function in CALLS.items()
+    for parameter in hints_of(function)
+    if parameter != "return"
+]
+
+
+def takes(call: str, parameter: str) -> Takes:
+    specific = f"{call}.{parameter}"
+    return TAKES[specific] if specific in TAKES else TAKES[parameter]
+
+
+def test_every_call_is_found_and_says_what_it_takes() -> None:
+    assert set(CALLS) == set(RIGHT)
+    assert all(takes(*one) for one in PARAMETERS)
+    assert len(PARAMETERS) > 90
+
+
+@pytest.mark.parametrize(("call", "parameter"), PARAMETERS, ids=map(".".join, PARAMETERS))
+def test_a_wrong_argument_is_refused_before_anything_happens(call: str, parameter: str) -> None:
+    where, right = RIGHT[call]
+    accepts = takes(call, parameter)
+    house = House()
+    before = house.looks()
+    wrong = [value for value in ODD if not accepts(value)]
+
+    for value in wrong:
+        with pytest.raises(UsageError) as refused:
+            where(house)(**right | {parameter: value})
+        assert f"{call}: {parameter} is {shown(value)}, allowed is " in str(refused.value)
+        assert len(str(refused.value)) < 700
+
+    assert wrong
+    assert house.looks() == before
+
+
+@pytest.mark.parametrize(("call", "parameter"), PARAMETERS, ids=map(".".join, PARAMETERS))
+def test_a_right_argument_passes_as_the_plain_value(call: str, parameter: str) -> None:
+    accepts = takes(call, parameter)
+    door = CALLS[call]
+    right = RIGHT[call][1]
+
+    for value in filter(accepts, ODD):
+        if isinstance(door, type) and issubclass(door, Struct):
+            plain = getattr(door(**right | {parameter: value}), parameter)
+        else:
+            plain = check_argument(function_of(door), parameter, value)
+        assert plain == (Path(value) if parameter in ("state_dir", "history") and value else value)
+        if isinstance(value, enum.Enum | bytearray | memoryview | Fraction):
+            assert type(plain) in (int, str, bytes, float, PosixPath)
+
+
+# What the calls for many messages take apart.
+
+
+def test_entries_and_fields_are_named_where_they_are_wrong() -> None:
+    house: Any = House()
+    before = house.looks()
+
+    calls: list[tuple[Callable[[], object], str]] = [
+        (lambda: house.publisher.put_many("t", [b"a", "b"]), "entry 1 is 'b' (str), not bytes"),
+        (lambda: house.publisher.put("t", b"", headers={"a": 1}), "entry 'a' (str) is 1 (int)"),
+        (
+            lambda: house.subscriber.reject(replace(house.message, offset="0"), "bad"),
+            "its offset is '0' (str), not a whole number",
+        ),
+        (lambda: house.publisher.put_many("t", iter([b"a"])), "make a list of it first"),
+        (lambda: house.publisher.put("t", "text"), "text.encode()"),
+        (lambda: house.publisher.put_many("t", []), "at least one message"),
+        (lambda: house.publisher.put("t", b"", qos=0, wait="delivered"), "nobody acknowledges"),
+        (lambda: house.subscriber.push_counts("t"), "push is not on"),
+        (lambda: house.subscriber.subscribe("t", start=Position("u", 0)), "one of 'u'"),
+    ]
+    for call, told in calls:
+        with pytest.raises(UsageError) as refused:
+            call()
+        assert told in str(refused.value)
+
+    assert house.looks() == before
+
+
+def test_what_is_taken_is_a_copy() -> None:
+    house: Any = House()
+    payload = bytearray(b"as it was")
+
+    with house.transaction as both:
+        both.put("u", payload)
+        payload[:] = b"as it is "
+    (message,) = house.subscriber.history("u")
+
+    assert message.payload == b"as it was"
+
+
+def test_a_call_with_too_few_or_unknown_arguments_is_pythons_own_error() -> None:
+    house: Any = House()
+
+    calls: list[Callable[[], object]] = [
+        lambda: house.publisher.put("t"),
+        lambda: house.publisher.put("t", b"", qso=0),
+        lambda: house.publisher.put("t", b"", b""),
+    ]
+    for call in calls:
+        with pytest.raises(TypeError):
+            call()
+
+
+def test_a_warning_names_the_line_of_the_program_whatever_wraps_the_call() -> None:
+    house = House()
+    house.publisher.put("t", b"d", qos=1)
+    house.subscriber.subscribe("t", start=Earliest)
+    with pytest.warns(QoSWarning) as warned:
+        house.subscriber.get("t", max_messages=4)
+
+    assert {one.filename for one in warned} == {__file__}
