@@ -5,6 +5,8 @@
 - In a fence ```` ```hex PART/NAME ````: the bytes of that message of tests/wire/vectors.json, with
   what they mean beside them. A step of a dialogue is `dialogues/NAME/NUMBER/request` or `/answer`.
 - In the table of limits: the values.
+- Below a verb, in a line that begins with `Answers, and [what to do]`: all of them, from the tables
+  of answers.
 """
 
 from __future__ import annotations
@@ -172,6 +174,26 @@ def filled_limits(lines: Sequence[str]) -> list[str]:
     ]
 
 
+ANSWERS_BEGIN = "Answers, and [what to do]("
+
+
+def answer_lines() -> dict[str, str]:
+    """Every answer to each verb with the word for what to do, from the two tables of that."""
+    text = PAGES[0].read_text("utf-8")
+    tables = re.findall(r"(?m)^\| a \w+ got \|.*\n(?:\|.*\n)+", text)
+    found: dict[str, dict[str, str]] = {}
+    for lines in map(str.splitlines, tables):
+        verbs = cells(lines[0])[1:]
+        for answer, *words in map(cells, lines[2:]):
+            for verb, word in zip(verbs, words, strict=True):
+                if word:
+                    found.setdefault(verb, {})[answer] = word
+    return {
+        verb: ", ".join(f"{answer} *{word}*" for answer, word in sorted(words.items()))
+        for verb, words in found.items()
+    }
+
+
 # Bytes.
 
 
@@ -266,6 +288,9 @@ def generated(text: str) -> str:
         line = lines.pop(0)
         if line.startswith("#"):
             heading = line
+        if line.startswith(ANSWERS_BEGIN):
+            link = line.removeprefix(ANSWERS_BEGIN).partition(")")[0]
+            line = f"{ANSWERS_BEGIN}{link}): {answer_lines()[heading.strip('# ')]}."
         if not line.startswith(("| field |", "| limit |")):
             out.append(line)
             continue

@@ -157,6 +157,12 @@ class TestTheProtocolPages:
         assert cells == listed
         assert listed.keys() == {one.__struct_config__.tag for one in get_args(messages.AnyRequest)}
 
+    def test_say_below_each_verb_which_answers_it_has(self) -> None:
+        """The words come from the tables; `test_are_as_the_types_and_the_vectors_say`."""
+        has_line = {v: protocol_tables.ANSWERS_BEGIN in text for v, text in VERB_SECTIONS.items()}
+
+        assert [verb for verb, has in has_line.items() if not has] == ["INTEREST", "NODE"]
+
     def test_say_what_to_do_for_every_answer_that_a_dialogue_has(self) -> None:
         listed = {row["verb"]: row["answers"].split() for row in table(PARTS["Verbs"], "verb")}
 
