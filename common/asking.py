@@ -123,6 +123,7 @@ class Session:
 
     def connect(self) -> None:
         """Get an epoch; whatever older process has this id is fenced from now on (rule R11)."""
+        self.connected = False  # also if this is broken off: it may have been granted
         with self._recorder.call("hello") as call:
             call.invoke(epoch=self._memory.epoch + 1)
             epoch = claim_epoch(

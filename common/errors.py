@@ -5,6 +5,7 @@ PubSubError                      code                 exit
 │   ├── InvalidNameError         INVALID_NAME
 │   ├── InvalidPatternError      INVALID_PATTERN
 │   ├── TooLargeError            TOO_LARGE
+│   ├── ForkedError              FORKED
 │   └── ConfigurationError       CONFIGURATION
 ├── InDoubtError                 IN_DOUBT             3     nobody knows yet; run again to resume
 │   ├── ProxyUnreachableError    PROXY_UNREACHABLE
@@ -81,6 +82,19 @@ class TooLargeError(UsageError, ValueError):
         super().__init__(f"{what} is {size:,}, at most {size_max:,} is allowed; {advice}")
         self.size = size
         self.size_max = size_max
+
+
+class ForkedError(UsageError):
+    """A client is used in a child of the process that made it; nothing was sent."""
+
+    code = "FORKED"
+
+    def __init__(self, *, what: str, pid: int) -> None:
+        super().__init__(
+            f"{what} belongs to process {pid}, and this one is its child by fork; make a client "
+            "here, with an id of its own, or start processes with the method spawn"
+        )
+        self.pid = pid
 
 
 class ConfigurationError(UsageError):

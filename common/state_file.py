@@ -22,10 +22,10 @@ STATE_VERSION: Final = 1
 
 
 class ClientState(Protocol):
-    """Where a client keeps what must outlive it."""
+    """Where a client keeps what must outlive it, or a call of it that was broken off."""
 
     def load(self) -> dict[str, bytes]:
-        """Every value by its name."""
+        """Every value by its name; of a write that was broken off all or nothing."""
 
     def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
         """Set values, or remove those that are None, all or none of them."""
@@ -37,12 +37,30 @@ class ClientState(Protocol):
 class MemoryState:
     """State that ends with the process. Implements `ClientState`."""
 
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._values: dict[str, bytes] = {}
+        self._under_way: Mapping[str, bytes | None] = {}  # a write that may be broken off
+
     def load(self) -> dict[str, bytes]:
-        """Nothing was kept."""
-        return {}
+        """Every value by its name."""
+        self._finish()
+        return dict(self._values)
 
     def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
-        """Nothing is kept."""
+        """Set values, or remove those that are None; from the first step on it is done."""
+        if self._under_way:
+            self._finish()
+        self._under_way = changes
+        self._finish()
+
+    def _finish(self) -> None:
+        for name, value in self._under_way.items():
+            if value is None:
+                self._values.pop(name, None)
+            else:
+                self._values[name] = value
+        self._under_way = {}
 
     def close(self) -> None:
         """Nothing to do."""
@@ -113,6 +131,7 @@ class StateFile:
         """
         values: dict[str, bytes] = {}
         try:
+            self._undo()
             rows = self._connection.execute("SELECT name, value, crc FROM state").fetchall()
         except sqlite3.Error as error:
             raise self._unreadable(error) from error
@@ -140,12 +159,16 @@ class StateFile:
                     )
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            self._undo()
             raise StorageFailedError(
                 f"{self.path}: cannot write the client's state ({error}); nothing is lost, make "
                 "space and run the same command again"
             ) from error
+
+    def _undo(self) -> None:
+        """Take back what was not committed."""
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
 
     def close(self) -> None:
         """Close the file and free the lock."""

@@ -20,6 +20,7 @@ from reliable_pubsub.common.errors import (
     NotDeliveredError,
     UsageError,
 )
+from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close
 from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.messages import (
     AnyReply,
@@ -126,6 +127,16 @@ class Publisher:
         )
         self._committing = Committing(self._link, self.outbox, self._state, self._recorder)
         self._streaming = False
+        self._gate = Gate(f"publisher {self.client!r}", self._begin_again, threads=True)
+        self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
+
+    def _begin_again(self) -> None:
+        """Know what the state says, and nothing else: a call was broken off somewhere."""
+        self._asker.transport.reopen()
+        self._unnumbered.offering.begin_again()
+        self._streaming = False
+        self.outbox.reload(self._state.load())
+        self._link.begin_again()
         self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
 
     def __enter__(self) -> Publisher:
@@ -143,7 +154,9 @@ class Publisher:
         """Free the socket and the state. A batch in doubt stays in the state."""
         self._free(None)
 
+    @closing
     def _free(self, error: BaseException | None) -> None:
+        self._gate.closed = True  # from here on it can only be freed, again if it is broken off
         self._asker.close()
         self._unnumbered.offering.close()
         self._state.close()
@@ -248,6 +261,7 @@ class Publisher:
             looks += 1
             self._asker.clock.sleep(min(poll_pause_s(looks), left_s))
 
+    @gated
     def _ask_delivery(self, receipt: Receipt) -> AnyReply:
         if receipt.offset is None:
             why = "its offset is not known any more, because retention has removed it"
@@ -288,6 +302,7 @@ class Publisher:
         """Put a batch; `plan` is written in the same step as its numbers (QoS 1: behind it)."""
         return self._put(topic, batch, plan, qos)
 
+    @gated
     def _put(self, topic: str, batch: Batch, plan: PlanMark | None, qos: QoS) -> Receipt:
         if self._streaming:
             raise UsageError("this publisher has an open stream; put through it, or close it")
@@ -302,12 +317,12 @@ class Publisher:
             case never:
                 assert_never(never)
         if plan is not None:
-            self.mark_plan(plan)
+            self._state.write(self.outbox.mark_plan(plan), durable=False)
         return receipt
 
     def _put_numbered(self, topic: str, batch: Batch, plan: PlanMark | None) -> Receipt:
         body = encode_batch(batch)
-        self.resume()
+        self._resume()
         if topic not in self.outbox.topics:
             self._link.meet(names.topic(topic))
         pending, changes = self.outbox.number(topic, len(batch.payloads), crc32(body), body, plan)
@@ -318,6 +333,7 @@ class Publisher:
             raise
         return self._settle(pending)
 
+    @gated
     def interest(self, topic: str) -> Interest:
         """Ask the proxy who would get what is put on a topic now; false if nobody would.
 
@@ -326,6 +342,7 @@ class Publisher:
         """
         return self._unnumbered.where(topic).interest
 
+    @gated
     def wait_for_interest(self, topic: str, timeout_s: Seconds) -> Interest:
         """Wait until somebody listens to a topic, so that work for nobody is left undone.
 
@@ -344,10 +361,12 @@ class Publisher:
         return self._unnumbered.offering.counts
 
     @property
+    @gated_after_close
     def in_doubt(self) -> Pending | None:
         """The batch that is numbered and kept, and not known to be stored."""
         return self.outbox.pending
 
+    @gated
     def stream(self, *, linger_s: LingerS = 0.005) -> Stream:
         """Begin to put without waiting: messages are collected, sent in order by a thread.
 
@@ -358,17 +377,27 @@ class Publisher:
         """
         if self._streaming:
             raise UsageError("this publisher has an open stream; close it first")
-        stream = Stream(self._stream_batch, linger_s=linger_s, release=self._end_stream)
+        life = self._gate.lives
+        stream = Stream(
+            lambda topic, batch: self._stream_batch(topic, batch, life),
+            linger_s=linger_s,
+            release=lambda: self._end_stream(life),
+        )
         self._streaming = True
         return stream
 
-    def _stream_batch(self, topic: str, batch: Batch) -> Receipt:
+    @gated
+    def _stream_batch(self, topic: str, batch: Batch, life: int) -> Receipt:
+        self._gate.check_life(life, "this stream")
         check_put_on(topic)
         return self._put_numbered(topic, batch, None)
 
-    def _end_stream(self) -> None:
-        self._streaming = False
+    @gated_after_close
+    def _end_stream(self, life: int) -> None:
+        if life == self._gate.lives:
+            self._streaming = False
 
+    @gated
     def transaction(self, plan: PlanMark | None = None) -> Transaction:
         """Put messages on several topics, all of them or none, exactly once.
 
@@ -384,47 +413,60 @@ class Publisher:
         """
         if self._streaming:
             raise UsageError("this publisher has an open stream; close it first")
-        return Transaction(lambda batches: self._transact(batches, plan))
+        life = self._gate.lives
+        return Transaction(lambda batches: self._transact(batches, plan, life))
 
     @property
+    @gated_after_close
     def transaction_in_doubt(self) -> PendingTransaction | None:
         """The transaction that is numbered and kept, and not known to be stored."""
         return self.outbox.transaction
 
+    @gated
     def resume(self) -> Receipt | None:
         """Send what is in doubt, if there is anything.
 
         Returns:
             Its receipt; of a transaction that of its first topic.
         """
+        return self._resume()
+
+    def _resume(self) -> Receipt | None:
         if self.outbox.transaction is not None:
             return self._committing.settle()[0]
         pending = self.outbox.pending
         return None if pending is None else self._settle(pending)
 
+    @gated
     def ready_for(self, topic: str) -> int:
         """Settle what is in doubt and learn the numbering of a topic.
 
         Returns:
             The sequence that the next message of the topic gets.
         """
-        self.resume()
+        self._resume()
         if topic not in self._link.met:
             self._link.meet(names.topic(topic))
         return self.outbox.next_sequence(topic)
 
+    @gated
     def mark_plan(self, plan: PlanMark) -> None:
         """Write the place in a plan where no message goes with it."""
         self._state.write(self.outbox.mark_plan(plan), durable=False)
 
+    @gated
     def connect(self) -> None:
         """Get an epoch; whatever older process has this id is fenced from now on (rule R11)."""
         self._link.connect()
 
     # How it is done.
 
-    def _transact(self, batches: Sequence[Encoded], plan: PlanMark | None) -> tuple[Receipt, ...]:
-        self.resume()
+    @gated
+    def _transact(
+        self, batches: Sequence[Encoded], plan: PlanMark | None, life: int
+    ) -> tuple[Receipt, ...]:
+        self._gate.check_life(life, "this transaction")
+        self._resume()
         return self._committing.transact(batches, plan)
 
     def _settle(self, pending: Pending) -> Receipt:

@@ -48,6 +48,14 @@ class PublisherLink(Session):
         super().connect()
         self.met.clear()
 
+    def begin_again(self) -> None:
+        """Forget what was learned; a call was broken off somewhere.
+
+        Epoch and nonce stay: a new epoch would fence a newer process, if there is one.
+        """
+        self.met.clear()
+        self.last_transaction = 0
+
     def meet(self, topic: str, *, conflict: bool = False) -> None:
         """Compare the numbering of a topic, in a session of our own.
 

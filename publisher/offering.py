@@ -203,3 +203,8 @@ class Offering:
         if self._link is not None:
             self._link.close()
             self._link = None
+
+    def begin_again(self) -> None:
+        """Forget what was learned; a call was broken off, perhaps in the middle of a message."""
+        self.close()
+        self._met.clear()

@@ -71,6 +71,7 @@ class Transaction:
         self._sizes: dict[str, int] = {}  # of the last batch of a topic
         self._bytes = 0
         self._ended = False
+        self._under_way: list[str] = []  # a put that is, or was broken off
         self.receipts: tuple[Receipt, ...] = ()  # behind the block: one for each topic
 
     def put(
@@ -89,6 +90,7 @@ class Transaction:
         """
         if self._ended:
             raise UsageError("this transaction has ended; begin another one")
+        self._check_whole()
         if topic not in self._rows:
             check_put_on(names.topic(topic))
             if len(self._rows) == TRANSACTION_TOPICS_MAX:
@@ -105,6 +107,7 @@ class Transaction:
         more = size + (STAGED_BATCH_BYTES + BATCH_OVERHEAD_BYTES if begins else 0)
         if self._bytes + more > TRANSACTION_BYTES_MAX:
             raise _too_large("transaction in bytes", self._bytes + more)
+        self._under_way.append(topic)
         self._bytes += more
         self._rows[topic] = batches
         if begins:
@@ -112,6 +115,15 @@ class Transaction:
             self._sizes[topic] = 0
         batches[-1].append(row)
         self._sizes[topic] += size
+        return self._under_way.clear()  # the last step: whoever hears an error has a void block
+
+    def _check_whole(self) -> None:
+        """See that nobody is in doubt whether a message is in it."""
+        if self._under_way:
+            raise UsageError(
+                "this transaction is void: a put of it was broken off by an exception that was not "
+                "ours; nothing of it is stored. Begin another one"
+            )
 
     def __enter__(self) -> Transaction:
         return self
@@ -128,9 +140,11 @@ class Transaction:
             InDoubtError: no definite answer. If the publisher has `transaction_in_doubt`, it is
                 kept: `resume`, the next put, or the next process with this state settles it.
             RefusedError: as `Publisher.put`; nothing was stored.
+            UsageError: a put was broken off; nothing was stored.
         """
         self._ended = True
         if error is None and self._rows:
+            self._check_whole()
             self.receipts = self._commit(list(self._encoded()))
 
     def _encoded(self) -> Iterator[Encoded]:

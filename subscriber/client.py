@@ -21,6 +21,7 @@ from reliable_pubsub.common.errors import (
     RefusedError,
     UsageError,
 )
+from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close
 from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.messages import (
     Ack,
@@ -150,6 +151,21 @@ class Subscriber:
             recorder=self._recorder,
         )
         self._in_hand: dict[str, Message] = {}  # the last message handed over, not acknowledged
+        self._gate = Gate(f"subscriber {self.client!r}", self._begin_again, threads=False)
+        self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
+
+    def _begin_again(self) -> None:
+        """Know what the state says, and nothing else: a call was broken off somewhere.
+
+        What was in hand is not acknowledged: it comes again, marked.
+        """
+        self._asker.transport.reopen()
+        self.inbox.reload(self._state.load())
+        self._link.begin_again()
+        self._fetching.begin_again()
+        self._giving_up.begin_again()
+        self._in_hand.clear()
+        self._pushing.begin_again()
         self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
 
     def __enter__(self) -> Subscriber:
@@ -164,8 +180,9 @@ class Subscriber:
         if kind is None:
             self.close()
         else:
-            self._free(error)
+            self._close(error)
 
+    @closing
     def close(self) -> None:
         """Acknowledge what is in hand, tell the proxy, and free socket and state.
 
@@ -175,9 +192,13 @@ class Subscriber:
         Raises:
             InDoubtError: without `state_dir`; the proxy may deliver messages again.
         """
+        if self._gate.closed:
+            self._free(None)
+            return
         if not isinstance(self._state, MemoryState):
             self._asker.retry = replace(self._asker.retry, retries_max=0)  # telling it can wait
         try:
+            self._gate.begin_again()
             for topic in {*self._in_hand, *self._giving_up.topics}:
                 self._write(self._take_processed(topic))
             for topic, session in list(self._link.told.items()):
@@ -198,9 +219,14 @@ class Subscriber:
 
     def abandon(self) -> None:
         """Free socket and state without acknowledging what is in hand: it will come again."""
-        self._free(None)
+        self._close(None)
+
+    @closing
+    def _close(self, error: BaseException | None) -> None:
+        self._free(error)
 
     def _free(self, error: BaseException | None) -> None:
+        self._gate.closed = True  # from here on it can only be freed, again if it is broken off
         self._asker.close()
         self._pushing.close()
         self._state.close()
@@ -208,6 +234,7 @@ class Subscriber:
 
     # What a program calls.
 
+    @gated
     def subscribe(
         self,
         topic: str,
@@ -263,9 +290,10 @@ class Subscriber:
         asked = Asked(start=start, log=log, terms=terms, max_deliveries=max_deliveries)
         self._forget(topic)
         self._link.subscribe(topic, asked)
-        self.use_push(topic, push)
+        self._pushing.use(topic, push)
         return self.inbox.places[topic].cursor
 
+    @gated
     def use_push(self, topic: str, push: bool) -> None:
         """Be pushed to, or poll, from now on; at any time, and nothing is lost or doubled.
 
@@ -275,19 +303,23 @@ class Subscriber:
         """
         self._pushing.use(topic, push)
 
+    @gated_after_close
     def is_pushed(self, topic: str) -> bool:
         """Whether push is on for a topic, also while it does not work and the topic is polled."""
         return topic in self._pushing
 
+    @gated_after_close
     def push_counts(self, topic: str) -> PushCounts:
         """What became of what was pushed of a topic for which push is on, in this process."""
         return self._pushing.counts(topic)
 
+    @gated_after_close
     def unstored_counts(self, topic: str) -> UnstoredCounts:
         """What became of what was put at QoS 0 on a topic, in this process."""
         ring = self._link.rings.get(topic)
         return UnstoredCounts() if ring is None else ring.counts
 
+    @gated
     def unsubscribe(self, topic: str) -> None:
         """End a subscription; what was not delivered is not delivered any more.
 
@@ -296,11 +328,12 @@ class Subscriber:
         """
         with self._recorder.call("unsubscribe", names.topic(topic)) as call:
             self._link.unsubscribe(topic, call)
-            self.use_push(topic, False)
+            self._pushing.use(topic, False)
             self._forget(topic)
             self._state.write(self.inbox.unsubscribed(topic), durable=True)
             call.ok(epoch=self.inbox.epoch)
 
+    @gated
     def get(
         self, topic: str, *, max_messages: Count = 1, timeout_s: Seconds = 0.0
     ) -> list[Message]:
@@ -320,6 +353,9 @@ class Subscriber:
                 store its letter; the next get gives it once more.
             InDoubtError, FencedError, LogChangedError.
         """
+        return self._get(topic, max_messages, timeout_s)
+
+    def _get(self, topic: str, max_messages: int, timeout_s: float) -> list[Message]:
         with self._recorder.call("get", topic) as call:
             done = self._take_processed(topic)
             fetched = self._giving_up.living(topic) or deque()
@@ -351,13 +387,10 @@ class Subscriber:
         Args:
             timeout_s: end when nothing came for so long; None waits for ever.
         """
-        while True:
-            wait_s = float("inf") if timeout_s is None else timeout_s
-            found = self.get(topic, timeout_s=wait_s)
-            if not found:
-                return
-            yield found[0]
+        wait_s = float("inf") if timeout_s is None else timeout_s
+        return _Messages(self._gate, lambda: self._get(topic, 1, wait_s))
 
+    @gated
     def acknowledge(self, topic: str) -> None:
         """What was handed over is processed; returns when the proxy has it durably too.
 
@@ -367,6 +400,7 @@ class Subscriber:
         self._write(self._take_processed(topic))
         self._acknowledge_to_proxy(topic)
 
+    @gated
     def reject(self, message: Message, reason: str) -> int:
         """Give a message up: it goes to `<topic>.dead`, and never comes again.
 
@@ -409,6 +443,7 @@ class Subscriber:
             del self._in_hand[topic]
         return self._finish_letter(topic)
 
+    @gated
     def keep_alive(self) -> None:
         """End the silence of every subscription that has a lease, while a message takes long.
 
@@ -420,6 +455,7 @@ class Subscriber:
                 self._acknowledge_to_proxy(topic)
                 return  # the proxy counts the silence of a client, not of a topic
 
+    @gated
     def history(
         self, topic: str, start: int | Start = 0, *, max_messages: Count = 100
     ) -> list[Message]:
@@ -441,6 +477,7 @@ class Subscriber:
         request, reply, body = self._ask_history(topic, start_of(start), max_messages)
         return messages_in(topic, stored_batches(request, reply, body))[:max_messages]
 
+    @gated
     def read(self, topic: str) -> Reading:
         """The newest message, and the position behind it.
 
@@ -458,6 +495,7 @@ class Subscriber:
         end = message.offset + 1 if message else reply.end
         return Reading(message, Position(topic, end, log))
 
+    @gated
     def record(self, topic: str, plan: PlanMark) -> None:
         """Write that what is in hand is processed, and the place in the plan, in one step."""
         with self._recorder.call("record", topic) as call:
@@ -472,10 +510,12 @@ class Subscriber:
                 self._link.durable[topic] = cursor
                 call.ok(epoch=self.inbox.epoch, cursor=cursor)
 
+    @gated
     def mark_plan(self, plan: PlanMark) -> None:
         """Write the place in a plan where no message goes with it."""
         self._state.write(self.inbox.mark_plan(plan), durable=True)
 
+    @gated
     def connect(self) -> None:
         """Get an epoch now; the other calls do it when they need one."""
         self._link.connect()
@@ -589,6 +629,24 @@ class Subscriber:
         if len(place.in_hand) == 1 and place.in_hand[0][1] == 1:
             return messages
         return [replace(m, delivery_count=place.deliveries(m.offset)) for m in messages]
+
+
+class _Messages(Iterator[Message]):
+    """Messages one by one; each step is a call of the subscriber."""
+
+    def __init__(self, gate: Gate, get: Callable[[], list[Message]]) -> None:
+        self._gate = gate
+        self._get = get
+        self._ended = False
+
+    @gated
+    def __next__(self) -> Message:
+        """The next one; that is the word that the one before is done with."""
+        found = [] if self._ended else self._get()
+        if not found:
+            self._ended = True
+            raise StopIteration
+        return found[0]
 
 
 def _start_at(position: Position, topic: str) -> Start:

@@ -78,6 +78,11 @@ class Fetching:
         """What waits was not confirmed: the log may be another one there."""
         self._fetched.pop(topic, None)
 
+    def begin_again(self) -> None:
+        """Forget what waits; a call was broken off somewhere."""
+        self._fetched.clear()
+        self._lost.clear()
+
     def forget(self, topic: str) -> None:
         """The subscription is no more, and what was fetched or lost belongs to it."""
         self.drop(topic)

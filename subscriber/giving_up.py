@@ -69,6 +69,10 @@ class GivingUp:
         rejected = self._rejected.get(message.topic)
         return rejected is not None and rejected.message == message
 
+    def begin_again(self) -> None:
+        """Forget what is under way; a call was broken off, and the state knows what was begun."""
+        self._rejected.clear()
+
     def forget(self, topic: str) -> None:
         """The subscription is no more."""
         self._rejected.pop(topic, None)

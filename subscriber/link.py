@@ -103,6 +103,18 @@ class SubscriberLink(Session):
         self._control = 0
         self.told.clear()
 
+    def begin_again(self) -> None:
+        """Forget what was learned; a call was broken off somewhere.
+
+        Epoch, nonce and control number stay: a new epoch would fence a newer process, if there is
+        one, and a late SUB of this one has no effect as it is.
+        """
+        self.told.clear()
+        self.durable.clear()
+        self.rings = {topic: ring for topic, ring in self.rings.items() if ring.is_confirmed}
+        for ring in self.rings.values():
+            ring.begin_again()
+
     def subscribe(self, topic: str, asked: Asked | None = None) -> None:
         """Begin or resume a subscription, with our own place as evidence (rules R13, R14).
 

@@ -172,6 +172,17 @@ class Pushing:
         """End the link."""
         if self._link is not None:
             self._link.close()
+            self._link = None
+
+    def begin_again(self) -> None:
+        """Another link, and empty queues; a call was broken off somewhere."""
+        self.close()
+        for topic, queue in self._queues.items():
+            self._queues[topic] = PushQueue(self._timing)
+            self._queues[topic].counts = queue.counts
+        if self._queues:
+            self._link = self._connect()
+            self._link.want(frozenset(self._queues))
 
     def _collect(self, topic: str) -> None:
         now_s = self._clock.now_s()

@@ -55,9 +55,22 @@ class RingQueue:
         return self._place
 
     @property
+    def is_confirmed(self) -> bool:
+        """Whether the proxy has said where it begins."""
+        return bool(self._boot)
+
+    @property
     def is_missing(self) -> bool:
         """Whether something is in the ring that no push has brought, and there is room for it."""
         return self._is_missing and self._size_bytes < QUEUE_BYTES_MAX
+
+    def begin_again(self) -> None:
+        """A call was broken off: what waits is lost, because some of it may have been taken."""
+        self.counts.lost += len(self._messages)
+        self._messages.clear()
+        self._sizes.clear()
+        self._size_bytes = 0
+        self._is_missing = True
 
     def confirmed(self, boot: str, end: int, *, anew: bool) -> None:
         """The proxy has confirmed the subscription; its ring goes on at `end`.
@@ -67,7 +80,7 @@ class RingQueue:
                 one, so it is left. Otherwise all of a new start of the proxy is new.
         """
         if anew:
-            self._boot, self._place = boot, end
+            self._place, self._boot = end, boot
             self._is_missing = False
         elif boot != self._boot:
             self._boot, self._place = boot, 0

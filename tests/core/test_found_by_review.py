@@ -166,6 +166,7 @@ def test_a_full_disk_of_the_subscriber_makes_no_message_be_skipped() -> None:
 
     class FullOnce(MemoryState):
         def __init__(self) -> None:
+            super().__init__()
             self.full = False
 
         def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:

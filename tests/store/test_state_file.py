@@ -229,10 +229,12 @@ def test_a_directory_that_cannot_be_made_is_a_matter_of_configuration(tmp_path: 
         a_state(tmp_path / "file")
 
 
-def test_without_a_directory_nothing_is_kept() -> None:
+def test_without_a_directory_it_is_kept_as_long_as_the_client() -> None:
     state = open_state(None, "publisher", "p")
 
-    state.write({"epoch": b"\x01"}, durable=True)
+    state.write({"epoch": b"\x01", "plan": b"\x02"}, durable=True)
+    state.write({"plan": None}, durable=False)
 
     assert isinstance(state, MemoryState)
-    assert state.load() == {}
+    assert state.load() == {"epoch": b"\x01"}
+    assert open_state(None, "publisher", "p").load() == {}

@@ -1,0 +1,214 @@
+"""The one way into a client: every public call of a program goes through its gate.
+
+A call ends properly if it returns, or raises an error of ours. Whatever else leaves it (Ctrl-C, an
+alarm, MemoryError) may have come at any line, and the program may go on with the same client. So
+every other exit is a crash of the client in place: the next call first makes it know what its state
+says, and nothing else, as a new process with this id would (rule R25).
+
+The mark of an open call is a lock that its turn holds. To end properly is to release it: one step,
+the last one before the return. What did not do that, wherever it was left, was broken off: nothing
+has to run for that, so nothing is lost when a second exception comes behind the first.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from functools import wraps
+from types import CodeType
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
+
+from .errors import ForkedError, PubSubError, UsageError
+
+LOOK_S: Final = 0.05  # whoever waits looks so often whether the call before was broken off
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class _Turn:
+    """One call: which thread is in it, and whether it is open."""
+
+    __slots__ = ("end", "is_open", "thread", "wait")
+
+    def __init__(self) -> None:
+        mark = threading.Lock()
+        mark.acquire()
+        self.end = mark.release
+        self.is_open = mark.locked
+        self.wait = mark.acquire
+        self.thread = threading.get_ident()
+
+    def is_running(self) -> bool:
+        """Whether its function is being executed."""
+        frame = sys._current_frames().get(self.thread)
+        while frame is not None:
+            if frame.f_code in _CALLS and frame.f_locals.get("turn") is self:
+                return True
+            frame = frame.f_back
+        return False
+
+
+class Gate:
+    """Lets one call in at a time, and begins a client again whose last call was broken off."""
+
+    def __init__(self, what: str, recover: Callable[[], None], *, threads: bool) -> None:
+        """Nothing is open.
+
+        Args:
+            what: what the calls are of, for the sentence of an error.
+            recover: makes the client know what its state says, and nothing else. It may be broken
+                off itself, and is called again then.
+            threads: let the calls of several threads wait for each other; else refuse the second.
+        """
+        self.what = what
+        self.closed = False
+        self.lives = 1  # one more whenever the client has begun again
+        self._recover = recover
+        self._threads = threads
+        self._pid = os.getpid()
+        self._turns: list[_Turn] = []  # the first is in; one that has ended stays until the next
+        self._is_broken = False
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process has only a copy of the client, by fork."""
+        return self._pid != os.getpid()
+
+    def enter(self, turn: _Turn, *, after_close: bool, recovers: bool) -> None:
+        """Begin a call; wait for the one that is open.
+
+        Args:
+            after_close: it may be called on a closed client.
+            recovers: begin again first, if the last call was broken off.
+
+        Raises:
+            ForkedError: the client belongs to the parent of this process.
+            UsageError: it is closed, or called from within its own call, or from two threads.
+        """
+        if self._pid != os.getpid():
+            raise ForkedError(what=self.what, pid=self._pid)
+        turns = self._turns
+        turns.append(turn)  # one step: so there is an order
+        while (first := turns[0]) is not turn:
+            if first.is_open() and self._is_executed(first, turn):
+                continue
+            with suppress(ValueError):  # another thread may have let it go
+                turns.remove(first)
+        if self.closed:
+            if not after_close:
+                raise UsageError(f"{self.what} is closed; make another one")
+        elif recovers:
+            self.begin_again()
+
+    def _is_executed(self, first: _Turn, turn: _Turn) -> bool:
+        """Whether an open call goes on; waits for it a little. One that does not was broken off."""
+        if not first.is_running():
+            self._is_broken |= first.is_open()  # before it goes, so that whoever is next knows
+            return False
+        if first.thread != turn.thread and self._threads:
+            if first.wait(True, LOOK_S):
+                first.end()  # for the next one that waits
+            return True
+        self._turns.remove(turn)
+        if first.thread == turn.thread:
+            raise UsageError(
+                f"{self.what} is in the middle of a call, and is called from within it, by a "
+                "signal handler or a function that it calls; let that set a flag, and call later"
+            )
+        raise UsageError(
+            f"{self.what} is in the middle of a call of another thread; make one for each thread, "
+            "with an id of its own, or call one after the other"
+        )
+
+    def begin_again(self) -> None:
+        """Let the client begin again, if its last call was broken off."""
+        if self._is_broken:
+            self._recover()
+            self.lives += 1
+            self._is_broken = False
+
+    def check_life(self, life: int, what: str) -> None:
+        """What was open in a call that was broken off is void.
+
+        Raises:
+            UsageError: it was opened in an earlier life.
+        """
+        if life != self.lives:
+            raise UsageError(
+                f"{what} ended when a call of {self.what} was broken off by an exception that was "
+                "not ours; nothing more of it is sent. Begin another one"
+            )
+
+    def left_by(self, error: BaseException, turn: _Turn | None) -> None:
+        """An error leaves a call."""
+        if turn is None or not turn.is_open() or not _is_of_one_call(error):
+            self._is_broken = True
+        else:
+            turn.end()
+
+
+def _is_of_one_call(error: BaseException) -> bool:
+    """Whether it is an error of ours, of this call; one of a call in a signal handler is not."""
+    calls = 0
+    trace = error.__traceback__
+    while trace is not None:
+        calls += trace.tb_frame.f_code in _CALLS
+        trace = trace.tb_next
+    return isinstance(error, PubSubError | StopIteration) and calls == 1
+
+
+class Gated(Protocol):
+    """What has a gate."""
+
+    _gate: Gate
+
+
+S = TypeVar("S", bound=Gated)
+_CALLS: Final[set[CodeType]] = set()  # the code of every call
+
+
+def _through_the_gate(
+    method: Callable[Concatenate[S, P], R], *, after_close: bool, recovers: bool
+) -> Callable[Concatenate[S, P], R]:
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        turn = None
+        try:
+            turn = _Turn()
+            self._gate.enter(turn, after_close=after_close, recovers=recovers)
+            result = method(self, *args, **kwargs)
+            return (result, turn.end())[0]  # to end is the last step before the return
+        except BaseException as error:
+            self._gate.left_by(error, turn)
+            raise
+
+    _CALLS.add(call.__code__)
+    return wraps(method)(call)
+
+
+def gated(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """A public call of a client; inside, only what is not gated may be called."""
+    return _through_the_gate(method, after_close=False, recovers=True)
+
+
+def gated_after_close(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """A public call that a closed client answers too."""
+    return _through_the_gate(method, after_close=True, recovers=True)
+
+
+def closing(method: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
+    """A call that frees what a client holds, again if it was broken off.
+
+    In a forked child it does nothing: everything belongs to the parent.
+    """
+    gated_method = _through_the_gate(method, after_close=True, recovers=False)
+
+    @wraps(method)
+    def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> None:
+        if not self._gate.is_foreign:
+            gated_method(self, *args, **kwargs)
+
+    return call

@@ -1,0 +1,82 @@
+"""Raises an exception of nobody's at a chosen line, or step of the interpreter, of our clients."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any
+
+ROOT = Path(__file__).parents[1].resolve()
+OURS = tuple(f"{ROOT}/{room}/" for room in ("common", "publisher", "subscriber"))
+
+
+class Interrupted(BaseException):
+    """What a signal handler raises: no error of ours, nor an `Exception`."""
+
+
+class Interrupter:
+    """Counts the lines of our clients, and raises at some of them.
+
+    Use it as a context: the lines of the block are counted from 1. What is called from `paused`
+    (the proxy, in the same thread) is the world's, and is left in peace.
+    """
+
+    def __init__(self, at: Sequence[int] = (), *, opcodes: bool = False) -> None:
+        """Raise at these numbers, in ascending order; the count goes on behind each."""
+        self.count = 0
+        self.places: list[str] = []  # where it raised
+        self._at = list(at)
+        self._opcodes = opcodes
+        self._event = "opcode" if opcodes else "line"
+        self._ours: dict[str, bool] = {}
+
+    def _called(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
+        name = frame.f_code.co_filename
+        ours = self._ours.get(name)
+        if ours is None:
+            ours = self._ours[name] = str(Path(name).resolve()).startswith(OURS)
+        if not ours:
+            return None
+        if self._opcodes:
+            frame.f_trace_opcodes = True
+            frame.f_trace_lines = False
+        return self._stepped
+
+    def _stepped(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any]:
+        if event == self._event:
+            self.count += 1
+            if self._at and self.count == self._at[0]:
+                del self._at[0]
+                code = frame.f_code
+                self.places.append(f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}")
+                if not self._at:
+                    sys.settrace(None)  # nothing is left to do, and tracing is dear
+                raise Interrupted
+        return self._stepped
+
+    def __enter__(self) -> Interrupter:
+        if self._at or not self.places:
+            sys.settrace(self._called)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        sys.settrace(None)
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Leave what happens here in peace."""
+    tracer = sys.gettrace()
+    sys.settrace(None)
+    try:
+        yield
+    finally:
+        sys.settrace(tracer)
