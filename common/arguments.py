@@ -17,6 +17,7 @@ that does not exist, is Python's own TypeError. Pure.
 from __future__ import annotations
 
 import functools
+import inspect
 import reprlib
 import types
 import typing
@@ -64,7 +65,7 @@ def checked(door: D) -> D:
 
 
 def _checked_function(function: D) -> D:
-    code = function.__code__
+    code = inspect.unwrap(function).__code__
     own = int(code.co_varnames[:1] == ("self",))
     names = code.co_varnames[own : code.co_argcount]
     known: tuple[dict[str, Parameter], list[tuple[str, frozenset[type]]]] | None = None
@@ -144,10 +145,9 @@ _repr.maxstring = _repr.maxother = SHOWN_CHARS_MAX
 @functools.cache
 def _parameters_of(function: Callable[..., Any]) -> dict[str, Parameter]:
     wanted = {name: hint for name, hint in function.__annotations__.items() if name != "return"}
-    scope = inner.__globals__ if (inner := getattr(function, "__wrapped__", None)) else None
     hints = typing.get_type_hints(
         types.SimpleNamespace(__annotations__=wanted),
-        scope or function.__globals__,
+        inspect.unwrap(function).__globals__,
         include_extras=True,
     )
     return {name: parameter_of(hint) for name, hint in hints.items()}
