@@ -21,19 +21,17 @@ import click
 from msgspec import Struct
 
 from .endpoint import check_endpoint
-from .errors import ConfigurationError, PubSubError
+from .errors import PubSubError
 from .key_tables import help_text, key_rows
 from .names import client_id
-from .retry import RetryPolicy, Silence
+from .retry import Silence
 from .settings import (
-    DIRECTORY_VARIABLE,
     Resolved,
     Settings,
-    parse_settings_json,
-    resolve,
     typed,
     unknown_variables,
 )
+from .surroundings import resolve_here
 
 EXIT_CODES = (
     "Exit codes: 0 done · 2 usage or configuration · 3 proxy unreachable, in doubt, run again to "
@@ -178,14 +176,7 @@ def resolve_all(
     """The settings of a process, each with its origin; warn of mistyped variables."""
     for warning in unknown_variables(os.environ):
         complain(f"warning: {warning}")
-    path = Path(os.environ.get(DIRECTORY_VARIABLE, ".")) / component / "settings.json"
-    found: dict[str, Resolved] = {}
-    if path.is_file():
-        try:
-            found = parse_settings_json(path.read_text(encoding="utf-8"), str(path))
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigurationError(f"{path}: cannot be read: {error}") from error
-    return resolve(command_line, {**found, **(file or {})}, os.environ)
+    return resolve_here(component, command_line, file)
 
 
 def client_settings(
@@ -219,11 +210,6 @@ def client_settings(
         accept_endpoint(settings.push_via, allow_plaintext=allow_plaintext)
     where: str = getattr(settings, name)
     return settings, accept_endpoint(where, allow_plaintext=allow_plaintext)
-
-
-def retry_policy(settings: Settings) -> RetryPolicy:
-    """Lazy Pirate as the settings want it."""
-    return RetryPolicy(timeout_s=settings.ack_timeout, retries_max=settings.send_retries)
 
 
 def accept_endpoint(endpoint: str, *, allow_plaintext: bool, bind: bool = False) -> str:

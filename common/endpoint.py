@@ -33,7 +33,10 @@ def check_endpoint(endpoint: str, allow_plaintext: bool, *, bind: bool = False) 
     facts = f"endpoint {endpoint} is not a loopback address, and traffic is not encrypted: who "
     facts += "can see the network can read and forge messages"
     if not allow_plaintext:
-        raise ConfigurationError(f"{facts}; pass --allow-plaintext if that network is trusted")
+        raise ConfigurationError(
+            f"{facts}; pass --allow-plaintext (in a program allow_plaintext=True) if that network "
+            "is trusted"
+        )
     return facts
 
 

@@ -8,6 +8,7 @@ from typing import Final
 from reliable_pubsub.common.history import Found, FoundEnd
 from reliable_pubsub.common.recorder import Recorder, seen
 from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.state_file import MemoryState
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.subscriber.client import Subscriber
 
@@ -33,7 +34,7 @@ def audit(endpoint: str, recorder: Recorder, *, topics: Collection[str]) -> None
     finally:
         asking.close()
     known = {topic.topic: topic for topic in report.topics}
-    with Subscriber(NAME, endpoint=endpoint, retry=PATIENT) as reader:
+    with Subscriber(NAME, endpoint=endpoint, retry=PATIENT, state=MemoryState()) as reader:
         for name in sorted({*known, *topics}):
             status = known.get(name)
             start = offset = status.start if status else 0

@@ -20,7 +20,7 @@ from msgspec import UNSET, Struct
 from reliable_pubsub.common.errors import ConfigurationError, TimedOutError
 from reliable_pubsub.common.messages import QoS, StatusReport
 from reliable_pubsub.common.retry import RetryPolicy
-from reliable_pubsub.common.state_file import ClientState, open_state
+from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import ReqTransport
 from reliable_pubsub.publisher.client import Publisher
@@ -365,7 +365,9 @@ class _Trial:
         return CountingState(open_state(self._directory, role, f"qos-{self._qos}-cost"))
 
     def _publisher(self) -> Publisher:
-        return Publisher(self._client(), endpoint=self._proxy.publishers, retry=RETRY)
+        return Publisher(
+            self._client(), endpoint=self._proxy.publishers, retry=RETRY, state=MemoryState()
+        )
 
     def _subscriber(self) -> Subscriber:
         return Subscriber(
@@ -373,6 +375,7 @@ class _Trial:
             endpoint=self._proxy.subscribers,
             retry=RETRY,
             on_lower_qos=_unheard,
+            state=MemoryState(),
         )
 
     def _got(self, subscriber: Subscriber, topic: str, count: int) -> None:

@@ -18,7 +18,6 @@ from reliable_pubsub.common.errors import ConfigurationError, ConflictError
 from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.status_client import StatusClient
-from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .job import (
@@ -29,7 +28,7 @@ from .job import (
     spark_tasks,
     subscriber_endpoint_option,
 )
-from .numbered import Outcome, put_numbered
+from .numbered import Outcome, numbered_publisher, put_numbered
 from .records import FORMATS, Columns, Format, count_records, format_of, records_of
 
 ROWS_PER_PART: Final = 250_000  # of a file that is cut; another number would be other publishers
@@ -71,7 +70,7 @@ def load_file(work: LoadFile) -> Outcome:
         first, rows = work.part * ROWS_PER_PART, ROWS_PER_PART
         source = f"{work.path}, part {work.part} (from row {first + 1} on)"
     with (
-        Publisher(work.publisher, endpoint=work.publisher_endpoint, retry=work.retry) as publisher,
+        numbered_publisher(work.publisher, work.publisher_endpoint, work.retry) as publisher,
         LogReader(work.subscriber_endpoint, retry=work.retry) as reader,
     ):
         records = islice(records_of(Path(work.path), work.form, work.columns, first), rows)
@@ -100,7 +99,7 @@ def refuse_other_cut(work: LoadFile) -> None:
     """
     before, now = ("whole", "in parts") if work.part is not None else ("in parts", "whole")
     other = replace(work, part=None if work.part is not None else 0)
-    with Publisher(other.publisher, endpoint=work.publisher_endpoint, retry=work.retry) as client:
+    with numbered_publisher(other.publisher, work.publisher_endpoint, work.retry) as client:
         done = client.ready_for(work.topic) - 1
     if done:
         raise ConflictError(

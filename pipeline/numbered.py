@@ -15,6 +15,8 @@ from msgspec import Struct
 from reliable_pubsub.common.batch import Batch
 from reliable_pubsub.common.errors import ConflictError, LostError, TruncatedError
 from reliable_pubsub.common.limits import KIB
+from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.state_file import MemoryState
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.reader import LogReader
 
@@ -44,6 +46,17 @@ class Outcome(Struct, frozen=True):
     source: str
     stored_before: int
     put: int
+
+
+def numbered_publisher(client: str, endpoint: str, retry: RetryPolicy) -> Publisher:
+    """A publisher that keeps nothing, whatever state_dir the settings name."""
+    return Publisher(
+        client,
+        endpoint=endpoint,
+        retry=retry,
+        allow_plaintext=True,  # or the command has refused it
+        state=MemoryState(),
+    )
 
 
 def put_numbered(

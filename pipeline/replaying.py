@@ -17,7 +17,6 @@ from reliable_pubsub.common import names
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
 from reliable_pubsub.common.errors import ConfigurationError, UsageError
 from reliable_pubsub.common.plan_view import progress_bar
-from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .archive import archived_files
@@ -32,7 +31,7 @@ from .job import (
 )
 from .loss import DataLossError
 from .manifest import newest_logs
-from .numbered import Record, put_numbered
+from .numbered import Record, numbered_publisher, put_numbered
 from .planning import MessageRange
 from .reading import stored_range
 
@@ -185,7 +184,7 @@ def main(
             client = names.client_id(f"replay.{replay_id or past.replay_id(target)}")
             pace = Pace(rate, now_s=time.monotonic, sleep=time.sleep)
             with (
-                Publisher(client, endpoint=put_at, retry=retry) as publisher,
+                numbered_publisher(client, put_at, retry) as publisher,
                 progress_bar(past.wanted.count, 0, quiet=quiet) as advance,
             ):
 

@@ -18,7 +18,6 @@ from reliable_pubsub.common.command_line import (
     EXIT_CODES,
     accept_endpoint,
     readable_errors,
-    retry_policy,
     settings_from,
     stop_on_signals,
 )
@@ -33,6 +32,7 @@ from reliable_pubsub.common.messages import (
     TopicStatus,
 )
 from reliable_pubsub.common.status_client import StatusClient
+from reliable_pubsub.common.surroundings import retry_policy
 
 
 def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:

@@ -16,7 +16,6 @@ from reliable_pubsub.common.command_line import (
     client_settings,
     complain,
     readable_errors,
-    retry_policy,
     stop_on_signals,
     tell_silence,
 )
@@ -26,6 +25,7 @@ from reliable_pubsub.common.plan_view import print_plan, progress_bar
 from reliable_pubsub.common.step_file import parse_publisher_steps
 from reliable_pubsub.common.step_keys import PutKeys
 from reliable_pubsub.common.steps import PlanPosition, describe
+from reliable_pubsub.common.surroundings import retry_policy
 from reliable_pubsub.common.yaml_file import load_yaml
 
 from .client import Publisher
@@ -92,6 +92,7 @@ def main(
             endpoint=where,
             state_dir=settings.state_dir,
             retry=retry_policy(settings),
+            allow_plaintext=True,  # or it was refused above
             on_silence=tell_silence(),
             on_log_changed="adopt" if on_log_changed == "adopt" else "stop",
             history=history,

@@ -44,9 +44,9 @@ from reliable_pubsub.common.retry import (
     poll_pause_s,
     unheard,
 )
-from reliable_pubsub.common.settings import PUBLISHER_ENDPOINT
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.steps import DELIVERED_S, Wait
+from reliable_pubsub.common.surroundings import client_alone, client_here
 from reliable_pubsub.relay.above import reachable
 
 from .committing import Committing
@@ -72,9 +72,10 @@ class Publisher:
         self,
         client: str,
         *,
-        endpoint: str = PUBLISHER_ENDPOINT,
+        endpoint: str | None = None,
         state_dir: Path | str | None = None,
-        retry: RetryPolicy = RetryPolicy(),  # noqa: B008  (frozen)
+        retry: RetryPolicy | None = None,
+        allow_plaintext: bool = False,
         on_log_changed: OnLogChanged = "stop",
         transport: Transport | None = None,
         clock: Clock | None = None,
@@ -87,9 +88,14 @@ class Publisher:
 
         Args:
             client: 1 to 64 of `A-Z a-z 0-9 . -`; one running process for each id.
+            endpoint, state_dir, retry: what is not given here is taken from the settings
+                (`reliable-pubsub config show CLIENT`): settings.json, the environment, a default.
+                By default there is no state_dir, and the state is in memory.
+            allow_plaintext: accept an endpoint outside this machine. Traffic is not encrypted.
             on_log_changed: when the proxy no longer has what it acknowledged: stop with an
                 error, or adopt its numbering.
-            transport, clock, state: the world outside, where a test brings its own.
+            transport, clock, state: the world outside, where a test brings its own; with a
+                transport no settings are looked for.
             on_silence: told of attempts that went unanswered, as they happen.
             history: append to this file what is done and what is seen (docs/history.md); a
                 recorder is for a test that brings its own.
@@ -97,16 +103,29 @@ class Publisher:
 
         Raises:
             InvalidNameError, InUseError, DamagedError.
-            ConfigurationError: the history cannot be opened.
+            ConfigurationError: a setting is wrong, an endpoint leaves this machine, or the history
+                cannot be opened.
         """
         self.client = names.client_id(client)
+        here = (
+            client_here(
+                "publisher",
+                self.client,
+                endpoint=endpoint,
+                state_dir=state_dir,
+                retry=retry,
+                allow_plaintext=allow_plaintext,
+            )
+            if transport is None
+            else client_alone(state_dir, retry)
+        )
         self._recorder = open_history(history, self.client)
-        self._state = state or open_state(state_dir, "publisher", self.client)
+        self._state = state or open_state(here.state_dir, "publisher", self.client)
         self.outbox = Outbox(self._state.load())
         self._asker = Asker(
             self.client,
-            endpoint,
-            retry=retry,
+            here.endpoint,
+            retry=here.retry,
             transport=transport,
             clock=clock,
             on_silence=on_silence,
@@ -123,7 +142,7 @@ class Publisher:
             self.outbox,
             recorder=self._recorder,
             connect_offers=connect_offers
-            or (lambda ingress: ZmqOfferLink(reachable(ingress, endpoint))),
+            or (lambda ingress: ZmqOfferLink(reachable(ingress, here.endpoint))),
         )
         self._committing = Committing(self._link, self.outbox, self._state, self._recorder)
         self._streaming = False

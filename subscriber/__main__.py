@@ -18,7 +18,6 @@ from reliable_pubsub.common.command_line import (
     client_settings,
     complain,
     readable_errors,
-    retry_policy,
     stop_on_signals,
     tell_silence,
 )
@@ -33,6 +32,7 @@ from reliable_pubsub.common.steps import (
     describe,
     plan_digest,
 )
+from reliable_pubsub.common.surroundings import retry_policy
 from reliable_pubsub.common.yaml_file import load_yaml
 
 from .client import Subscriber
@@ -121,6 +121,7 @@ def main(
             endpoint=where,
             state_dir=settings.state_dir,
             retry=retry_policy(settings),
+            allow_plaintext=True,  # or it was refused above
             on_silence=tell_silence(),
             on_lower_qos=_tell_lower_qos,
             on_log_changed=cast(OnLogChanged, on_log_changed),

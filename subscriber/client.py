@@ -46,9 +46,9 @@ from reliable_pubsub.common.retry import (
     Transport,
     unheard,
 )
-from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.start import Now, Place, Position, at_offset, newest, start_of
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
+from reliable_pubsub.common.surroundings import client_alone, client_here
 from reliable_pubsub.relay.push import UnstoredFrames
 
 from .fetching import Fetching, OnLowerQoS, warn_of_lower_qos
@@ -81,9 +81,10 @@ class Subscriber:
         self,
         client: str,
         *,
-        endpoint: str = SUBSCRIBER_ENDPOINT,
+        endpoint: str | None = None,
         state_dir: Path | str | None = None,
-        retry: RetryPolicy = RetryPolicy(),  # noqa: B008  (frozen)
+        retry: RetryPolicy | None = None,
+        allow_plaintext: bool = False,
         on_log_changed: OnLogChanged = "stop",
         transport: Transport | None = None,
         clock: Clock | None = None,
@@ -91,17 +92,22 @@ class Subscriber:
         on_silence: Silence = unheard,
         on_lower_qos: OnLowerQoS = warn_of_lower_qos,
         history: Path | str | Recorder | None = None,
-        push_timing: PushTiming = PushTiming(),  # noqa: B008  (frozen)
-        push_via: str = "",
+        push_timing: PushTiming | None = None,
+        push_via: str | None = None,
         connect_push: Callable[[], PushLink] | None = None,
     ) -> None:
         """Lock and read the state; the proxy is asked at the first call.
 
         Args:
             client: 1 to 64 of `A-Z a-z 0-9 . -`; one running process for each id.
+            endpoint, state_dir, retry: what is not given here is taken from the settings
+                (`reliable-pubsub config show CLIENT`): settings.json, the environment, a default.
+                By default there is no state_dir, and the state is in memory.
+            allow_plaintext: accept an endpoint outside this machine. Traffic is not encrypted.
             on_log_changed: when the log of the proxy is not the one our place speaks of: stop
                 with an error, rewind to its start (may repeat), or adopt its end (may miss).
-            transport, clock, state: the world outside, where a test brings its own.
+            transport, clock, state: the world outside, where a test brings its own; with a
+                transport no settings are looked for.
             on_silence: told of attempts that went unanswered, as they happen.
             on_lower_qos: told once of each topic and publisher whose messages have a lower level
                 than the subscription.
@@ -113,16 +119,30 @@ class Subscriber:
 
         Raises:
             InvalidNameError, InUseError, DamagedError.
-            ConfigurationError: the history cannot be opened.
+            ConfigurationError: a setting is wrong, an endpoint leaves this machine, or the history
+                cannot be opened.
         """
         self.client = names.client_id(client)
+        here = (
+            client_here(
+                "subscriber",
+                self.client,
+                endpoint=endpoint,
+                state_dir=state_dir,
+                retry=retry,
+                allow_plaintext=allow_plaintext,
+                push_via=push_via,
+            )
+            if transport is None
+            else client_alone(state_dir, retry)
+        )
         self._recorder = open_history(history, self.client)
-        self._state = state or open_state(state_dir, "subscriber", self.client)
+        self._state = state or open_state(here.state_dir, "subscriber", self.client)
         self.inbox = Inbox(self._state.load())
         self._asker = Asker(
             self.client,
-            endpoint,
-            retry=retry,
+            here.endpoint,
+            retry=here.retry,
             transport=transport,
             clock=clock,
             on_silence=on_silence,
@@ -135,8 +155,13 @@ class Subscriber:
             recorder=self._recorder,
         )
         self._pushing = Pushing(
-            connect_push or (lambda: ZmqPushLink(endpoint, self.client, push_via)),
-            timing=push_timing,
+            connect_push
+            or (lambda: ZmqPushLink(here.endpoint, self.client, here.settings.push_via)),
+            timing=push_timing
+            or PushTiming(
+                silence_s_min=here.settings.push_silence_min,
+                silence_s_max=here.settings.push_silence_max,
+            ),
             clock=self._asker.clock,
             on_unstored=self._take_unstored,
         )

@@ -159,7 +159,8 @@ lease = or_none(within(0.001, 30 * 86_400))
 
 # Which of the odd values each parameter takes, by its name; where a call differs, by both names.
 TAKES: dict[str, Takes] = {
-    **dict.fromkeys(("topic", "client", "endpoint", "push_via", "reason"), a(str)),
+    **dict.fromkeys(("topic", "client", "reason"), a(str)),
+    **dict.fromkeys(("endpoint", "push_via"), or_none(a(str))),
     **dict.fromkeys(("name", "use"), a(str)),
     **dict.fromkeys(("state_dir", "history"), path),
     **dict.fromkeys(("payload",), data),
@@ -180,15 +181,15 @@ TAKES: dict[str, Takes] = {
     "linger_s": within(0, 3_600),
     "session": one_of("persistent", "clean"),
     "lease_s": lease,
-    "push": a(bool),
+    **dict.fromkeys(("push", "allow_plaintext"), a(bool)),
     "max_deliveries": or_none(count(1, 1_000)),
     "max_messages": count(1, 65_536),
     "Subscriber.subscribe.start": or_none(a(Start, Position)),
     "Subscriber.history.start": lambda value: isinstance(value, Start) or is_int(value),
     "Publisher.on_log_changed": one_of("stop", "adopt"),
     "Subscriber.on_log_changed": one_of("stop", "rewind", "adopt"),
-    "retry": a(RetryPolicy),
-    "push_timing": a(PushTiming),
+    "retry": or_none(a(RetryPolicy)),
+    "push_timing": or_none(a(PushTiming)),
     "transport": or_none(has("endpoint", "send", "receive", "reopen")),
     "clock": or_none(has("now_s", "sleep")),
     "state": or_none(has("load", "write", "close")),

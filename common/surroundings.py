@@ -1,0 +1,103 @@
+"""What a process finds around it: variables of the environment, and its `settings.json`.
+
+The commands and the library look here alike, so that a program reaches the same proxy with the same
+patience as a command beside it. What a call says itself counts before everything found here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from msgspec import Struct
+
+from .endpoint import check_endpoint
+from .errors import ConfigurationError
+from .messages import Role
+from .retry import RetryPolicy
+from .settings import (
+    DIRECTORY_VARIABLE,
+    Resolved,
+    Settings,
+    parse_settings_json,
+    resolve,
+    typed,
+    unknown_variables,
+)
+
+
+class Here(Struct, frozen=True):
+    """What counts for a client: its arguments, else what was found."""
+
+    endpoint: str
+    state_dir: Path | str | None  # None: nobody named one, so the state is in memory
+    retry: RetryPolicy
+    settings: Settings
+
+
+def resolve_here(
+    component: str, said: Mapping[str, object], file: Mapping[str, Resolved] | None = None
+) -> dict[str, Resolved]:
+    """The settings of a process, each with its origin.
+
+    Args:
+        component: its own file is `$RELIABLE_PUBSUB_DIR/<component>/settings.json`.
+        said: what counts before all others.
+        file: settings of a file that was given by name; they count before `settings.json`.
+
+    Raises:
+        ConfigurationError: a value is wrong, also one that does not count; it names the origin.
+    """
+    path = Path(os.environ.get(DIRECTORY_VARIABLE, ".")) / component / "settings.json"
+    found: dict[str, Resolved] = {}
+    if path.is_file():
+        try:
+            found = parse_settings_json(path.read_text(encoding="utf-8"), str(path))
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigurationError(f"{path}: cannot be read: {error}") from error
+    return resolve(said, {**found, **(file or {})}, os.environ)
+
+
+def client_here(
+    role: Role,
+    client: str,
+    *,
+    endpoint: str | None,
+    state_dir: Path | str | None,
+    retry: RetryPolicy | None,
+    allow_plaintext: bool,
+    push_via: str | None = None,
+) -> Here:
+    """What counts for a client of the library.
+
+    Raises:
+        ConfigurationError: a setting is wrong, or an endpoint leaves this machine and nobody has
+            said that plaintext is allowed.
+    """
+    log = logging.getLogger(f"reliable_pubsub.{role}")
+    for warning in unknown_variables(os.environ):
+        log.warning(warning, extra={"client": client})
+    found = resolve_here(client, {"push_via": push_via})
+    settings = typed(found)
+    if endpoint is None:
+        endpoint = str(found[f"{role}_endpoint"].value)
+    used = [endpoint, settings.push_via] if role == "subscriber" else [endpoint]
+    for place in used if settings.push_via else [endpoint]:
+        risk = check_endpoint(place, allow_plaintext)
+        if risk:
+            log.warning(risk, extra={"client": client, "endpoint": place})
+    if state_dir is None and found["state_dir"].origin != "default":
+        state_dir = settings.state_dir
+    return Here(endpoint, state_dir, retry or retry_policy(settings), settings)
+
+
+def client_alone(state_dir: Path | str | None, retry: RetryPolicy | None) -> Here:
+    """What counts for a client whose caller has brought the way to the proxy: nothing is found."""
+    return Here("", state_dir, retry or RetryPolicy(), typed(resolve({}, None, {})))
+
+
+def retry_policy(settings: Settings) -> RetryPolicy:
+    """Lazy Pirate as the settings want it."""
+    return RetryPolicy(timeout_s=settings.ack_timeout, retries_max=settings.send_retries)

@@ -1,0 +1,172 @@
+"""The library finds the settings that the commands find; what a call says itself counts first.
+
+In `integration`, because settings are files and variables of the process; nothing is started.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from reliable_pubsub import ConfigurationError, Publisher, RetryPolicy, Subscriber
+from reliable_pubsub.common.config_show import main as config
+from reliable_pubsub.common.state_file import MemoryState, StateFile
+
+Client = Publisher | Subscriber
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Nothing is found here but what a test puts there."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def settings_json(folder: Path, client: str, **settings: Any) -> None:
+    (folder / client).mkdir(parents=True, exist_ok=True)
+    (folder / client / "settings.json").write_text(json.dumps(settings))
+
+
+def seen(client: Client) -> tuple[str, float, int, bool]:
+    """What counts for a client: endpoint, patience, whether its state is on disk."""
+    asker = client._asker
+    with client:
+        on_disk = isinstance(client._state, StateFile)
+        return asker.transport.endpoint, asker.retry.timeout_s, asker.retry.retries_max, on_disk
+
+
+CLIENTS: list[tuple[Callable[..., Client], str, str]] = [
+    (Publisher, "publisher_endpoint", "tcp://127.0.0.1:5555"),
+    (Subscriber, "subscriber_endpoint", "tcp://127.0.0.1:5556"),
+]
+both = pytest.mark.parametrize(("kind", "setting", "default"), CLIENTS)
+
+
+@both
+def test_what_nobody_sets_has_its_default_and_no_state_on_disk(
+    kind: Callable[..., Client], setting: str, default: str
+) -> None:
+    assert seen(kind("c")) == (default, 2.0, 10, False)
+
+
+@both
+def test_an_argument_counts_before_the_file_and_the_file_before_the_environment(
+    kind: Callable[..., Client],
+    setting: str,
+    default: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    variable = f"RELIABLE_PUBSUB_{setting.upper()}"
+    for name, value in {
+        "RELIABLE_PUBSUB_DIR": str(tmp_path / "settings"),
+        variable: "tcp://127.0.0.1:7001",
+        "RELIABLE_PUBSUB_ACK_TIMEOUT": "0.5",
+        "RELIABLE_PUBSUB_SEND_RETRIES": "3",
+        "RELIABLE_PUBSUB_STATE_DIR": str(tmp_path / "state"),
+    }.items():
+        monkeypatch.setenv(name, value)
+    assert seen(kind("c")) == ("tcp://127.0.0.1:7001", 0.5, 3, True)
+
+    settings_json(tmp_path / "settings", "c", **{setting: "tcp://127.0.0.1:7002"}, send_retries=4)
+    assert seen(kind("c")) == ("tcp://127.0.0.1:7002", 0.5, 4, True)
+    assert seen(kind("other")) == ("tcp://127.0.0.1:7001", 0.5, 3, True)
+
+    said = kind(
+        "c",
+        endpoint="tcp://127.0.0.1:7003",
+        retry=RetryPolicy(timeout_s=9.0, retries_max=0),
+        state=MemoryState(),
+    )
+    assert seen(said) == ("tcp://127.0.0.1:7003", 9.0, 0, False)
+
+
+def test_config_show_says_what_counts_for_the_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings_json(tmp_path, "c", send_retries=4)
+    monkeypatch.setenv("RELIABLE_PUBSUB_ACK_TIMEOUT", "0.5")
+
+    shown = json.loads(CliRunner().invoke(config, ["show", "c", "--json"]).stdout)
+
+    _, timeout_s, retries_max, _ = seen(Publisher("c"))
+    assert shown["ack_timeout"]["value"] == timeout_s
+    assert shown["send_retries"]["value"] == retries_max
+    assert shown["send_retries"]["origin"] == "c/settings.json"
+
+
+def test_the_silence_of_pushes_is_a_setting_of_the_library_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RELIABLE_PUBSUB_PUSH_SILENCE_MAX", "0.25")
+
+    with Subscriber("s") as subscriber:
+        assert subscriber._pushing._timing.silence_s_max == 0.25
+
+
+@both
+def test_a_wrong_setting_is_refused_with_its_origin(
+    kind: Callable[..., Client],
+    setting: str,
+    default: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings_json(tmp_path, "c", ack_timeout="soon")
+    with pytest.raises(ConfigurationError, match=r"c/settings.json, ack_timeout: found 'soon'"):
+        kind("c", retry=RetryPolicy())
+
+    monkeypatch.setenv("RELIABLE_PUBSUB_SEND_RETRIES", "often")
+    with pytest.raises(ConfigurationError, match="RELIABLE_PUBSUB_SEND_RETRIES: found 'often'"):
+        kind("d")
+
+
+@both
+def test_an_endpoint_outside_this_machine_needs_a_word(
+    kind: Callable[..., Client],
+    setting: str,
+    default: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    far = "tcp://192.0.2.1:5555"
+    with pytest.raises(ConfigurationError, match=r"not encrypted.*allow_plaintext=True"):
+        kind("c", endpoint=far)
+    with pytest.raises(ConfigurationError, match=r"endpoint 'localhost:5555': expected"):
+        kind("c", endpoint="localhost:5555")
+    with pytest.raises(ConfigurationError, match=r"endpoint '': expected"):
+        kind("c", endpoint="")
+
+    monkeypatch.setenv(f"RELIABLE_PUBSUB_{setting.upper()}", far)
+    with pytest.raises(ConfigurationError, match="not encrypted"):
+        kind("c")
+    assert seen(kind("c", allow_plaintext=True))[0] == far
+    assert "not encrypted" in caplog.text
+
+
+def test_where_pushes_are_found_is_held_to_the_same_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RELIABLE_PUBSUB_PUSH_VIA", "tcp://192.0.2.1:5557")
+
+    with pytest.raises(ConfigurationError, match=r"192.0.2.1.*not encrypted"):
+        Subscriber("s")
+    with pytest.raises(ConfigurationError, match="--push-via: found 'here'"):
+        Subscriber("s", push_via="here")
+
+
+def test_a_mistyped_variable_is_told_to_the_log(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RELIABLE_PUBSUB_ACK_TIMEOT", "0.5")
+    monkeypatch.setenv("RELIABLE_PUBSUB_DIR", ".")
+
+    with caplog.at_level(logging.WARNING, "reliable_pubsub"), Publisher("c"):
+        (record,) = caplog.records
+
+    assert "did you mean 'RELIABLE_PUBSUB_ACK_TIMEOUT'" in record.getMessage()
+    assert record.name == "reliable_pubsub.publisher"
