@@ -66,6 +66,16 @@ LINK_BYTES: Final = 16  # random name of a link
 PUSH_BODY_BYTES_MAX: Final = 64 * KIB  # a longer body is fetched; its place is pushed
 INGRESS_PATTERNS_MAX: Final = 1024  # that publishers are told at QoS 0; beyond, they send all
 
+# What strangers make us hold at an endpoint of a proxy or relay (docs/decisions/0026).
+PEER_REQUESTS_MAX: Final = 8  # messages of one connection that wait before its input is stopped
+UNHEARD_BYTES_MAX: Final = 10 * MIB  # of one connection, since a message of it was taken
+UNHEARD_BYTES_MAX_TOGETHER: Final = 64 * MIB  # of all connections of an endpoint
+STALLED_CONNECTIONS_MAX: Final = 8  # that do not read what is sent to them, of an endpoint
+PUSH_FRAME_BYTES_MAX: Final = 512  # what a peer says on a push endpoint: a subscription
+PREFIX_BYTES: Final = 32  # that a subscription of a plain ZeroMQ subscriber counts beside itself
+PREFIX_BYTES_MAX: Final = 64 * KIB  # of one connection's subscriptions
+PREFIX_BYTES_MAX_TOGETHER: Final = 256 * KIB  # of all; libzmq holds about 100 times as much
+
 # Numbers are signed 64-bit on disk.
 NUMBER_MAX: Final = 2**63 - 1
 
@@ -96,3 +106,6 @@ assert BODY_BYTES_MAX < TRANSACTION_BYTES_MAX <= STAGED_BYTES_MAX
 assert CACHE_BYTES_MAX >= 2 * BODY_BYTES_MAX
 assert BODY_BYTES_MAX < RING_BYTES_MAX < RINGS_BYTES_MAX
 assert TOPICS_MAX < SESSIONS_MAX
+assert TOPIC_BYTES_MAX + 2 < PUSH_FRAME_BYTES_MAX < PREFIX_BYTES_MAX < PREFIX_BYTES_MAX_TOGETHER
+assert PEER_REQUESTS_MAX * (HEADER_BYTES_MAX + BODY_BYTES_MAX) <= UNHEARD_BYTES_MAX
+assert UNHEARD_BYTES_MAX < UNHEARD_BYTES_MAX_TOGETHER

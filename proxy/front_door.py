@@ -15,7 +15,6 @@ from reliable_pubsub.common.messages import Role
 from reliable_pubsub.relay.sockets import listening
 
 PEER_ANSWERS_MAX = 32  # kept for one connection that does not read
-PEER_REQUESTS_MAX = 8  # kept of one connection, before its input is stopped
 WAITING_MAX = 2  # requests behind a busy REP socket, at each end of its pipe
 
 
@@ -36,14 +35,9 @@ class FrontDoor:
         self.role = role
         # A REQ peer has one request under way. One that does not read loses its answers, one that
         # asks without end is stopped: it must not make us keep them.
-        outside, self.hears_resets = listening(
-            context,
-            zmq.ROUTER,
-            endpoint,
-            role,
-            sent_max=PEER_ANSWERS_MAX,
-            received_max=PEER_REQUESTS_MAX,
-        )
+        listener = listening(context, zmq.ROUTER, endpoint, role, sent_max=PEER_ANSWERS_MAX)
+        outside, self.hears_resets = listener.socket, listener.hears_resets
+        self.connections = listener.connections
         inside = context.socket(zmq.DEALER)
         inside.setsockopt(zmq.SNDHWM, WAITING_MAX)  # more requests wait outside
         inside.setsockopt(zmq.LINGER, 0)
@@ -65,6 +59,7 @@ class FrontDoor:
         """Close the REP sockets; the thread ends with its context."""
         for socket in self.sockets:
             socket.close()
+        self.connections.close()
 
     def join(self) -> None:
         """Wait for the thread, once the context has ended."""

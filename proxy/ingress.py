@@ -16,11 +16,11 @@ from typing import Final
 import zmq
 
 from reliable_pubsub.common.errors import ConfigurationError, MalformedError
-from reliable_pubsub.common.limits import INGRESS_PATTERNS_MAX
+from reliable_pubsub.common.limits import BODY_BYTES_MAX, INGRESS_PATTERNS_MAX
 from reliable_pubsub.common.messages import IngressStatus
 from reliable_pubsub.relay.interest_table import Capped
 from reliable_pubsub.relay.pattern import Kinds, Pattern
-from reliable_pubsub.relay.sockets import DATA_MESSAGES_MAX, Context, Socket, listening
+from reliable_pubsub.relay.sockets import NO_BOUND, Context, Listening, Receiver, listening
 from reliable_pubsub.relay.unstored import decode_offer, offer_prefixes
 
 from .push import ANY_PORT, Push, PushSettings
@@ -40,7 +40,9 @@ class Ingress:
         Raises:
             ConfigurationError: the endpoint cannot be bound.
         """
-        self.socket = self._bind(context, settings)
+        listener = self._bind(context, settings)
+        self.socket, self.connections = listener.socket, listener.connections
+        self._receiver = Receiver(self.socket)
         self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._push = push
         self._kinds = Kinds()
@@ -50,18 +52,22 @@ class Ingress:
         self._is_dirty = True
         self._taken = self._unwanted = self._refused = 0
 
-    def _bind(self, context: Context, settings: PushSettings) -> Socket:
+    def _bind(self, context: Context, settings: PushSettings) -> Listening:
         if settings.is_default:
             with suppress(ConfigurationError):
                 return self._listening(context, settings.endpoint)
             return self._listening(context, ANY_PORT)
         return self._listening(context, settings.endpoint)
 
-    def _listening(self, context: Context, endpoint: str) -> Socket:
-        socket, _ = listening(
-            context, zmq.XSUB, endpoint, "ingress", sent_max=0, received_max=DATA_MESSAGES_MAX
+    def _listening(self, context: Context, endpoint: str) -> Listening:
+        return listening(
+            context,
+            zmq.XSUB,
+            endpoint,
+            "ingress",
+            sent_max=NO_BOUND,
+            frame_bytes_max=BODY_BYTES_MAX,
         )
-        return socket
 
     # What is wanted.
 
@@ -108,17 +114,28 @@ class Ingress:
         """Take what has come; what is left waits for the next turn."""
         for _ in range(TURN_MAX):
             try:
-                frames = self.socket.recv_multipart(zmq.DONTWAIT)
+                taken = self._receiver.take()
             except zmq.Again:
                 return
-            self._take(frames, broker)
+            if taken is None:
+                return
+            first, frames = taken
+            speaker = self.connections.heard(first)
+            if not self._take(frames, broker) and speaker is not None:
+                self.connections.cut(speaker)
 
-    def _take(self, frames: list[bytes], broker: RingReading) -> None:
+    def close(self) -> None:
+        """Unbind."""
+        self.connections.close()
+        self.socket.close()
+
+    def _take(self, frames: list[bytes], broker: RingReading) -> bool:
+        """Take a message; False if it is no offer."""
         try:
             offered = decode_offer(frames)
         except MalformedError:
             self._refused += 1  # there is nobody to answer to
-            return
+            return False
         is_pushed = self._push.is_wanted(offered.topic)
         is_wanted = is_pushed or offered.topic in self._subscribed
         taken = broker.take_offer(offered, is_wanted=is_wanted, now_ns=time.time_ns())
@@ -130,6 +147,7 @@ class Ingress:
             self._taken += 1
             if is_pushed:
                 self._push.send_unstored(offered.topic, taken, offered.body)
+        return True
 
     def status(self) -> IngressStatus:
         """What to tell an operator."""

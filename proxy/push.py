@@ -137,6 +137,12 @@ class Push:
     def expire(self, now_s: float) -> None:
         """Forget the links whose lease is over."""
         self._fan_out.forget(self._links.expire(now_s))
+        self._fan_out.look(now_s)
+
+    def close(self) -> None:
+        """Unbind."""
+        self._fan_out.connections.close()
+        self.socket.close()
 
     def answer(self, frames: Sequence[bytes], now_s: float) -> Reply:
         """Answer a request that `relay.wire.is_for_node` has found to be one for us."""

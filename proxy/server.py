@@ -36,6 +36,7 @@ from reliable_pubsub.common.messages import (
 )
 from reliable_pubsub.common.recorder import Recorder
 from reliable_pubsub.common.wire import decode_request, encode_reply
+from reliable_pubsub.relay.sockets import Receiver
 from reliable_pubsub.relay.wire import is_for_node
 
 from .broker import Broker
@@ -193,6 +194,7 @@ class Server:
         self._recorder.begin("proxy", boot=self._boot, durability=self._settings.durability)
         self._committer.start()
         roles = {socket: door.role for door in self.doors for socket in door.sockets}
+        self._receivers = {socket: Receiver(socket) for socket in roles}
         self._poll = SocketPoll(
             [*roles, self.push.socket, self.ingress.socket], self._wake_descriptor
         )
@@ -230,10 +232,13 @@ class Server:
     def _serve(self, socket: zmq.Socket[bytes], role: Role) -> None:
         """Take one request; answer it once, now or when what it rests on is durable."""
         try:
-            frames = socket.recv_multipart(zmq.DONTWAIT)
+            taken = self._receivers[socket].take()
         except zmq.Again:
-            self._poll.look_at(socket)  # it was an envelope without delimiter: no request
+            taken = None
+        if taken is None:  # an envelope without delimiter is no request; a long one goes on
+            self._poll.look_at(socket)
             return
+        _, frames = taken
         try:
             request, body = decode_request(frames)
         except MalformedError as error:
@@ -352,6 +357,9 @@ class Server:
         if self._held and now_s - self._held[0].since_s > DISK_PATIENCE_S:
             self._put_off()
         self.push.expire(now_s)
+        self.ingress.connections.look(now_s)
+        for door in self.doors:
+            door.connections.look(now_s)
         self.ingress.tell()
         self._poll.look_at(self.ingress.socket)
         due = self.broker.tick(now_s=now_s, now_ns=time.time_ns())
@@ -404,8 +412,8 @@ class Server:
         self._poll.close()
         for door in self.doors:
             door.close()
-        self.push.socket.close()
-        self.ingress.socket.close()
+        self.push.close()
+        self.ingress.close()
         self._context.term()  # the doors' threads close their sockets and end
         for door in self.doors:
             door.join()

@@ -13,16 +13,39 @@ from collections.abc import Sequence
 
 import zmq
 
-from reliable_pubsub.common.limits import CONSUMERS_MAX, INTEREST_PATTERNS_MAX, LINK_BYTES
+from reliable_pubsub.common.limits import (
+    INTEREST_PATTERNS_MAX,
+    LINK_BYTES,
+    PREFIX_BYTES,
+    PREFIX_BYTES_MAX,
+    PREFIX_BYTES_MAX_TOGETHER,
+    PUSH_FRAME_BYTES_MAX,
+)
 
+from .connections import Connection
 from .interest_link import Links
 from .interest_table import InterestTable
-from .pattern import Kinds
+from .pattern import EVERYTHING, Kinds, Pattern
 from .push import END, FIRST_BYTES, pattern_of_plain, prefixes_of, single_topic_frame
 from .sockets import DATA_MESSAGES_MAX, Context, listening
 
 TURN_MAX = 256  # messages of one socket in one turn of the loop, so that no socket starves
 PLAIN = b"plain"  # all plain subscribers together are one consumer; no link has this length
+
+
+class _Said:
+    """What one connection has subscribed to, as libzmq keeps it."""
+
+    __slots__ = ("link", "prefixes", "size_bytes")
+
+    def __init__(self) -> None:
+        self.link = b""
+        self.prefixes: set[bytes] = set()
+        self.size_bytes = 0
+
+
+def _size(prefix: bytes) -> int:
+    return len(prefix) + PREFIX_BYTES
 
 
 class FanOut:
@@ -36,14 +59,25 @@ class FanOut:
         Raises:
             ConfigurationError: the endpoint cannot be bound.
         """
-        self.socket, _ = listening(context, zmq.XPUB, endpoint, "push", sent_max=DATA_MESSAGES_MAX)
+        listener = listening(
+            context,
+            zmq.XPUB,
+            endpoint,
+            "push",
+            sent_max=DATA_MESSAGES_MAX,
+            frame_bytes_max=PUSH_FRAME_BYTES_MAX,
+        )
+        self.socket, self.connections = listener.socket, listener.connections
         self.socket.setsockopt(zmq.XPUB_MANUAL, 1)
         self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self.sent_singly = 0
         self._table = table
         self._kinds = kinds
         self._is_mixed_up = False  # nobody knows which pipe spoke last
+        self._said: dict[Connection, _Said] = {}
+        self._size_bytes = 0  # of all that was said
         self._plain: Counter[bytes] = Counter()  # prefixes, by how many subscribers
+        self._is_plain_changed = False
         self._prefixes: dict[bytes, frozenset[bytes]] = {}  # by link: what its pipe is sent
         # What is applied, which a new set becomes only when its link says where it is: until then
         # its old patterns are served, so that nothing is missing in between.
@@ -56,28 +90,38 @@ class FanOut:
 
     def listen(self, links: Links) -> None:
         """Take what peers say on the data socket: where a link is, or what a plain one wants."""
-        plain_before = len(self._plain), self._plain.total()
         for _ in range(TURN_MAX):
             try:
-                said = self.socket.recv(zmq.DONTWAIT)
+                frame = self.socket.recv(zmq.DONTWAIT, copy=False)
             except zmq.Again:
                 self._is_mixed_up = False
                 break
-            if said[:1] not in (b"\0", b"\1"):
-                # libzmq 4.3.5 counts what is no subscription as one too: until all is read, the
-                # connection it takes an option for is that of a later message.
-                self._is_mixed_up = True
-                continue
-            is_added, what = said[:1] == b"\1", said[1:]
-            if what[:1] == END:
-                if is_added and len(what) == 1 + LINK_BYTES:
-                    self._place(what[1:], links)
-            else:
-                self._plain_said(what, is_added)
-        if (len(self._plain), self._plain.total()) != plain_before:
-            self._table.replace(
-                PLAIN, [self._kinds.check(pattern_of_plain(one)) for one in self._plain]
-            )
+            self._take(frame.bytes, self.connections.heard(frame), links)
+        self._forget_ended()
+
+    def _take(self, said: bytes, speaker: Connection | None, links: Links) -> None:
+        if said[:1] not in (b"\0", b"\1"):
+            # libzmq 4.3.5 counts what is no subscription as one too: until all is read, the
+            # connection it takes an option for is that of a later message.
+            self._is_mixed_up = True
+            if speaker is not None:
+                self.connections.cut(speaker)
+            return
+        if speaker is None:
+            return  # libzmq says what an ended connection had subscribed to; we know
+        is_added, what = said[:1] == b"\1", said[1:]
+        known = self._said.setdefault(speaker, _Said())
+        if what[:1] != END:
+            self._plain_said(known, what, is_added)
+        elif is_added and len(what) == 1 + LINK_BYTES and known.link in (b"", what):
+            known.link = what
+            self._place(what[1:], links)
+        elif is_added:
+            self.connections.cut(speaker)  # a connection is that of one link
+        if known.size_bytes > PREFIX_BYTES_MAX:
+            self.connections.cut(speaker)
+        elif self._size_bytes > PREFIX_BYTES_MAX_TOGETHER:
+            self.connections.cut(max(self._said, key=lambda one: self._said[one].size_bytes))
 
     def _place(self, link: bytes, links: Links) -> None:
         """The pipe that spoke last is that of this link: send it what the link wants."""
@@ -94,16 +138,43 @@ class FanOut:
             self.socket.setsockopt(zmq.UNSUBSCRIBE, prefix)
         self._prefixes[link] = wanted
 
-    def _plain_said(self, prefix: bytes, is_added: bool) -> None:
-        if is_added and prefix not in self._plain and len(self._plain) >= CONSUMERS_MAX:
-            prefix = b""  # more than we count: everything
-        # A subscriber that asks twice and takes back once is counted once too much: it is then
-        # sent for longer, never too little.
-        self._plain[prefix] += 1 if is_added else -1
-        if self._plain[prefix] <= 0:
-            del self._plain[prefix]
+    def _plain_said(self, known: _Said, prefix: bytes, is_added: bool) -> None:
+        if is_added and prefix not in known.prefixes:
+            known.prefixes.add(prefix)
+            self._count_plain(known, prefix, 1)
+        elif not is_added and prefix in known.prefixes:
+            known.prefixes.discard(prefix)
+            self._count_plain(known, prefix, -1)
         for one in FIRST_BYTES if prefix == b"" else (prefix,):
             self.socket.setsockopt(zmq.SUBSCRIBE if is_added else zmq.UNSUBSCRIBE, one)
+
+    def _count_plain(self, known: _Said, prefix: bytes, change: int) -> None:
+        known.size_bytes += change * _size(prefix)
+        self._size_bytes += change * _size(prefix)
+        self._plain[prefix] += change
+        if self._plain[prefix] <= 0:
+            del self._plain[prefix]
+        self._is_plain_changed = True
+
+    def _forget_ended(self) -> None:
+        """Count what ended connections wanted no more; then tell the table."""
+        for ended in self.connections.ended():
+            known = self._said.pop(ended, None) or _Said()
+            for prefix in known.prefixes:
+                self._count_plain(known, prefix, -1)
+        if self._is_plain_changed:
+            self._is_plain_changed = False
+            self._table.replace(PLAIN, self._plain_patterns())
+
+    def _plain_patterns(self) -> list[Pattern]:
+        if len(self._plain) > INTEREST_PATTERNS_MAX:
+            return [EVERYTHING]
+        return [self._kinds.check(pattern_of_plain(one)) for one in self._plain]
+
+    def look(self, now_s: float) -> None:
+        """See what connections make us hold, and which have ended."""
+        self.connections.look(now_s)
+        self._forget_ended()
 
     def forget(self, links: Sequence[bytes]) -> None:
         """The leases of these links are over."""

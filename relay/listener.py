@@ -10,17 +10,21 @@ from __future__ import annotations
 import ctypes
 import socket
 import struct
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from msgspec import Struct
 
-# A packet filter over the TCP header: drop what has the flag RST, keep everything else.
+# Packet filters over the TCP header.
 _LOAD_BYTE, _IF_ANY_BIT, _RETURN = 0x30, 0x45, 0x06  # linux/bpf_common.h
 _FLAGS_BYTE, _RST = 13, 0x04  # RFC 9293, section 3.1
-_INSTRUCTIONS: Final = (  # operation, how far to jump if it is true, and if not, operand
+_Instruction = tuple[int, int, int, int]  # operation, jump if true, jump if not, operand
+_DROP: Final[_Instruction] = (_RETURN, 0, 0, 0)
+_DROP_RESETS: Final = (
     (_LOAD_BYTE, 0, 0, _FLAGS_BYTE),
     (_IF_ANY_BIT, 0, 1, _RST),
-    (_RETURN, 0, 0, 0),
+    _DROP,
     (_RETURN, 0, 0, 0xFFFF_FFFF),
 )
 _SO_ATTACH_FILTER: Final = 26  # asm-generic/socket.h; Python has no name for it
@@ -43,7 +47,8 @@ def listen(endpoint: str, backlog: int) -> Listener:
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        hears_resets = not _ignore_resets(listening)
+        # Before there are connections, which inherit it.
+        hears_resets = not _filter(listening, _DROP_RESETS)
         listening.bind(("" if host == "*" else host, 0 if port == "*" else int(port)))
         listening.listen(backlog)
     except BaseException:
@@ -52,13 +57,24 @@ def listen(endpoint: str, backlog: int) -> Listener:
     return Listener(listening.detach(), hears_resets)
 
 
-def _ignore_resets(listening: socket.socket) -> bool:
-    """Set the filter before there are connections, which inherit it; False if we may not."""
-    program = b"".join(struct.pack("=HBBI", *one) for one in _INSTRUCTIONS)
+def cut(connection: socket.socket) -> None:
+    """Hear nothing more from a connection, and let libzmq find its end.
+
+    Only its input is shut down: an end in both directions that comes while its input is stopped
+    at a high-water mark is what libzmq does not survive. The filter keeps out what is still sent.
+    """
+    _filter(connection, (_DROP,))
+    with suppress(OSError):  # it has ended meanwhile
+        connection.shutdown(socket.SHUT_RD)
+
+
+def _filter(filtered: socket.socket, instructions: Sequence[_Instruction]) -> bool:
+    """Set a packet filter; False if we may not."""
+    program = b"".join(struct.pack("=HBBI", *one) for one in instructions)
     held = ctypes.create_string_buffer(program, len(program))
-    option = struct.pack("HP", len(_INSTRUCTIONS), ctypes.addressof(held))
+    option = struct.pack("HP", len(instructions), ctypes.addressof(held))
     try:
-        listening.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
+        filtered.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, option)
     except OSError:
         return False
     return True

@@ -25,7 +25,7 @@ from .messages import Interest, Node, NodeReport
 from .passing import Passing, ToAbove, ToPeer
 from .pattern import Kinds, Strategy
 from .push import PushFrames, decode_any_push, shared_topic_frame
-from .sockets import ANSWERS_MAX, Context, Socket, connecting, listening
+from .sockets import ANSWERS_MAX, Context, Receiver, Socket, connecting, listening
 from .wire import decode_node_request, is_for_node
 
 TICK_S = 0.05
@@ -63,9 +63,11 @@ class Relay:
             strategy=settings.strategy, cap=settings.cap, kinds=self._kinds
         )
         try:
-            self._requests, _ = listening(
+            listener = listening(
                 self._context, zmq.ROUTER, settings.endpoint, "request", sent_max=ANSWERS_MAX
             )
+            self._requests, self._connections = listener.socket, listener.connections
+            self._receiver = Receiver(self._requests)
             self.fan_out = FanOut(self._context, settings.push_endpoint, self._table, self._kinds)
         except BaseException:
             self._context.destroy(linger=0)
@@ -143,6 +145,8 @@ class Relay:
         if now_s >= self._tick_at_s:
             self._tick_at_s = now_s + TICK_S
             self.fan_out.forget(self._links.expire(now_s))
+            self.fan_out.look(now_s)
+            self._connections.look(now_s)
             self._passing.tick(now_s)
         self._carry_out()
         self._table.changes()
@@ -176,9 +180,13 @@ class Relay:
     def _take_requests(self, now_s: float) -> None:
         for _ in range(TURN_MAX):
             try:
-                parts = self._requests.recv_multipart(zmq.DONTWAIT)
+                taken = self._receiver.take()
             except zmq.Again:
                 return
+            if taken is None:
+                return
+            first, parts = taken
+            self._connections.heard(first)
             if b"" not in parts:
                 continue  # no envelope: no way to answer
             begin = parts.index(b"") + 1

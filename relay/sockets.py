@@ -9,11 +9,13 @@ import resource
 import secrets
 
 import zmq
+from msgspec import Struct
 
 from reliable_pubsub.common.errors import ConfigurationError
-from reliable_pubsub.common.limits import FRAME_BYTES_MAX
+from reliable_pubsub.common.limits import FRAME_BYTES_MAX, PEER_REQUESTS_MAX
 from reliable_pubsub.common.transport import RECONNECT_MS, RECONNECT_MS_MAX
 
+from .connections import Connections
 from .listener import listen
 
 Context = zmq.Context[zmq.Socket[bytes]]
@@ -25,7 +27,52 @@ HEARTBEAT_TIMEOUT_MS = 15_000
 BACKLOG = 1024  # connections that wait for their turn; ZeroMQ's own 100 is less than one burst
 DATA_MESSAGES_MAX = 256  # pushed batches kept for one peer, at most 64 KiB each
 ANSWERS_MAX = 64  # kept for one peer that does not read
+FRAMES_KEPT_MAX = 64  # of a message; ours have three, and an envelope
+FRAMES_TURN_MAX = 5_000  # of a message that are taken at once
 NO_BOUND = 0
+
+
+class Listening(Struct, frozen=True):
+    """A socket that strangers connect to."""
+
+    socket: Socket
+    connections: Connections
+    hears_resets: bool  # so that nothing bounds the messages kept of one peer
+
+
+class Receiver:
+    """Takes the messages of a socket without waiting, however many frames a stranger sends.
+
+    A message of ours has few. Of a longer one the first frames are kept, and the others are let go
+    in parts, so that none takes the loop for long.
+    """
+
+    def __init__(self, socket: Socket) -> None:
+        """Nothing was taken yet."""
+        self._socket = socket
+        self._first: zmq.Frame | None = None
+        self._frames: list[bytes] = []
+
+    def take(self) -> tuple[zmq.Frame, list[bytes]] | None:
+        """The next message: its first frame with what libzmq knows of it, and all frames.
+
+        Returns:
+            None if it has so many frames that the rest is left for the next call.
+
+        Raises:
+            zmq.Again: there is none.
+        """
+        if self._first is None:
+            self._first = self._socket.recv(zmq.DONTWAIT, copy=False)
+            self._frames = [self._first.bytes]
+        for _ in range(FRAMES_TURN_MAX):
+            if not self._socket.getsockopt(zmq.RCVMORE):
+                taken, self._first = (self._first, self._frames), None
+                return taken
+            frame = self._socket.recv(zmq.DONTWAIT)
+            if len(self._frames) < FRAMES_KEPT_MAX:
+                self._frames.append(frame)
+        return None
 
 
 def listening(
@@ -35,8 +82,9 @@ def listening(
     what: str,
     *,
     sent_max: int,
-    received_max: int = NO_BOUND,
-) -> tuple[Socket, bool]:
+    received_max: int = PEER_REQUESTS_MAX,
+    frame_bytes_max: int = FRAME_BYTES_MAX,
+) -> Listening:
     """Bind a socket that strangers connect to.
 
     Args:
@@ -45,16 +93,14 @@ def listening(
         received_max: messages kept of one peer before its input is stopped, where it comes by
             TCP and its resets are not heard: one that is stopped and ends would end us
             (docs/decisions/0014).
-
-    Returns:
-        The socket, and whether it hears resets, so that `received_max` could not be set.
+        frame_bytes_max: a peer that sends a longer frame is cut off.
 
     Raises:
         ConfigurationError: the endpoint cannot be bound.
     """
     socket = context.socket(kind)
     socket.setsockopt(zmq.LINGER, 0)
-    socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES_MAX)
+    socket.setsockopt(zmq.MAXMSGSIZE, frame_bytes_max)
     socket.setsockopt(zmq.HANDSHAKE_IVL, HANDSHAKE_MS)
     socket.setsockopt(zmq.HEARTBEAT_IVL, HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
@@ -65,8 +111,9 @@ def listening(
     socket.setsockopt(zmq.RCVHWM, NO_BOUND)
     socket.setsockopt(zmq.SNDHWM, sent_max)
     hears_resets = False
+    connections = Connections(context, socket)
     try:
-        if received_max != NO_BOUND and endpoint.startswith("tcp:"):
+        if endpoint.startswith("tcp:"):
             listener = listen(endpoint, BACKLOG)
             socket.setsockopt(zmq.USE_FD, listener.descriptor)
             hears_resets = listener.hears_resets
@@ -74,12 +121,13 @@ def listening(
                 socket.setsockopt(zmq.RCVHWM, received_max)
         socket.bind(endpoint)
     except (OSError, zmq.ZMQError) as error:
+        connections.close()
         socket.close()
         raise ConfigurationError(
             f"cannot bind the {what} endpoint {endpoint}: {error.strerror}; is another proxy "
             "or relay running there?"
         ) from error
-    return socket, hears_resets
+    return Listening(socket, connections, hears_resets)
 
 
 def connecting(context: Context, kind: int, *, sent_max: int, received_max: int) -> Socket:

@@ -1,0 +1,91 @@
+"""What one connection, and all of an endpoint together, may make us hold; who is cut off. Pure.
+
+ZeroMQ bounds messages, and neither their bytes nor their frames: a message without end is held as
+long as its connection lasts. So the bytes that a connection has sent since a message of it was
+taken are counted, and those who do not read are found by what the kernel cannot send
+(docs/decisions/0026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from msgspec import Struct
+
+from reliable_pubsub.common.limits import (
+    KIB,
+    STALLED_CONNECTIONS_MAX,
+    UNHEARD_BYTES_MAX,
+    UNHEARD_BYTES_MAX_TOGETHER,
+)
+
+STALLED_S_MAX: Final = 2.0  # longer without reading what is sent, and the connection is cut
+NOTABLE_BYTES: Final = 64 * KIB
+ANSWER_BYTES_MIN: Final = 32  # more than a PING of ours, less than any answer
+
+
+class Look(Struct, frozen=True):
+    """What the kernel has counted of a connection, and whether it holds what it cannot send."""
+
+    received_bytes: int
+    acknowledged_bytes: int
+    is_waiting: bool
+
+
+class Tally:
+    """What one connection makes us hold, from one look to the next."""
+
+    __slots__ = ("_acknowledged", "_answered", "_heard", "received", "stalled_at_s", "was_heard")
+
+    def __init__(self) -> None:
+        """It has said nothing."""
+        self.was_heard = False  # a message of it was taken since the last look
+        self.received = self._heard = self._acknowledged = self._answered = 0
+        self.stalled_at_s: float | None = None
+
+    @property
+    def unheard_bytes(self) -> int:
+        """Sent to us since a message was taken, or one was answered."""
+        return self.received - self._heard
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether it makes us hold more than an ordinary peer does."""
+        return self.unheard_bytes > NOTABLE_BYTES or self.stalled_at_s is not None
+
+    def look(self, seen: Look, now_s: float) -> None:
+        """Take what the kernel says now."""
+        self.received = seen.received_bytes
+        # Who reads answers has asked: where others take the messages, that is how they are seen.
+        is_answered = seen.acknowledged_bytes - self._answered >= ANSWER_BYTES_MIN
+        if self.was_heard or is_answered:
+            self._heard, self._answered = self.received, seen.acknowledged_bytes
+            self.was_heard = False
+        if not seen.is_waiting or seen.acknowledged_bytes != self._acknowledged:
+            self.stalled_at_s = None
+        elif self.stalled_at_s is None:
+            self.stalled_at_s = now_s
+        self._acknowledged = seen.acknowledged_bytes
+
+
+def to_be_cut(tallies: Mapping[int, Tally], now_s: float) -> list[int]:
+    """The connections that are above their own bound, or the worst where all are above theirs."""
+    cut = [
+        number
+        for number, one in tallies.items()
+        if one.unheard_bytes > UNHEARD_BYTES_MAX
+        or (one.stalled_at_s is not None and now_s - one.stalled_at_s > STALLED_S_MAX)
+    ]
+    rest = {number: one for number, one in tallies.items() if number not in set(cut)}
+    together = sum(one.unheard_bytes for one in rest.values())
+    for number in sorted(rest, key=lambda one: -rest[one].unheard_bytes):
+        if together <= UNHEARD_BYTES_MAX_TOGETHER:
+            break
+        together -= rest[number].unheard_bytes
+        cut.append(number)
+    stalled = sorted(
+        (one.stalled_at_s, number) for number, one in rest.items() if one.stalled_at_s is not None
+    )
+    excess = max(len(stalled) - STALLED_CONNECTIONS_MAX, 0)
+    return list(dict.fromkeys([*cut, *(number for _, number in stalled[:excess])]))

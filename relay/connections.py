@@ -1,0 +1,152 @@
+"""The connections of an endpoint: who they are, what the kernel counts of them, and their end.
+
+A monitor of the socket tells which descriptors libzmq has accepted. What a message carries of its
+connection is that descriptor (`__fd`). The counts come from TCP_INFO, which Linux has; elsewhere
+only what an endpoint sees by itself leads to a cut.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import struct
+import sys
+from contextlib import suppress
+from typing import Final
+
+import zmq
+
+from .allowance import Look, Tally, to_be_cut
+from .listener import cut
+
+LOOKED_AT_MAX: Final = 500  # connections in one turn; the others are looked at in the next ones
+_EVENT: Final = struct.Struct("=Hi")  # of a monitor: what happened, and to which descriptor
+_BYTES_ACKNOWLEDGED: Final = 120  # linux/tcp.h: tcpi_bytes_acked, then tcpi_bytes_received
+_BYTES_NOT_SENT: Final = 144
+_TCP_INFO: Final = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
+
+
+class Connection:
+    """One connection, as long as it lasts."""
+
+    __slots__ = ("descriptor", "is_cut", "peer", "tally")
+
+    def __init__(self, descriptor: int, peer: object) -> None:
+        self.descriptor = descriptor
+        self.peer = peer
+        self.is_cut = False
+        self.tally = Tally()
+
+
+class Connections:
+    """Belongs to the thread of the loop, whichever thread has the socket."""
+
+    def __init__(
+        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: zmq.Socket[bytes]
+    ) -> None:
+        """Watch a socket that is not bound yet."""
+        address = f"inproc://connections-{secrets.token_hex(8)}"
+        endpoint.monitor(address, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+        self._events = context.socket(zmq.PAIR)
+        self._events.setsockopt(zmq.LINGER, 0)
+        self._events.setsockopt(zmq.RCVHWM, 0)  # at a mark libzmq's own thread would wait for us
+        self._events.connect(address)
+        self._by_descriptor: dict[int, Connection] = {}
+        self._round: list[Connection] = []
+        self._notable: dict[int, Connection] = {}  # those that make us hold something
+        self._ended: list[Connection] = []
+        self.cut_count = 0
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self._by_descriptor)
+
+    def heard(self, frame: zmq.Frame) -> Connection | None:
+        """The connection that a message came from; None: it has come from none, or from a dead one.
+
+        A message of an ended one may be told to be of the next with the same descriptor.
+        """
+        try:
+            descriptor = int(frame.get("__fd"))
+        except zmq.ZMQError:
+            return None
+        if descriptor not in self._by_descriptor:
+            self._take_events()
+        found = self._by_descriptor.get(descriptor)
+        if found is not None:
+            found.tally.was_heard = True
+        return found
+
+    def ended(self) -> list[Connection]:
+        """Those that have ended since the last time."""
+        self._take_events()
+        ended, self._ended = self._ended, []
+        return ended
+
+    def cut(self, connection: Connection) -> None:
+        """End a connection from our side."""
+        if connection.is_cut:
+            return
+        with suppress(OSError), socket.socket(fileno=os.dup(connection.descriptor)) as held:
+            if held.getpeername() == connection.peer:  # else the descriptor is another one's now
+                cut(held)
+                connection.is_cut = True
+                self.cut_count += 1
+
+    def look(self, now_s: float) -> None:
+        """See what connections make us hold; cut those that are above a bound."""
+        self._take_events()
+        if not self._round:
+            self._round = list(self._by_descriptor.values())
+        seen, self._round = self._round[:LOOKED_AT_MAX], self._round[LOOKED_AT_MAX:]
+        for connection in {*seen, *self._notable.values()}:
+            look = None if connection.is_cut else _look(connection.descriptor)
+            if look is None:
+                continue
+            connection.tally.look(look, now_s)
+            if connection.tally.is_notable:
+                self._notable[connection.descriptor] = connection
+            else:
+                self._notable.pop(connection.descriptor, None)
+        for descriptor in to_be_cut({n: c.tally for n, c in self._notable.items()}, now_s):
+            self.cut(self._notable.pop(descriptor))
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._events.close()
+
+    def _take_events(self) -> None:
+        while True:
+            try:
+                event, _ = self._events.recv_multipart(zmq.DONTWAIT)
+            except zmq.Again:
+                return
+            what, descriptor = _EVENT.unpack(event)
+            if (gone := self._by_descriptor.pop(descriptor, None)) is not None:
+                self._notable.pop(descriptor, None)
+                self._ended.append(gone)
+            if what == zmq.EVENT_ACCEPTED:
+                self._accepted(descriptor)
+
+    def _accepted(self, descriptor: int) -> None:
+        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as held:
+            self._by_descriptor[descriptor] = Connection(descriptor, held.getpeername())
+
+
+def _look(descriptor: int) -> Look | None:
+    """What the kernel has counted; None where it does not."""
+    if _TCP_INFO is None:
+        return None
+    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
+    try:
+        info = held.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 256)
+    except OSError:  # it has ended meanwhile, or comes by `ipc:`
+        return None
+    finally:
+        held.detach()  # the descriptor stays libzmq's
+    if len(info) < _BYTES_NOT_SENT + 4:
+        return None
+    acknowledged, received = struct.unpack_from("=QQ", info, _BYTES_ACKNOWLEDGED)
+    (not_sent,) = struct.unpack_from("=I", info, _BYTES_NOT_SENT)
+    return Look(received, acknowledged, not_sent > 0)

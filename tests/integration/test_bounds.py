@@ -1,0 +1,319 @@
+"""What strangers may make an endpoint hold, at real sockets: who is above is cut off."""
+
+from __future__ import annotations
+
+import select
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+import zmq
+
+from reliable_pubsub.common.limits import (
+    MIB,
+    PREFIX_BYTES,
+    PREFIX_BYTES_MAX,
+    PREFIX_BYTES_MAX_TOGETHER,
+    PUSH_FRAME_BYTES_MAX,
+    UNHEARD_BYTES_MAX,
+)
+from reliable_pubsub.proxy.ingress import Ingress
+from reliable_pubsub.proxy.push import Push, PushSettings
+from reliable_pubsub.relay import sockets
+from reliable_pubsub.relay.fan_out import PLAIN, FanOut
+from reliable_pubsub.relay.interest_link import Links
+from reliable_pubsub.relay.interest_table import InterestTable
+from reliable_pubsub.relay.pattern import Kinds
+from reliable_pubsub.relay.sockets import Listening, Receiver, listening
+from tests.fakes import a_broker
+from tests.fuzz import zmtp
+from tests.fuzz.crowd import address_of
+
+from .harness import PATIENCE_S, REPOSITORY, eventually
+
+JUNK = zmtp.framed(b"j" * 100) * 600
+MORE_THAN_THE_KERNEL_HOLDS = 64 * MIB
+STOPPED_S = 0.5
+
+
+class Raw:
+    """A peer that says bytes, and takes none in."""
+
+    def __init__(self, endpoint: str, kind: bytes) -> None:
+        self.socket = socket.create_connection(address_of(endpoint))
+        self.socket.settimeout(PATIENCE_S)
+        self.socket.sendall(zmtp.greeting() + zmtp.ready(kind))
+        self._hear(zmtp.GREETING_BYTES)
+        assert self._hear(self._hear(2)[1]).startswith(b"\x05READY")
+        self.socket.setblocking(False)
+        self.said_bytes = 0
+        self._unsaid = b""
+
+    def _hear(self, size: int) -> bytes:
+        heard = b""
+        while len(heard) < size:
+            heard += self.socket.recv(size - len(heard))
+        return heard
+
+    def says(self, data: bytes) -> None:
+        """Say as much as is taken now, of this or of what is left of the last."""
+        self._unsaid = self._unsaid or data
+        try:
+            said_bytes = self.socket.send(self._unsaid)
+        except OSError:  # not now, or never more: `is_ended` tells
+            return
+        self._unsaid = self._unsaid[said_bytes:]
+        self.said_bytes += said_bytes
+
+    def may_say(self, timeout_s: float) -> bool:
+        """Whether more is taken before so long."""
+        return bool(select.select([], [self.socket], [], timeout_s)[1])
+
+    @property
+    def is_ended(self) -> bool:
+        """Whether the other side has closed the connection."""
+        try:
+            while self.socket.recv(65_536):
+                pass
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return True
+
+
+class Below:
+    """A fan-out, and what it is asked by peers."""
+
+    def __init__(self, context: sockets.Context) -> None:
+        kinds = Kinds()
+        self.table: InterestTable[bytes] = InterestTable(kinds=kinds)
+        self.fan_out = FanOut(context, "tcp://127.0.0.1:*", self.table, kinds)
+        self.links = Links(self.table, node="n", kinds=kinds, push_endpoint="", boot="b")
+
+    def turn(self) -> None:
+        """One turn of a loop."""
+        self.fan_out.listen(self.links)
+        self.fan_out.look(time.monotonic())
+
+    def turns_until(self, look: Callable[[], bool], what: str) -> None:
+        """Turn until there is something to see."""
+
+        def turn() -> bool:
+            self.turn()
+            return look()
+
+        eventually(turn, what)
+
+
+@pytest.fixture
+def context() -> Iterator[sockets.Context]:
+    context: sockets.Context = zmq.Context()
+    yield context
+    context.destroy(linger=0)
+
+
+@pytest.fixture
+def below(context: sockets.Context) -> Below:
+    return Below(context)
+
+
+def until_ended(peer: Raw, turn: Callable[[], None], says: bytes = b"") -> None:
+    def ended() -> bool:
+        turn()
+        if says:
+            peer.says(says)
+        return peer.is_ended
+
+    eventually(ended, "end of the connection")
+
+
+def test_what_is_said_on_a_push_endpoint_waits_at_its_sender(below: Below) -> None:
+    """P7: libzmq's own thread reads it, and stops at the mark."""
+    peer = Raw(below.fan_out.endpoint, b"SUB")
+    while peer.said_bytes < MORE_THAN_THE_KERNEL_HOLDS and peer.may_say(STOPPED_S):
+        peer.says(JUNK)
+
+    assert peer.said_bytes < MORE_THAN_THE_KERNEL_HOLDS
+
+
+def test_who_says_what_is_no_subscription_is_cut_off(below: Below) -> None:
+    peer = Raw(below.fan_out.endpoint, b"SUB")
+
+    until_ended(peer, below.turn, JUNK)
+
+
+def test_who_subscribes_to_more_bytes_than_a_topic_has_is_cut_off(below: Below) -> None:
+    peer = Raw(below.fan_out.endpoint, b"SUB")
+
+    until_ended(peer, below.turn, zmtp.framed(b"\1" + b"x" * PUSH_FRAME_BYTES_MAX))
+
+
+def test_who_says_to_be_two_links_is_cut_off(below: Below) -> None:
+    peer = Raw(below.fan_out.endpoint, b"SUB")
+    peer.says(zmtp.framed(b"\1\0" + b"a" * 16) * 3)
+    below.turns_until(lambda: bool(below.fan_out._said), "word of the peer")
+    assert not peer.is_ended
+
+    until_ended(peer, below.turn, zmtp.framed(b"\1\0" + b"b" * 16))
+
+
+def subscriptions(first: int, count: int) -> bytes:
+    return b"".join(zmtp.framed(b"\1%032d" % number) for number in range(first, first + count))
+
+
+def test_who_subscribes_without_end_is_cut_off_and_all_of_it_is_forgotten(below: Below) -> None:
+    peer = Raw(below.fan_out.endpoint, b"SUB")
+    number = 0
+
+    def turn() -> None:
+        nonlocal number
+        below.turn()
+        if not peer._unsaid:
+            peer.says(subscriptions(number, 100))
+            number += 100
+        peer.says(b"")
+        assert below.fan_out.plain_count <= PREFIX_BYTES_MAX / PREFIX_BYTES + 300
+
+    until_ended(peer, turn)
+    below.turns_until(lambda: not below.fan_out.plain_count, "end of what it wanted")
+    assert below.table.patterns_of(PLAIN) == frozenset()
+
+
+def test_of_all_that_subscribe_too_much_together_the_largest_is_cut_off(below: Below) -> None:
+    each = PREFIX_BYTES_MAX // (32 + PREFIX_BYTES) - 100
+    peers = [Raw(below.fan_out.endpoint, b"SUB") for _ in range(8)]
+    for place, peer in enumerate(peers):
+        peer.socket.settimeout(PATIENCE_S)
+        peer.socket.sendall(subscriptions(place * 10_000, each - place))
+        peer.socket.setblocking(False)
+
+    def is_settled() -> bool:
+        return below.fan_out._size_bytes <= PREFIX_BYTES_MAX_TOGETHER and any(
+            peer.is_ended for peer in peers
+        )
+
+    below.turns_until(is_settled, "end of the largest")
+    assert not peers[-1].is_ended
+
+
+def test_who_subscribes_twice_and_leaves_is_forgotten(below: Below) -> None:
+    first, second = (Raw(below.fan_out.endpoint, b"SUB") for _ in range(2))
+    first.says(zmtp.framed(b"\1topic") * 2)
+    second.says(zmtp.framed(b"\1topic"))
+    below.turns_until(lambda: len(below.fan_out._said) == 2, "words of both")
+
+    first.socket.close()
+    below.turns_until(lambda: len(below.fan_out._said) == 1, "end of the first")
+    assert below.table.is_wanted("topic")
+    second.socket.close()
+    below.turns_until(lambda: not below.table.is_wanted("topic"), "end of the second")
+
+
+@pytest.fixture
+def ingress(context: sockets.Context) -> Ingress:
+    settings = PushSettings(endpoint="tcp://127.0.0.1:*")
+    ingress = Ingress(context, settings, Push(context, settings, boot="b"))
+    ingress.tell()
+    return ingress
+
+
+def test_who_sends_the_ingress_what_is_no_offer_is_cut_off(ingress: Ingress) -> None:
+    broker = a_broker().broker
+    peer = Raw(ingress.endpoint, b"PUB")
+
+    until_ended(peer, lambda: ingress.turn(broker), JUNK)
+
+
+# Messages without end.
+
+
+@pytest.mark.parametrize(
+    ("kind", "peer_kind", "frame"),
+    [
+        (zmq.ROUTER, b"DEALER", b""),
+        (zmq.XPUB, b"SUB", b"x" * 400),
+        (zmq.XSUB, b"PUB", b"x" * 400),
+    ],
+    ids=["request", "push", "ingress"],
+)
+def test_a_message_without_end_is_cut_off(
+    kind: int, peer_kind: bytes, frame: bytes, context: sockets.Context
+) -> None:
+    listener = listening(context, kind, "tcp://127.0.0.1:*", "tested", sent_max=1)
+    peer = Raw(listener.socket.getsockopt_string(zmq.LAST_ENDPOINT), peer_kind)
+    part = zmtp.unfinished([frame])
+    endless = part * (MIB // len(part))
+
+    def turn() -> None:
+        listener.socket.poll(0)
+        listener.connections.look(time.monotonic())
+        assert peer.said_bytes < 5 * UNHEARD_BYTES_MAX
+
+    until_ended(peer, turn, endless)
+
+
+def test_a_message_of_many_frames_is_taken_in_parts(context: sockets.Context) -> None:
+    listener: Listening = listening(context, zmq.ROUTER, "tcp://127.0.0.1:*", "t", sent_max=1)
+    receiver = Receiver(listener.socket)
+    sender = context.socket(zmq.DEALER)
+    sender.connect(listener.socket.getsockopt_string(zmq.LAST_ENDPOINT))
+    sender.send_multipart([b"part"] * (2 * sockets.FRAMES_TURN_MAX))
+    sender.send(b"next")
+    assert listener.socket.poll(int(PATIENCE_S * 1000))
+
+    assert receiver.take() is None
+    assert receiver.take() is None
+    taken = receiver.take()
+    assert taken is not None
+    assert len(taken[1]) == sockets.FRAMES_KEPT_MAX
+    assert listener.socket.poll(int(PATIENCE_S * 1000))
+    after = receiver.take()
+    assert after is not None
+    assert after[1][1:] == [b"next"]
+
+
+CUT_WHILE_STOPPED = """
+import sys, time
+import zmq
+from reliable_pubsub.relay import sockets
+
+sockets.HEARTBEAT_MS = 50
+context = zmq.Context()
+listener = sockets.listening(context, zmq.ROUTER, "tcp://127.0.0.1:*", "tested", sent_max=1)
+print("ready:", listener.socket.getsockopt_string(zmq.LAST_ENDPOINT), flush=True)
+first = listener.socket.recv_multipart(copy=False)[0]
+sys.stdin.readline()
+listener.connections.cut(listener.connections.heard(first))
+sys.stdin.readline()
+while listener.socket.poll(500):
+    listener.socket.recv_multipart()
+print("all served")
+"""
+
+
+def test_a_connection_that_is_cut_while_its_input_is_stopped_does_not_end_the_process() -> None:
+    """Shut down in both directions, an assertion of libzmq does (docs/decisions/0014)."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    command = [sys.executable, "-c", CUT_WHILE_STOPPED]
+    with (
+        ExitStack() as stack,
+        subprocess.Popen(command, text=True, cwd=REPOSITORY, **pipes) as process,  # type: ignore[call-overload]
+    ):
+        endpoint = process.stdout.readline().split()[1]
+        stopped, alive = Raw(endpoint, b"DEALER"), Raw(endpoint, b"DEALER")
+        for peer in (stopped, alive):
+            stack.enter_context(peer.socket)
+            peer.socket.setblocking(True)
+        stopped.socket.sendall(zmtp.asked([b"?"]) * 2000)
+        process.stdin.write("cut\n")
+        process.stdin.flush()
+        for _ in range(4):
+            assert alive.socket.recv(9), "no PING"
+        stdout, stderr = process.communicate("go on\n", timeout=PATIENCE_S)
+
+    assert (process.returncode, stdout, stderr) == (0, "all served\n", "")
