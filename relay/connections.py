@@ -138,13 +138,15 @@ def _look(descriptor: int) -> Look | None:
     """What the kernel has counted; None where it does not."""
     if _TCP_INFO is None:
         return None
-    held = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
+    held: socket.socket | None = None
     try:
+        held = socket.socket(socket.AF_INET, socket.SOCK_STREAM, 0, fileno=descriptor)
         info = held.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, 256)
     except OSError:  # it has ended meanwhile, or comes by `ipc:`
         return None
     finally:
-        held.detach()  # the descriptor stays libzmq's
+        if held is not None:
+            held.detach()  # the descriptor stays libzmq's
     if len(info) < _BYTES_NOT_SENT + 4:
         return None
     acknowledged, received = struct.unpack_from("=QQ", info, _BYTES_ACKNOWLEDGED)

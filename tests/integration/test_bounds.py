@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import select
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from reliable_pubsub.common.limits import (
 from reliable_pubsub.proxy.ingress import Ingress
 from reliable_pubsub.proxy.push import Push, PushSettings
 from reliable_pubsub.relay import sockets
+from reliable_pubsub.relay.connections import _look
 from reliable_pubsub.relay.fan_out import PLAIN, FanOut
 from reliable_pubsub.relay.interest_link import Links
 from reliable_pubsub.relay.interest_table import InterestTable
@@ -255,6 +257,13 @@ def test_a_message_without_end_is_cut_off(
         assert peer.said_bytes < 5 * UNHEARD_BYTES_MAX
 
     until_ended(peer, turn, endless)
+
+
+def test_a_descriptor_that_was_closed_meanwhile_is_not_looked_at() -> None:
+    closed = os.dup(0)
+    os.close(closed)
+
+    assert _look(closed) is None
 
 
 def test_a_message_of_many_frames_is_taken_in_parts(context: sockets.Context) -> None:
