@@ -60,12 +60,3 @@ def make_directory(path: Path, *, what: str) -> None:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigurationError(f"{what}: cannot make {path}: {error.strerror}") from error
-
-
-def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable: a new file may else be missing after power loss."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

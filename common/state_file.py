@@ -14,9 +14,10 @@ from typing import Final, Protocol
 
 from .damage import error_of
 from .errors import DamagedError, StorageFailedError
-from .lock import FileLock, make_directory, sync_directory
+from .lock import FileLock, make_directory
 from .messages import Role
 from .names import client_id
+from .system import FULL_SYNC_PRAGMAS, sync_directory
 
 STATE_VERSION: Final = 1
 
@@ -109,7 +110,12 @@ class StateFile:
         )
 
     def _prepare(self) -> None:
-        for pragma in ("journal_mode = WAL", "synchronous = NORMAL", "trusted_schema = OFF"):
+        for pragma in (
+            "journal_mode = WAL",
+            "synchronous = NORMAL",
+            "trusted_schema = OFF",
+            *FULL_SYNC_PRAGMAS,
+        ):
             self._connection.execute(f"PRAGMA {pragma}")
         self._connection.execute(
             "CREATE TABLE IF NOT EXISTS state "

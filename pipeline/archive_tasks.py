@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.errors import DamagedError
 from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.system import sync_file
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .columns import ARCHIVE_SCHEMA, ROWS_MAX, MessageColumns
@@ -126,7 +126,7 @@ def _parquet(path: Path) -> Iterator[Any]:
         with pq.ParquetWriter(file, ARCHIVE_SCHEMA, compression=_COMPRESSION) as writer:
             yield writer
         file.flush()
-        os.fsync(file.fileno())
+        sync_file(file.fileno())
 
 
 def sealed(manifest: Manifest, path: Path) -> Manifest:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from reliable_pubsub.common.lock import sync_directory
+from reliable_pubsub.common.system import sync_directory, sync_file
 
 
 def write_whole(path: Path, content: bytes) -> None:
@@ -14,7 +13,7 @@ def write_whole(path: Path, content: bytes) -> None:
     with part.open("wb") as file:
         file.write(content)
         file.flush()
-        os.fsync(file.fileno())
+        sync_file(file.fileno())
     part.rename(path)
 
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.errors import StorageFailedError
 from reliable_pubsub.common.messages import Durability
+from reliable_pubsub.common.system import sync_file
 
 _BYTES: Final = 128  # always so long: no write changes the length
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -60,7 +61,7 @@ def write_last_run(path: Path, run: LastRun) -> None:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             os.write(descriptor, line.ljust(_BYTES - 1) + b"\n")
-            os.fsync(descriptor)
+            sync_file(descriptor)
         finally:
             os.close(descriptor)
     except OSError as error:

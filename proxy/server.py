@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections import deque
@@ -35,6 +34,7 @@ from reliable_pubsub.common.messages import (
     StatusReport,
 )
 from reliable_pubsub.common.recorder import Recorder
+from reliable_pubsub.common.system import WakeUp
 from reliable_pubsub.common.wire import decode_request, encode_reply
 from reliable_pubsub.relay.sockets import Receiver
 from reliable_pubsub.relay.wire import is_for_node
@@ -146,10 +146,10 @@ class Server:
         except BaseException:
             self._store.close()
             raise
-        self._wake_descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake_up = WakeUp()
         self._committer = Committer(
             self._store,
-            wake=self._wake,
+            wake=self._wake_up.wake,
             interval_s=settings.snapshot_interval_s if self._snapshot else 0.0,
         )
         self._recorder = recorder or Recorder()
@@ -179,10 +179,7 @@ class Server:
     def stop(self) -> None:
         """Ask the loop to end; safe in a signal handler and from another thread."""
         self._stopping = True
-        self._wake()
-
-    def _wake(self) -> None:
-        os.eventfd_write(self._wake_descriptor, 1)
+        self._wake_up.wake()
 
     def run(self) -> None:
         """Serve until `stop`.
@@ -196,13 +193,13 @@ class Server:
         roles = {socket: door.role for door in self.doors for socket in door.sockets}
         self._receivers = {socket: Receiver(socket) for socket in roles}
         self._poll = SocketPoll(
-            [*roles, self.push.socket, self.ingress.socket], self._wake_descriptor
+            [*roles, self.push.socket, self.ingress.socket], self._wake_up.descriptor
         )
         try:
             while not self._stopping:
                 woken, ready = self._poll.wait(TICK_S)
                 if woken:
-                    os.eventfd_read(self._wake_descriptor)
+                    self._wake_up.heard()
                     self._settle()
                 for socket in ready:
                     if socket is self.push.socket:
@@ -419,7 +416,7 @@ class Server:
             door.join()
         self._reader.close()
         self._store.close()
-        os.close(self._wake_descriptor)
+        self._wake_up.close()
 
 
 def _belongs(request: AnyRequest, role: Role) -> bool:

@@ -2,19 +2,41 @@
 
 `zmq_poll` asks each of its sockets on every call, about 1 us a socket and turn, which is a
 quarter of what a request costs us. `epoll` over the sockets' descriptors touches only those that
-woke. A ZeroMQ descriptor says only "look at EVENTS", and a look or a send may use the signal up;
-so each socket is looked at when it wakes and again after each use (libzmq, zmq_getsockopt,
-ZMQ_FD).
+woke; where there is none, `selectors` has another of the kind. A ZeroMQ descriptor says only "look
+at EVENTS", and a look or a send may use the signal up; so each socket is looked at when it wakes
+and again after each use (libzmq, zmq_getsockopt, ZMQ_FD).
 """
 
 from __future__ import annotations
 
 import select
+import selectors
 from collections.abc import Sequence
+from typing import Final
 
 import zmq
 
-_POLLIN = int(zmq.POLLIN)
+POLLIN: Final = 1  # of epoll, and of ZeroMQ
+
+
+class OtherPoll:
+    """The part of `select.epoll` that is used here, where the system has none (kqueue on macOS)."""
+
+    def __init__(self) -> None:
+        """Watch nothing."""
+        self._selector = selectors.DefaultSelector()
+
+    def register(self, descriptor: int, _events: int) -> None:
+        """Watch whether it can be read."""
+        self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def poll(self, timeout_s: float) -> list[tuple[int, int]]:
+        """What can be read, after at most so long."""
+        return [(key.fd, POLLIN) for key, _ in self._selector.select(timeout_s)]
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._selector.close()
 
 
 class SocketPoll:
@@ -22,13 +44,13 @@ class SocketPoll:
 
     def __init__(self, sockets: Sequence[zmq.Socket[bytes]], wake_descriptor: int) -> None:
         """Watch the sockets; all of them are looked at first."""
-        self._epoll = select.epoll()
-        self._epoll.register(wake_descriptor, select.EPOLLIN)
+        self._epoll = select.epoll() if hasattr(select, "epoll") else OtherPoll()
+        self._epoll.register(wake_descriptor, POLLIN)
         self._wake_descriptor = wake_descriptor
         self._by_descriptor: dict[int, zmq.Socket[bytes]] = {}
         for socket in sockets:
             descriptor = int(socket.getsockopt(zmq.FD))
-            self._epoll.register(descriptor, select.EPOLLIN)
+            self._epoll.register(descriptor, POLLIN)
             self._by_descriptor[descriptor] = socket
         self._look: set[zmq.Socket[bytes]] = set(sockets)
 
@@ -45,7 +67,7 @@ class SocketPoll:
                 woken = True
             else:
                 look.add(self._by_descriptor[descriptor])
-        return woken, [socket for socket in look if int(socket.getsockopt(zmq.EVENTS)) & _POLLIN]
+        return woken, [socket for socket in look if int(socket.getsockopt(zmq.EVENTS)) & POLLIN]
 
     def close(self) -> None:
         """Stop watching."""

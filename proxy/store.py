@@ -22,8 +22,9 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.damage import error_of
 from reliable_pubsub.common.errors import DamagedError, PubSubError, StorageFailedError
-from reliable_pubsub.common.lock import FileLock, make_directory, sync_directory
+from reliable_pubsub.common.lock import FileLock, make_directory
 from reliable_pubsub.common.messages import Durability, Terms, TopicReceipt
+from reliable_pubsub.common.system import FULL_SYNC_PRAGMAS, sync_directory, sync_file
 
 from .last_run import LastRun, machine_boot, read_last_run, write_last_run
 from .log_check import LogDamage, check_log
@@ -168,6 +169,7 @@ class Store:
             "wal_autocheckpoint = 0",  # SQLite would keep an error of its own checkpoint to itself
             "foreign_keys = OFF",
             "trusted_schema = OFF",
+            *FULL_SYNC_PRAGMAS,
         ):
             self.connection.execute(f"PRAGMA {pragma}")
         self._log_pages = 0  # about so many were written since the last checkpoint
@@ -377,7 +379,7 @@ def _reserve_log(path: Path) -> None:
         os.lseek(descriptor, length, os.SEEK_SET)
         for _ in range(length, LOG_BYTES, len(_ZEROS)):
             os.write(descriptor, _ZEROS)
-        os.fsync(descriptor)
+        sync_file(descriptor)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise StorageFailedError(f"{path}: {error.strerror}") from error

@@ -16,6 +16,8 @@ from typing import Final
 
 from msgspec import Struct
 
+from reliable_pubsub.common.system import IS_LINUX
+
 # Packet filters over the TCP header.
 _LOAD_BYTE, _IF_ANY_BIT, _RETURN = 0x30, 0x45, 0x06  # linux/bpf_common.h
 _FLAGS_BYTE, _RST = 13, 0x04  # RFC 9293, section 3.1
@@ -44,8 +46,9 @@ def listen(endpoint: str, backlog: int) -> Listener:
         OSError: the address is in use, or not of this machine.
     """
     host, port = endpoint.removeprefix("tcp://").rsplit(":", 1)
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
+        listening.setblocking(False)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Before there are connections, which inherit it.
         hears_resets = not _filter(listening, _DROP_RESETS)
@@ -70,6 +73,8 @@ def cut(connection: socket.socket) -> None:
 
 def _filter(filtered: socket.socket, instructions: Sequence[_Instruction]) -> bool:
     """Set a packet filter; False if we may not."""
+    if not IS_LINUX:
+        return False
     program = b"".join(struct.pack("=HBBI", *one) for one in instructions)
     held = ctypes.create_string_buffer(program, len(program))
     option = struct.pack("HP", len(instructions), ctypes.addressof(held))

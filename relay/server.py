@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from msgspec import Struct
 from reliable_pubsub.common.errors import MalformedError
 from reliable_pubsub.common.limits import STATUS_ROWS_MAX
 from reliable_pubsub.common.messages import Malformed, Reply
+from reliable_pubsub.common.system import WakeUp
 from reliable_pubsub.common.wire import encode_reply
 
 from .above import Above, NodeAbove, PlainAbove
@@ -101,7 +101,7 @@ class Relay:
                 for endpoint in settings.publishers
             ),
         ]
-        self._wake_descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._wake_up = WakeUp()
         self._stopping = False
         self._received = self._malformed = 0
         self._tick_at_s = 0.0
@@ -109,12 +109,12 @@ class Relay:
     def stop(self) -> None:
         """Ask the loop to end; safe in a signal handler and from another thread."""
         self._stopping = True
-        os.eventfd_write(self._wake_descriptor, 1)
+        self._wake_up.wake()
 
     def run(self) -> None:
         """Serve until `stop`."""
         poller = zmq.Poller()
-        poller.register(self._wake_descriptor, zmq.POLLIN)
+        poller.register(self._wake_up.descriptor, zmq.POLLIN)
         sockets = [self._requests, self.fan_out.socket, self._pulled]
         sockets += [above.data for above in self._above]
         sockets += [above.interest for above in self._above if isinstance(above, NodeAbove)]
@@ -128,7 +128,7 @@ class Relay:
             self._tell_the_rest(poller)
         finally:
             self._context.destroy(linger=200)
-            os.close(self._wake_descriptor)
+            self._wake_up.close()
 
     def _turn(self, ready: set[object]) -> float:
         """Serve what is ready, do what is due; give the seconds to wait."""

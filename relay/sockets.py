@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import resource
 import secrets
+from contextlib import suppress
 
 import zmq
 from msgspec import Struct
@@ -30,6 +31,7 @@ ANSWERS_MAX = 64  # kept for one peer that does not read
 FRAMES_KEPT_MAX = 64  # of a message; ours have three, and an envelope
 FRAMES_TURN_MAX = 5_000  # of a message that are taken at once
 NO_BOUND = 0
+DESCRIPTORS = 10_240  # OPEN_MAX of macOS
 
 
 class Listening(Struct, frozen=True):
@@ -155,8 +157,10 @@ def allow_connections() -> None:
     heartbeat ends it, and nobody else comes in meanwhile.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for wanted in (hard, max(soft, DESCRIPTORS)):
+        with suppress(OSError, ValueError):  # macOS says that there is no limit, and has one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            return
 
 
 def a_node_name() -> str:

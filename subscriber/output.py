@@ -22,9 +22,9 @@ from reliable_pubsub.common.errors import (
     InUseError,
     StorageFailedError,
 )
-from reliable_pubsub.common.lock import sync_directory
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.steps import PlanPosition
+from reliable_pubsub.common.system import sync_data, sync_directory
 
 
 def message_line(message: Message) -> bytes:
@@ -131,7 +131,7 @@ class Output:
             view = memoryview(data)
             while view:
                 view = view[os.write(self._descriptor, view) :]
-            os.fdatasync(self._descriptor)
+            sync_data(self._descriptor)
         except OSError as error:
             raise StorageFailedError(
                 f"output {self.path}: {error.strerror}; nothing is lost, make space and run the "

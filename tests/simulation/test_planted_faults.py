@@ -14,7 +14,7 @@ from .simulation import SOUND, run_seed
 SEEDS_MAX = 10_000  # a fault that needs more is a hole in the simulator
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def seeds_until_found() -> Iterator[dict[str, tuple[int, str]]]:
     """Collect a row for each fault; print the table at the end (`pytest -s`)."""
     rows: dict[str, tuple[int, str]] = {}

@@ -1,0 +1,91 @@
+"""What systems do differently: to wake a loop, and to make a file durable.
+
+Linux has calls of its own for both; elsewhere (macOS) POSIX has to do. Each name is asked for where
+it is used, so a test can take them away.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+IS_LINUX: Final = sys.platform.startswith("linux")
+
+
+class WakeUp:
+    """A descriptor that is readable once somebody has called `wake`, and until `heard`."""
+
+    def __init__(self) -> None:
+        """Nobody has called."""
+        self._sender: socket.socket | None = None
+        if hasattr(os, "eventfd"):
+            self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+            return
+        self._receiver, self._sender = socket.socketpair()
+        self._receiver.setblocking(False)
+        self._sender.setblocking(False)
+        self.descriptor = self._receiver.fileno()
+
+    def wake(self) -> None:
+        """Make it readable; safe in a signal handler and from any thread."""
+        if self._sender is None:
+            os.eventfd_write(self.descriptor, 1)
+            return
+        with suppress(BlockingIOError):  # it is full of calls, so it is readable
+            self._sender.send(b"\0")
+
+    def heard(self) -> None:
+        """Make it unreadable until the next call."""
+        if self._sender is None:
+            os.eventfd_read(self.descriptor)
+            return
+        with suppress(BlockingIOError):
+            while self._receiver.recv(4096):
+                pass
+
+    def close(self) -> None:
+        """Free the descriptors."""
+        if self._sender is None:
+            os.close(self.descriptor)
+            return
+        self._sender.close()
+        self._receiver.close()
+
+
+def sync_file(descriptor: int) -> None:
+    """Make a file durable, its length included.
+
+    On macOS fsync leaves the data in the disk's own memory, which loses it with power; F_FULLFSYNC
+    does not, and file systems that lack it say so (fcntl(2) there).
+    """
+    if hasattr(fcntl, "F_FULLFSYNC"):
+        with suppress(OSError):
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+            return
+    os.fsync(descriptor)
+
+
+def sync_data(descriptor: int) -> None:
+    """Make what was written to a file durable, and of the rest only what reading it needs."""
+    if hasattr(os, "fdatasync"):
+        os.fdatasync(descriptor)
+    else:
+        sync_file(descriptor)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable: a new file may else be missing after power loss."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        sync_file(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+# SQLite's own syncs in the same way; without meaning where there is no F_FULLFSYNC.
+FULL_SYNC_PRAGMAS: Final = ("fullfsync = ON", "checkpoint_fullfsync = ON")

@@ -1,0 +1,158 @@
+"""The one gate. Quick checks first; then types, tests and simulated seeds, side by side.
+
+Many tests wait for processes, so there are more workers than cores. What needs only CPU is niced
+and takes what they leave. Every line of the tests is shown as it comes, anything else when it ends.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import click
+from msgspec import Struct
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+WORKERS_PER_CORE: Final = 3
+SEEDS: Final = 3000
+QUICK_SEEDS: Final = 200
+NICE: Final = 10
+# Without real processes, browsers and Spark.
+QUICK_TESTS: Final = (
+    *("tests/core", "tests/wire", "tests/store", "tests/relay", "tests/lab", "tests/fuzz"),
+    *("tests/simulation", "tests/test_architecture.py", "tests/test_docs.py"),
+    *("-m", "not slow", "--hypothesis-profile", "quick"),
+)
+
+
+class Step(Struct, frozen=True):
+    """One command of the gate."""
+
+    name: str
+    command: Sequence[str]
+    is_live: bool = False  # each line is shown as it comes
+    nice: int = 0
+
+
+class Ended(Struct, frozen=True):
+    """How a step ended."""
+
+    step: Step
+    exit_code: int
+    seconds: float
+
+    @property
+    def line(self) -> str:
+        """What the table says of it."""
+        word = "ok" if self.exit_code == 0 else f"FAILED, exit code {self.exit_code}"
+        return f"{self.step.name:<12} {self.seconds:6.1f} s  {word}"
+
+
+def quick_checks() -> list[Step]:
+    """What takes a second: nothing else begins before these hold."""
+    return [
+        Step("format", ["ruff", "format", "--check", "."]),
+        Step("lint", ["ruff", "check", "."]),
+    ]
+
+
+def long_checks(*, quick: bool, workers: int) -> list[Step]:
+    """What runs side by side."""
+    seeds = QUICK_SEEDS if quick else SEEDS
+    simulate = [sys.executable, "-m", "tests.simulation", "--seeds", str(seeds)]
+    tests = ["pytest", "-n", str(workers), "--dist", "loadgroup", *(QUICK_TESTS if quick else ())]
+    return [
+        Step("tests", tests, is_live=True),
+        Step("types", ["mypy"], nice=NICE),
+        Step("simulation", [*simulate, "--jobs", str(os.cpu_count() or 2)], nice=NICE),
+    ]
+
+
+class Gate:
+    """Steps, and what became of them."""
+
+    def __init__(self) -> None:
+        """Nothing has run."""
+        self.ended: list[Ended] = []
+        self._printing = threading.Lock()
+
+    def run(self, steps: Sequence[Step]) -> bool:
+        """Run steps side by side; say whether all of them hold."""
+        threads = [threading.Thread(target=self._run, args=(step,)) for step in steps]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return all(one.exit_code == 0 for one in self.ended)
+
+    def _run(self, step: Step) -> None:
+        begin_s = time.monotonic()
+        kept: list[str] = []
+        with subprocess.Popen(
+            ["nice", "-n", str(step.nice), *step.command],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            cwd=ROOT,
+        ) as child:
+            assert child.stdout is not None
+            for line in child.stdout:
+                if step.is_live:
+                    self._say(line)
+                else:
+                    kept.append(line)
+        ended = Ended(step, child.returncode, time.monotonic() - begin_s)
+        if ended.exit_code and kept:
+            self._say(f"== {step.name}: {' '.join(step.command)}\n", *kept)
+        self._say(f"== {ended.line}\n")
+        self.ended.append(ended)
+
+    def _say(self, *lines: str) -> None:
+        with self._printing:
+            print(*lines, sep="", end="", flush=True)  # noqa: T201
+
+
+@click.command()
+@click.option("--quick", is_flag=True, help="No real processes, browsers or Spark; fewer seeds.")
+@click.option(
+    "--workers",
+    default=WORKERS_PER_CORE * (os.cpu_count() or 2),
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Processes that run tests.",
+)
+def main(quick: bool, workers: int) -> None:
+    """Format, lint, types, tests and simulated seeds; exit code 0 only if all of it holds.
+
+    The whole takes 5 minutes on 2 cores, --quick about one. Longer than the gate:
+
+    \b
+    scripts/simulate --seeds 100000           more seeds
+    pytest tests/wire tests/fuzz --hypothesis-profile long
+    scripts/torture, inject, damage, fuzz     real processes, killed and attacked
+    """
+    begin_s = time.monotonic()
+    gate = Gate()
+    holds = gate.run(quick_checks())
+    if holds:
+        holds = gate.run(long_checks(quick=quick, workers=workers))
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    bad = ", ".join(one.step.name for one in gate.ended if one.exit_code)
+    print(  # noqa: T201
+        f"== {f'FAILED: {bad}' if bad else 'everything holds'}, after "
+        f"{time.monotonic() - begin_s:.0f} s and {used.ru_utime + used.ru_stime:.0f} s of CPU"
+    )
+    sys.exit(0 if holds else 1)
+
+
+if __name__ == "__main__":
+    main(prog_name="scripts/check")

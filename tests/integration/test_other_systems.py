@@ -1,0 +1,163 @@
+"""A system that is not Linux: a proxy, a relay and clients without the calls that only Linux has.
+
+The names are taken away in processes of their own, as macOS has them not; that macOS takes the
+names it has instead is not shown here.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from .harness import Process, Service
+
+WITHOUT_LINUX = """
+import asyncio, fcntl, os, runpy, select, selectors, socket, subprocess, sys
+import zmq
+
+for module, names in {
+    os: ["eventfd", "eventfd_read", "eventfd_write", "fdatasync", "sched_setaffinity", "pipe2",
+         "posix_fallocate", "pidfd_open", "O_TMPFILE", "sched_getaffinity"],
+    select: ["epoll"],
+    selectors: ["EpollSelector"],
+    socket: ["SOCK_NONBLOCK", "SOCK_CLOEXEC"],
+}.items():
+    for name in names:
+        if hasattr(module, name):
+            delattr(module, name)
+selectors.DefaultSelector = selectors.PollSelector
+full_syncs = []
+plain = fcntl.fcntl
+def noted(descriptor, command, *rest):
+    if command != fcntl.F_FULLFSYNC:
+        return plain(descriptor, command, *rest)
+    os.fsync(descriptor)
+    full_syncs.append(descriptor)
+fcntl.F_FULLFSYNC, fcntl.fcntl = 51, noted
+opened = open
+def no_proc(path, *rest, **more):
+    if str(path).startswith("/proc/"):
+        raise FileNotFoundError(2, "No such file or directory", str(path))
+    return opened(path, *rest, **more)
+import builtins, io
+builtins.open = io.open = no_proc
+sys.platform = "darwin"
+sys.argv = sys.argv[1:]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+
+CLIENTS = """
+import sys
+from reliable_pubsub import Publisher, Subscriber
+from reliable_pubsub.common import system
+
+publishers, subscribers, state, life = sys.argv[1:]
+with Publisher("p", endpoint=publishers, state_dir=state) as publisher:
+    with Subscriber("s", endpoint=subscribers, state_dir=state) as subscriber:
+        subscriber.subscribe("t")
+        publisher.put("t", life.encode())
+        (message,) = subscriber.get("t", timeout_s=30)
+        print(message.offset, message.payload.decode(), system.IS_LINUX)
+"""
+
+
+def elsewhere(service: Service, module: str, *arguments: object) -> Process:
+    """A module of ours, where the system is another one."""
+    command = [sys.executable, "-c", WITHOUT_LINUX, module, *map(str, arguments)]
+    return service.run_command(module.split(".")[-1], command)
+
+
+def proxy_elsewhere(service: Service) -> Process:
+    return elsewhere(
+        service, "reliable_pubsub.proxy",
+        *("--data-dir", service.data_dir, "--publisher-endpoint", service.publisher_endpoint),
+        *("--subscriber-endpoint", service.subscriber_endpoint),
+        *("--push-endpoint", service.push_endpoint, "--ingress-endpoint", service.ingress_endpoint),
+    )  # fmt: skip
+
+
+def test_without_linux_a_proxy_that_is_killed_goes_on_and_clients_have_each_message_once(
+    service: Service,
+) -> None:
+    service.file("clients.py", CLIENTS)
+    for life in range(2):
+        proxy = proxy_elsewhere(service)
+        proxy.ready()
+        clients = elsewhere(
+            service, "clients", service.publisher_endpoint, service.subscriber_endpoint,
+            service.state_dir, f"life-{life}",
+        )  # fmt: skip
+        clients.done()
+        assert clients.stdout == f"{life} life-{life} False\n"
+        status = elsewhere(
+            service, "reliable_pubsub", "status", "--json", "--endpoint",
+            service.subscriber_endpoint,
+        )  # fmt: skip
+        status.done()
+        assert '"topic":"t"' in status.stdout
+        assert "SO_ATTACH_FILTER" in " ".join(proxy.stderr.split())
+        proxy.kill()
+
+    last = proxy_elsewhere(service)
+    last.ready()
+    assert last.terminate() == 0
+
+
+def test_without_linux_a_relay_passes_messages_on_and_ends_by_a_signal(service: Service) -> None:
+    proxy = proxy_elsewhere(service)
+    proxy.ready()
+    endpoint = service.own_endpoint()
+    relay = elsewhere(
+        service, "reliable_pubsub.relay", "-i", "relay-1", "--endpoint", endpoint,
+        "--push-endpoint", service.own_endpoint(), "--upstream", service.subscriber_endpoint,
+    )  # fmt: skip
+    relay.ready()
+    with (
+        service.open_publisher("p") as publisher,
+        service.open_subscriber("s", endpoint=endpoint) as subscriber,
+    ):
+        subscriber.subscribe("t")
+        publisher.put("t", b"m")
+        assert subscriber.get("t", timeout_s=30)[0].payload == b"m"
+
+    assert relay.terminate() == 0
+    assert proxy.terminate() == 0
+
+
+def test_without_linux_a_scenario_of_the_lab_ends_as_it_says(service: Service) -> None:
+    lab = elsewhere(
+        service, "reliable_pubsub", "lab", "run", "proxy-dies", "--dir", service.directory / "run"
+    )
+
+    assert lab.wait() == 0, lab.stderr
+    assert "As the scenario expects: " in lab.stdout
+
+
+@pytest.mark.parametrize("wanted", ["F_FULLFSYNC", "fsync"])
+def test_a_file_is_made_durable_by_the_strongest_call_there_is(
+    wanted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On macOS fsync alone leaves the data in the memory of the disk."""
+    import fcntl
+    import os
+
+    from reliable_pubsub.common.system import sync_data, sync_file
+
+    calls: list[str] = []
+    monkeypatch.delattr(os, "fdatasync", raising=False)
+    monkeypatch.setattr(os, "fsync", lambda descriptor: calls.append("fsync"))
+
+    def full_sync(descriptor: int, command: int) -> None:
+        assert command == 51
+        if wanted != "F_FULLFSYNC":
+            raise OSError("this file system has none")
+        calls.append("F_FULLFSYNC")
+
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    monkeypatch.setattr(fcntl, "fcntl", full_sync)
+
+    sync_file(3)
+    sync_data(3)
+
+    assert calls == [wanted] * 2
