@@ -10,41 +10,38 @@ import sys
 
 import pytest
 
-from .harness import Process, Service
+from .harness import REPOSITORY, Process, Service
 
+# Python imports this at its start (`sitecustomize`), also in the processes that the lab starts.
 WITHOUT_LINUX = """
-import asyncio, fcntl, os, runpy, select, selectors, socket, subprocess, sys
-import zmq
+import asyncio, builtins, fcntl, io, os, select, selectors, socket, subprocess, sys
 
 for module, names in {
-    os: ["eventfd", "eventfd_read", "eventfd_write", "fdatasync", "sched_setaffinity", "pipe2",
-         "posix_fallocate", "pidfd_open", "O_TMPFILE", "sched_getaffinity"],
+    os: ["eventfd", "eventfd_read", "eventfd_write", "fdatasync", "pidfd_open", "pipe2",
+         "posix_fallocate", "sched_getaffinity", "sched_setaffinity", "O_TMPFILE"],
     select: ["epoll"],
-    selectors: ["EpollSelector"],
-    socket: ["SOCK_NONBLOCK", "SOCK_CLOEXEC"],
+    socket: ["SOCK_NONBLOCK", "SOCK_CLOEXEC", "TCP_INFO"],
 }.items():
     for name in names:
         if hasattr(module, name):
             delattr(module, name)
 selectors.DefaultSelector = selectors.PollSelector
-full_syncs = []
-plain = fcntl.fcntl
-def noted(descriptor, command, *rest):
-    if command != fcntl.F_FULLFSYNC:
-        return plain(descriptor, command, *rest)
-    os.fsync(descriptor)
-    full_syncs.append(descriptor)
-fcntl.F_FULLFSYNC, fcntl.fcntl = 51, noted
-opened = open
+
+plain_fcntl, plain_open = fcntl.fcntl, open
+
+def full_sync(descriptor, command, *rest):
+    if command == fcntl.F_FULLFSYNC:
+        return os.fsync(descriptor)
+    return plain_fcntl(descriptor, command, *rest)
+
 def no_proc(path, *rest, **more):
     if str(path).startswith("/proc/"):
         raise FileNotFoundError(2, "No such file or directory", str(path))
-    return opened(path, *rest, **more)
-import builtins, io
+    return plain_open(path, *rest, **more)
+
+fcntl.F_FULLFSYNC, fcntl.fcntl = 51, full_sync
 builtins.open = io.open = no_proc
 sys.platform = "darwin"
-sys.argv = sys.argv[1:]
-runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
 
 CLIENTS = """
@@ -64,7 +61,9 @@ with Publisher("p", endpoint=publishers, state_dir=state) as publisher:
 
 def elsewhere(service: Service, module: str, *arguments: object) -> Process:
     """A module of ours, where the system is another one."""
-    command = [sys.executable, "-c", WITHOUT_LINUX, module, *map(str, arguments)]
+    service.file("sitecustomize.py", WITHOUT_LINUX)
+    path = f"PYTHONPATH={service.directory}:{REPOSITORY}"
+    command = ["env", path, sys.executable, "-m", module, *map(str, arguments)]
     return service.run_command(module.split(".")[-1], command)
 
 
