@@ -108,6 +108,7 @@ class InDoubtError(PubSubError):
 
     code = "IN_DOUBT"
     exit_code = 3
+    kept = False  # of a put: it is numbered, and sent again by what comes next with this state
 
 
 class ProxyUnreachableError(InDoubtError):

@@ -104,7 +104,6 @@ def main(
                 again=again,
                 file=str(config_file),
             )
-            publisher.mark_plan(mark)
             total = plan.messages_from(PlanPosition())
             left = plan.messages_from(mark.position)
             publisher.connect()

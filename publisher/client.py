@@ -25,6 +25,7 @@ from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.messages import (
     AnyReply,
     Conflict,
+    Count,
     Delivered,
     Duplicate,
     Gap,
@@ -210,9 +211,10 @@ class Publisher:
         Raises:
             InvalidNameError, TooLargeError: nothing was sent.
             NotDeliveredError: the message is stored, and too few have acknowledged it in time.
-            InDoubtError: no definite answer. If `in_doubt` is set the message is kept: `resume`,
+            InDoubtError: no definite answer. If its `kept` is true, so is the message: `resume`,
                 or the next put, or the next process with this state sends it again, still once.
-                Otherwise the proxy was never reached for this topic: put it again.
+                Otherwise it was not sent, because the proxy was not reached or an earlier one is
+                still in doubt: put it again.
             FencedError, ConflictError, LogChangedError, LimitError: refused.
             StorageFailedError: the own state cannot be written; nothing was sent or kept. Or the
                 history cannot: then `in_doubt` tells whether the message is kept.
@@ -343,15 +345,18 @@ class Publisher:
     def _put_numbered(self, topic: str, batch: Batch, plan: PlanMark | None) -> Receipt:
         body = encode_batch(batch)
         self._resume()
-        if topic not in self.outbox.topics:
-            self._link.meet(names.topic(topic))
+        self._link.meet_all([names.topic(topic)])  # before it is numbered: rule R24
         pending, changes = self.outbox.number(topic, len(batch.payloads), crc32(body), body, plan)
         try:
             self._state.write(changes, durable=False)
         except BaseException:
             self.outbox.dropped()  # it was never sent, and is not kept: the caller may put it again
             raise
-        return self._settle(pending)
+        try:
+            return self._settle(pending)
+        except InDoubtError as error:
+            error.kept = True
+            raise
 
     @gated
     def interest(self, topic: str) -> Interest:
@@ -458,16 +463,34 @@ class Publisher:
         return None if pending is None else self._settle(pending)
 
     @gated
-    def ready_for(self, topic: str) -> int:
+    def ready_for(self, topic: str, plan: PlanMark | None = None, count: Count = 1) -> int:
         """Settle what is in doubt and learn the numbering of a topic.
+
+        Args:
+            plan: the place behind the next messages, if they are of a plan.
+            count: of these messages.
 
         Returns:
             The sequence that the next message of the topic gets.
         """
         self._resume()
-        if topic not in self._link.met:
-            self._link.meet(names.topic(topic))
-        return self.outbox.next_sequence(topic)
+        self._link.meet_all([names.topic(topic)])
+        return self.outbox.next_sequence(topic, plan, count)
+
+    @gated
+    def begin_plan(self, plan: PlanMark, topics: Sequence[str]) -> None:
+        """Begin a plan, or another run of one; a run that the state is in goes on.
+
+        The numbering of its topics is known before its beginning is written. So whatever a state
+        that is set back behind that moment does not know was used by this run: repeated from the
+        place in that state, it is DUPLICATE.
+        """
+        if self.outbox.is_running(plan):
+            return
+        self._resume()
+        self._link.meet_all([names.topic(topic) for topic in topics])
+        met = self.outbox.meet_transactions(self._link.last_transaction) if topics else {}
+        self._state.write({**met, **self.outbox.mark_plan(plan)}, durable=True)
 
     @gated
     def mark_plan(self, plan: PlanMark) -> None:

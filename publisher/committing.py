@@ -35,11 +35,11 @@ class Committing:
     def transact(self, batches: Sequence[Encoded], plan: PlanMark | None) -> tuple[Receipt, ...]:
         """Begin one, when nothing is in doubt; see `Publisher.transaction`."""
         self._link.meet_all([batch.topic for batch in batches])
-        if self._outbox.transactions is None:
-            # As the numbering of a topic: that there is one must outlive power loss.
-            self._state.write(
-                self._outbox.count_transactions(self._link.last_transaction), durable=True
-            )
+        # As the numbering of a topic: that there is one must outlive power loss.
+        first_time = self._outbox.transactions is None
+        met = self._outbox.meet_transactions(self._link.last_transaction)
+        if met:
+            self._state.write(met, durable=first_time)
         _, changes = self._outbox.number_transaction(
             [Pending(one.topic, 0, one.count, one.crc, one.body) for one in batches], plan
         )
@@ -48,7 +48,11 @@ class Committing:
         except BaseException:
             self._outbox.transaction_dropped()  # it was never sent, and is not kept
             raise
-        return self.settle()
+        try:
+            return self.settle()
+        except InDoubtError as error:
+            error.kept = True
+            raise
 
     def settle(self) -> tuple[Receipt, ...]:
         """Send the pending transaction until the proxy has it."""
@@ -130,7 +134,7 @@ class Committing:
                 duplicate=reply.already,
                 durability=reply.durability,
             )
-        self._link.last_transaction = pending.number
+        self._link.last_transaction = max(self._link.last_transaction, pending.number)
         self._state.write(self._outbox.transaction_stored(reply.receipts), durable=False)
         return tuple(
             Receipt(

@@ -71,7 +71,8 @@ class PublisherLink(Session):
         if not isinstance(reply, HelloAck):
             self.refused(reply)
         # That this id numbers the topic must outlive power loss: a state that had forgotten it
-        # would take the proxy's numbers, and a repeat would be stored twice. The rest may be lazy.
+        # would take the proxy's numbers, and a plan's repeat would be stored twice. The rest may
+        # be lazy.
         first_time = topic not in self._outbox.topics
         self.last_transaction = reply.transaction or 0
         before = self._outbox.topics.get(topic)

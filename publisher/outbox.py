@@ -20,6 +20,7 @@ from reliable_pubsub.common.names import message_id
 from reliable_pubsub.common.plan_mark import PlanMark
 
 from .delivery import Delivery
+from .repeating import TRANSACTIONS, Repeats
 
 Changes = dict[str, bytes | None]
 
@@ -33,10 +34,11 @@ _TOPIC = "topic:"
 _PLAN = "plan"
 _TRANSACTION = "transaction"
 _TRANSACTIONS = "transactions"
+_REPEATS = "repeats"
 
 
 class Numbering(Struct, frozen=True):
-    """How far a publisher is in one topic, by what the proxy has acknowledged."""
+    """How far a publisher is in one topic, by what the proxy has told."""
 
     log: str  # log id; "" while the topic does not exist
     last_sequence: int
@@ -108,12 +110,16 @@ class Outbox:
         self.transactions = (
             decode(stored[_TRANSACTIONS], type=int) if _TRANSACTIONS in stored else None
         )
-        self._repeated: dict[str, int] = {}  # up to here the proxy knows more than our state
         self.topics: dict[str, Numbering] = {
             name.removeprefix(_TOPIC): decode(value, type=Numbering)
             for name, value in stored.items()
             if name.startswith(_TOPIC)
         }
+        self._told: dict[str, int] = {}  # the last number that the proxy had, where it was asked
+        # What the state says of these was not compared yet: it may be older than what was sent.
+        self._unmet = {*self.topics, TRANSACTIONS}
+        self._goes_on = self.plan is not None and not self.plan.finished  # from the state's place
+        self._repeats = decode(stored[_REPEATS], type=Repeats) if _REPEATS in stored else Repeats()
 
     def reload(self, stored: Mapping[str, bytes]) -> None:
         """Know what was written, and nothing else."""
@@ -136,48 +142,84 @@ class Outbox:
             return None
         return Receipt(topic, publisher, known.last_sequence, 1, known.offset, "", False)
 
-    def next_sequence(self, topic: str) -> int:
-        """The number that the next message of a topic gets; its numbering must be known."""
+    def next_sequence(self, topic: str, plan: PlanMark | None = None, count: int = 1) -> int:
+        """The number that the next message of a topic gets; its numbering must be known.
+
+        Args:
+            plan: the place behind these messages, if they are of a plan: they may have a number.
+            count: of the messages that go together.
+        """
         assert not self.is_in_doubt, "one at a time"
-        return self.topics[topic].last_sequence + 1
+        return self._next(topic, self._repeats if self.is_running(plan) else Repeats(), count)
+
+    def _next(self, topic: str, repeats: Repeats, count: int) -> int:
+        return repeats.first(topic, count) or self.topics[topic].last_sequence + 1
+
+    def is_running(self, plan: PlanMark | None) -> bool:
+        """Whether a place belongs to the run of a plan that the state is in."""
+        if plan is None or self.plan is None:
+            return False
+        return (plan.digest, plan.run) == (self.plan.digest, self.plan.run)
 
     def number(
         self, topic: str, count: int, crc: int, body: bytes, plan: PlanMark | None = None
     ) -> tuple[Pending, Changes]:
         """Give a batch its numbers; write the changes before the first send."""
         before = None if plan is None else self.plan
-        self.pending = Pending(topic, self.next_sequence(topic), count, crc, body, before)
+        first = self.next_sequence(topic, plan, count)
+        self.pending = Pending(topic, first, count, crc, body, before)
         changes: Changes = {_PENDING: _encode(self.pending)}
         if plan is not None:
-            changes |= self.mark_plan(plan)
+            changes |= self.mark_plan(plan) | self._passed(topic, first)
         return self.pending, changes
 
     def mark_plan(self, plan: PlanMark) -> Changes:
-        """Move the place in the plan."""
+        """Move the place in the plan, or begin another plan or run: its messages are new."""
+        changes: Changes = {}
+        if not self.is_running(plan):
+            self._goes_on = False
+            changes |= self._set_repeats(Repeats())
         self.plan = plan
-        return {_PLAN: _encode(plan)}
+        return {**changes, _PLAN: _encode(plan)}
+
+    def _passed(self, topic: str, first: int) -> Changes:
+        """The plan is at this number: if that is a new one, it repeats nothing any more."""
+        known = self.topics[topic].last_sequence if topic else self.transactions or 0
+        return self._set_repeats(self._repeats.without(topic)) if first > known else {}
+
+    def _set_repeats(self, repeats: Repeats) -> Changes:
+        if repeats == self._repeats:
+            return {}
+        self._repeats = repeats
+        return {_REPEATS: _encode(repeats) if repeats.of else None}
 
     def stored(self, offset: int | None) -> Changes:
         """The proxy has the pending batch; `offset` is that of its first message."""
         pending = self.pending
         assert pending is not None
-        log = self.topics[pending.topic].log
         last = None if offset is None else offset + pending.count - 1
-        numbering = Numbering(log, pending.last_sequence, last)
-        self.topics[pending.topic] = numbering
         self.pending = None
-        return {_TOPIC + pending.topic: _encode(numbering), _PENDING: None}
+        return {**self._reached(pending.topic, pending.last_sequence, last), _PENDING: None}
+
+    def _reached(self, topic: str, last: int, offset: int | None) -> Changes:
+        """The proxy has our message of this number; it may have later ones of ours, too."""
+        changes = self._set_repeats(self._repeats.behind(topic, last))
+        known = self.topics[topic]
+        if last < known.last_sequence:
+            return changes
+        numbering = Numbering(known.log, last, offset)
+        self.topics[topic] = numbering
+        return {**changes, _TOPIC + topic: _encode(numbering)}
 
     def is_unproven(self, offset: int | None) -> bool:
         """Whether a DUPLICATE for the pending batch may speak of another message.
 
-        It may where our state is older than what was sent, and the proxy has removed the message
-        under this number, so that it cannot compare.
+        It may where the proxy had its numbers before it was sent from here, and has removed what
+        was under them, so that it cannot compare.
         """
         pending = self.pending
         assert pending is not None
-        repeated = self._repeated.get(pending.topic, 0)
-        return offset is None and pending.last_sequence <= repeated
+        return offset is None and pending.last_sequence <= self._told.get(pending.topic, 0)
 
     def dropped(self) -> Changes:
         """The pending batch is not stored and will not be sent: its numbers are free again.
@@ -194,8 +236,19 @@ class Outbox:
 
     # Transactions. The number is ours; the proxy compares it, and what it stands for.
 
-    def count_transactions(self, last: int) -> Changes:
-        """Begin behind the last transaction that the proxy knows of this publisher."""
+    def meet_transactions(self, last: int) -> Changes:
+        """Compare our numbering of transactions with the last that the proxy knows of us."""
+        assert self.transaction is None, "one at a time"
+        ours = self.transactions
+        changes: Changes = {}
+        if ours is not None and last > ours and self._may_repeat(TRANSACTIONS):
+            changes = self._set_repeats(self._repeats.adding(TRANSACTIONS, ours + 1, last))
+        self._unmet.discard(TRANSACTIONS)
+        return {**changes, **self._count_transactions(max(last, ours or 0))}
+
+    def _count_transactions(self, last: int) -> Changes:
+        if last == self.transactions:
+            return {}
         self.transactions = last
         return {_TRANSACTIONS: _encode(last)}
 
@@ -210,10 +263,14 @@ class Outbox:
         assert not self.is_in_doubt, "one at a time"
         assert self.transactions is not None
         before = None if plan is None else self.plan
-        changes = self._number_batches(self.transactions + 1, batches, before)
-        if plan is not None:
-            changes |= self.mark_plan(plan)
+        again = self._repeats.first(TRANSACTIONS) if self.is_running(plan) else None
+        repeats = self._repeats if again else Repeats()
+        changes = self._number_batches(again or self.transactions + 1, batches, before, repeats)
         assert self.transaction is not None
+        if plan is not None:
+            changes |= self.mark_plan(plan) | self._passed(TRANSACTIONS, self.transaction.number)
+            for batch in self.transaction.batches:
+                changes |= self._passed(batch.topic, batch.first_sequence)
         return self.transaction, changes
 
     def renumber_transaction(self, last: int) -> Changes:
@@ -224,15 +281,17 @@ class Outbox:
         """
         assert self.transaction is not None
         number = max(self.transaction.number, last + 1)
-        return self._number_batches(number, self.transaction.batches, self.transaction.plan_before)
+        pending = self.transaction
+        changes = self._number_batches(number, pending.batches, pending.plan_before, Repeats())
+        return {**changes, **self._set_repeats(Repeats())}
 
     def _number_batches(
-        self, number: int, batches: Sequence[Pending], before: PlanMark | None
+        self, number: int, batches: Sequence[Pending], before: PlanMark | None, repeats: Repeats
     ) -> Changes:
         nexts: dict[str, int] = {}
         numbered = []
         for batch in batches:
-            first = nexts.get(batch.topic, self.topics[batch.topic].last_sequence + 1)
+            first = nexts.get(batch.topic) or self._next(batch.topic, repeats, batch.count)
             numbered.append(replace(batch, first_sequence=first))
             nexts[batch.topic] = first + batch.count
         self.transaction = PendingTransaction(number, tuple(numbered), before)
@@ -241,13 +300,12 @@ class Outbox:
     def transaction_stored(self, receipts: Sequence[TopicReceipt]) -> Changes:
         """The proxy has the pending transaction."""
         assert self.transaction is not None
-        changes = self.count_transactions(self.transaction.number)
+        number = self.transaction.number
+        changes = self._set_repeats(self._repeats.behind(TRANSACTIONS, number))
+        changes |= self._count_transactions(max(number, self.transactions or 0))
         for receipt in receipts:
             last = receipt.first_sequence + receipt.count - 1
-            log = self.topics[receipt.topic].log
-            numbering = Numbering(log, last, receipt.offset + receipt.count - 1)
-            self.topics[receipt.topic] = numbering
-            changes[_TOPIC + receipt.topic] = _encode(numbering)
+            changes |= self._reached(receipt.topic, last, receipt.offset + receipt.count - 1)
         self.transaction = None
         return {**changes, _TRANSACTION: None}
 
@@ -262,53 +320,66 @@ class Outbox:
         return changes
 
     def meet(self, position: TopicPosition, *, adopt: bool, conflict: bool = False) -> Changes:
-        """Compare our numbering in a topic with the proxy's (rule R14, faults M8 and M9).
+        """Compare our numbering in a topic with the proxy's (rules R14 and R24, faults M8 and M9).
 
-        A publisher without memory of the topic takes the proxy's numbering.
+        What is new begins above what the proxy has. Where it has more than our state, the batch in
+        doubt keeps its numbers, and so does a plan that goes on: they may be there already.
 
         Args:
             adopt: on a difference, go on with the proxy's numbers instead of stopping.
             conflict: the numbers of the pending batch are used; when adopting it gets new ones.
 
         Raises:
-            LogChangedError: the proxy has lost what it acknowledged, or our state is older than
-                what we sent.
+            LogChangedError: the proxy has lost what it acknowledged.
         """
-        ours = self.topics.get(position.topic)
+        topic = position.topic
+        ours = self.topics.get(topic)
         theirs = Numbering(position.log, position.last_sequence, position.offset)
-        problem = self._difference(position.topic, ours, theirs) if ours else ""
+        problem = self._difference(topic, ours, theirs) if ours else ""
         if problem and not adopt:
             raise LogChangedError(
-                f"topic {position.topic!r}: {problem}. Nothing was sent. To go on with the proxy's "
+                f"topic {topic!r}: {problem}. Nothing was sent. To go on with the proxy's "
                 "numbering, use --on-log-changed adopt"
             )
-        changes: Changes = {}
-        behind = ours is not None and theirs.last_sequence > ours.last_sequence
-        if ours is not None and behind:
-            self._repeated[position.topic] = theirs.last_sequence
-            theirs = theirs if adopt else ours
+        repeats = self._repeats
+        if problem or conflict:
+            repeats = repeats.without(topic)
+        elif ours is not None and self._may_repeat(topic):
+            first = max(ours.last_sequence, self._last_in_doubt(topic)) + 1
+            if first <= theirs.last_sequence:
+                repeats = repeats.adding(topic, first, theirs.last_sequence)
+        changes = self._set_repeats(repeats)
+        self._unmet.discard(topic)
+        self._told[topic] = theirs.last_sequence
         pending = self.pending
-        if pending is not None and pending.topic == position.topic:
+        if pending is not None and pending.topic == topic:
             # Numbers that the proxy has too are tried first: they may be this batch, from before.
             # Of numbers that the proxy has in part, it can only say GAP.
             unknown = pending.last_sequence > theirs.last_sequence
             in_part = unknown and pending.first_sequence <= theirs.last_sequence
             if (problem and unknown) or (adopt and (conflict or in_part)):
-                first = theirs.last_sequence + 1
-                pending = msgspec.structs.replace(pending, first_sequence=first)
-                self.pending = pending
-                changes[_PENDING] = _encode(pending)
-            # It may be stored already; the answer to its own PUT tells.
-            theirs = Numbering(theirs.log, pending.first_sequence - 1, None)
-        self.topics[position.topic] = theirs
-        changes[_TOPIC + position.topic] = _encode(theirs)
+                self.pending = replace(pending, first_sequence=theirs.last_sequence + 1)
+                changes[_PENDING] = _encode(self.pending)
+        self.topics[topic] = theirs
+        changes[_TOPIC + topic] = _encode(theirs)
         return changes
+
+    def _may_repeat(self, topic: str) -> bool:
+        """Whether what the proxy has above our state may be what the plan puts next."""
+        return self._goes_on and topic in self._unmet
+
+    def _last_in_doubt(self, topic: str) -> int:
+        """The highest number of what is in doubt on a topic; 0: nothing."""
+        doubted = list(self.transaction.batches) if self.transaction else []
+        if self.pending is not None:
+            doubted.append(self.pending)
+        return max((one.last_sequence for one in doubted if one.topic == topic), default=0)
 
     def _difference(self, topic: str, ours: Numbering, theirs: Numbering) -> str:
         """What is wrong between the two numberings; "" if nothing.
 
         That the proxy knows more than we do is not: after power loss our state may be older than
-        what we sent. The same messages under their old numbers are DUPLICATE, others CONFLICT.
+        what we sent.
         """
         if ours.log and theirs.log != ours.log:
             now = f"is now {theirs.log!r}" if theirs.log else "does not exist there any more"

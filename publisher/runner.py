@@ -52,6 +52,11 @@ class PublisherPlan:
             digests[name] = hashlib.sha256(content).hexdigest()
         self.digest = plan_digest(steps, digests)
 
+    @property
+    def numbered_topics(self) -> Sequence[str]:
+        """Topics on which its messages are numbered for ever, each once."""
+        return list(dict.fromkeys(step.topic for step in self.steps if step.qos == 2))
+
     def lines_of(self, step: PublisherStep) -> tuple[bytes, ...]:
         """The messages of a step's file; none if it has no file."""
         return self._lines[step.message_file] if step.message_file is not None else ()
@@ -97,14 +102,17 @@ def run_publisher(
     """
     put: dict[str, int] = {}
     publisher.resume()
+    publisher.begin_plan(mark, plan.numbered_topics)
     _wait_again(publisher, plan, mark.position)
     for chunk in plan.chunks(mark.position):
         step = plan.steps[chunk.step]
+        after = mark.at(chunk.position_after)
         # At QoS 1 nobody numbers the messages of a topic; they count within their step.
-        first = publisher.ready_for(step.topic) if step.qos == 2 else chunk.first_message + 1
+        first = chunk.first_message + 1
+        if step.qos == 2:
+            first = publisher.ready_for(step.topic, after, chunk.count)
         batch = Batch(plan.payloads(chunk, first))
         try:
-            after = mark.at(chunk.position_after)
             receipt = publisher.put_batch(step.topic, batch, after, qos=step.qos)
         except TooLargeError as error:
             raise ConfigurationError(

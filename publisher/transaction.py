@@ -137,8 +137,8 @@ class Transaction:
         """Store everything, or, after an error, nothing.
 
         Raises:
-            InDoubtError: no definite answer. If the publisher has `transaction_in_doubt`, it is
-                kept: `resume`, the next put, or the next process with this state settles it.
+            InDoubtError: no definite answer. If its `kept` is true, so is the transaction:
+                `resume`, the next put, or the next process with this state settles it.
             RefusedError: as `Publisher.put`; nothing was stored.
             UsageError: a put was broken off; nothing was stored.
         """

@@ -198,8 +198,11 @@ TAKES: dict[str, Takes] = {
     "batch": a(Batch),
     "plan": a(PlanMark),
     **dict.fromkeys(
-        ("Publisher.put_batch.plan", "Publisher.transaction.plan"), or_none(a(PlanMark))
+        ("Publisher.put_batch.plan", "Publisher.transaction.plan", "Publisher.ready_for.plan"),
+        or_none(a(PlanMark)),
     ),
+    "topics": of(a(str)),
+    "Publisher.ready_for.count": count(1, 65_536),
     **dict.fromkeys(("receipt", "message"), lambda value: False),
     "at_offset.offset": is_int,
     "newest.messages": is_int,
@@ -296,6 +299,7 @@ RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
     "Publisher.stream": (on_publisher("stream"), {}),
     "Publisher.transaction": (on_publisher("transaction"), {}),
     "Publisher.ready_for": (on_publisher("ready_for"), {"topic": "t"}),
+    "Publisher.begin_plan": (on_publisher("begin_plan"), {"plan": MARK, "topics": ["t"]}),
     "Publisher.mark_plan": (on_publisher("mark_plan"), {"plan": MARK}),
     "Transaction.put": (lambda house: house.transaction.put, {"topic": "t", "payload": b"x"}),
     "Stream.put": (lambda house: house.stream.put, {"topic": "t", "payload": b"x"}),

@@ -97,18 +97,6 @@ def test_a_get_shows_nothing_that_the_loop_was_not_yet_told_to_be_durable() -> N
     assert isinstance(then.reply, NoMessagesYet)
 
 
-def test_a_publisher_that_lost_power_stores_nothing_twice() -> None:
-    """Seed 106: it had forgotten that the topic was its own, and took new numbers."""
-    link, disk = Link(MemoryProxy()), Disk()
-    a_publisher(link, disk).put("t", b"a")
-    disk.lose_power()
-
-    receipt = a_publisher(link, disk).put("t", b"a")
-
-    assert receipt.duplicate
-    assert len(link.proxy.log.batches[1]) == 1
-
-
 def test_hello_names_no_log_that_a_crash_could_still_take_back() -> None:
     """Seed 354: a publisher stopped, because the topic came back under another log id."""
     proxy = a_broker()

@@ -44,11 +44,25 @@ def an_outbox(last_sequence: int = 0) -> tuple[Outbox, Written]:
     return outbox, written
 
 
+AT = [PlanMark("digest", steps=1, message=message) for message in range(5)]
+
+
+def an_older_outbox_in_a_plan() -> tuple[Outbox, Written]:
+    """Its state knows 3 messages, the last of them the first of a plan; the proxy has 5."""
+    outbox, written = an_outbox(last_sequence=2)
+    written.write(outbox.mark_plan(AT[0]))
+    number(outbox, written, plan=AT[1])
+    written.write(outbox.stored(2))
+    outbox = written.reopened()
+    written.write(outbox.meet(position(5), adopt=False))
+    return outbox, written
+
+
 def number(
     outbox: Outbox, written: Written, *, count: int = 1, plan: PlanMark | None = None
 ) -> int:
     """Number a batch and write it; give its first sequence."""
-    body = put_body(outbox.next_sequence("t"), count)
+    body = put_body(outbox.next_sequence("t", plan, count), count)
     pending, changes = outbox.number("t", count, crc32(body), body, plan)
     written.write(changes)
     return pending.first_sequence
@@ -163,38 +177,41 @@ class TestMeetingTheProxyAgain:
 
         assert outbox.topics["t"] == Numbering(LOG, 3, 2)
 
-    def test_a_state_older_than_what_was_sent_repeats_its_numbers(self) -> None:
-        """H13: after power loss; the proxy answers DUPLICATE to the same, CONFLICT to others."""
+    @pytest.mark.parametrize("adopt", [False, True])
+    def test_a_state_older_than_what_was_sent_numbers_what_is_new_above_it(
+        self, adopt: bool
+    ) -> None:
+        """R24: under a number that was used, equal content would be taken for a repeat."""
         outbox, _ = an_outbox(last_sequence=3)
 
-        outbox.meet(position(5), adopt=False)
+        outbox.meet(position(5), adopt=adopt)
 
-        assert outbox.next_sequence("t") == 4
+        assert outbox.next_sequence("t") == 6
+
+    def test_a_plan_that_goes_on_from_an_older_state_repeats_its_numbers(self) -> None:
+        """H13: after power loss; the proxy answers DUPLICATE to the same, CONFLICT to others."""
+        outbox, written = an_older_outbox_in_a_plan()
+
+        numbers = []
+        for message in range(2, 5):
+            numbers.append(number(outbox, written, plan=AT[message]))
+            written.write(outbox.stored(0))
+
+        assert numbers == [4, 5, 6]
 
     def test_a_duplicate_without_an_offset_proves_nothing_to_such_a_state(self) -> None:
         """H8: the proxy has removed the message and cannot compare; only a new number is sure."""
-        outbox, written = an_outbox(last_sequence=3)
-        outbox.meet(position(5), adopt=False)
-        numbers, unproven = [], []
+        outbox, written = an_older_outbox_in_a_plan()
+        unproven = []
 
-        for _ in range(3):
-            numbers.append(number(outbox, written))
-            assert outbox.pending is not None
+        for message in range(2, 5):
+            number(outbox, written, plan=AT[message])
             unproven.append(outbox.is_unproven(None))
             proven = outbox.is_unproven(7)
             written.write(outbox.stored(None))
 
-        assert numbers == [4, 5, 6]
         assert unproven == [True, True, False]
         assert not proven
-
-    def test_a_state_older_than_what_was_sent_goes_on_behind_it_if_a_person_says_so(self) -> None:
-        """The error of `Publisher` advises `--on-log-changed adopt`, so that must help."""
-        outbox, _ = an_outbox(last_sequence=3)
-
-        outbox.meet(position(5), adopt=True)
-
-        assert outbox.next_sequence("t") == 6
 
     def test_a_difference_is_adopted_if_a_person_says_so(self) -> None:
         outbox, written = an_outbox(last_sequence=3)

@@ -273,14 +273,15 @@ class TestAPut:
         """A DUPLICATE of what this state has forgotten, and the proxy has removed."""
         disk = Disk()
         publisher = world.a_publisher(state=disk)
-        publisher.put("t", b"a")
-        publisher.put("t", b"b")
+        publisher.begin_plan(PlanMark("digest", 1), ["t"])
+        behind = PlanMark("digest", 1, message=1)
+        publisher.put_batch("t", Batch([b"a"]), behind)
         disk.lose_power()
         publisher = world.a_publisher(state=disk)
         world.from_now_on(Put, partial(Duplicate, offset=None))
 
         with pytest.raises(PubSubError):
-            publisher.put("t", b"b")
+            publisher.put_batch("t", Batch([b"a"]), behind)
 
         last = world.puts.of("put")[-1]
         assert (last["type"], last["code"]) == ("unknown", "CONFLICT")

@@ -313,42 +313,12 @@ class TestAState:
 
         assert stored(link.proxy) == both(b"x", b"y")
 
-    def test_that_is_older_than_what_was_sent_is_told_of_other_content(self) -> None:
-        state, link = Kept(), Link(MemoryProxy())
-        put_both(a_publisher(link, state), b"x")
-        old = dict(state.values)
-        put_both(a_publisher(link, state), b"y")
-
-        state.values = old
-        with pytest.raises(ConflictError, match="another content"):
-            put_both(a_publisher(link, state), b"z")
-
-        assert stored(link.proxy) == both(b"x", b"y")
-
-    def test_that_is_older_and_makes_the_same_again_stores_nothing_twice(self) -> None:
-        state, link = Kept(), Link(MemoryProxy())
-        put_both(a_publisher(link, state), b"x")
-        old = dict(state.values)
-        put_both(a_publisher(link, state), b"y")
-
-        state.values = old
-        put_both(a_publisher(link, state), b"y")
-
-        assert stored(link.proxy) == both(b"x", b"y")
-
-    def test_that_is_older_than_the_receipts_stops(self) -> None:
-        state, link = Kept(), Link(MemoryProxy())
-        put_both(a_publisher(link, state), b"x")
-        old = dict(state.values)
-        for text in (b"y", b"z"):
-            put_both(a_publisher(link, state), text)
-
-        state.values = old
-        with pytest.raises(ConflictError, match="later ones too"):
-            put_both(a_publisher(link, state), b"y")
-
+    @pytest.mark.parametrize("adopt", [False, True])
     @pytest.mark.parametrize("more", [(b"y",), (b"y", b"z")])
-    def test_that_adopts_goes_on_behind_what_the_proxy_has(self, more: tuple[bytes, ...]) -> None:
+    def test_that_is_older_than_what_was_sent_goes_on_behind_what_the_proxy_has(
+        self, more: tuple[bytes, ...], adopt: bool
+    ) -> None:
+        """R24, also where the content is that of a transaction which the state has forgotten."""
         state, link = Kept(), Link(MemoryProxy())
         put_both(a_publisher(link, state), b"x")
         old = dict(state.values)
@@ -356,9 +326,42 @@ class TestAState:
             put_both(a_publisher(link, state), text)
 
         state.values = old
-        put_both(a_publisher(link, state, adopt=True), b"new")
+        put_both(a_publisher(link, state, adopt=adopt), b"y")
 
-        assert stored(link.proxy) == both(b"x", *more, b"new")
+        assert stored(link.proxy) == both(b"x", *more, b"y")
+
+    def test_that_is_older_is_told_of_other_content_in_its_plan(self) -> None:
+        state, link = Kept(), Link(MemoryProxy())
+        old = self.in_a_plan(link, state, b"x", b"y")
+
+        state.values = old
+        with pytest.raises(ConflictError, match="another content"):
+            self.put_both_at(1, a_publisher(link, state), b"z")
+
+        assert stored(link.proxy) == both(b"x", b"y")
+
+    def test_that_is_older_than_the_receipts_stops_a_plan(self) -> None:
+        state, link = Kept(), Link(MemoryProxy())
+        old = self.in_a_plan(link, state, b"x", b"y", b"z")
+
+        state.values = old
+        with pytest.raises(ConflictError, match="later ones too"):
+            self.put_both_at(1, a_publisher(link, state), b"y")
+
+    def in_a_plan(self, link: Link, state: Kept, *texts: bytes) -> dict[str, bytes]:
+        """Put these by a plan; the state after the first."""
+        a_publisher(link, state).begin_plan(PlanMark("digest", 1), ["a", "b"])
+        copies = []
+        for message, text in enumerate(texts):
+            self.put_both_at(message, a_publisher(link, state), text)
+            copies.append(dict(state.values))
+        return copies[0]
+
+    def put_both_at(self, message: int, publisher: Publisher, text: bytes) -> None:
+        with publisher.transaction(PlanMark("digest", 1, message=message + 1)) as transaction:
+            transaction.put("a", text)
+            transaction.put("b", text + b"1")
+            transaction.put("b", text + b"2")
 
 
 class TestAnotherProxy:

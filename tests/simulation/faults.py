@@ -17,6 +17,7 @@ from . import faults_of_publishing as publishing
 from . import faults_of_subscribing as subscribing
 from .faults_of_bounds import FAULTS_OF_BOUNDS
 from .faults_of_dead_letters import FAULTS_OF_DEAD_LETTERS
+from .faults_of_numbering import FAULTS_OF_NUMBERING
 from .faults_of_push import FAULTS_OF_PUSH
 from .faults_of_sessions import FAULTS_OF_SESSIONS
 from .faults_of_transactions import FAULTS_OF_TRANSACTIONS
@@ -86,6 +87,7 @@ FAULTS: Final[Mapping[str, Variant]] = {
     "witness not compared": Variant(broker=subscribing.NoWitness),
     # Levels, starts and leases; push.
     **FAULTS_OF_SESSIONS,
+    **FAULTS_OF_NUMBERING,
     **FAULTS_OF_BOUNDS,
     **FAULTS_OF_DEAD_LETTERS,
     **FAULTS_OF_PUSH,

@@ -6,7 +6,7 @@ machine starts the next one from its disk, until the work is done.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 import msgspec
@@ -23,6 +23,7 @@ from reliable_pubsub.common.recorder import Recorder
 from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.state_file import MemoryState
 from reliable_pubsub.lab.run import OutputLine
+from reliable_pubsub.proxy.records import Appended
 
 from .network import Network
 from .recording import Recording
@@ -37,11 +38,13 @@ class Disk:
         """Begin empty."""
         self.values: dict[str, bytes] = {}
         self.output: list[OutputLine] = []
+        self.copies: list[dict[str, bytes]] = []  # of the values before each write
         self._durable: dict[str, bytes] = {}
         self._lazy: list[Mapping[str, bytes | None]] = []
 
     def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
         """One transaction."""
+        self.copies.append(dict(self.values))
         _merge(self.values, changes)
         self._lazy.append(dict(changes))
         if durable:
@@ -56,6 +59,13 @@ class Disk:
         self._durable = dict(self.values)
         self._lazy.clear()
 
+    def restore(self, copy: int) -> None:
+        """Become an older copy, which somebody has made before a write."""
+        self.values = dict(self.copies[copy])
+        self._durable = dict(self.values)
+        self._lazy.clear()
+        del self.copies[copy:]
+
     @property
     def lazy_writes(self) -> int:
         """Writes that power loss may take."""
@@ -66,6 +76,7 @@ class Disk:
         copied = Disk()
         copied.values = dict(self.values)
         copied.output = list(self.output)
+        copied.copies = list(self.copies)
         copied._durable = dict(self._durable)
         copied._lazy = list(self._lazy)
         return copied
@@ -197,6 +208,10 @@ class Machine:
         """What a process does."""
         raise NotImplementedError
 
+    def judge(self, appended: Iterable[Appended]) -> Iterable[str]:
+        """What is wrong with what it has stored, if no history can tell; one sentence each."""
+        return ()
+
     def disk_of(self, process: Process) -> Disk:
         """What a process reads and writes: the machine's disk, or its own copy of it."""
         return self._disks[process]
@@ -325,14 +340,26 @@ class Machine:
         lost_place = lost_place or (self._has_twins and self.role == "subscriber")
         return told or (lost_place and self.on_log_changed != "adopt")
 
+    def _copies(self) -> Sequence[int]:
+        """Which copies of its state may be restored; none, if it cannot go on from one."""
+        return ()
+
     def _lose_power(self) -> None:
-        """Perhaps it was more than a kill: lazy writes may be gone."""
+        """Perhaps it was more than a kill: lazy writes may be gone, or an older copy comes back."""
         faults = self._faults
+        copies = [] if self.no_state else self._copies()
+        if copies and self._world.happens("set_back", faults.set_back):
+            copy = self._world.random.choice(copies)
+            # A transaction that is not the last any more is compared with nothing.
+            self._may_conflict = faults.transaction > 0 or "transaction" in self._disk.copies[copy]
+            self.recording.event("power_loss", self.name, f"an older state, of {copy} writes")
+            self._world.note(self.name, f"its state is restored from before write {copy}")
+            self._disk.restore(copy)
+            return
         may = self.role == "subscriber" or faults.same_bytes or faults.other_bytes
         if may and not self.no_state and self._world.happens("power_loss", faults.power_loss):
             if self.role == "publisher":
                 self._world.counts["same_bytes" if faults.same_bytes else "other_bytes"] += 1
-                # A transaction that is not the last any more is compared with nothing.
                 self._may_conflict = faults.other_bytes or faults.transaction > 0
             survivors = self._world.random.randint(0, self._disk.lazy_writes)
             self.recording.event("power_loss", self.name, f"{survivors} lazy writes survive")

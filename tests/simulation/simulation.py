@@ -25,6 +25,7 @@ from .after_rollback import check_after_rollback, rollback_in, sentences
 from .machine import Machine
 from .network import Network
 from .recording import Recording
+from .simulated_callers import CallingMachine, calls
 from .simulated_clients import (
     Item,
     MakePublisher,
@@ -137,12 +138,16 @@ class Simulation:
             publisher.offers = offers
             publisher.begin(_publisher_plan(chance, shape, self._faults))
             self._machines.append(publisher)
-        self._sinks: list[SinkMachine] = []
         if self._faults.sink:
             sink = SinkMachine("w0", *surroundings)
             sink.begin(sink_plan(chance, sink.name, TOPICS))
-            self._sinks.append(sink)
-        self._machines += self._sinks
+            self._machines.append(sink)
+        if self._faults.set_back:
+            caller = CallingMachine("c0", *surroundings)
+            caller.make = variant.publisher
+            caller.offers = offers
+            caller.begin(calls(random.Random(f"calls {world.seed}"), TOPICS))
+            self._machines.append(caller)
         for number in range(_at_most(shape.subscribers, chance.randint(2, 3))):
             loops = chance.random() < 0.35
             kind = LoopingSubscriberMachine if loops else SubscriberMachine
@@ -265,8 +270,8 @@ class Simulation:
 
     def _look_at_the_end(self) -> None:
         """Note how everybody has ended, and what the proxy holds."""
-        for sink in self._sinks:
-            self.raised += sink.judge(self._store.appended())
+        for machine in self._machines:
+            self.raised += machine.judge(self._store.appended())
         for machine in self._machines:
             subscribes = isinstance(machine, SubscriberMachine)
             done = machine.done and machine.stopped_by is None

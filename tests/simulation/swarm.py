@@ -52,6 +52,8 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     power_loss: float = 0.0  # chance that a kill is a power loss
     same_bytes: bool = False  # publishers make the same messages again, and may lose power too
     other_bytes: bool = False  # or make others, lose power, and end with CONFLICT
+    set_back: float = 0.0  # chance that a kill of a publisher restores an older copy of its state
+    equal_bytes: bool = False  # whatever a publisher puts once has the same content
     client_stop: float = 0.0  # rate: a client stands still for a while, and goes on
     zombie: float = 0.0  # rate: a client stands still, is replaced, and goes on
     twin: float = 0.0  # chance that a second process with the same id begins with another
@@ -173,6 +175,7 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
     faults = replace(faults, **_bounding(random.Random(f"bounds {seed}"), faults))
     if faults.reject or faults.max_deliveries:
         faults = replace(faults, dead_limit=random.Random(f"topics {seed}").random() < 0.3)
+    faults = replace(faults, **_setting_back(random.Random(f"set back {seed}"), faults))
     off = {name: getattr(_OFF, name) for name in shape.without}
     if off.keys() & {"trim", "full", "lose_oldest", "expire", "quota"}:
         off["topic_bytes_max"] = _OFF.topic_bytes_max
@@ -194,6 +197,22 @@ def _bounding(chance: random.Random, faults: Faults) -> dict[str, float]:
             "topic_bytes_max": _OFF.topic_bytes_max,
         }
     return bound
+
+
+def _setting_back(chance: random.Random, faults: Faults) -> dict[str, float]:
+    """Whose state is set back, in a fifth of the seeds.
+
+    There plans make the same messages again, nothing is removed that would have to be compared,
+    and the proxy remembers.
+    """
+    if faults.rollback or faults.trim or faults.other_bytes or chance.random() >= 0.2:
+        return {}
+    return {
+        "set_back": chance.uniform(0.3, 1.0),
+        "same_bytes": True,
+        "equal_bytes": chance.random() < 0.7,
+        "kill": max(faults.kill, 0.5),
+    }
 
 
 def _transacting(chance: random.Random) -> dict[str, float]:

@@ -1,0 +1,122 @@
+"""A program that puts without a plan, always the same bytes: each call is a message of its own.
+
+Contents are equal, so no history tells a message that was lost from one that was repeated. Only who
+called knows: two calls that returned have two messages. A call that a kill has cut short is not
+made again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec import Struct
+
+from reliable_pubsub.common.errors import InDoubtError
+from reliable_pubsub.common.recorder import Recorder
+from reliable_pubsub.proxy.records import Appended
+from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.publisher.outbox import Receipt
+
+from .machine import Machine
+from .network import SimulatedClock, SimulatedTransport
+from .simulated_clients import MakePublisher
+from .simulated_offers import OfferNetwork
+from .world import Process
+
+CALLS = 20
+
+
+class Call(Struct, frozen=True):
+    """One call of the program."""
+
+    topics: tuple[str, ...]  # several: a transaction
+    count: int  # messages on each
+
+
+def calls(chance: random.Random, topics: Sequence[str]) -> list[Call]:
+    """What a program puts; some of it in transactions."""
+    return [
+        Call(
+            tuple(topics) if chance.random() < 0.3 else (chance.choice(topics),),
+            chance.choice((1, 1, 1, 2)),
+        )
+        for _ in range(CALLS)
+    ]
+
+
+class CallingMachine(Machine):
+    """Makes each call once, and again only where it heard that nothing of it is kept."""
+
+    role = "publisher"
+    choices = ("adopt",)
+    make: MakePublisher
+    offers: OfferNetwork
+
+    def begin(self, calls: Sequence[Call]) -> None:
+        """Take the calls of a program."""
+        self._calls = calls
+        self._begun = 0
+        self._returned: dict[tuple[str, int], int] = {}  # by topic and sequence: which call
+
+    def program(self, process: Process, recorder: Recorder) -> None:
+        """Make the calls that are left, then see that nothing is in doubt."""
+        publisher = self.make(
+            self.name,
+            retry=self._retry,
+            transport=SimulatedTransport(process, self._network, self.name),
+            clock=SimulatedClock(process),
+            state=self.state_of(process),
+            on_log_changed=self.on_log_changed,
+            history=recorder,
+            connect_offers=lambda _: self.offers.connect(process),
+        )
+        process.nonce = publisher._link.nonce
+        while True:
+            number = self._begun
+            try:
+                if number == len(self._calls):
+                    publisher.resume()
+                    break
+                self._begun += 1
+                receipts = _put(publisher, self._calls[number])
+            except InDoubtError as error:
+                if number < len(self._calls) and not error.kept:
+                    self._begun -= 1  # nothing of it was numbered
+                self.wait_or_end(process, error)
+                continue
+            for receipt in receipts:
+                self._has_returned(number, receipt)
+            process.point("call returned")
+            if self._world.random.random() < 0.6:
+                process.wait(self._world.random.uniform(0.0, 0.1))
+        if self.owns(process):
+            self.done = True
+
+    def _copies(self) -> Sequence[int]:
+        return range(len(self._disk.copies))
+
+    def _has_returned(self, number: int, receipt: Receipt) -> None:
+        for sequence in range(receipt.first_sequence, receipt.first_sequence + receipt.count):
+            other = self._returned.setdefault((receipt.topic, sequence), number)
+            assert other == number, (
+                f"calls {other} and {number} of {self.name} both returned for its message "
+                f"{sequence} on {receipt.topic!r}: one of them is lost"
+            )
+
+    def judge(self, appended: Iterable[Appended]) -> Iterator[str]:
+        """More messages than calls would be doubled ones."""
+        stored = sum(batch.count for batch in appended if batch.publisher == self.name)
+        most = sum(len(call.topics) * call.count for call in self._calls[: self._begun])
+        if stored > most:
+            yield f"{self.name} made calls for {most} messages, and {stored} were stored"
+
+
+def _put(publisher: Publisher, call: Call) -> Sequence[Receipt]:
+    if len(call.topics) == 1:
+        return [publisher.put_many(call.topics[0], [b"same"] * call.count)]
+    with publisher.transaction() as transaction:
+        for topic in call.topics:
+            for _ in range(call.count):
+                transaction.put(topic, b"same")
+    return transaction.receipts
