@@ -41,7 +41,9 @@ class Message(Struct, frozen=True, gc=False):
     key: bytes | None = None
     headers: Mapping[str, str] | None = None
     event_time_ns: int | None = None  # the publisher's own time of the event
-    delivery_count: int = 1  # how often it was handed over here; above 1 after a crash
+    delivery_count: int = (
+        1  # how often it was handed over here; above 1 after a crash, or in a replay
+    )
     qos: int = 2  # the lower of the publisher's level and the subscription's
 
     @property
@@ -51,7 +53,7 @@ class Message(Struct, frozen=True, gc=False):
 
     @property
     def redelivered(self) -> bool:
-        """Whether it was handed over before and not acknowledged."""
+        """Whether it was handed over before: not acknowledged then, or read again on purpose."""
         return self.delivery_count > 1
 
 

@@ -212,8 +212,9 @@ class Sub(Request, frozen=True, kw_only=True, tag="SUB"):
 
     Without `cursor` a new subscription begins at the end of the topic and an existing one is
     resumed where the proxy knows it. With it, the client's own position counts (rule R13), and
-    the witness shows that both speak of the same log (rule R14). With `start` it is begun anew
-    there, whatever was known.
+    the witness shows that both speak of the same log (rule R14). With `start` alone it is begun
+    anew there, whatever was known; with both at the greater of the place that `start` names, the
+    cursor, and what the proxy knows to be acknowledged.
     """
 
     topic: TopicField
@@ -221,7 +222,7 @@ class Sub(Request, frozen=True, kw_only=True, tag="SUB"):
     log: str | None = None  # log id the client knows
     cursor: Natural | None = None
     witness_ns: Natural | None = None  # timestamp of the batch that holds offset cursor - 1
-    start: Start | None = None  # without `cursor`
+    start: Start | None = None  # with `cursor`: nothing that is acknowledged comes again
     terms: Terms = Terms()  # a clean session needs a lease
 
 

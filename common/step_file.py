@@ -142,6 +142,7 @@ def _subscriber_step(fields: Fields) -> SubscriberStep:
             lease_s=_lease_s(fields) if fields.has("lease") else profile.lease_s,
             push=fields.flag("push", default=profile.push),
             max_deliveries=_max_deliveries(fields, topic),
+            replay=_replay(fields, start),
         )
     between = "sleep_between"
     if fields.has("sleep_between_messages"):
@@ -252,6 +253,14 @@ def _start(fields: Fields) -> Start | None:
     except UsageError as error:
         fields.problem("from", str(error))
         return None
+
+
+def _replay(fields: Fields, start: Start | None) -> bool:
+    """Give whether a subscribe begins where it says, whatever was acknowledged."""
+    replay = fields.flag("replay", default=False)
+    if replay and (start is None or start.at in ("now", "last")):
+        fields.wrong("replay", "false, or a `from` that may lie below what was acknowledged")
+    return replay
 
 
 def _steps_of(

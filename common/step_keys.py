@@ -90,11 +90,16 @@ class SubscribeKeys(
             str,
             Meta(
                 description="where to begin: now, last, earliest, offset 42, newest 10, "
-                "time 2026-11-01T12:00:00Z, age 1h; default: where the subscription stands, or now"
+                "time 2026-11-01T12:00:00Z, age 1h; what was acknowledged does not come again; "
+                "default: where the subscription stands, or now"
             ),
         ]
         | UnsetType
     ) = field(name="from", default=UNSET)
+    replay: Annotated[
+        bool,
+        Meta(description="begin there also if that was acknowledged: it comes again, marked"),
+    ] = False
     qos: QoSLevel = 2
     profile: ProfileName | UnsetType = UNSET
     session: Annotated[

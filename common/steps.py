@@ -61,12 +61,13 @@ class SubscriberStep(Struct, frozen=True, kw_only=True):
     batch: int = 1  # messages to get at once, at most; 1..BATCH_MESSAGES_MAX
     on_empty: OnEmpty = "wait"  # skip: a get that finds nothing counts as done
     timeout_s: float | None = None  # how long one get may wait, above 0; None: for ever
-    start: Start | None = None  # of a subscribe: where it begins, whatever was known
+    start: Start | None = None  # of a subscribe: where it begins; what was done is not repeated
     qos: QoS = 2
     session: SessionKind = "persistent"
     lease_s: float | None = None  # above 0; None: a persistent one has none, a clean one 60 s
     push: bool = False  # be pushed to, in place of polling
     max_deliveries: int | None = None  # then a message becomes a dead letter; None: never
+    replay: bool = False  # begin at `start` also if that was acknowledged
 
 
 Step = PublisherStep | SubscriberStep
@@ -253,6 +254,7 @@ def _row(index: int, step: Step, line_count_of: Callable[[int], int] | None) -> 
 
 def _subscribe_in_words(step: SubscriberStep) -> str:
     words = [f"from {in_words(step.start)}"] if step.start else []
+    words += ["replay"] if step.replay else []
     words += [f"QoS {step.qos}"] if step.qos != 2 else []
     words += ["clean session"] if step.session == "clean" else []
     words += [f"lease {step.lease_s:g} s"] if step.lease_s else []

@@ -1,11 +1,18 @@
-"""Where subscriptions begin that were asked to begin somewhere: a part of rule R8. Pure."""
+"""Where subscriptions begin that were asked to begin somewhere: a part of rule R8. Pure.
+
+One that goes on, because its client brought a cursor beside the start, never begins below what its
+subscriber has acknowledged; a replay may, and what comes again is marked.
+"""
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 from .facts import Facts
 from .finding import Finding
 from .rules_of_delivery import message_at
 from .subscription import Stream, Subscription
+from .verdict import MessageKey
 
 
 def check_start(
@@ -26,11 +33,12 @@ def check_start(
     at, _, value = subscription.asked.partition(" ")
     start = subscription.start
     lowest = _begins(facts, topic, subscription.called_ns)
+    at_own = _is_own_place(before, subscription)
     asked = (
         f"{stream.subscriber} on {topic!r} asked for `{subscription.asked}` and began at {start}"
     )
     match at:
-        case "offset" if start != int(value):
+        case "offset" if start < int(value) or (start > int(value) and not at_own):
             finding.broken(asked)
         case "last" if before is not None:
             if not subscription.resumed:
@@ -39,14 +47,74 @@ def check_start(
             if at == "last" and _had_subscription(facts, stream, subscription):
                 return  # before this history began: nobody knows where it stood
             assert subscription.opened is not None
-            if not lowest <= start <= _begins(facts, topic, subscription.opened.at_ns):
+            highest = _begins(facts, topic, subscription.opened.at_ns)
+            if start < lowest or (start > highest and not at_own):
                 finding.broken(
                     f"{asked}; the topic began at {lowest}", message_at(facts, topic, lowest)
                 )
         case "time":
-            _check_time(facts, topic, subscription, asked, finding)
+            _check_time(facts, topic, subscription, asked, finding, at_own=at_own)
         case "newest":
-            _check_newest(facts, topic, subscription, asked, finding)
+            _check_newest(facts, topic, subscription, asked, finding, at_own=at_own)
+    if before is not None and not _forgets(facts, stream, before, subscription):
+        _check_not_again(facts, topic, before, subscription, asked, finding)
+
+
+def _check_not_again(
+    facts: Facts,
+    topic: str,
+    before: Subscription,
+    subscription: Subscription,
+    asked: str,
+    finding: Finding,
+) -> None:
+    """Only a replay begins below what was acknowledged."""
+    if not subscription.replay and subscription.start < before.confirmed:
+        finding.broken(
+            f"{asked}, which is no replay; it had acknowledged everything below {before.confirmed}",
+            message_at(facts, topic, subscription.start),
+        )
+
+
+def _is_own_place(before: Subscription | None, subscription: Subscription) -> bool:
+    """Whether it begins where its subscriber was, and not earlier, as the start would have it."""
+    if subscription.replay or before is None:
+        return False
+    highest = max(before.handed_end, before.recorded_end, before.confirmed)
+    return subscription.resumed or before.confirmed <= subscription.start <= highest
+
+
+def _forgets(
+    facts: Facts, stream: Stream, before: Subscription, subscription: Subscription
+) -> bool:
+    """Whether nothing of the one before is known: another log, or a clean session that ended."""
+    if facts.rollbacks_ns or before.opened is None or subscription.opened is None:
+        return True
+    is_clean = (stream.topic, stream.subscriber, before.generation) in facts.clean_ends
+    return is_clean or before.opened.log != subscription.opened.log
+
+
+def check_marks(facts: Facts, finding: Finding) -> None:
+    """What was handed over and acknowledged comes in a later subscription only marked."""
+    for stream in facts.streams.values():
+        done: set[tuple[int, int]] = set()  # offset and time of what was, in earlier subscriptions
+        for before, subscription in pairwise([None, *stream.subscriptions]):
+            assert subscription is not None
+            if before is not None and _forgets(facts, stream, before, subscription):
+                done.clear()
+            elif before is not None:
+                given = ((one.offset, one.timestamp_ns) for one in before.given())
+                done.update(key for key in given if key[0] < before.confirmed)
+            for message in subscription.given():
+                again = (message.offset, message.timestamp_ns) in done
+                finding.checked += again
+                if again and message.delivery_count <= 1:
+                    finding.broken(
+                        f"{stream.subscriber} was given {message.publisher}_{message.sequence} at "
+                        f"offset {message.offset} of {stream.topic!r} again, which it had "
+                        "acknowledged, not marked as redelivered",
+                        MessageKey(stream.topic, message.publisher, message.sequence),
+                    )
 
 
 def _check_last(before: Subscription, start: int, asked: str, finding: Finding) -> None:
@@ -68,7 +136,13 @@ def _had_subscription(facts: Facts, stream: Stream, subscription: Subscription) 
 
 
 def _check_time(
-    facts: Facts, topic: str, subscription: Subscription, asked: str, finding: Finding
+    facts: Facts,
+    topic: str,
+    subscription: Subscription,
+    asked: str,
+    finding: Finding,
+    *,
+    at_own: bool,
 ) -> None:
     log = facts.logs.get(topic)
     if log is None:
@@ -76,7 +150,7 @@ def _check_time(
     start = subscription.start
     time_ns = int(subscription.asked.partition(" ")[2])
     before, first = log.entries.get(start - 1), log.entries.get(start)
-    if before is not None and before.timestamp_ns >= time_ns:
+    if before is not None and before.timestamp_ns >= time_ns and not at_own:
         finding.broken(
             f"{asked}; offset {start - 1} was taken later than that, at {before.timestamp_ns} ns",
             message_at(facts, topic, start - 1),
@@ -89,7 +163,13 @@ def _check_time(
 
 
 def _check_newest(
-    facts: Facts, topic: str, subscription: Subscription, asked: str, finding: Finding
+    facts: Facts,
+    topic: str,
+    subscription: Subscription,
+    asked: str,
+    finding: Finding,
+    *,
+    at_own: bool,
 ) -> None:
     count = int(subscription.asked.partition(" ")[2])
     over = [
@@ -105,7 +185,7 @@ def _check_newest(
     assert subscription.opened is not None
     by_ns = subscription.opened.at_ns
     highest = max(_ends(facts, topic, by_ns) - count, _begins(facts, topic, by_ns))
-    if facts.has_proxy and subscription.start > highest:
+    if facts.has_proxy and subscription.start > highest and not at_own:
         finding.broken(
             f"{asked}; the topic had at most {_ends(facts, topic, by_ns)} messages by then",
             message_at(facts, topic, highest),

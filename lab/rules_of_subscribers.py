@@ -10,7 +10,7 @@ from .facts import Attempt, Facts
 from .finding import Finding, in_words, runs_of
 from .rules_of_delivery import Received, end_for, message_at
 from .rules_of_sessions import check_ends
-from .rules_of_starts import check_refused_starts, check_start
+from .rules_of_starts import check_marks, check_refused_starts, check_start
 from .subscription import NEVER
 from .verdict import MessageKey
 
@@ -74,6 +74,7 @@ def subscription_points(facts: Facts) -> Finding:
                     attempts[place].key,
                 )
     check_refused_starts(facts, finding)
+    check_marks(facts, finding)
     return finding
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,6 +24,7 @@ class Subscription:
     opened: Ok | None = None  # None: the history begins behind it
     called_ns: int = NEVER  # when it was asked for, for the first time
     asked: str = ""  # where it was to begin, in the words of a step file; "" if not said
+    replay: bool = False  # there also if that lies below what was acknowledged
     qos: int = 2
     moved: bool = False  # the subscriber chose another place itself: rewind, adopt
     adopted: bool = False  # the place of a proxy that seemed to know of more than it has done
@@ -65,14 +66,18 @@ class Subscription:
                 return confirmed_by not in (0, life)
         return False
 
+    def given(self) -> Iterator[Seen]:
+        """All that was handed over, in order."""
+        for _, _, line in self.happenings:
+            if isinstance(line, Ok):
+                yield from line.messages
+
     def gave(self, message: Seen) -> bool:
         """Whether this very message was handed over and not given up; logs differ in times."""
         if self._given is None:
-            gets = (line.messages for _, _, line in self.happenings if isinstance(line, Ok))
             self._given = frozenset(
                 (one.offset, one.timestamp_ns)
-                for got in gets
-                for one in got
+                for one in self.given()
                 if not any(first <= one.offset < end for first, end in self.told)
             )
         return (message.offset, message.timestamp_ns) in self._given
@@ -210,7 +215,8 @@ class Stream:
                     line,
                     request.called_ns,
                     request.start,
-                    line.qos,
+                    replay=request.place is None and request.start not in ("", "last"),
+                    qos=line.qos,
                     moved=goes_on and (request.moved or adopted),
                     adopted=goes_on and adopted,
                     resumed=request.in_doubt

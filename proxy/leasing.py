@@ -76,7 +76,9 @@ class Leasing(Rules):
             one = self._by_id[topic_id].subscriptions[client]
             silent_ms = int(self.silent_s(client) * 1000)
             ended.append(
-                Expired(topic_id, client, one.generation, one.cursor, one.terms, silent_ms)
+                Expired(
+                    topic_id, client, one.generation, one.cursor, one.terms, silent_ms, one.shown
+                )
             )
         return ended
 

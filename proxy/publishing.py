@@ -212,4 +212,4 @@ class Publishing(Rules):
 
 def _expired(log: TopicLog, name: str, one: Subscription) -> Expired:
     """The record that gives a subscription up."""
-    return Expired(log.topic_id, name, one.generation, one.cursor, one.terms)
+    return Expired(log.topic_id, name, one.generation, one.cursor, one.terms, shown=one.shown)

@@ -108,6 +108,7 @@ class Unsubscribed(Struct, frozen=True, gc=False):
     nonce: bytes
     control: int
     terms: Terms = Terms()
+    shown: int = 0  # it was sent the messages below this
 
 
 class ControlSeen(Struct, frozen=True, gc=False):
@@ -159,6 +160,7 @@ class Expired(Struct, frozen=True, gc=False):
     cursor: int
     terms: Terms
     silent_ms: int = 0  # not stored: why it was decided
+    shown: int = 0  # it was sent the messages below this
 
 
 class Trimmed(Struct, frozen=True, gc=False):

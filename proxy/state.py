@@ -208,6 +208,7 @@ class State:
             self.lsn,
             record.shown,
             record.terms,
+            before=held.before if held and same else record.shown,
         )
         self._look_at(log, record.subscriber)
         self._apply_control(record)
@@ -216,7 +217,7 @@ class State:
         log = self._by_id[record.topic_id]
         subscription = log.subscriptions[record.subscriber]
         subscription.active = False
-        subscription.shown = record.cursor
+        subscription.shown = max(record.shown, record.cursor)
         subscription.lsn = self.lsn
         self._look_at(log, record.subscriber)
         self._touched.add(record.topic_id)

@@ -527,13 +527,13 @@ def _subscription_columns(
     terms = record.terms
     expired = isinstance(record, Expired)
     ended = isinstance(record, Unsubscribed) or (expired and terms.session == "clean")
-    shown = record.shown if isinstance(record, CursorMoved | Subscribed) else record.cursor
+    goes_on = isinstance(record, CursorMoved | Subscribed)
     return (
         record.generation,
         record.cursor,
         int(not ended),
         terms.qos,
-        shown,
+        record.shown if goes_on else max(record.shown, record.cursor),
         int(expired),
         terms.session,
         terms.lease_ms,

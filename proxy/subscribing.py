@@ -24,6 +24,7 @@ from reliable_pubsub.common.messages import (
     Start,
     Sub,
     SubAck,
+    Truncated,
     Unsub,
     UnsubAck,
 )
@@ -74,7 +75,7 @@ class Subscribing(Starting):
         generation = known.generation if known else 0
         if request.start is not None and (request.start.at != "last" or active is None):
             generation += 1
-            place = self._first_place(request, log, known, request.start, now_ns)
+            place = self._chosen_place(request, log, known, request.start, now_ns)
             if isinstance(place, Decision):
                 return place
             cursor = place
@@ -91,7 +92,7 @@ class Subscribing(Starting):
             session.epoch,
             session.nonce,
             request.control,
-            max(active.shown, cursor) if active and active.generation == generation else cursor,
+            max(known.shown, cursor) if known else cursor,
             request.terms,
         )
         then = Subscription(generation, cursor, cursor, True, 0, subscribed.shown, subscribed.terms)
@@ -112,9 +113,40 @@ class Subscribing(Starting):
         if not request.terms.lease_ms:
             text = "a clean session needs a lease: without one nobody would know when it has ended"
             return Decision(self.malformed(text, request))
-        if request.cursor is not None and (known is None or not known.active):
+        goes_on = request.cursor is not None and request.start is None
+        if goes_on and (known is None or not known.active):
             return self._not_subscribed(request, known)
         return None
+
+    def _chosen_place(
+        self,
+        request: Sub,
+        log: TopicLog,
+        known: Subscription | None,
+        start: Start,
+        now_ns: int,
+    ) -> int | Decision:
+        """Where a subscription begins that says where, and perhaps from where on at the least."""
+        place = self._first_place(request, log, known, start, now_ns)
+        own = self._own_place(request, known)
+        if not isinstance(place, Decision):
+            return max(place, own)
+        if isinstance(place.reply, Truncated) and own >= log.start:
+            return own  # what is gone was acknowledged
+        return place
+
+    def _own_place(self, request: Sub, known: Subscription | None) -> int:
+        """Below which nothing comes again, where the request brings a cursor beside its start.
+
+        A clean session keeps nothing: the next one begins where it says.
+        """
+        if request.cursor is None:
+            return 0
+        if known is None or not known.active:
+            kinds = {request.terms.session, *([known.terms.session] if known else [])}
+            if "clean" in kinds:
+                return 0
+        return max(request.cursor, known.cursor if known else 0)
 
     def _first_place(
         self,
@@ -219,6 +251,7 @@ class Subscribing(Starting):
                 session.nonce,
                 request.control,
                 known.terms,
+                known.shown,
             ),
         )
 
@@ -237,6 +270,7 @@ class Subscribing(Starting):
                 session.nonce,
                 session.control,
                 one.terms,
+                one.shown,
             )
             for log in (self._by_id[one] for one in self._live.get(request.client, ()))
             if (one := log.subscriptions[request.client]).terms.session == "clean"
@@ -356,7 +390,8 @@ class Subscribing(Starting):
         held = subscription.durable_cursor if urgent else subscription.cursor
         cursor = max(request.cursor, subscription.cursor)
         if urgent and cursor == request.cursor:
-            shown = cursor  # who acknowledges leaves nothing in hand, and knows it best
+            # Who acknowledges leaves nothing in hand, and knows it best; but it may read again.
+            shown = max(cursor, subscription.before)
         else:
             shown = max(shown, cursor, subscription.shown)
         if request.cursor <= held and shown == subscription.shown:

@@ -111,7 +111,15 @@ class TopicLog:
             unnumbered={p.publisher: _mark(p) for p in stored.publishers if p.qos == 1},
             subscriptions={
                 s.subscriber: Subscription(
-                    s.generation, s.cursor, s.cursor, s.active, 0, s.shown, s.terms, s.expired
+                    s.generation,
+                    s.cursor,
+                    s.cursor,
+                    s.active,
+                    0,
+                    s.shown,
+                    s.terms,
+                    s.expired,
+                    s.shown,
                 )
                 for s in stored.subscriptions
             },

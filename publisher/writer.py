@@ -47,9 +47,7 @@ class TransactionWriter:
             InvalidNameError.
         """
         self.client = names.client_id(client)
-        asker = Asker(
-            self.client, endpoint, retry=retry, transport=transport, clock=clock, role="publisher"
-        )
+        asker = Asker(self.client, endpoint, retry=retry, transport=transport, clock=clock)
         self._session = Session(asker, "publisher")
 
     def __enter__(self) -> TransactionWriter:

@@ -38,7 +38,7 @@ from reliable_pubsub.common.yaml_file import load_yaml
 from .client import Subscriber
 from .fetching import lower_qos_in_words
 from .link import OnLogChanged
-from .output import Output, Shown, begin_output
+from .output import Output, Shown, begin_output, check_repeats
 from .push_queue import PushTiming
 from .runner import SubscriberRun
 
@@ -139,6 +139,7 @@ def main(
                 file=str(config_file),
             )
             mark = begin_output(mark, output, again=again)
+            check_repeats(steps, mark)
             _run(subscriber, steps, mark, output, quiet=quiet, where=where)
 
 

@@ -46,7 +46,15 @@ from reliable_pubsub.common.retry import (
     Transport,
     unheard,
 )
-from reliable_pubsub.common.start import Now, Place, Position, at_offset, newest, start_of
+from reliable_pubsub.common.start import (
+    LastReceived,
+    Now,
+    Place,
+    Position,
+    at_offset,
+    newest,
+    start_of,
+)
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.surroundings import client_alone, client_here
 from reliable_pubsub.relay.push import UnstoredFrames
@@ -146,7 +154,6 @@ class Subscriber:
             transport=transport,
             clock=clock,
             on_silence=on_silence,
-            role="subscriber",
         )
         self._link = SubscriberLink(
             self._asker,
@@ -266,6 +273,7 @@ class Subscriber:
         topic: str,
         *,
         start: Place = None,
+        replay: bool = False,
         qos: QoS = 2,
         session: SessionKind = "persistent",
         lease_s: LeaseS | None = None,
@@ -275,9 +283,13 @@ class Subscriber:
         """Subscribe, from the end of the topic; a subscription that exists is resumed.
 
         Args:
-            start: begin there instead, whatever was known: `Now`, `LastReceived`, `Earliest`,
-                `at_offset(n)`, `newest(n)`, `at_time(t)`, `ago(age)`, or a `Position` that `read`
-                gave: then nothing is missed between the two.
+            start: begin there instead: `Now`, `LastReceived`, `Earliest`, `at_offset(n)`,
+                `newest(n)`, `at_time(t)`, `ago(age)`, or a `Position` that `read` gave: then
+                nothing is missed between the two. What this subscriber has acknowledged does not
+                come again, wherever `start` lies: `ago(age)` is "of the last hour, what was not
+                delivered to me".
+            replay: begin at `start` whatever was acknowledged; what comes again is marked
+                `redelivered`. Not with `Now` and `LastReceived`.
             qos: 2 delivers each message once. 1 writes nothing durably here but in `record`, so
                 after power loss what was processed may come again. 0 hands each message over at
                 most once: nothing is kept for it, not even while this process is away, and each
@@ -306,6 +318,7 @@ class Subscriber:
             UsageError: a bound that cannot be.
         """
         self._check_bound(names.topic(topic), max_deliveries)
+        _check_replay(start, replay)
         log = None
         if isinstance(start, Position):
             log = start.log
@@ -313,9 +326,12 @@ class Subscriber:
         if session == "clean" and start is None:
             start = Now
         terms = Terms(qos=qos, session=session, lease_ms=lease_ms_of(session, lease_s))
-        asked = Asked(start=start, log=log, terms=terms, max_deliveries=max_deliveries)
-        self._forget(topic)
+        asked = Asked(
+            start=start, replay=replay, log=log, terms=terms, max_deliveries=max_deliveries
+        )
+        self._fetching.drop(topic)  # what is in hand stays, if this is refused
         self._link.subscribe(topic, asked)
+        self._forget(topic)
         self._pushing.use(topic, push)
         return self.inbox.places[topic].cursor
 
@@ -652,9 +668,20 @@ class Subscriber:
         _, changes = self.inbox.handed_over(topic, messages[-1].offset + 1)
         self._state.write(done | changes, durable=False)
         place = self.inbox.places[topic]
-        if len(place.in_hand) == 1 and place.in_hand[0][1] == 1:
+        if len(place.in_hand) == 1 and place.in_hand[0][1] == 1 and place.shown <= place.cursor:
             return messages
-        return [replace(m, delivery_count=place.deliveries(m.offset)) for m in messages]
+        return [
+            replace(m, delivery_count=place.deliveries(m.offset) + (m.offset < place.shown))
+            for m in messages
+        ]
+
+
+def _check_replay(start: Start | Position | None, replay: bool) -> None:
+    if replay and (start is None or start in (Now, LastReceived)):
+        raise UsageError(
+            "replay needs a start that may lie below what was acknowledged: Earliest, "
+            "at_offset(n), newest(n), at_time(t), ago(age) or a Position"
+        )
 
 
 class _Messages(Iterator[Message]):

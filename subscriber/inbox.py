@@ -35,10 +35,17 @@ class Place(Struct, frozen=True):
     terms: Terms = Terms()  # of the subscription
     max_deliveries: int | None = None  # behind so many a message becomes a dead letter; None: never
     giving_up: str = ""  # why the message at the cursor becomes one; "": it does not
+    shown: int = 0  # messages below it were handed over before this place was chosen
+    asks: bool = False  # to go on elsewhere: the proxy may stand there already
 
     def deliveries(self, offset: int) -> int:
         """How often a message at or above the cursor was handed over."""
         return next((count for end, count in self.in_hand if offset < end), 0)
+
+    @property
+    def handed_end(self) -> int:
+        """Behind the highest offset that was ever handed over, as far as is known."""
+        return max(self.cursor, self.shown, *(end for end, _ in self.in_hand))
 
     def in_hand_from(self, cursor: int) -> tuple[tuple[int, int], ...]:
         """What is left in hand when everything below `cursor` is done or gone."""
@@ -122,28 +129,43 @@ class Inbox:
         if ours is not None and self.gave_up(reply):
             self.processed(reply.topic, reply.cursor, reply.witness_ns)
             return self._restated(reply)
-        if ours is None or ((adopt or lazy) and reply.cursor > ours.cursor):
-            return self.repositioned(reply)
+        if ours is None or ((adopt or lazy or ours.asks) and reply.cursor > ours.cursor):
+            return self.repositioned(reply, ours if ours and ours.asks else None)
         if reply.cursor > ours.cursor:
             raise LogChangedError(
                 f"topic {reply.topic!r}: the proxy knows that offsets up to {reply.cursor - 1} "
                 f"were acknowledged with this id, this state stands at {ours.cursor}: the state "
                 "is an older copy. To go on at the proxy's position, use --on-log-changed adopt"
             )
-        return self._restated(reply) if reply.terms != ours.terms else {}
+        return self._restated(reply) if reply.terms != ours.terms or ours.asks else {}
 
     def _restated(self, reply: SubAck) -> Changes:
-        place = msgspec.structs.replace(self.places[reply.topic], terms=reply.terms)
+        place = self.places[reply.topic]
+        place = msgspec.structs.replace(place, terms=reply.terms, asks=False)
         return self._set(reply.topic, place)
 
-    def repositioned(self, reply: SubAck) -> Changes:
+    def repositioned(self, reply: SubAck, before: Place | None = None) -> Changes:
         """The place was chosen anew; the proxy's position counts, whatever we had.
 
-        What an earlier process of this id was sent, and lost with its memory, comes again marked.
+        What was handed over before comes marked, and is not counted: it is read again, or an
+        earlier process of this id was sent it, and lost that with its memory.
+
+        Args:
+            before: our place until now; None: we had none, and the proxy knows what it has sent.
         """
-        in_hand = ((reply.shown, 1),) if reply.shown > reply.cursor else ()
-        place = Place(reply.log, reply.cursor, reply.witness_ns, in_hand, reply.terms)
+        place = Place(reply.log, reply.cursor, reply.witness_ns, (), reply.terms)
+        if before is None or before.log != reply.log:
+            place = msgspec.structs.replace(place, shown=reply.shown)
+        elif reply.cursor < before.cursor:
+            place = msgspec.structs.replace(place, shown=before.handed_end)
+        else:
+            in_hand = before.in_hand_from(reply.cursor)
+            place = msgspec.structs.replace(place, in_hand=in_hand, shown=before.shown)
         return self._set(reply.topic, place)
+
+    def asking(self, topic: str) -> Changes:
+        """The proxy is asked to go on elsewhere; written before, as it may do so unheard."""
+        return self._set(topic, msgspec.structs.replace(self.places[topic], asks=True))
 
     def restated(self, topic: str) -> Changes:
         """The place as it is: written durably, it takes earlier lazy writes with it."""
@@ -180,9 +202,7 @@ class Inbox:
         """Everything below `cursor` is done; the newest of it has the timestamp `witness_ns`."""
         place = self.places[topic]
         assert cursor >= place.cursor, (cursor, place)
-        left = place.in_hand_from(cursor)
-        bound = place.max_deliveries
-        return self._set(topic, Place(place.log, cursor, witness_ns, left, place.terms, bound))
+        return self._set(topic, _moved(place, cursor, witness_ns))
 
     def compared(self, topic: str, end: int, *, forget: bool) -> Changes:
         """The log ends at `end`: what was handed over before a crash can only lie below (rule R14).
@@ -208,10 +228,7 @@ class Inbox:
     def lost(self, topic: str, end: int) -> Changes:
         """Everything below `end` that was not delivered is gone; what is behind it is not."""
         place = self.places[topic]
-        left = place.in_hand_from(end)
-        return self._set(
-            topic, Place(place.log, end, None, left, place.terms, place.max_deliveries)
-        )
+        return self._set(topic, _moved(place, end, None))
 
     def mark_plan(self, plan: PlanMark) -> Changes:
         """Move the place in the plan."""
@@ -221,6 +238,13 @@ class Inbox:
     def _set(self, topic: str, place: Place) -> Changes:
         self.places[topic] = place
         return {_TOPIC + topic: _encode(place)}
+
+
+def _moved(place: Place, cursor: int, witness_ns: int | None) -> Place:
+    left = place.in_hand_from(cursor)
+    return msgspec.structs.replace(
+        place, cursor=cursor, witness_ns=witness_ns, in_hand=left, giving_up=""
+    )
 
 
 class StoredBatch(Struct, frozen=True):

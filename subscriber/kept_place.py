@@ -37,9 +37,7 @@ class KeptPlace:
             InvalidNameError.
         """
         self.client = names.client_id(client)
-        asker = Asker(
-            self.client, endpoint, retry=retry, transport=transport, clock=clock, role="subscriber"
-        )
+        asker = Asker(self.client, endpoint, retry=retry, transport=transport, clock=clock)
         self._session = Session(asker, "subscriber")
         self._control = 0
 

@@ -6,7 +6,6 @@ confirmed with our own place as evidence (rules R11 to R14).
 
 from __future__ import annotations
 
-import logging
 from typing import Any, Literal, assert_never
 
 from msgspec import Struct
@@ -60,10 +59,16 @@ CLEAN_LEASE_MS = 60_000  # of a clean session that names none
 class Asked(Struct, frozen=True, kw_only=True):
     """What a program asks of a subscription."""
 
-    start: Start | None = None  # begin there instead, whatever was known
+    start: Start | None = None  # begin there instead
+    replay: bool = False  # also where that lies below what was acknowledged
     log: str | None = None  # log id that `start` speaks of, if it is known
     terms: Terms = Terms()
     max_deliveries: int | None = None
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether nothing that was acknowledged is to come again, wherever it begins."""
+        return self.start is not None and not self.replay and self.start.at not in ("now", "last")
 
 
 class _Session:
@@ -132,14 +137,16 @@ class SubscriberLink(Session):
 
     def _subscribe_call(self, topic: str, call: Call, asked: Asked) -> None:
         place = self._inbox.places.get(topic)
-        given_up = None
+        before = place if asked.start is not None else None  # that it may have no longer
         if place is not None and asked.start is not None:
+            # The proxy may move the subscription though we never hear of it.
             if asked.start.at == "last":
-                asked = replace(asked, start=None)  # we know it better than the proxy
+                asked, before = replace(asked, start=None), None  # we know it better than the proxy
+            elif asked.goes_on and asked.log in (None, place.log):
+                self._state.write(self._inbox.asking(topic), durable=True)
             else:
-                # The proxy may move the subscription though we never hear of it: then our place is
-                # none to go on from, and who does without asking again gets NOT_SUB.
-                given_up, place = place, None
+                # Our place is none to go on from: who does without asking again gets NOT_SUB.
+                asked, place = replace(asked, replay=True), None
                 self._state.write(self._inbox.unsubscribed(topic), durable=True)
         anew = asked.start is not None or topic not in self.rings
         if asked.terms.qos == 0 and asked.start is None and anew:
@@ -148,20 +155,18 @@ class SubscriberLink(Session):
         reply = self._ask_sub(topic, place, call, asked)
         if isinstance(reply, LogChanged):
             if self._on_log_changed == "stop":
-                self._keep(topic, given_up)
+                self._keep(topic, before)
                 raise LogChangedError(reply.text)
             start = _start_in_other_log(self._on_log_changed, reply.end)
-            begins = f"the log has changed; begins at {in_words(start)} ({self._on_log_changed})"
-            self.tell(logging.WARNING, begins, topic)
-            asked = replace(asked, start=start, log=None)
+            asked = replace(asked, start=start, log=None, replay=True)
             reply = self._ask_sub(topic, None, call, asked)
         if isinstance(reply, NotSub) and place is not None:
             self._ended(topic)  # a clean session that we went on with
         if not isinstance(reply, SubAck):
-            self._keep(topic, given_up)
+            self._keep(topic, before)
             self.refused(reply, topic)
         if asked.start is not None:
-            changes = self._inbox.repositioned(reply)
+            changes = self._inbox.repositioned(reply, before)
         elif self._inbox.gave_up(reply):
             self._tell_given_up(reply)
             changes = self._inbox.subscribed(reply)
@@ -197,9 +202,10 @@ class SubscriberLink(Session):
         self._control += 1  # orders SUB and UNSUB in a session (rule R12)
         if place is not None:
             self._make_durable(topic, place.cursor)
+        cursor = place.cursor if place else 0 if asked.goes_on else None
         call.invoke(
             epoch=self._inbox.epoch,
-            cursor=place.cursor if place else None,
+            cursor=cursor,
             start=in_words(asked.start) if asked.start else "",
         )
         return self.ask(
@@ -208,7 +214,7 @@ class SubscriberLink(Session):
                 topic=topic,
                 control=self._control,
                 log=place.log if place else asked.log,
-                cursor=place.cursor if place else None,
+                cursor=cursor,
                 witness_ns=place.witness_ns if place else None,
                 start=asked.start,
                 terms=asked.terms,
@@ -295,10 +301,10 @@ class SubscriberLink(Session):
         self.rings[topic].counts.lost += reply.end - reply.first
         self._state.write(self._inbox.lost(topic, reply.end), durable=False)
 
-    def _keep(self, topic: str, given_up: Place | None) -> None:
-        """The proxy has moved nothing: the subscription stands where it stood."""
-        if given_up is not None:
-            self._state.write(self._inbox.kept(topic, given_up), durable=True)
+    def _keep(self, topic: str, before: Place | None) -> None:
+        """The proxy has moved nothing: the subscription is where it was."""
+        if before is not None:
+            self._state.write(self._inbox.kept(topic, before), durable=True)
 
     def read_ring(self, topic: str, messages_max: int) -> None:
         """Read what no push has brought of what was put at QoS 0."""

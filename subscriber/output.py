@@ -23,7 +23,7 @@ from reliable_pubsub.common.errors import (
     StorageFailedError,
 )
 from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.steps import PlanPosition
+from reliable_pubsub.common.steps import PlanPosition, SubscriberStep
 from reliable_pubsub.common.system import sync_data, sync_directory
 
 
@@ -75,6 +75,31 @@ def begin_output(mark: PlanMark, path: Path | None, *, again: bool) -> PlanMark:
             "file, or remove it"
         )
     return replace(mark, output=name, output_bytes=0)
+
+
+def check_repeats(steps: Sequence[SubscriberStep], mark: PlanMark) -> None:
+    """See that a run with an output writes no message there a second time.
+
+    A replay, and a clean session that says where it begins, may give what the file has already.
+
+    Raises:
+        ConfigurationError: one of them stands where something of its topic may be in the file.
+    """
+    if not mark.output:
+        return
+    begun = mark.position != PlanPosition()  # then it was judged at its beginning
+    seen: set[str] = set()
+    for index, step in enumerate(steps):
+        again = step.replay or (
+            step.session == "clean" and step.start is not None and step.start.at != "now"
+        )
+        if again and (step.topic in seen or (mark.output_bytes and not begun)):
+            raise ConfigurationError(
+                f"steps[{index}] may give messages of {step.topic!r} again that {mark.output} has "
+                "already, and each message is there once. Leave `replay` (or `session: clean`) "
+                "out, or give this run an --output of its own, with --again"
+            )
+        seen.add(step.topic)
 
 
 class Output:

@@ -55,7 +55,6 @@ class LogReader:
             transport=transport,
             clock=clock,
             on_silence=on_silence,
-            role="subscriber",
         )
 
     def __enter__(self) -> LogReader:

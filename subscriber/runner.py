@@ -61,6 +61,7 @@ class SubscriberRun:
                     self._subscriber.subscribe(
                         step.topic,
                         start=step.start,
+                        replay=step.replay,
                         qos=step.qos,
                         session=step.session,
                         lease_s=step.lease_s,

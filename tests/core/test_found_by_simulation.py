@@ -338,7 +338,7 @@ def test_a_place_is_given_up_before_the_proxy_may_have_moved_it(answered: bool) 
         link.script("<" * 20)
 
     with pytest.raises(OutOfRangeError if answered else ProxyUnreachableError):
-        subscriber.subscribe("t", start=at_offset(9) if answered else Earliest)
+        subscriber.subscribe("t", start=at_offset(9) if answered else Earliest, replay=True)
 
     assert ("t" in a_subscriber(link, disk).inbox.places) == answered
 

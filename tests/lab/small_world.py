@@ -243,11 +243,23 @@ class SmallWorld:
 
     # Subscribers.
 
-    def subscribe(self, name: str, topic: str, *, start: str = "", at: int | None = None) -> None:
-        """Begin or resume a subscription; `at`: begin it anew at this offset, as `start` says."""
+    def subscribe(
+        self,
+        name: str,
+        topic: str,
+        *,
+        start: str = "",
+        at: int | None = None,
+        cursor: int | None = None,
+    ) -> None:
+        """Begin or resume a subscription; `at`: begin it anew at this offset, as `start` says.
+
+        Args:
+            cursor: nothing below it is wanted again; None: it is a replay.
+        """
         client = self.clients[name]
         who, call = (name, client.pid), self.call(client)
-        facts = {"start": start} if start else {}
+        facts = {"start": start, "cursor": cursor} if start else {}
         self.write(who, Invoke, op="subscribe", call=call, topic=topic, epoch=client.epoch, **facts)
         if topic not in client.place or at is not None:
             client.place[topic] = len(self.topic(topic)) if at is None else at

@@ -1376,6 +1376,55 @@ def test_a_letter_that_is_not_there_is_a_loss() -> None:
     assert "R6" in broken(check(world.run))
 
 
+def a_world_that_has_acknowledged() -> SmallWorld:
+    """One who has acknowledged three messages of five."""
+    world = SmallWorld()
+    world.start_client("s1", "subscriber")
+    world.subscribe("s1", "t")
+    world.start_client("p1", "publisher")
+    world.put("p1", "t", 5)
+    world.get("s1", "t", 3)
+    world.acknowledge("s1", "t")
+    return world
+
+
+def test_a_replay_gives_again_what_was_acknowledged_marked() -> None:
+    world = a_world_that_has_acknowledged()
+    world.subscribe("s1", "t", start="earliest", at=0)
+    world.get("s1", "t", 5)
+    world.finish()
+
+    assert_sound(world)
+
+
+def test_a_replay_that_is_not_marked_is_a_fault() -> None:
+    world = a_world_that_has_acknowledged()
+    world.subscribe("s1", "t", start="earliest", at=0)
+    world.clients["s1"].handed.clear()
+    world.get("s1", "t", 5)
+    world.finish()
+
+    assert "R8" in broken(check(world.run))
+
+
+def test_who_goes_on_begins_behind_what_was_acknowledged() -> None:
+    world = a_world_that_has_acknowledged()
+    world.subscribe("s1", "t", start="earliest", at=3, cursor=3)
+    world.get("s1", "t", 2)
+    world.finish()
+
+    assert_sound(world)
+
+
+def test_who_goes_on_below_what_was_acknowledged_is_a_fault() -> None:
+    world = a_world_that_has_acknowledged()
+    world.subscribe("s1", "t", start="earliest", at=0, cursor=3)
+    world.get("s1", "t", 5)
+    world.finish()
+
+    assert "R8" in broken(check(world.run))
+
+
 def a_world_without_room_for_letters() -> SmallWorld:
     """One who got three messages, and could not give up the second."""
     world = SmallWorld()

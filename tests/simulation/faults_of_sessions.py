@@ -146,6 +146,34 @@ class ReplayKeepsItsGeneration(Broker):
         return replace(decision, reply=reply, records=records)
 
 
+class BeginsBelowTheCursor(Broker):
+    """A start counts as it is, also where the client says from where on it wants nothing again."""
+
+    def _own_place(self, request: Sub, known: Subscription | None) -> int:
+        return 0
+
+
+class ForgetsWhatItWasSent(Broker):
+    """A subscription that begins elsewhere does not say what was sent before."""
+
+    def _sub(self, request: Sub, _body: bytes, now_ns: int) -> Decision:
+        decision = super()._sub(request, _body, now_ns)
+        if request.start is None or not isinstance(decision.reply, SubAck):
+            return decision
+        return replace(decision, reply=replace(decision.reply, shown=decision.reply.cursor))
+
+
+class ReplayIsNotMarked(Subscriber):
+    """What a client with a place of its own reads again looks like new."""
+
+    def __init__(self, client: str, **more: Any) -> None:
+        super().__init__(client, **more)
+        inbox = self.inbox
+        inbox.repositioned = lambda reply, before=None: type(inbox).repositioned(  # type: ignore[method-assign]
+            inbox, replace(reply, shown=reply.cursor)
+        )
+
+
 class TruncatesTheFirst(Broker):
     """The first offset that is left counts as gone."""
 
@@ -294,6 +322,9 @@ FAULTS_OF_SESSIONS: Mapping[str, Variant] = {
     "offset is one too early": Variant(broker=OffsetIsTooEarly),
     "last begins at the end": Variant(broker=LastBeginsAtTheEnd),
     "replay keeps its generation": Variant(broker=ReplayKeepsItsGeneration),
+    "start below the cursor": Variant(broker=BeginsBelowTheCursor),
+    "sent before, not told": Variant(broker=ForgetsWhatItWasSent),
+    "replay not marked": Variant(subscriber=ReplayIsNotMarked),
     "first offset is truncated": Variant(broker=TruncatesTheFirst),
     "expires after one lease": Variant(broker=ExpiresAfterOneLease),
     "GET keeps no lease": Variant(broker=GetKeepsNoLease),

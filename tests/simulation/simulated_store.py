@@ -152,7 +152,9 @@ class SimulatedStore:
             record.generation,
             record.cursor,
             not ended,
-            record.shown if isinstance(record, CursorMoved | Subscribed) else record.cursor,
+            record.shown
+            if isinstance(record, CursorMoved | Subscribed)
+            else max(record.shown, record.cursor),
             terms,
             expired,
         )

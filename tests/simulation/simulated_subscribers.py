@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -184,10 +185,13 @@ class SubscriberMachine(Machine):
         counts["get_qos_1"] += terms["qos"] == 1
         counts["start"] += bool(step.start)
         counts["replay"] += step.replay
+        place = self._place(topic, step.start)
+        again = place is not None and step.start not in ("now", "last") and self._again(step)
+        counts["again"] += again
         if step.start == "last":
             self._may_lose.add(topic)  # it may have ended long ago, and held nothing back since
         try:
-            subscriber.subscribe(topic, start=self._place(topic, step.start), **terms)
+            subscriber.subscribe(topic, start=place, replay=again, **terms)
         except TruncatedError:
             if not self._faults.trim:
                 raise
@@ -198,6 +202,11 @@ class SubscriberMachine(Machine):
                 raise
             counts["out_of_range"] += 1
             subscriber.subscribe(topic, start=Now, **terms)
+
+    def _again(self, step: Step) -> bool:
+        """Whether this step is a replay; the same in each process that tries it."""
+        key = f"{self._world.seed} {self.name} {step.topic} {step.start}"
+        return random.Random(key).random() < self._faults.again
 
     def _place(self, topic: str, start: str) -> Start | None:
         """A place of this kind: of a message that this machine has seen, or out of reach."""

@@ -64,6 +64,7 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     get_qos_1: float = 0.0  # chance that a subscriber has it
     start: float = 0.0  # chance that a subscribe says where to begin
     replay: float = 0.0  # chance that a subscriber begins elsewhere in the middle of its plan
+    again: float = 0.0  # chance that one which says where begins there whatever it had
     truncated: bool = False  # a start may name what retention has removed
     out_of_range: bool = False  # or what is not there yet
     lease: float = 0.0  # chance that a subscription has a short lease
@@ -173,6 +174,8 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
         faults = replace(faults, **_offering(random.Random(f"offers {seed}")))
     faults = replace(faults, **_pushing(random.Random(f"push {seed}")))
     faults = replace(faults, **_bounding(random.Random(f"bounds {seed}"), faults))
+    if faults.start or faults.replay:
+        faults = replace(faults, again=random.Random(f"again {seed}").choice((0.0, 0.5, 1.0)))
     if faults.reject or faults.max_deliveries:
         faults = replace(faults, dead_limit=random.Random(f"topics {seed}").random() < 0.3)
     faults = replace(faults, **_setting_back(random.Random(f"set back {seed}"), faults))

@@ -1,0 +1,295 @@
+"""Where a subscription goes on that says where to begin: nothing that was done comes again.
+
+A replay is asked for by its name, and what it gives again is marked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from reliable_pubsub.common.batch import Message
+from reliable_pubsub.common.errors import (
+    ConfigurationError,
+    InDoubtError,
+    LogChangedError,
+    OutOfRangeError,
+    TruncatedError,
+    UsageError,
+)
+from reliable_pubsub.common.messages import Start
+from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.start import (
+    Earliest,
+    LastReceived,
+    Now,
+    ago,
+    at_offset,
+    at_time,
+    newest,
+)
+from reliable_pubsub.common.step_file import parse_subscriber_steps
+from reliable_pubsub.common.steps import PlanPosition, SubscriberStep, describe
+from reliable_pubsub.common.yaml_file import parse_yaml
+from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.output import check_repeats
+from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
+
+ONCE = RetryPolicy(retries_max=0)
+HOUR_NS = 3_600 * 10**9
+FAR_BACK: Sequence[Start] = (ago(HOUR_NS), Earliest, at_offset(0), newest(100), at_time(1))
+
+
+class House:
+    """A proxy with five messages, and processes of one subscriber, with a disk or without."""
+
+    def __init__(self, *, remembers: bool = True) -> None:
+        self.link = Link(MemoryProxy())
+        self.disk: Disk | None = Disk() if remembers else None
+        transport = FakeTransport(self.link)
+        self.publisher = Publisher("p", transport=transport)
+        self.publisher.put_many("t", [b"0", b"1", b"2", b"3", b"4"])
+
+    def process(self, retry: RetryPolicy = ONCE) -> Subscriber:
+        """The next process."""
+        clock = FakeClock()
+        transport = FakeTransport(self.link, clock)
+        return Subscriber("s", transport=transport, clock=clock, state=self.disk, retry=retry)
+
+    def first_three(self) -> None:
+        """A process that gets three messages, and leaves in good order."""
+        with self.process() as process:
+            process.subscribe("t", start=Earliest)
+            assert offsets(process.get("t", max_messages=3)) == [0, 1, 2]
+
+
+def offsets(messages: Sequence[Message]) -> list[int]:
+    return [message.offset for message in messages]
+
+
+def marked(messages: Sequence[Message]) -> list[int]:
+    return [message.offset for message in messages if message.redelivered]
+
+
+def starts(start: Start) -> str:
+    return start.at
+
+
+@pytest.mark.parametrize("remembers", [True, False], ids=["with state", "without state"])
+class TestAStart:
+    @pytest.mark.parametrize("start", FAR_BACK, ids=starts)
+    def test_goes_on_behind_what_was_acknowledged(self, start: Start, remembers: bool) -> None:
+        house = House(remembers=remembers)
+        house.first_three()
+        process = house.process()
+
+        assert process.subscribe("t", start=start) == 3
+
+        messages = process.get("t", max_messages=9)
+        assert (offsets(messages), marked(messages)) == ([3, 4], [])
+
+    @pytest.mark.parametrize("start", FAR_BACK, ids=starts)
+    def test_goes_on_behind_a_subscription_that_has_ended(
+        self, start: Start, remembers: bool
+    ) -> None:
+        house = House(remembers=remembers)
+        with house.process() as process:
+            process.subscribe("t", start=Earliest)
+            process.get("t", max_messages=3)
+            process.acknowledge("t")
+            process.unsubscribe("t")
+
+        assert house.process().subscribe("t", start=start) == 3
+
+    def test_above_the_own_place_is_where_it_begins(self, remembers: bool) -> None:
+        house = House(remembers=remembers)
+        house.first_three()
+
+        assert house.process().subscribe("t", start=newest(1)) == 4
+
+    def test_marks_what_was_in_hand_and_not_acknowledged(self, remembers: bool) -> None:
+        house = House(remembers=remembers)
+        process = house.process()
+        process.subscribe("t", start=Earliest)
+        process.get("t", max_messages=2)
+        process.abandon()
+
+        process = house.process()
+        process.subscribe("t", start=ago(HOUR_NS))
+
+        assert marked(process.get("t", max_messages=9))[:2] == [0, 1]
+
+    def test_marks_what_was_in_hand_when_the_subscription_ended(self, remembers: bool) -> None:
+        house = House(remembers=remembers)
+        process = house.process()
+        process.subscribe("t", start=Earliest)
+        process.get("t", max_messages=2)
+        process.unsubscribe("t")
+
+        process.subscribe("t", start=LastReceived)
+
+        assert marked(process.get("t", max_messages=2)) == [0, 1]
+
+    def test_of_which_no_answer_came_loses_nothing_and_repeats_nothing(
+        self, remembers: bool
+    ) -> None:
+        house = House(remembers=remembers)
+        house.first_three()
+        for lost in (">", "<"):
+            process = house.process()
+            process.connect()
+            house.link.script(lost)
+            with pytest.raises(InDoubtError):
+                process.subscribe("t", start=ago(HOUR_NS))
+            process.abandon()
+
+        process = house.process()
+        process.subscribe("t", start=ago(HOUR_NS))
+
+        assert offsets(process.get("t", max_messages=9)) == [3, 4]
+
+    @pytest.mark.parametrize("start", FAR_BACK, ids=starts)
+    def test_of_a_replay_counts_as_it_is_and_marks_what_comes_again(
+        self, start: Start, remembers: bool
+    ) -> None:
+        house = House(remembers=remembers)
+        house.first_three()
+        process = house.process()
+
+        assert process.subscribe("t", start=start, replay=True) == 0
+
+        messages = process.get("t", max_messages=9)
+        assert (offsets(messages), marked(messages)) == ([0, 1, 2, 3, 4], [0, 1, 2])
+
+    def test_behind_a_replay_that_was_left_marks_what_it_had_before(self, remembers: bool) -> None:
+        house = House(remembers=remembers)
+        house.first_three()
+        with house.process() as process:
+            process.subscribe("t", start=Earliest, replay=True)
+            process.get("t")
+
+        process = house.process()
+        process.subscribe("t", start=Earliest)
+
+        messages = process.get("t", max_messages=9)
+        assert (offsets(messages), marked(messages)) == ([1, 2, 3, 4], [1, 2])
+
+    def test_that_is_gone_is_no_matter_for_who_had_it(self, remembers: bool) -> None:
+        house = House(remembers=remembers)
+        house.first_three()
+        log = house.link.proxy.broker.topics["t"]
+        log.start = 2
+
+        assert house.process().subscribe("t", start=at_offset(0)) == 3
+        with pytest.raises(TruncatedError):
+            house.process().subscribe("t", start=at_offset(0), replay=True)
+
+
+def test_a_start_of_which_no_answer_came_moves_who_goes_on_without_asking_again() -> None:
+    """The proxy went on elsewhere: the place of the state is not taken for an old copy."""
+    house = House()
+    house.first_three()
+    process = house.process()
+    process.connect()
+    house.link.script("<")
+    with pytest.raises(InDoubtError):
+        process.subscribe("t", start=newest(1))
+    process.abandon()
+
+    assert offsets(house.process().get("t", max_messages=9)) == [4]
+
+
+def test_a_start_that_is_refused_leaves_in_hand_what_is() -> None:
+    house = House()
+    process = house.process()
+    process.subscribe("t", start=Earliest)
+    process.get("t", max_messages=2)
+
+    with pytest.raises(OutOfRangeError):
+        process.subscribe("t", start=at_offset(99))
+
+    messages = process.get("t", max_messages=9)
+    assert (offsets(messages), marked(messages)) == ([2, 3, 4], [])
+
+
+def test_a_replay_is_no_delivery_that_is_counted() -> None:
+    """Else a bound of deliveries would make dead letters of what was acknowledged."""
+    house = House()
+    house.first_three()
+    process = house.process()
+
+    process.subscribe("t", start=Earliest, replay=True, max_deliveries=1)
+
+    assert offsets(process.get("t", max_messages=9)) == [0, 1, 2, 3, 4]
+
+
+def test_a_start_in_another_log_is_told_and_a_replay_begins_there() -> None:
+    house = House()
+    house.first_three()
+    other = House()
+    house.link.proxy = other.link.proxy
+    house.link.proxy.broker.topics["t"].log = "another.1"
+    process = house.process()
+
+    with pytest.raises(LogChangedError):
+        process.subscribe("t", start=Earliest)
+
+    assert process.subscribe("t", start=Earliest, replay=True) == 0
+
+
+@pytest.mark.parametrize("start", [None, Now, LastReceived])
+def test_a_replay_needs_a_place_that_may_lie_far_back(start: Start | None) -> None:
+    with pytest.raises(UsageError, match="replay needs a start"):
+        House().process().subscribe("t", start=start, replay=True)
+
+
+# Step files and their output.
+
+REPLAY = SubscriberStep(action="subscribe", topic="t", start=Earliest, replay=True)
+CLEAN = SubscriberStep(action="subscribe", topic="t", start=Earliest, session="clean")
+FROM = SubscriberStep(action="subscribe", topic="t", start=Earliest)
+GET = SubscriberStep(action="get", topic="t")
+
+
+def test_a_step_file_says_replay_beside_from() -> None:
+    text = "steps:\n- {action: subscribe, topic: t, from: age 1h, replay: true}\n"
+
+    (step,) = parse_subscriber_steps(parse_yaml(text, "steps.yaml"))
+
+    assert step.replay
+    assert describe([step])[0].detail == "from nanoseconds 3600000000000, replay"
+
+
+@pytest.mark.parametrize("start", ["", "from: now, ", "from: last, "])
+def test_a_step_file_says_replay_only_with_a_place_that_may_lie_far_back(start: str) -> None:
+    text = f"steps:\n- {{action: subscribe, topic: t, {start}replay: true}}\n"
+
+    with pytest.raises(ConfigurationError, match="replay"):
+        parse_subscriber_steps(parse_yaml(text, "steps.yaml"))
+
+
+@pytest.mark.parametrize("again", [REPLAY, CLEAN], ids=["replay", "clean"])
+class TestAnOutput:
+    """Each message is there once: what may give one again is refused before the run."""
+
+    def test_of_an_earlier_run_takes_no_replay(self, again: SubscriberStep) -> None:
+        mark = PlanMark("", output="out.jsonl", output_bytes=100)
+
+        with pytest.raises(ConfigurationError, match="output of its own"):
+            check_repeats([again, GET], mark)
+
+    def test_takes_no_second_reading_of_a_topic(self, again: SubscriberStep) -> None:
+        with pytest.raises(ConfigurationError, match=r"steps\[2\]"):
+            check_repeats([FROM, GET, again], PlanMark("", output="out.jsonl"))
+
+    def test_that_is_new_takes_a_replay_and_goes_on_with_it(self, again: SubscriberStep) -> None:
+        mark = PlanMark("", output="out.jsonl")
+        check_repeats([again, GET], mark)
+
+        check_repeats([again, GET], mark.at(PlanPosition(1, 0), 100))
+
+    def test_that_is_none_takes_all(self, again: SubscriberStep) -> None:
+        check_repeats([FROM, GET, again], PlanMark(""))
