@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import os
+import weakref
 from pathlib import Path
 from types import TracebackType
 
 from .errors import ConfigurationError, InUseError
+
+_held: weakref.WeakSet[FileLock] = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    """A forked child has the descriptors too: it would hold the locks when its parent is dead."""
+    for lock in list(_held):
+        lock.file.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
 
 
 class FileLock:
@@ -25,18 +38,31 @@ class FileLock:
         """
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
-            self._descriptor = os.open(path, flags, 0o600)
+            self.file = os.fdopen(os.open(path, flags, 0o600), "rb+", buffering=0)
         except OSError as error:
             raise ConfigurationError(f"{what}: cannot open {path}: {error.strerror}") from error
         try:
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            os.close(self._descriptor)
-            raise InUseError(path=str(path.parent), what=what) from error
+            if not self._take():
+                gc.collect()  # it may be held by a client of this process that is garbage
+                if not self._take():
+                    raise InUseError(path=str(path.parent), what=what)
+        except BaseException:
+            self.file.close()
+            raise
+        _held.add(self)
+
+    def _take(self) -> bool:
+        try:
+            fcntl.flock(self.file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
     def close(self) -> None:
-        """Free the lock."""
-        os.close(self._descriptor)
+        """Free the lock, also while a forked child has the file open."""
+        if not self.file.closed:
+            fcntl.flock(self.file, fcntl.LOCK_UN)
+            self.file.close()
 
     def __enter__(self) -> FileLock:
         return self

@@ -6,7 +6,9 @@ Named values, written together in one transaction. A lazy write survives `kill -
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import weakref
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -67,6 +69,18 @@ class MemoryState:
         """Nothing to do."""
 
 
+_open: weakref.WeakSet[StateFile] = weakref.WeakSet()
+_inherited: Final[list[sqlite3.Connection]] = []
+
+
+def _keep_in_child() -> None:
+    """SQLite forbids a child to close what its parent has opened, and garbage is closed."""
+    _inherited.extend(state._connection for state in _open)
+
+
+os.register_at_fork(after_in_child=_keep_in_child)
+
+
 class StateFile:
     """State in a file. Implements `ClientState`; usable from one thread at a time."""
 
@@ -86,6 +100,7 @@ class StateFile:
             self._connection = sqlite3.connect(
                 self.path, isolation_level=None, check_same_thread=False
             )
+            _open.add(self)
             self.path.chmod(0o600)
             self._prepare()
             sync_directory(directory)  # each time: the one that made the file may have died here

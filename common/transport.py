@@ -6,7 +6,10 @@ it send again (REQ_RELAXED, REQ_CORRELATE) have open defects, libzmq issue 1695.
 
 from __future__ import annotations
 
+import os
 import time
+import warnings
+import weakref
 from collections.abc import Sequence
 
 import zmq
@@ -17,6 +20,33 @@ RECONNECT_MS = 50  # while nobody listens, ZeroMQ tries again at this pace
 RECONNECT_MS_MAX = 1_000
 
 
+def end_with(
+    owner: object, context: zmq.Context[zmq.Socket[bytes]], sockets: list[zmq.Socket[bytes]]
+) -> None:
+    """Close sockets and context when their owner is garbage, and wait for no peer.
+
+    Left to themselves they hang: a context that is collected together with its sockets does not
+    know them any more, and waits for them to be closed.
+
+    Args:
+        sockets: those that are open; the owner may change the list.
+    """
+    weakref.finalize(owner, _end, context, sockets, os.getpid()).atexit = False
+
+
+def _end(
+    context: zmq.Context[zmq.Socket[bytes]], sockets: list[zmq.Socket[bytes]], pid: int
+) -> None:
+    if context.closed or os.getpid() != pid:  # in a forked child they are the parent's
+        return
+    warnings.warn(
+        "a client was not closed: use it in a with block, or call close", ResourceWarning, 2
+    )
+    for socket in sockets:
+        socket.close(linger=0)
+    context.destroy(linger=0)
+
+
 class ReqTransport:
     """A REQ socket to one endpoint. Implements `retry.Transport`; used by one thread."""
 
@@ -24,7 +54,8 @@ class ReqTransport:
         """Connect in the background; that nobody listens shows only as silence."""
         self.endpoint = endpoint
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._socket = self._open()
+        self._sockets = [self._open()]  # one
+        end_with(self, self._context, self._sockets)
 
     def _open(self) -> zmq.Socket[bytes]:
         socket = self._context.socket(zmq.REQ)
@@ -37,20 +68,21 @@ class ReqTransport:
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Send a request; queued by ZeroMQ until the connection stands."""
-        self._socket.send_multipart(frames)
+        self._sockets[0].send_multipart(frames)
 
     def receive(self, timeout_s: float) -> Sequence[bytes] | None:
         """Wait for the answer; None after `timeout_s`."""
-        self._socket.setsockopt(zmq.RCVTIMEO, max(int(timeout_s * 1000), 1))
+        socket = self._sockets[0]
+        socket.setsockopt(zmq.RCVTIMEO, max(int(timeout_s * 1000), 1))
         try:
-            return self._socket.recv_multipart()
+            return socket.recv_multipart()
         except zmq.Again:
             return None
 
     def reopen(self) -> None:
         """Abandon the socket and what is under way on it; open a new one."""
-        self._socket.close(linger=0)
-        self._socket = self._open()
+        self._sockets[0].close(linger=0)
+        self._sockets[0] = self._open()
 
     def close(self) -> None:
         """Close the socket and its context."""

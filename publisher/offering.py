@@ -13,6 +13,7 @@ import zmq
 from msgspec import Struct
 
 from reliable_pubsub.common.retry import Clock
+from reliable_pubsub.common.transport import end_with
 from reliable_pubsub.relay.sockets import DATA_MESSAGES_MAX, Context, connecting
 from reliable_pubsub.relay.unstored import LINKED, is_wanted
 
@@ -50,6 +51,7 @@ class ZmqOfferLink:
             self._context, zmq.XPUB, sent_max=DATA_MESSAGES_MAX, received_max=0
         )
         self._socket.setsockopt(zmq.XPUB_NODROP, 1)  # "no room" is an error, not a silence
+        end_with(self, self._context, [self._socket])
         # A connection that ends takes what it wanted with it, and nothing waits for the next one.
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.LINGER, LINGER_MS)

@@ -11,6 +11,7 @@ from reliable_pubsub.common.errors import MalformedError, UsageError
 from reliable_pubsub.common.limits import INTEREST_PATTERNS_MAX
 from reliable_pubsub.common.messages import BatchHeader
 from reliable_pubsub.common.retry import Clock
+from reliable_pubsub.common.transport import end_with
 from reliable_pubsub.relay.above import NodeAbove
 from reliable_pubsub.relay.pattern import Pattern
 from reliable_pubsub.relay.push import AnyPush, UnstoredFrames, decode_any_push
@@ -52,6 +53,7 @@ class ZmqPushLink:
         self._above = NodeAbove(
             self._context, endpoint, client, cap=INTEREST_PATTERNS_MAX, push_via=push_via
         )
+        end_with(self, self._context, [self._above.data, self._above.interest])
         self._poller = zmq.Poller()
         self._poller.register(self._above.data, zmq.POLLIN)
         self._poller.register(self._above.interest, zmq.POLLIN)

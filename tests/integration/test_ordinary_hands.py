@@ -1,0 +1,246 @@
+"""What programs do to a client: threads, forks, signals, and forgetting to close it."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from reliable_pubsub import Message, Receipt, UsageError
+
+from .harness import NOWHERE, PATIENCE_S, REPOSITORY, Service
+
+HEAD = """
+import gc, multiprocessing, os, sys
+from reliable_pubsub import ForkedError, Publisher, RetryPolicy, Subscriber
+ONCE = RetryPolicy(timeout_s=0.05, retries_max=0)
+publishers, subscribers, state = sys.argv[1:]
+
+def in_doubt(client):
+    try:
+        client.put("t", b"nobody answers")
+    except Exception as error:
+        assert error.exit_code == 3, error
+"""
+
+
+def run(program: str, publishers: str, subscribers: str, state: Path) -> None:
+    """Run a program in a process of its own; it must end by itself."""
+    done = subprocess.run(
+        [sys.executable, "-c", HEAD + program, publishers, subscribers, str(state)],
+        cwd=REPOSITORY,
+        timeout=PATIENCE_S,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def running(service: Service) -> Service:
+    """A service whose proxy runs."""
+    service.start_proxy()
+    return service
+
+
+# C3: a client that was not closed.
+
+A_PUBLISHER = "publisher = Publisher('p', endpoint=publishers, state_dir=state, retry=ONCE)\n"
+UNCLOSED = {
+    "deleted": A_PUBLISHER + "in_doubt(publisher)\ndel publisher\ngc.collect()",
+    "deleted and made again": (
+        A_PUBLISHER + "in_doubt(publisher)\ndel publisher\n" + A_PUBLISHER + "in_doubt(publisher)"
+    ),
+    "left to the end": A_PUBLISHER + "in_doubt(publisher)",
+    "left with an error": (
+        "def cell():\n    " + A_PUBLISHER + "    in_doubt(publisher)\n    raise ZeroDivisionError\n"
+        "for _ in range(2):\n    try:\n        cell()\n    except ZeroDivisionError:\n        pass"
+    ),
+    "a stream, deleted": A_PUBLISHER
+    + "stream = publisher.stream()\nstream.put('t', b'')\ndel publisher, stream\ngc.collect()",
+    "a stream, left": A_PUBLISHER + "stream = publisher.stream()\nstream.put('t', b'')",
+    "pushed to": "subscriber = Subscriber('s', endpoint=subscribers)\n"
+    "subscriber.use_push('t', True)\ndel subscriber\ngc.collect()",
+}
+
+
+@pytest.mark.parametrize("program", UNCLOSED)
+def test_a_client_that_was_not_closed_ends_by_itself(program: str, tmp_path: Path) -> None:
+    run(UNCLOSED[program], NOWHERE, NOWHERE, tmp_path / "state")
+
+
+# C4: fork.
+
+FORKED = """
+publisher = Publisher("p", endpoint=publishers, state_dir=state)
+subscriber = Subscriber("s", endpoint=subscribers, state_dir=state)
+subscriber.subscribe("t")
+publisher.put("t", b"before")
+assert [m.payload for m in subscriber.get("t")] == [b"before"]
+transaction = publisher.transaction()
+
+def refused(call, *arguments):
+    try:
+        call(*arguments)
+    except ForkedError as error:
+        assert error.code == "FORKED"
+    else:
+        raise AssertionError(call)
+
+def child():
+    refused(publisher.put, "t", b"child")
+    refused(publisher.resume)
+    refused(subscriber.get, "t")
+    refused(subscriber.acknowledge, "t")
+    transaction.put("t", b"child")
+    refused(transaction.__exit__, None, None, None)
+    publisher.close()
+    subscriber.close()
+    publisher.__exit__(None, None, None)
+    gc.collect()
+
+process = multiprocessing.get_context("fork").Process(target=child)
+process.start()
+process.join()
+assert process.exitcode == 0
+pid = os.fork()
+if not pid:
+    child()
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+publisher.put("t", b"after")
+assert [m.payload for m in subscriber.get("t")] == [b"after"]
+child_has_them = os.fork()
+if not child_has_them:
+    os.read(int(os.environ.get("NOTHING", 0)), 1)  # stays, with whatever it has inherited
+    os._exit(0)
+publisher.close()
+subscriber.close()
+with Publisher("p", endpoint=publishers, state_dir=state) as again:
+    again.put("t", b"once more")
+os.kill(child_has_them, 9)
+os.waitpid(child_has_them, 0)
+"""
+
+
+def test_a_forked_child_is_refused_by_name_and_its_parent_goes_on(running: Service) -> None:
+    run(
+        FORKED,
+        running.publisher_endpoint,
+        running.subscriber_endpoint,
+        running.directory / "own",
+    )
+
+    assert running.payloads("t") == [b"before", b"after", b"once more"]
+
+
+# C2: threads.
+
+
+def test_puts_of_several_threads_are_each_stored_once(running: Service) -> None:
+    receipts: dict[int, list[Receipt]] = {}
+
+    def puts(thread: int) -> None:
+        receipts[thread] = [publisher.put("t", b"%d/%d" % (thread, n)) for n in range(20)]
+
+    with running.open_publisher("p") as publisher:
+        threads = [threading.Thread(target=puts, args=(number,)) for number in range(8)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+
+    stored = running.payloads("t")
+    assert len(stored) == 160
+    for thread, of_thread in receipts.items():
+        offsets = [receipt.offset for receipt in of_thread]
+        assert offsets == sorted(offsets, key=lambda one: one or 0)
+        expected = [b"%d/%d" % (thread, n) for n in range(20)]
+        assert [stored[offset] for offset in offsets if offset is not None] == expected
+
+
+def test_a_second_thread_in_a_subscriber_is_refused_by_name(running: Service) -> None:
+    """It waits for messages in one thread; another thread that calls it is told what to do."""
+    found: list[Message] = []
+    with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
+        subscriber.subscribe("t")
+        waits = threading.Thread(
+            target=lambda: found.extend(subscriber.get("t", timeout_s=PATIENCE_S))
+        )
+        waits.start()
+        refused = None
+        while refused is None:  # until the other one is in its call
+            try:
+                subscriber.history("t")
+            except UsageError as error:
+                refused = error
+        publisher.put("t", b"for the first")
+        waits.join()
+        later = subscriber.get("t")
+
+    assert "another thread" in str(refused)
+    assert [message.payload for message in found] == [b"for the first"]
+    assert later == []
+
+
+# A4: signals.
+
+
+class Alarm(BaseException):
+    """What the handler raises."""
+
+
+class Alarms:
+    """Ring again and again; the handler raises while `armed`."""
+
+    def __init__(self) -> None:
+        self.armed = False
+        self.rung = 0
+
+    def __enter__(self) -> Alarms:
+        self._before = signal.signal(signal.SIGALRM, self._ring)
+        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0017)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, self._before)
+
+    def _ring(self, _number: int, _frame: FrameType | None) -> None:
+        if self.armed:
+            self.armed = False
+            self.rung += 1
+            raise Alarm
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # one in a finalizer
+def test_alarms_at_any_moment_lose_and_double_nothing(running: Service) -> None:
+    """Real signals and real sockets."""
+    sent = [b"%d" % number for number in range(60)]
+    seen: list[Message] = []
+    with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
+        subscriber.subscribe("t")
+        publisher.put_many("t", sent)
+        with Alarms() as alarms:
+            while len({message.offset for message in seen}) < len(sent):
+                found: list[Message] = []
+                try:
+                    alarms.armed = True
+                    found = subscriber.get("t", timeout_s=1.0)
+                    alarms.armed = False
+                except Alarm:
+                    pass
+                seen += found
+        subscriber.acknowledge("t")
+
+    assert alarms.rung
+    offsets = [message.offset for message in seen]
+    assert list(dict.fromkeys(offsets)) == list(range(len(sent)))
+    first = {offset: offsets.index(offset) for offset in offsets}
+    assert all(one.redelivered for place, one in enumerate(seen) if first[one.offset] != place)
