@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn, Protocol
 
 from .errors import TryLaterError
-from .messages import AnyReply, Hello, Request, Role
+from .messages import AnyReply, Hello, Request, Role, TryLater
 from .recorder import Recorder
 from .retry import Clock, RetryPolicy, Silence, Transport, ask, unheard
 from .session import claim_epoch, is_forgotten, refusal
@@ -30,16 +31,19 @@ class Asker:
         transport: Transport | None = None,
         clock: Clock | None = None,
         on_silence: Silence = unheard,
+        role: Role | None = None,
     ) -> None:
         """Ask nobody yet.
 
         Args:
+            role: whose log is written; None: of what asks beside the clients.
             transport, clock: the world outside, where a test brings its own.
             on_silence: told of attempts that went unanswered, as they happen.
         """
         self.client = client
         self.retry = retry
         self.clock = clock or SystemClock()
+        self.log = logging.getLogger(f"reliable_pubsub.{role or 'asker'}")
         self.transport = transport or ReqTransport(endpoint)
         self._on_silence = on_silence
         self._request = 0
@@ -55,21 +59,77 @@ class Asker:
 
     def ask(self, request: Request, body: bytes | None = None) -> tuple[AnyReply, bytes]:
         """Send a request until it is answered; see `retry.ask`."""
-        return ask(
+        telling = _Telling(self.log, request, self.transport.endpoint, self._on_silence)
+        if self.log.isEnabledFor(logging.DEBUG):
+            telling.say(logging.DEBUG, "asks")
+        answer = ask(
             request,
             body,
             transport=self.transport,
             clock=self.clock,
             retry=self.retry,
             chance=random.random,
-            on_silence=self._on_silence,
+            on_silence=telling.silence,
+            on_postponed=telling.postponed,
         )
+        if self.log.isEnabledFor(logging.DEBUG):
+            telling.say(logging.DEBUG, f"is answered {type(answer[0]).__name__}")
+        return answer
 
     def close(self) -> None:
         """Close the socket."""
         close = getattr(self.transport, "close", None)  # a test's own may have none
         if close is not None:
             close()
+
+
+class _Telling:
+    """Writes to the log what becomes of one request."""
+
+    __slots__ = ("_endpoint", "_log", "_on_silence", "_request")
+
+    def __init__(
+        self, log: logging.Logger, request: Request, endpoint: str, on_silence: Silence
+    ) -> None:
+        self._log = log
+        self._request = request
+        self._endpoint = endpoint
+        self._on_silence = on_silence
+
+    def silence(self, endpoint: str, attempt: int, attempts: int) -> None:
+        """Implements `Silence`."""
+        if attempt:
+            self.say(logging.WARNING, "is not answered", attempt, attempts)
+        else:
+            self.say(logging.INFO, "is answered after all")
+        self._on_silence(endpoint, attempt, attempts)
+
+    def postponed(self, reply: TryLater, attempt: int, attempts: int) -> None:
+        """Implements `Postponed`."""
+        self.say(logging.WARNING, f"is answered {reply.code}: {reply.text}", attempt, attempts)
+
+    def say(self, level: int, what: str, attempt: int = 0, attempts: int = 0) -> None:
+        """One line, and its facts as attributes of the record."""
+        request = self._request
+        facts = {
+            "client": request.client,
+            "endpoint": self._endpoint,
+            "verb": request.__struct_config__.tag,
+            "topic": getattr(request, "topic", None),
+            "epoch": request.epoch,
+            "request": request.request,
+            "attempt": attempt,
+            "attempts": attempts,
+        }
+        on = f" on {facts['topic']!r}" if facts["topic"] else ""
+        tried = f" (attempt {attempt} of {attempts})" if attempt else ""
+        self._log.log(
+            level,
+            "%s: %s%s, request %d of epoch %d at %s, %s%s",
+            *(request.client, facts["verb"], on, request.request, request.epoch),
+            *(self._endpoint, what, tried),
+            extra=facts,
+        )
 
 
 class EpochMemory(Protocol):
@@ -132,6 +192,7 @@ class Session:
             self._state.write(self._memory.granted(epoch), durable=False)
             call.ok(epoch=epoch)
         self.connected = True
+        self.tell(logging.INFO, f"begins session {epoch}")
 
     def positions(self, *topics: str) -> AnyReply:
         """What the proxy knows of us in these topics."""
@@ -169,7 +230,15 @@ class Session:
         forgotten = is_forgotten(reply, self._memory.epoch)
         if forgotten:
             self.connected = False
+            self.tell(logging.INFO, "is forgotten by the proxy, and begins another session")
         return forgotten
+
+    def tell(self, level: int, what: str, topic: str = "") -> None:
+        """Write to the log of this role what became of the session, or of a topic in it."""
+        epoch = self._memory.epoch
+        on = f" on {topic!r}" if topic else ""
+        facts = {"client": self.client, "epoch": epoch, "topic": topic or None}
+        self.asker.log.log(level, "%s%s: %s", self.client, on, what, extra=facts)
 
     def refused(self, reply: AnyReply, topic: str = "") -> NoReturn:
         """Raise what an answer means."""

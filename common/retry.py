@@ -48,6 +48,13 @@ class Silence(Protocol):
         """Attempt 1, 2, ... of `attempts` went unanswered; 0: an answer came after all."""
 
 
+class Postponed(Protocol):
+    """Hears of attempts that were answered with "not now"."""
+
+    def __call__(self, reply: TryLater, attempt: int, attempts: int) -> None:
+        """The answer to attempt 1, 2, ... of `attempts`."""
+
+
 def unheard(endpoint: str, attempt: int, attempts: int) -> None:
     """Tell nobody. Implements `Silence`."""
 
@@ -74,6 +81,10 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
         return longest * (1 - chance / 2)
 
 
+def unheard_answer(reply: TryLater, attempt: int, attempts: int) -> None:
+    """Tell nobody. Implements `Postponed`."""
+
+
 def poll_pause_s(empty_answers: int) -> float:
     """Seconds between two gets that find nothing: 1 ms, doubling to 64 ms."""
     return min(0.0005 * 2.0 ** min(empty_answers, 60), 0.064)
@@ -88,6 +99,7 @@ def ask(
     retry: RetryPolicy,
     chance: Callable[[], float],
     on_silence: Silence = unheard,
+    on_postponed: Postponed = unheard_answer,
 ) -> tuple[AnyReply, bytes]:
     """Send a request until its answer comes; every attempt carries the same bytes.
 
@@ -126,6 +138,7 @@ def ask(
             silent = False
         if isinstance(answer[0], TryLater):
             later = answer[0]
+            on_postponed(later, attempt + 1, retry.retries_max + 1)
         else:
             return answer
     if later is not None:

@@ -130,6 +130,7 @@ class Publisher:
             transport=transport,
             clock=clock,
             on_silence=on_silence,
+            role="publisher",
         )
         self._link = PublisherLink(
             self._asker,

@@ -6,6 +6,7 @@ of the numbering of each topic (rules R11 and R13).
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Literal, assert_never
 
@@ -74,7 +75,13 @@ class PublisherLink(Session):
         # be lazy.
         first_time = topic not in self._outbox.topics
         self.last_transaction = reply.transaction or 0
+        before = self._outbox.topics.get(topic)
         changes = self._outbox.meet(reply.positions[0], adopt=self.adopts, conflict=conflict)
+        after = self._outbox.topics[topic]
+        if before is not None and self.adopts and after.last_sequence != before.last_sequence:
+            adopts = f"adopts the numbering of the proxy: sequence {before.last_sequence} was the "
+            adopts += f"last one, now it is {after.last_sequence}"
+            self.tell(logging.WARNING, adopts, topic)
         self._state.write(changes, durable=first_time)
         self.met.add(topic)
 

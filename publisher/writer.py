@@ -47,7 +47,9 @@ class TransactionWriter:
             InvalidNameError.
         """
         self.client = names.client_id(client)
-        asker = Asker(self.client, endpoint, retry=retry, transport=transport, clock=clock)
+        asker = Asker(
+            self.client, endpoint, retry=retry, transport=transport, clock=clock, role="publisher"
+        )
         self._session = Session(asker, "publisher")
 
     def __enter__(self) -> TransactionWriter:

@@ -5,11 +5,14 @@
 The rooms (common, proxy, publisher, subscriber) stand beside this folder and are linked into it.
 """
 
+import logging
 from pathlib import Path
 
 _here = Path(__file__).parent
 if not (_here / "common").is_dir():  # a checkout without symbolic links
     __path__.append(str(_here.parent))
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent, until a program listens
 
 from reliable_pubsub.common.batch import Message  # noqa: E402
 from reliable_pubsub.common.errors import (  # noqa: E402

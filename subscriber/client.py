@@ -154,6 +154,7 @@ class Subscriber:
             transport=transport,
             clock=clock,
             on_silence=on_silence,
+            role="subscriber",
         )
         self._link = SubscriberLink(
             self._asker,

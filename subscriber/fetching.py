@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from collections import deque
@@ -184,4 +185,5 @@ class Fetching:
         """Say once of a publisher that its messages have this level, if more was asked for."""
         if (topic, publisher) not in self._lower and qos < self._inbox.places[topic].terms.qos:
             self._lower.add((topic, publisher))
+            self._link.tell(logging.WARNING, lower_qos_in_words(topic, publisher, qos), topic)
             self._on_lower_qos(topic, publisher, qos)

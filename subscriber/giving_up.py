@@ -8,6 +8,7 @@ lets it through then, once in each process, so that a program can always go on.
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from typing import NamedTuple
 
@@ -98,6 +99,8 @@ class GivingUp:
                 return fetched
             try:
                 self.begin(message, reason)
+                gives_up = f"gives up {message.message_id} at offset {message.offset}: {reason}"
+                self._link.tell(logging.WARNING, gives_up, topic)
                 self.finish(topic)
             except StaleError:  # another place was chosen
                 return None

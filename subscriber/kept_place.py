@@ -37,7 +37,9 @@ class KeptPlace:
             InvalidNameError.
         """
         self.client = names.client_id(client)
-        asker = Asker(self.client, endpoint, retry=retry, transport=transport, clock=clock)
+        asker = Asker(
+            self.client, endpoint, retry=retry, transport=transport, clock=clock, role="subscriber"
+        )
         self._session = Session(asker, "subscriber")
         self._control = 0
 

@@ -6,6 +6,7 @@ confirmed with our own place as evidence (rules R11 to R14).
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Literal, assert_never
 
 from msgspec import Struct
@@ -158,6 +159,8 @@ class SubscriberLink(Session):
                 self._keep(topic, before)
                 raise LogChangedError(reply.text)
             start = _start_in_other_log(self._on_log_changed, reply.end)
+            begins = f"the log has changed; begins at {in_words(start)} ({self._on_log_changed})"
+            self.tell(logging.WARNING, begins, topic)
             asked = replace(asked, start=start, log=None, replay=True)
             reply = self._ask_sub(topic, None, call, asked)
         if isinstance(reply, NotSub) and place is not None:

@@ -55,6 +55,7 @@ class LogReader:
             transport=transport,
             clock=clock,
             on_silence=on_silence,
+            role="subscriber",
         )
 
     def __enter__(self) -> LogReader:

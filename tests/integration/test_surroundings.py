@@ -1,12 +1,14 @@
 """The library finds the settings that the commands find; what a call says itself counts first.
 
-In `integration`, because settings are files and variables of the process; nothing is started.
+In `integration`, because settings are files and variables of the process; no proxy is started.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,8 @@ from click.testing import CliRunner
 from reliable_pubsub import ConfigurationError, Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.config_show import main as config
 from reliable_pubsub.common.state_file import MemoryState, StateFile
+
+from .harness import REPOSITORY
 
 Client = Publisher | Subscriber
 
@@ -170,3 +174,16 @@ def test_a_mistyped_variable_is_told_to_the_log(
 
     assert "did you mean 'RELIABLE_PUBSUB_ACK_TIMEOUT'" in record.getMessage()
     assert record.name == "reliable_pubsub.publisher"
+
+
+def test_a_program_that_does_not_listen_hears_nothing() -> None:
+    """A process of its own, because pytest listens."""
+    program = (
+        "import logging, reliable_pubsub\n"
+        "logging.getLogger('reliable_pubsub.publisher').error('not to be seen')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, check=True
+    )
+
+    assert done.stderr == b""

@@ -1,0 +1,160 @@
+"""What the library says of itself through `logging`: names, levels, and facts as attributes."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from reliable_pubsub import Earliest, ProxyUnreachableError, Publisher, RetryPolicy, Subscriber
+from reliable_pubsub.common.errors import TryLaterError
+from reliable_pubsub.common.messages import Busy
+from reliable_pubsub.common.wire import decode_request, encode_reply
+from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
+
+ONCE = RetryPolicy(retries_max=1)
+Logged = pytest.LogCaptureFixture
+
+
+def a_publisher(link: Link, *, state: Disk | None = None, adopts: bool = False) -> Publisher:
+    clock = FakeClock()
+    return Publisher(
+        "p",
+        transport=FakeTransport(link, clock),
+        clock=clock,
+        retry=ONCE,
+        state=state,
+        on_log_changed="adopt" if adopts else "stop",
+    )
+
+
+def a_subscriber(link: Link, *, state: Disk | None = None) -> Subscriber:
+    clock = FakeClock()
+    transport = FakeTransport(link, clock)
+    return Subscriber(
+        "s",
+        transport=transport,
+        clock=clock,
+        state=state,
+        on_lower_qos=lambda *_: None,
+        on_log_changed="rewind",
+    )
+
+
+def levels(caplog: Logged) -> set[str]:
+    return {record.levelname for record in caplog.records}
+
+
+def test_a_put_that_goes_well_is_told_at_debug_and_its_session_at_info(caplog: Logged) -> None:
+    with caplog.at_level(logging.DEBUG, "reliable_pubsub"):
+        a_publisher(Link(MemoryProxy())).put("t", b"a")
+
+    assert {record.name for record in caplog.records} == {"reliable_pubsub.publisher"}
+    assert levels(caplog) == {"DEBUG", "INFO"}
+    asks, answered = (record for record in caplog.records if record.__dict__.get("verb") == "PUT")
+    facts = {"client": "p", "topic": "t", "epoch": 1, "endpoint": "fake://proxy", "attempt": 0}
+    assert facts.items() <= asks.__dict__.items()
+    assert "PUT on 't', request" in asks.getMessage()
+    assert answered.getMessage().endswith("is answered PutAck")
+    assert "p: begins session 1" in caplog.messages
+
+
+def test_nothing_is_told_above_info_of_what_goes_well(caplog: Logged) -> None:
+    link = Link(MemoryProxy())
+    with caplog.at_level(logging.WARNING, "reliable_pubsub"):
+        subscriber = a_subscriber(link)
+        subscriber.subscribe("t")
+        a_publisher(link).put("t", b"a")
+        subscriber.get("t")
+        subscriber.close()
+
+    assert not caplog.records
+
+
+def test_each_attempt_without_an_answer_is_a_warning(caplog: Logged) -> None:
+    link = Link(MemoryProxy())
+    publisher = a_publisher(link)
+    publisher.put("t", b"a")
+
+    with caplog.at_level(logging.INFO, "reliable_pubsub"):
+        link.script("<.")
+        publisher.put("t", b"b")
+        link.script(">>")
+        with pytest.raises(ProxyUnreachableError):
+            publisher.put("t", b"c")
+
+    tried = [r.__dict__ for r in caplog.records if r.levelname == "WARNING"]
+    assert [(one["verb"], one["attempt"], one["attempts"]) for one in tried] == [
+        *(("PUT", 1, 2), ("PUT", 1, 2), ("PUT", 2, 2)),
+    ]
+    assert any("is answered after all" in message for message in caplog.messages)
+
+
+def test_each_not_now_of_the_proxy_is_a_warning(caplog: Logged) -> None:
+    def full(frames: object) -> list[bytes]:
+        request, _ = decode_request(frames)  # type: ignore[arg-type]
+        client, epoch, number = request.client, request.epoch, request.request
+        busy = Busy(client=client, epoch=epoch, request=number, boot="boot-1", text="no room")
+        return list(encode_reply(busy, None))
+
+    clock = FakeClock()
+    publisher = Publisher("p", transport=FakeTransport(full, clock), clock=clock, retry=ONCE)
+    with caplog.at_level(logging.WARNING, "reliable_pubsub"), pytest.raises(TryLaterError):
+        publisher.connect()
+
+    assert [record.__dict__["attempt"] for record in caplog.records] == [1, 2]
+    assert "BUSY: no room" in caplog.text
+
+
+def test_a_proxy_that_forgot_the_session_is_told_at_info(caplog: Logged) -> None:
+    link = Link(MemoryProxy())
+    publisher = a_publisher(link)
+    publisher.put("t", b"a")
+    link.proxy = MemoryProxy()
+
+    with caplog.at_level(logging.INFO, "reliable_pubsub"), pytest.raises(Exception, match="log"):
+        publisher.put("t", b"b")
+
+    assert any("is forgotten by the proxy" in message for message in caplog.messages)
+
+
+def test_adopted_numbering_is_a_warning(caplog: Logged) -> None:
+    disk, link = Disk(), Link(MemoryProxy())
+    publisher = a_publisher(link, state=disk)
+    publisher.put_many("t", [b"a", b"b"])
+
+    with caplog.at_level(logging.WARNING, "reliable_pubsub"):
+        a_publisher(Link(MemoryProxy()), state=disk, adopts=True).put("t", b"c")
+
+    (record,) = caplog.records
+    assert "adopts the numbering of the proxy: sequence 2 was the last" in record.getMessage()
+    assert record.__dict__["topic"] == "t"
+
+
+def test_a_lower_level_than_asked_for_is_a_warning(caplog: Logged) -> None:
+    link = Link(MemoryProxy())
+    a_publisher(link).put("t", b"a", qos=1)
+    subscriber = a_subscriber(link)
+    subscriber.subscribe("t", start=Earliest)
+
+    with caplog.at_level(logging.WARNING, "reliable_pubsub"):
+        subscriber.get("t")
+
+    (record,) = caplog.records
+    assert record.name == "reliable_pubsub.subscriber"
+    assert "'p' puts at QoS 1" in record.getMessage()
+
+
+def test_a_place_taken_in_another_log_is_a_warning(caplog: Logged) -> None:
+    link = Link(MemoryProxy())
+    a_publisher(link).put("t", b"a")
+    subscriber = a_subscriber(link, state=Disk())
+    subscriber.subscribe("t", start=Earliest)
+    link.proxy = MemoryProxy()
+    a_publisher(link).put("other", b"a")
+    a_publisher(link).put("t", b"b")
+
+    with caplog.at_level(logging.WARNING, "reliable_pubsub"):
+        subscriber.get("t", max_messages=9)
+
+    assert "begins at earliest (rewind)" in caplog.text
