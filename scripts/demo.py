@@ -13,12 +13,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import click
 from rich import box
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -28,6 +28,7 @@ from reliable_pubsub.common.steps import PlanPosition
 from reliable_pubsub.common.yaml_file import load_yaml
 from reliable_pubsub.publisher.runner import PublisherPlan
 from scripts.delivery import Verdict, compare
+from scripts.demo_picture import Frame, frame_of, picture_of
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIGS = ROOT / "configs" / "demo"
@@ -37,6 +38,7 @@ SUBSCRIBERS = ("subscriber-1", "subscriber-2", "subscriber-3", "subscriber-4")
 DEADLINE_S = 180.0
 # At this share of all deliveries, this process is killed.
 KILLS = ((0.15, "proxy"), (0.3, "publisher-1"), (0.45, "subscriber-2"), (0.6, "proxy"))
+LOOK_S = 0.1
 DOWN_S = 0.7  # how long a killed process stays away
 
 
@@ -151,7 +153,7 @@ def count_lines(path: Path) -> int:
         return 0
 
 
-def picture(cast: Cast, expected: Mapping[str, int], story: list[str]) -> Group:
+def picture_now(cast: Cast, expected: Mapping[str, int], story: list[str]) -> Group:
     """The processes and what has happened, as it stands now."""
     table = Table(title="exactly-once under kill -9", title_justify="left")
     for column in ("process", "state", "kills", "in its output file"):
@@ -182,9 +184,14 @@ class Director:
         self._publishing = False
         self.failed = ""
 
+    @property
+    def since_s(self) -> float:
+        """Seconds from the begin."""
+        return time.monotonic() - self._begin_s
+
     def tell(self, text: str) -> None:
         """Add a line to the story."""
-        self._story.append(f"{time.monotonic() - self._begin_s:6.1f} s  {text}")
+        self._story.append(f"{self.since_s:6.1f} s  {text}")
 
     def begin(self) -> None:
         """The proxy first, then the subscribers."""
@@ -257,9 +264,28 @@ def verdict_table(verdicts: Sequence[Verdict]) -> Table:
     return table
 
 
+def watch(director: Director, show: Callable[[], Group], story: list[str], console: Console) -> int:
+    """Let the run go to its end, in sight of whoever looks; give the lines of it that were told."""
+    told = 0
+    with Live(show(), console=console, transient=True, refresh_per_second=8) as live:
+        while not director.turn():
+            live.update(show())
+            if not console.is_terminal:
+                for line in story[told:]:
+                    print(line, flush=True)  # noqa: T201  (a log file has no live picture)
+                told = len(story)
+            time.sleep(LOOK_S)
+    return told
+
+
 @click.command()
 @click.option("--keep", is_flag=True, help="Keep the run directory (run/demo) afterwards.")
-def main(keep: bool) -> None:
+@click.option(
+    "--picture",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the run as an animated SVG, such as docs/demo.svg.",
+)
+def main(keep: bool, picture: Path | None) -> None:
     """Run the demo; exit code 0 only if every subscriber has every message exactly once."""
     console = Console(width=None if sys.stdout.isatty() else 100)
     puts = all_puts()
@@ -269,34 +295,35 @@ def main(keep: bool) -> None:
     story: list[str] = []
     cast = Cast()
     director = Director(cast, expected, story)
-    told = 0
+    frames: list[Frame] = []
+
+    def show() -> Group:
+        shown = picture_now(cast, expected, story)
+        if picture:
+            frames.append(frame_of(director.since_s, shown))
+        return shown
+
     try:
         director.begin()
-        with Live(
-            picture(cast, expected, story), console=console, transient=True, refresh_per_second=8
-        ) as live:
-            while not director.turn():
-                live.update(picture(cast, expected, story))
-                if not console.is_terminal:
-                    for line in story[told:]:
-                        print(line, flush=True)  # noqa: T201  (a log file has no live picture)
-                    told = len(story)
-                time.sleep(0.1)
+        told = watch(director, show, story, console)
     finally:
         cast.end()
     for line in story[told:]:
         console.print(line, highlight=False)
     verdicts = compare({name: output_of(name) for name in SUBSCRIBERS}, topics, puts)
-    console.print(verdict_table(verdicts))
-    if director.failed:
-        console.print(director.failed, style="bold red", highlight=False)
     kills = ", ".join(f"{name} {count}x" for name, count in cast.kills.items())
     killed_all = {"proxy", "publisher-1", "subscriber-2"} <= set(cast.kills)
     ok = killed_all and not director.failed and all(verdict.perfect for verdict in verdicts)
-    console.print(
-        f"kill -9: {kills or 'none'}. {'Exactly once held.' if ok else 'It did NOT hold.'}",
-        highlight=False,
+    judged: list[RenderableType] = [verdict_table(verdicts)]
+    if director.failed:
+        judged.append(Text(director.failed, "bold red"))
+    judged.append(
+        Text(f"kill -9: {kills or 'none'}. {'Exactly once held.' if ok else 'It did NOT hold.'}")
     )
+    console.print(*judged, sep="\n", highlight=False)
+    if picture:
+        frames.append(frame_of(director.since_s, *map(Text, story), Text(), *judged))
+        picture.write_text(picture_of(frames, title=__doc__.partition("\n")[0]))
     if ok and not keep:
         shutil.rmtree(RUN, ignore_errors=True)
     sys.exit(0 if ok else 1)

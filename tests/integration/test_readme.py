@@ -1,0 +1,40 @@
+"""The Python of the README runs as it is printed."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+from .harness import REPOSITORY, Service
+
+BLOCKS = re.findall(r"(?ms)^```python\n(.*?)^```", (REPOSITORY / "README.md").read_text("utf-8"))
+FIRST, LIBRARY, STARTS, SPARK = BLOCKS
+BOTH_OPEN = """
+from reliable_pubsub import Publisher, Subscriber
+publisher, subscriber = Publisher("p"), Subscriber("s")
+publisher.put("topic1", b"before")
+"""
+
+
+def what_it_prints(service: Service, program: str) -> str:
+    """Run a program as a person would who has a proxy at these ports."""
+    settings = (
+        f"RELIABLE_PUBSUB_PUBLISHER_ENDPOINT={service.publisher_endpoint}",
+        f"RELIABLE_PUBSUB_SUBSCRIBER_ENDPOINT={service.subscriber_endpoint}",
+    )
+    process = service.run_command("program", ["env", *settings, sys.executable, "-c", program])
+    process.done()
+    return process.stdout
+
+
+def test_the_python_of_the_readme_runs_as_it_is_printed(service: Service) -> None:
+    service.start_proxy()
+
+    assert what_it_prints(service, FIRST) == "0 b'hello'\n"
+    assert re.fullmatch(r"sensor-1\S* 10\d\d\d\n", what_it_prints(service, LIBRARY))
+    assert what_it_prints(service, BOTH_OPEN + STARTS) == ""
+    assert 'format("reliable_pubsub")' in SPARK  # run by the tests of the pipeline
+
+
+def test_the_first_program_of_the_readme_has_six_lines() -> None:
+    assert len([line for line in FIRST.splitlines() if line]) == 6
