@@ -8,16 +8,21 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from .errors import MalformedError, TooLargeError, UsageError
 from .limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
 from .names import message_id
 
 NO_OFFSET: Final = -1  # of a message that was never stored
+
+# 64 bits with a sign, as every reader has them: the years 1677 to 2262. Before 1970 is below 0.
+EVENT_TIME_NS_MIN: Final = -(2**63)
+EVENT_TIME_NS_MAX: Final = 2**63 - 1
+EventTimeNs = Annotated[int, Meta(ge=EVENT_TIME_NS_MIN, le=EVENT_TIME_NS_MAX)]
 
 
 class Batch(Struct, frozen=True, array_like=True):
@@ -69,6 +74,7 @@ def encode_batch(batch: Batch) -> bytes:
         TooLargeError: more than 65,536 messages, or more than 1 MiB encoded.
         UsageError: no message, or a column holds what it may not.
     """
+    _check_event_times(batch.event_times_ns)
     count = len(batch.payloads)
     if not count:
         raise UsageError("there is nothing to put: a batch holds at least one message")
@@ -98,6 +104,25 @@ def encode_batch(batch: Batch) -> bytes:
             advice="send fewer or smaller messages at once",
         )
     return body
+
+
+def _check_event_times(times: Sequence[int | None] | None) -> None:
+    """Refuse what is no number of 64 bits; a reader may have no other.
+
+    Raises:
+        UsageError: which it is.
+    """
+    for time_ns in times or ():
+        if time_ns is not None and (type(time_ns) is not int or not fits_event_time(time_ns)):
+            raise UsageError(
+                f"event_time_ns is {repr(time_ns)[:40]}, allowed are whole nanoseconds since 1970 "
+                f"from {EVENT_TIME_NS_MIN} to {EVENT_TIME_NS_MAX} (the years 1677 to 2262)"
+            )
+
+
+def fits_event_time(time_ns: int) -> bool:
+    """Whether a reader of any kind can keep this time; a client of another make may put more."""
+    return EVENT_TIME_NS_MIN <= time_ns <= EVENT_TIME_NS_MAX
 
 
 def decode_batch(body: bytes | memoryview, count: int) -> Batch:

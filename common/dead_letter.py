@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from .batch import Batch, Message, encode_batch
+from .batch import Batch, Message, encode_batch, fits_event_time
 from .errors import InvalidNameError, TooLargeError, UsageError
 from .limits import DELIVERIES_MAX, REASON_CHARS_MAX, TOPIC_BYTES_MAX
 
@@ -26,6 +26,7 @@ MESSAGE_ID: Final = "dead-letter-message-id"
 SUBSCRIBER: Final = "dead-letter-subscriber"
 DELIVERIES: Final = "dead-letter-deliveries"
 REASON: Final = "dead-letter-reason"
+EVENT_TIME: Final = "dead-letter-event-time-ns"  # one beyond 64 bits, which no batch may have
 LEFT_OUT: Final = "dead-letter-left-out"  # bytes of a payload that did not fit with these headers
 
 
@@ -75,8 +76,11 @@ def dead_letter(message: Message, subscriber: str, deliveries: int, reason: str)
         DELIVERIES: str(deliveries),
         REASON: reason,
     }
-    headers = {**(message.headers or {}), **own}
     times = [message.event_time_ns]
+    if message.event_time_ns is not None and not fits_event_time(message.event_time_ns):
+        own[EVENT_TIME] = str(message.event_time_ns)
+        times = [None]
+    headers = {**(message.headers or {}), **own}
     try:
         return encode_batch(Batch([message.payload], [message.key], [headers], times))
     except TooLargeError:

@@ -10,7 +10,9 @@ import logging
 from collections.abc import Iterator
 
 import pyarrow as pa
+from msgspec.structs import replace
 
+from reliable_pubsub.common.batch import fits_event_time
 from reliable_pubsub.common.errors import LogChangedError, LostError, TruncatedError
 from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.subscriber.inbox import StoredBatch
@@ -65,7 +67,7 @@ def stored_range(
         except LogChangedError as error:
             batches, gone_end, why = [], wanted.end, str(error)
         for batch in batches:
-            yield batch
+            yield _within_64_bits(batch, wanted.topic)
             offset = batch.end
         if not batches:
             gone_end = min(gone_end, wanted.end)
@@ -80,6 +82,28 @@ def stored_range(
                 why,
             )
             offset = gone_end
+
+
+def _within_64_bits(batch: StoredBatch, topic: str) -> StoredBatch:
+    """The batch without event times that no column can hold; each one is told.
+
+    Our library refuses to put one, but the proxy does not look into what other clients put.
+    """
+    times = batch.columns.event_times_ns
+    if times is None or all(one is None or fits_event_time(one) for one in times):
+        return batch
+    kept = [one if one is None or fits_event_time(one) else None for one in times]
+    for place, time_ns in enumerate(times):
+        if time_ns is not None and kept[place] is None:
+            _log.warning(
+                "topic %r, offset %d: its event time %d is beyond 64 bits and is left out; the "
+                "client %r that put it is to be mended",
+                topic,
+                batch.header.base + place,
+                time_ns,
+                batch.header.publisher,
+            )
+    return replace(batch, columns=replace(batch.columns, event_times_ns=kept))
 
 
 def _read(

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from reliable_pubsub.common import names
 from reliable_pubsub.common.arguments import Seconds, checked
 from reliable_pubsub.common.asking import Asker
-from reliable_pubsub.common.batch import Batch, crc32, decode_batch, encode_batch
+from reliable_pubsub.common.batch import Batch, EventTimeNs, crc32, decode_batch, encode_batch
 from reliable_pubsub.common.dead_letter import check_put_on
 from reliable_pubsub.common.errors import (
     ConflictError,
@@ -192,7 +192,7 @@ class Publisher:
         *,
         key: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-        event_time_ns: int | None = None,
+        event_time_ns: EventTimeNs | None = None,
         qos: QoS = 2,
         wait: Wait = "stored",
         acknowledged_by: AcknowledgedBy = "all",

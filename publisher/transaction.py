@@ -14,7 +14,7 @@ import msgspec
 
 from reliable_pubsub.common import names
 from reliable_pubsub.common.arguments import checked
-from reliable_pubsub.common.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.batch import Batch, EventTimeNs, crc32, encode_batch
 from reliable_pubsub.common.dead_letter import check_put_on
 from reliable_pubsub.common.errors import TooLargeError, UsageError
 from reliable_pubsub.common.limits import (
@@ -81,7 +81,7 @@ class Transaction:
         *,
         key: bytes | None = None,
         headers: Mapping[str, str] | None = None,
-        event_time_ns: int | None = None,
+        event_time_ns: EventTimeNs | None = None,
     ) -> None:
         """Add a message. Nothing is sent before the block ends.
 

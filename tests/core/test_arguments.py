@@ -119,6 +119,10 @@ def count(low: int, high: int) -> Takes:
     return lambda value: is_int(value) and low <= value <= high
 
 
+def event_time(value: Any) -> bool:
+    return is_int(value) and -(2**63) <= value < 2**63
+
+
 def one_of(*values: Any) -> Takes:
     kinds = {type(value) for value in values}
     return lambda value: type(value) in kinds and value in values
@@ -166,7 +170,7 @@ TAKES: dict[str, Takes] = {
     **dict.fromkeys(("payload",), data),
     "key": or_none(data),
     "headers": or_none(headers),
-    "event_time_ns": or_none(is_int),
+    "event_time_ns": or_none(event_time),
     "payloads": of(data),
     "keys": or_none(of(or_none(data))),
     "Publisher.put_many.headers": or_none(of(or_none(headers))),

@@ -1,0 +1,33 @@
+"""What a task reads: what no column can hold stops nothing, and is told."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+import pytest
+
+from reliable_pubsub.pipeline.columns import ARCHIVE_SCHEMA
+from reliable_pubsub.pipeline.planning import MessageRange
+from reliable_pubsub.pipeline.reading import arrow_batches
+from reliable_pubsub.subscriber.reader import LogReader
+from tests.fakes import PATIENT, FakeClock, FakeTransport, Link, a_broker, a_put
+
+
+def test_an_event_time_beyond_64_bits_is_left_out_and_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of a client that is not ours; it stopped every later run of an archive."""
+    proxy, clock = a_broker(), FakeClock()
+    body = msgspec.msgpack.encode([[b"a", b"b"], None, None, [2**63, 7]])
+    proxy.ask(a_put(1, count=2, body=body), body)
+    reader = LogReader(retry=PATIENT, transport=FakeTransport(Link(proxy), clock), clock=clock)
+    log = proxy.broker.topics["t"].log
+    wanted = MessageRange(topic="t", log=log, first=0, end=2)
+
+    with caplog.at_level(logging.WARNING, "reliable_pubsub.pipeline"):
+        (rows,) = arrow_batches(wanted, reader, ARCHIVE_SCHEMA, fail_on_data_loss=True)
+
+    assert rows.column("value").to_pylist() == [b"a", b"b"]
+    assert rows.column("event_time_ns").to_pylist() == [None, 7]
+    assert "offset 0: its event time 9223372036854775808" in caplog.text
