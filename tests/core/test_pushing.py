@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import zmq
-
 from reliable_pubsub.common.messages import BatchHeader
-from reliable_pubsub.relay.above import NodeAbove
+from reliable_pubsub.relay.pattern import Pattern
 from reliable_pubsub.relay.push import AnyPush, Pushed, PushFrames
 from reliable_pubsub.subscriber.push_queue import PushTiming, Standing
-from reliable_pubsub.subscriber.pushing import Pushing
+from reliable_pubsub.subscriber.pushing import Pushing, ZmqPushLink
 from tests.fakes import FakeClock
 
 LOG, BOOT = "log", "boot-1"
+NOWHERE = "tcp://127.0.0.1:1"
 TIMING = PushTiming()
 AT_START = Standing(LOG, BOOT, 0, 0)
 
@@ -129,13 +128,23 @@ class TestALinkThatFailed:
 
 def test_each_link_has_a_random_name_of_its_own() -> None:
     """Row 2.11: what the node above sends for one link cannot be taken for another's."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    try:
-        links = {NodeAbove(context, "tcp://127.0.0.1:1", "s").wish.link for _ in range(8)}
-    finally:
-        context.destroy(linger=0)
+    links = [ZmqPushLink(NOWHERE, "s") for _ in range(8)]
+    for link in links:
+        link.close()
 
-    assert len(links) == 8
+    assert len({link._above.wish.link for link in links}) == 8
+
+
+def test_a_subscriber_asks_for_names_as_they_stand_and_for_no_pattern() -> None:
+    """Rows 0.2 and 4.21: what a name looks like plays no part."""
+    link = ZmqPushLink(NOWHERE, "s")
+    try:
+        link.want(frozenset({"t*", "a.b", ""}))
+        asked = link._above.wish.patterns
+    finally:
+        link.close()
+
+    assert asked == {Pattern("exact", name) for name in ("t*", "a.b", "")}
 
 
 class TestATopicAmongOthers:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Iterable
-
 import pytest
-import zmq
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from reliable_pubsub.common.batch import Batch, crc32, encode_batch
@@ -22,14 +18,12 @@ from reliable_pubsub.relay.push import (
     encode_push,
     pattern_of_plain,
     prefix_of,
-    prefixes_of,
     shared_topic_frame,
     single_topic_frame,
 )
 from tests.relay.wishes import KINDS, patterns, topics
 
 LINK = bytes(range(LINK_BYTES))
-LAST = b"\xff last"  # no topic begins so
 
 
 def a_push(body: bytes) -> Pushed:
@@ -101,35 +95,6 @@ def test_what_is_no_push_frame_is_refused(frames: list[bytes]) -> None:
 def test_any_bytes_are_a_push_frame_or_refused(frames: list[bytes]) -> None:
     with pytest.raises(MalformedError):
         decode_push([*frames[:1], b"RPS1", *frames[1:]])
-
-
-def libzmq_lets_pass(subscriptions: Iterable[bytes], frame: bytes) -> bool:
-    """What real sockets do: an XPUB, and a SUB with these subscriptions. Nothing is timed."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
-    with context.socket(zmq.XPUB) as above, context.socket(zmq.SUB) as below:
-        address = f"inproc://{uuid.uuid4()}"
-        above.bind(address)
-        below.connect(address)
-        for subscription in (*subscriptions, LAST):
-            below.setsockopt(zmq.SUBSCRIBE, subscription)
-            above.recv()  # it has heard of it
-        above.send(frame)
-        above.send(LAST)
-        passed = below.recv() == frame
-        return passed and below.recv() == LAST
-
-
-@settings(max_examples=60, deadline=None)
-@given(patterns, topics)
-def test_zeromq_lets_pass_what_a_simple_pattern_matches_and_nothing_else(
-    pattern: Pattern, topic: str
-) -> None:
-    passes = libzmq_lets_pass(prefixes_of([pattern], KINDS), topic.encode() + b"\0")
-
-    if pattern.kind in ("exact", "prefix") or KINDS.everything(pattern):
-        assert passes == KINDS.test(pattern)(topic)
-    else:
-        assert not passes  # served singly
 
 
 @given(patterns, topics)
