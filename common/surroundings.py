@@ -63,19 +63,25 @@ def resolve_here(
 def client_here(
     role: Role,
     client: str,
-    *,
     endpoint: str | None,
     state_dir: Path | str | None,
     retry: RetryPolicy | None,
+    *,
     allow_plaintext: bool,
     push_via: str | None = None,
+    looks: bool,
 ) -> Here:
     """What counts for a client of the library.
+
+    Args:
+        looks: False: the caller has brought the way to the proxy, and nothing is found.
 
     Raises:
         ConfigurationError: a setting is wrong, or an endpoint leaves this machine and nobody has
             said that plaintext is allowed.
     """
+    if not looks:
+        return Here("", state_dir, retry or RetryPolicy(), typed(resolve({}, None, {})))
     log = logging.getLogger(f"reliable_pubsub.{role}")
     for warning in unknown_variables(os.environ):
         log.warning(warning, extra={"client": client})
@@ -91,11 +97,6 @@ def client_here(
     if state_dir is None and found["state_dir"].origin != "default":
         state_dir = settings.state_dir
     return Here(endpoint, state_dir, retry or retry_policy(settings), settings)
-
-
-def client_alone(state_dir: Path | str | None, retry: RetryPolicy | None) -> Here:
-    """What counts for a client whose caller has brought the way to the proxy: nothing is found."""
-    return Here("", state_dir, retry or RetryPolicy(), typed(resolve({}, None, {})))
 
 
 def retry_policy(settings: Settings) -> RetryPolicy:

@@ -47,7 +47,7 @@ from reliable_pubsub.common.retry import (
 )
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.steps import DELIVERED_S, Wait
-from reliable_pubsub.common.surroundings import client_alone, client_here
+from reliable_pubsub.common.surroundings import client_here
 from reliable_pubsub.relay.above import reachable
 
 from .committing import Committing
@@ -108,17 +108,12 @@ class Publisher:
                 cannot be opened.
         """
         self.client = names.client_id(client)
-        here = (
-            client_here(
-                "publisher",
-                self.client,
-                endpoint=endpoint,
-                state_dir=state_dir,
-                retry=retry,
-                allow_plaintext=allow_plaintext,
-            )
-            if transport is None
-            else client_alone(state_dir, retry)
+        here = client_here(
+            "publisher",
+            self.client,
+            *(endpoint, state_dir, retry),
+            allow_plaintext=allow_plaintext,
+            looks=transport is None,
         )
         self._recorder = open_history(history, self.client)
         self._state = state or open_state(here.state_dir, "publisher", self.client)

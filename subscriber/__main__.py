@@ -39,7 +39,6 @@ from .client import Subscriber
 from .fetching import lower_qos_in_words
 from .link import OnLogChanged
 from .output import Output, Shown, begin_output, check_repeats
-from .push_queue import PushTiming
 from .runner import SubscriberRun
 
 
@@ -125,9 +124,6 @@ def main(
             on_silence=tell_silence(),
             on_lower_qos=_tell_lower_qos,
             on_log_changed=cast(OnLogChanged, on_log_changed),
-            push_timing=PushTiming(
-                silence_s_min=settings.push_silence_min, silence_s_max=settings.push_silence_max
-            ),
             push_via=settings.push_via,
             history=open_history(history, client, output=output.name if output else ""),
         ) as subscriber:

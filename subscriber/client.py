@@ -46,6 +46,7 @@ from reliable_pubsub.common.retry import (
     Transport,
     unheard,
 )
+from reliable_pubsub.common.settings import Settings
 from reliable_pubsub.common.start import (
     LastReceived,
     Now,
@@ -56,7 +57,7 @@ from reliable_pubsub.common.start import (
     start_of,
 )
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
-from reliable_pubsub.common.surroundings import client_alone, client_here
+from reliable_pubsub.common.surroundings import client_here
 from reliable_pubsub.relay.push import UnstoredFrames
 
 from .fetching import Fetching, OnLowerQoS, warn_of_lower_qos
@@ -131,18 +132,13 @@ class Subscriber:
                 cannot be opened.
         """
         self.client = names.client_id(client)
-        here = (
-            client_here(
-                "subscriber",
-                self.client,
-                endpoint=endpoint,
-                state_dir=state_dir,
-                retry=retry,
-                allow_plaintext=allow_plaintext,
-                push_via=push_via,
-            )
-            if transport is None
-            else client_alone(state_dir, retry)
+        here = client_here(
+            "subscriber",
+            self.client,
+            *(endpoint, state_dir, retry),
+            allow_plaintext=allow_plaintext,
+            push_via=push_via,
+            looks=transport is None,
         )
         self._recorder = open_history(history, self.client)
         self._state = state or open_state(here.state_dir, "subscriber", self.client)
@@ -166,11 +162,7 @@ class Subscriber:
         self._pushing = Pushing(
             connect_push
             or (lambda: ZmqPushLink(here.endpoint, self.client, here.settings.push_via)),
-            timing=push_timing
-            or PushTiming(
-                silence_s_min=here.settings.push_silence_min,
-                silence_s_max=here.settings.push_silence_max,
-            ),
+            timing=push_timing or _timing(here.settings),
             clock=self._asker.clock,
             on_unstored=self._take_unstored,
         )
@@ -701,6 +693,12 @@ class _Messages(Iterator[Message]):
             self._ended = True
             raise StopIteration
         return found[0]
+
+
+def _timing(settings: Settings) -> PushTiming:
+    return PushTiming(
+        silence_s_min=settings.push_silence_min, silence_s_max=settings.push_silence_max
+    )
 
 
 def _start_at(position: Position, topic: str) -> Start:
