@@ -1,7 +1,7 @@
 """What a caller may pass: a public call is checked against its own annotations before it begins.
 
 A wrong argument never lowers a promise (rule R28): it is refused with a `UsageError`, and nothing
-has happened. One decorator on a class or function does it; what is allowed is in the signature:
+has happened. One decorator does it; what is allowed is in the signature:
 
     qos: QoS                                  one of these values, and of this type: True is not 1
     timeout_s: Annotated[float, Meta(ge=0)]   bounds; NaN is within none
@@ -54,18 +54,9 @@ class Parameter(Struct, frozen=True):
 # The door.
 
 
-def checked(door: D) -> D:
-    """Check what a function is given; of a class, its constructor and its public methods."""
-    if not isinstance(door, type):
-        return _checked_function(door)
-    for name, member in list(vars(door).items()):
-        if isinstance(member, types.FunctionType) and (name == "__init__" or name[0] != "_"):
-            setattr(door, name, _checked_function(member))
-    return door
-
-
-def _checked_function(function: D) -> D:
-    code = inspect.unwrap(function).__code__
+def checked(function: D) -> D:
+    """Check what a function is given."""
+    code = function.__code__
     own = int(code.co_varnames[:1] == ("self",))
     names = code.co_varnames[own : code.co_argcount]
     known: tuple[dict[str, Parameter], list[tuple[str, frozenset[type]]]] | None = None

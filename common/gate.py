@@ -21,6 +21,7 @@ from functools import wraps
 from types import CodeType
 from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
 
+from .arguments import checked
 from .errors import ForkedError, PubSubError, UsageError
 
 LOOK_S: Final = 0.05  # whoever waits looks so often whether the call before was broken off
@@ -174,12 +175,14 @@ _CALLS: Final[set[CodeType]] = set()  # the code of every call
 def _through_the_gate(
     method: Callable[Concatenate[S, P], R], *, after_close: bool, recovers: bool
 ) -> Callable[Concatenate[S, P], R]:
+    inner = method if method.__name__.startswith("_") else checked(method)
+
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         turn = None
         try:
             turn = _Turn()
             self._gate.enter(turn, after_close=after_close, recovers=recovers)
-            result = method(self, *args, **kwargs)
+            result = inner(self, *args, **kwargs)
             return (result, turn.end())[0]  # to end is the last step before the return
         except BaseException as error:
             self._gate.left_by(error, turn)
@@ -190,7 +193,7 @@ def _through_the_gate(
 
 
 def gated(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """A public call of a client; inside, only what is not gated may be called."""
+    """A call of a client, its arguments checked; inside, only what is not gated may be called."""
     return _through_the_gate(method, after_close=False, recovers=True)
 
 

@@ -60,7 +60,6 @@ from .transaction import Encoded, Transaction
 from .unnumbered import Unnumbered
 
 
-@checked
 class Publisher:
     """Puts messages on topics, each exactly once, across its own crashes and the proxy's.
 
@@ -69,6 +68,7 @@ class Publisher:
     keeps its state in memory and takes its numbering from the proxy.
     """
 
+    @checked
     def __init__(
         self,
         client: str,
@@ -180,6 +180,7 @@ class Publisher:
 
     # What a program calls.
 
+    @checked
     def put(
         self,
         topic: str,
@@ -237,6 +238,7 @@ class Publisher:
             case never:
                 assert_never(never)
 
+    @checked
     def wait_delivered(
         self,
         receipt: Receipt,
@@ -293,6 +295,7 @@ class Publisher:
             )
         )
 
+    @checked
     def put_many(
         self,
         topic: str,
@@ -313,6 +316,7 @@ class Publisher:
         """
         return self._put(topic, Batch(payloads, keys, headers, event_times_ns), None, qos)
 
+    @checked
     def put_batch(
         self, topic: str, batch: Batch, plan: PlanMark | None = None, *, qos: QoS = 2
     ) -> Receipt:

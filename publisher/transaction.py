@@ -60,10 +60,10 @@ class CommitBatches(Protocol):
         """See `Publisher.transaction`."""
 
 
-@checked
 class Transaction:
     """Messages that have one fate. Use it in a `with` block; one thread at a time."""
 
+    @checked
     def __init__(self, commit: CommitBatches) -> None:
         """Begin empty; use `Publisher.transaction`."""
         self._commit = commit
@@ -74,6 +74,7 @@ class Transaction:
         self._under_way: list[str] = []  # a put that is, or was broken off
         self.receipts: tuple[Receipt, ...] = ()  # behind the block: one for each topic
 
+    @checked
     def put(
         self,
         topic: str,

@@ -77,7 +77,6 @@ class Reading(Struct, frozen=True):
     position: Position
 
 
-@checked
 class Subscriber:
     """Receives the messages of topics, each once, across its own crashes and the proxy's.
 
@@ -86,6 +85,7 @@ class Subscriber:
     survives the process, and what was in hand when it died comes again with `redelivered` set.
     """
 
+    @checked
     def __init__(
         self,
         client: str,
@@ -416,6 +416,7 @@ class Subscriber:
                 self._in_hand[topic] = messages[-1]
             return handed
 
+    @checked
     def messages(self, topic: str, *, timeout_s: Seconds | None = None) -> Iterator[Message]:
         """Give messages one by one; each is acknowledged when the loop comes back for the next.
 

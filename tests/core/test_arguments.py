@@ -172,6 +172,8 @@ TAKES: dict[str, Takes] = {
     "headers": or_none(headers),
     "event_time_ns": or_none(event_time),
     "payloads": of(data),
+    "Publisher.ready_for.plan": or_none(a(PlanMark)),
+    "count": count(1, 65_536),
     "keys": or_none(of(or_none(data))),
     "Publisher.put_many.headers": or_none(of(or_none(headers))),
     "event_times_ns": or_none(of(or_none(is_int))),
@@ -403,6 +405,19 @@ def takes(call: str, parameter: str) -> Takes:
     return TAKES[specific] if specific in TAKES else TAKES[parameter]
 
 
+def both_ways(call: str, parameter: str) -> Iterator[Callable[..., object]]:
+    """Give an argument by its name, and by its place if it has one."""
+    yield lambda door, **arguments: door(**arguments)
+    places = [
+        one.name
+        for one in inspect.signature(CALLS[call]).parameters.values()
+        if one.kind is one.POSITIONAL_OR_KEYWORD and one.name != "self"
+    ]
+    first = places[: places.index(parameter) + 1] if parameter in places else []
+    if first and {parameter, *RIGHT[call][1]}.issuperset(first):
+        yield lambda door, **arguments: door(*[arguments.pop(name) for name in first], **arguments)
+
+
 def test_every_call_is_found_and_says_what_it_takes() -> None:
     assert set(CALLS) == set(RIGHT)
     assert all(takes(*one) for one in PARAMETERS)
@@ -417,9 +432,9 @@ def test_a_wrong_argument_is_refused_before_anything_happens(call: str, paramete
     before = house.looks()
     wrong = [value for value in ODD if not accepts(value)]
 
-    for value in wrong:
+    for value, given in ((value, given) for value in wrong for given in both_ways(call, parameter)):
         with pytest.raises(UsageError) as refused:
-            where(house)(**right | {parameter: value})
+            given(where(house), **right | {parameter: value})
         assert f"{call}: {parameter} is {shown(value)}, allowed is " in str(refused.value)
         assert len(str(refused.value)) < 700
 
