@@ -187,7 +187,7 @@ TAKES: dict[str, Takes] = {
     "linger_s": within(0, 3_600),
     "session": one_of("persistent", "clean"),
     "lease_s": lease,
-    **dict.fromkeys(("push", "allow_plaintext"), a(bool)),
+    **dict.fromkeys(("push", "replay", "allow_plaintext"), a(bool)),
     "max_deliveries": or_none(count(1, 1_000)),
     "max_messages": count(1, 65_536),
     "Subscriber.subscribe.start": or_none(a(Start, Position)),
