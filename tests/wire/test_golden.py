@@ -12,7 +12,6 @@ from typing import Any, get_args
 import msgspec
 import pytest
 from msgspec import Struct
-from msgspec.structs import replace
 
 from reliable_pubsub.common.batch import Batch, decode_batch, encode_batch
 from reliable_pubsub.common.errors import MalformedError
@@ -24,8 +23,8 @@ from reliable_pubsub.relay.pattern import Pattern
 from reliable_pubsub.relay.push import decode_any_push, encode_push, shared_topic_frame
 from reliable_pubsub.relay.unstored import decode_offer, encode_offer
 from reliable_pubsub.relay.wire import decode_node_reply, decode_node_request
-from tests.fakes import EMPTY, MemoryProxy
 
+from .dialogue import a_proxy_of_dialogues
 from .vectors import (
     ANSWERS,
     BATCHES,
@@ -40,10 +39,6 @@ from .vectors import (
     Step,
     Vector,
 )
-
-STORE_ID = "9b1c7e22d04f5a36"  # of the proxy that the dialogues speak with
-BOOT = "6f1d2c3b4a596877"
-CLOCK_NS = 1_790_000_000_000_000_000
 
 each = pytest.mark.parametrize
 
@@ -128,8 +123,7 @@ def test_these_frames_are_no_request(name: str) -> None:
 
 @each("steps", DIALOGUES.values(), ids=DIALOGUES)
 def test_a_dialogue_is_answered_with_these_bytes(steps: Sequence[Step]) -> None:
-    proxy = MemoryProxy(replace(EMPTY, store_id=STORE_ID), boot=BOOT)
-    proxy.now_ns = CLOCK_NS
+    proxy = a_proxy_of_dialogues()
 
     for step in steps:
         assert without_text(proxy.frames(step.request.frames)) == without_text(step.answer.frames)

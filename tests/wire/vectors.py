@@ -49,13 +49,23 @@ def in_bytes(value: Any) -> Any:
     return value
 
 
-def _frames(one: dict[str, Any]) -> list[bytes]:
-    return [bytes.fromhex(frame) for frame in one["frames"]]
+def in_json(value: Any) -> Any:
+    """The other way round."""
+    if isinstance(value, list):
+        return [in_json(one) for one in value]
+    if isinstance(value, dict):
+        return {key: in_json(one) for key, one in value.items()}
+    return {"bin": value.hex()} if isinstance(value, bytes) else value
+
+
+def frames_of(one: dict[str, Any]) -> list[bytes]:
+    """The frames of a message; none if they are still to be filled in (`python -m tests.wire`)."""
+    return [bytes.fromhex(frame) for frame in one.get("frames", ())]
 
 
 def vector(one: dict[str, Any]) -> Vector:
     """One message of the file."""
-    return Vector(in_bytes(one["header"]), _frames(one))
+    return Vector(in_bytes(one["header"]), frames_of(one))
 
 
 def _named(part: str) -> dict[str, Vector]:
@@ -74,10 +84,13 @@ BATCHES: dict[str, tuple[list[Any], int, bytes]] = {
     for one in CONTENT["batches"]
 }
 MALFORMED = {
-    one["name"]: Refused(one["to"], one["echo"], _frames(one)) for one in CONTENT["malformed"]
+    one["name"]: Refused(one["to"], one["echo"], frames_of(one)) for one in CONTENT["malformed"]
 }
 DIALOGUES = {
-    one["name"]: [Step(vector(step["request"]), vector(step["answer"])) for step in one["steps"]]
+    one["name"]: [
+        Step(vector(step["request"]), vector(step.get("answer", {"header": {}})))
+        for step in one["steps"]
+    ]
     for one in CONTENT["dialogues"]
 }
 BODY = BATCHES["payloads"][2]  # one message, "hello"
