@@ -55,6 +55,14 @@ TRANSACTION_TOPICS_MAX: Final = 256  # in one COMMIT
 # Interest: what a peer of the push tree may ask for.
 PATTERN_CHARS_MAX: Final = 255
 PATTERN_STATES_MAX: Final = 512  # of the automaton of a glob or regex; bounds the time of a match
+PATTERN_STEPS_MAX: Final = 8_192  # links between them that are made; bounds the time to build it
+INTEREST_STEPS_MAX: Final = 16_384  # of the automata of one set; beyond, everything is sent
+CONSUMER_STATES_MAX: Final = 2_048  # of one consumer's automata; beyond, it is sent everything
+TABLE_STATES_MAX: Final = 32_768  # of the automata of all consumers of a node; beyond, the same
+TABLE_PATTERNS_MAX: Final = 16_384  # different ones of all consumers of a node; beyond, the same
+SINGLY_MAX: Final = 128  # consumers that are sent copies of their own; beyond, the same
+MATCH_STEPS_MAX: Final = 10_000  # of matching, in one turn; who is not decided is sent the message
+COVER_STEPS_MAX: Final = 50_000  # of all proofs for one set that is asked for above
 NESTING_MAX: Final = 16  # brackets in brackets, in a regex and in a predicate
 PREDICATE_CHARS_MAX: Final = 512
 PREDICATE_TESTS_MAX: Final = 64

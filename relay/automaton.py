@@ -20,6 +20,7 @@ from reliable_pubsub.common.errors import InvalidPatternError
 from reliable_pubsub.common.limits import (
     INCLUSION_STEPS_MAX,
     PATTERN_STATES_MAX,
+    PATTERN_STEPS_MAX,
 )
 
 LAST_CHARACTER = 0x10FFFF
@@ -67,20 +68,42 @@ def others_than(characters: CharacterSet) -> CharacterSet:
 ANY = CharacterSet(((0, LAST_CHARACTER),))
 
 
+class Effort:
+    """Steps that may still be taken; shared by all that is done at once."""
+
+    __slots__ = ("left",)
+
+    def __init__(self, steps: int) -> None:
+        """Allow so many."""
+        self.left = steps
+
+    @property
+    def is_over(self) -> bool:
+        """Whether what was found last is not decided."""
+        return self.left < 0
+
+
 class Automaton(Struct, frozen=True):
     """States 0 (the start), 1, 2, ...; being in state n, its characters were read last."""
 
     characters: tuple[CharacterSet, ...]  # read to enter a state; of the start, none
     follow: tuple[int, ...]  # by state: the set of states that may come next
     last: int  # the set of states in which a text may end
+    steps: int = 0  # that it took to build it
 
-    def matches(self, text: str) -> bool:
-        """Whether the whole text fits."""
+    def matches(self, text: str, effort: Effort | None = None) -> bool:
+        """Whether the whole text fits; True also when the effort is over before that is known."""
         entered: dict[str, int] = {}  # by character: the states it can enter
         states = 1
         for character in text:
             if character not in entered:
                 entered[character] = self.entered_by(character)
+                if effort is not None:
+                    effort.left -= len(self.characters)
+            if effort is not None:
+                effort.left -= states.bit_count()
+                if effort.is_over:
+                    return True
             states = self.after(states) & entered[character]
             if not states:
                 return False
@@ -140,7 +163,7 @@ def members(states: int) -> Iterator[int]:
         states ^= lowest
 
 
-def includes(wide: Automaton, narrow: Automaton) -> bool:
+def includes(wide: Automaton, narrow: Automaton, effort: Effort) -> bool:
     """Whether every text that fits `narrow` fits `wide`; False also if it is too long to tell.
 
     Walks both at once: a state of `narrow`, and all states of `wide` that the same text reaches.
@@ -151,7 +174,9 @@ def includes(wide: Automaton, narrow: Automaton) -> bool:
         edges |= {edge for low, high in one.ranges for edge in (low, high + 1)}
     alphabet = [chr(edge) for edge in sorted(edges) if edge <= LAST_CHARACTER]
     steps = len(alphabet) * (len(wide.characters) + len(narrow.characters))
-    if steps > INCLUSION_STEPS_MAX:
+    steps_max = min(INCLUSION_STEPS_MAX, effort.left)
+    if steps > steps_max:
+        effort.left -= len(alphabet)
         return False
     entered = [(wide.entered_by(one), narrow.entered_by(one)) for one in alphabet]
     seen = {(0, 1)}
@@ -159,6 +184,7 @@ def includes(wide: Automaton, narrow: Automaton) -> bool:
     while waiting:
         state, states = waiting.pop()
         if narrow.last >> state & 1 and not states & wide.last:
+            effort.left -= steps
             return False
         reached = wide.after(states)
         steps += len(alphabet)
@@ -169,8 +195,10 @@ def includes(wide: Automaton, narrow: Automaton) -> bool:
                     seen.add(pair)
                     waiting.append(pair)
                 steps += 1
-        if steps > INCLUSION_STEPS_MAX:
+        if steps > steps_max:
+            effort.left -= steps
             return False
+    effort.left -= steps
     return True
 
 
@@ -221,7 +249,7 @@ class Builder:
     def __init__(self, pattern: str) -> None:
         """Begin with the start state; the pattern is for errors."""
         self._pattern = pattern
-        self._steps = 0
+        self._steps = self._links = 0
         self.characters = [CharacterSet(())]
         self.follow = [0]
 
@@ -229,12 +257,13 @@ class Builder:
         """Build the automaton of a whole tree.
 
         Raises:
-            InvalidPatternError: it needs more states than are allowed.
+            InvalidPatternError: it needs more states or links than are allowed.
         """
         whole = self._build(node)
         self.follow[0] = whole.first
         last = whole.last | (1 if whole.empty else 0)
-        return Automaton(tuple(self.characters), tuple(self.follow), last)
+        steps = len(self.characters) + self._links
+        return Automaton(tuple(self.characters), tuple(self.follow), last, steps)
 
     def _build(self, node: Node) -> _Fragment:
         self._steps += 1  # bounds empty repetitions too, which make no states
@@ -277,16 +306,38 @@ class Builder:
     def _repeat(self, node: Repeated) -> _Fragment:
         whole = _Fragment(0, 0, True)
         for _ in range(node.least):
-            whole = self._then(whole, self._build(node.part))
+            part = self._build(node.part)
+            if part.empty:  # then fewer are as good as all of them: `(a?){5}` is `a{0,5}`
+                return self._optional(part, node)
+            whole = self._then(whole, part)
         if node.most is None:
             loop = self._build(node.part)
             self._link(loop.last, loop.first)
             return self._then(whole, _Fragment(loop.first, loop.last, True))
-        for _ in range(node.most - node.least):
+        if node.most == node.least:
+            return whole
+        return self._then(whole, self._optional(self._build(node.part), node))
+
+    def _optional(self, first: _Fragment, node: Repeated) -> _Fragment:
+        """As many as may follow `first`, each only behind the one before: `(a(a(a)?)?)?`."""
+        begun = 0 if first.empty else node.least
+        if node.most is None:
+            self._link(first.last, first.first)
+            return _Fragment(first.first, first.last, True)
+        last, before = first.last, first
+        for _ in range(node.most - begun - 1):
             part = self._build(node.part)
-            whole = self._then(whole, _Fragment(part.first, part.last, True))
-        return whole
+            self._link(before.last, part.first)
+            last, before = last | part.last, part
+        return _Fragment(first.first, last, True)
 
     def _link(self, sources: int, targets: int) -> None:
+        self._links += sources.bit_count()
+        if self._links > PATTERN_STEPS_MAX:
+            raise InvalidPatternError(
+                pattern=self._pattern,
+                problem=f"it needs more than {PATTERN_STEPS_MAX} links between its states; let "
+                "fewer parts in a row be left out",
+            )
         for state in members(sources):
             self.follow[state] |= targets

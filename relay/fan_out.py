@@ -182,6 +182,11 @@ class FanOut:
             self._prefixes.pop(link, None)
             self._served.forget(link)
 
+    def new_turn(self) -> None:
+        """A turn of the loop begins."""
+        self._table.new_turn()
+        self._served.new_turn()
+
     def send(self, topic: str | None, frames: Sequence[bytes]) -> None:
         """Send a message down: once for all that a prefix serves, once for each other link.
 

@@ -19,7 +19,7 @@ from typing import Any, Final
 import msgspec
 
 from reliable_pubsub.common.errors import InvalidPatternError
-from reliable_pubsub.common.limits import CONSUMERS_MAX, RELAYS_BELOW_MAX
+from reliable_pubsub.common.limits import CONSUMERS_MAX, INTEREST_STEPS_MAX, RELAYS_BELOW_MAX
 from reliable_pubsub.common.messages import Limit, Malformed, Reply
 from reliable_pubsub.common.settings import RELAY_LEASE_S
 
@@ -220,11 +220,16 @@ class Links:
         return self._ack(said, known)
 
     def _new_set(self, said: Interest, patterns: tuple[Pattern, ...]) -> _Link:
-        checked = [self._kinds.check(pattern) for pattern in patterns]
+        checked, steps = [], 0
+        for pattern in patterns:
+            if steps > INTEREST_STEPS_MAX:
+                break  # the rest is not read: it gets everything
+            checked.append(self._kinds.check(pattern))
+            steps += self._kinds.cost(checked[-1])[0]
         known = self._links.setdefault(said.link, _Link())
         known.client, known.below = said.client, said.below
         known.version, known.digest = said.version, digest_of(patterns, said.below)
-        self._table.replace(said.link, checked)
+        self._table.replace(said.link, checked, is_costly=steps > INTEREST_STEPS_MAX)
         self._count_below()
         return known
 

@@ -8,16 +8,24 @@ for before `a` is given back.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Container, Hashable, Iterable
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
-from reliable_pubsub.common.limits import TOPICS_MAX
+from reliable_pubsub.common.limits import (
+    CONSUMER_STATES_MAX,
+    MATCH_STEPS_MAX,
+    SINGLY_MAX,
+    TABLE_PATTERNS_MAX,
+    TABLE_STATES_MAX,
+    TOPICS_MAX,
+)
 from reliable_pubsub.common.settings import RELAY_MAX_SUBSCRIPTIONS
 
-from .pattern import EVERYTHING, Kinds, Pattern, Strategy, TopicTest, aggregate, is_simple
+from .automaton import Effort
+from .pattern import EVERYTHING, Kinds, Pattern, Strategy, aggregate, is_simple
 
 CAP: Final = RELAY_MAX_SUBSCRIPTIONS  # patterns of one consumer
 _BACK = 3 / 4  # of the cap: a consumer comes back from the full feed only below this
@@ -58,12 +66,24 @@ class Capped:
 
 
 class _Consumer:
-    __slots__ = ("capped", "patterns", "tests")
+    __slots__ = ("capped", "is_costly", "patterns", "states", "tests")
 
     def __init__(self, cap: int) -> None:
         self.capped = Capped(cap)
         self.patterns: frozenset[Pattern] = frozenset()
-        self.tests: tuple[TopicTest, ...] = ()  # of what is neither exact nor a prefix
+        self.is_costly = False  # gets everything, because its patterns cost too much
+        self.tests: tuple[Pattern, ...] = ()  # what is neither exact nor a prefix
+        self.states = 0  # of their automata
+
+
+class _Matching(Generic[_C]):
+    """Who wants one topic by a test: who does, and who is not decided yet."""
+
+    __slots__ = ("found", "waiting")
+
+    def __init__(self, waiting: Iterable[_C]) -> None:
+        self.found: list[_C] = []
+        self.waiting = deque(waiting)
 
 
 def _by_prefix(patterns: Container[Pattern], topic: str) -> bool:
@@ -89,34 +109,62 @@ class InterestTable(Generic[_C]):
         self._counts: Counter[Pattern] = Counter()
         self._is_dirty = False
         self._repeats: list[Pattern] = []  # strategy `none`: asked for again though it is there
+        self._tested: dict[_C, None] = {}  # consumers with tests, in the order they came
+        self._states = 0  # of the automata of all of them
+        self._effort = Effort(MATCH_STEPS_MAX)
         # By topic; forgotten at every change.
-        self._singly: dict[str, tuple[_C, ...]] = {}
-        self._wanted: dict[str, bool] = {}
+        self._matching: dict[str, _Matching[_C]] = {}
+        self._by_prefix: dict[str, bool] = {}
         self.above: frozenset[Pattern] = frozenset()  # what is asked for, as last told
 
     # What the consumers say.
 
-    def replace(self, consumer: _C, patterns: Iterable[Pattern]) -> frozenset[Pattern]:
+    def replace(
+        self, consumer: _C, patterns: Iterable[Pattern], *, is_costly: bool = False
+    ) -> frozenset[Pattern]:
         """A consumer wants these and nothing else.
 
         Args:
             patterns: in their simplest form, from `Kinds.check`.
+            is_costly: they were not all read, because they cost too much.
 
         Returns:
-            What it will get: these, or everything where it is above the cap.
+            What it will get: these, or everything where it is above the cap or they cost too much.
         """
         known = self._consumers.setdefault(consumer, _Consumer(self._cap))
+        self._tested.pop(consumer, None)
+        self._states -= known.states
         wanted = known.capped.take(frozenset(patterns))
+        tests = tuple(one for one in wanted if not is_simple(one))
+        known.states = sum(self._kinds.cost(one)[1] for one in tests)
+        known.is_costly = is_costly or self._is_too_much(known, wanted, len(tests))
+        if known.is_costly:
+            wanted, tests, known.states = frozenset({EVERYTHING}), (), 0
         self._count(known.patterns, wanted)
-        known.patterns = wanted
-        known.tests = tuple(self._kinds.test(one) for one in wanted if not is_simple(one))
+        known.patterns, known.tests = wanted, tests
+        self._states += known.states
+        if tests:
+            self._tested[consumer] = None
         return wanted
+
+    def _is_too_much(self, known: _Consumer, wanted: frozenset[Pattern], tests: int) -> bool:
+        """Whether patterns cost this node more than sending everything does."""
+        more = len(self._counts) + len(wanted) > TABLE_PATTERNS_MAX
+        if known.states > CONSUMER_STATES_MAX or self._states + known.states > TABLE_STATES_MAX:
+            return True
+        return more or (tests > 0 and len(self._tested) >= SINGLY_MAX)
 
     def forget(self, consumer: _C) -> None:
         """A consumer is gone."""
         known = self._consumers.pop(consumer, None)
         if known is not None:
+            self._tested.pop(consumer, None)
+            self._states -= known.states
             self._count(known.patterns, frozenset())
+
+    def new_turn(self) -> None:
+        """A turn of the loop begins: some topics may be matched in it."""
+        self._effort = Effort(MATCH_STEPS_MAX)
 
     def _count(self, before: frozenset[Pattern], after: frozenset[Pattern]) -> None:
         if before == after:
@@ -129,8 +177,8 @@ class InterestTable(Generic[_C]):
         for gone in before - after:
             if not self._counts[gone]:
                 del self._counts[gone]
-        self._singly.clear()
-        self._wanted.clear()
+        self._matching.clear()
+        self._by_prefix.clear()
 
     # What follows from it.
 
@@ -149,33 +197,48 @@ class InterestTable(Generic[_C]):
     def singly(self, topic: str) -> tuple[_C, ...]:
         """The consumers that want a topic by a glob, an expression or an own kind alone.
 
-        The others are served by prefix, all with one send. None is in both.
+        The others are served by prefix, all with one send. None is in both. Who is not decided in
+        the steps of this turn is among them: too much rather than too little.
         """
-        found = self._singly.get(topic)
-        if found is None:
-            found = tuple(
-                consumer
-                for consumer, known in self._consumers.items()
-                if known.tests
-                and not _by_prefix(known.patterns, topic)
-                and any(test(topic) for test in known.tests)
-            )
-            if len(self._singly) >= TOPICS_MAX:
-                self._singly.clear()
-            self._singly[topic] = found
-        return found
+        matching = self._matched(topic)
+        return (*matching.found, *matching.waiting)
 
     def is_wanted(self, topic: str) -> bool:
         """Whether anybody wants a topic."""
-        found = self._wanted.get(topic)
+        found = self._by_prefix.get(topic)
         if found is None:
-            found = _by_prefix(self._counts, topic) or any(
-                test(topic) for known in self._consumers.values() for test in known.tests
-            )
-            if len(self._wanted) >= TOPICS_MAX:
-                self._wanted.clear()
-            self._wanted[topic] = found
-        return found
+            if len(self._by_prefix) >= TOPICS_MAX:
+                self._by_prefix.clear()
+            found = self._by_prefix[topic] = _by_prefix(self._counts, topic)
+        if found or not self._tested:
+            return found
+        matching = self._matched(topic)
+        return bool(matching.found or matching.waiting)
+
+    def _matched(self, topic: str) -> _Matching[_C]:
+        """Go on with the tests of a topic, as far as this turn allows."""
+        matching = self._matching.get(topic)
+        if matching is None:
+            if len(self._matching) >= TOPICS_MAX:
+                self._matching.clear()
+            matching = self._matching[topic] = _Matching(self._tested)
+        while matching.waiting and not self._effort.is_over:
+            left = self._effort.left
+            consumer = matching.waiting[0]
+            is_wanted = self._tests(consumer, topic)
+            if self._effort.is_over and left < MATCH_STEPS_MAX:
+                break  # it is decided in another turn, which has more steps
+            matching.waiting.popleft()
+            if is_wanted:
+                matching.found.append(consumer)
+        return matching
+
+    def _tests(self, consumer: _C, topic: str) -> bool:
+        known = self._consumers[consumer]
+        self._effort.left -= len(topic)
+        if _by_prefix(known.patterns, topic):
+            return False
+        return any(self._kinds.matches(one, topic, self._effort) for one in known.tests)
 
     def patterns_of(self, consumer: _C) -> frozenset[Pattern]:
         """What a consumer gets; nothing if it is unknown."""
@@ -188,9 +251,9 @@ class InterestTable(Generic[_C]):
         return tuple(self._consumers)
 
     def is_full(self, consumer: _C) -> bool:
-        """Whether a consumer is above its cap and gets everything."""
+        """Whether a consumer is above its cap, or a bound of the node, and gets everything."""
         known = self._consumers.get(consumer)
-        return known is not None and known.capped.is_full
+        return known is not None and (known.capped.is_full or known.is_costly)
 
     @property
     def unknown_kinds(self) -> tuple[str, ...]:

@@ -13,16 +13,18 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from reliable_pubsub.common.errors import InvalidPatternError, UsageError
-from reliable_pubsub.common.limits import PATTERN_CHARS_MAX
+from reliable_pubsub.common.limits import COVER_STEPS_MAX, PATTERN_CHARS_MAX
 from reliable_pubsub.common.settings import RelayStrategy
 
 from . import expression
-from .automaton import Automaton, includes
+from .automaton import Automaton, Effort, includes
 from .predicate import Headers, predicate
 
 TopicTest = Callable[[str], bool]
 Strategy = RelayStrategy
 
+_OWN_TEST_STEPS: Final = 20  # that a test of an own kind counts
+_PROOFS_MAX: Final = 16_384  # that are remembered
 _COMPARED_MAX: Final = 8  # globs and expressions that may cover others; a proof takes time
 
 
@@ -49,7 +51,7 @@ def is_simple(pattern: Pattern) -> bool:
     return pattern.kind in _SIMPLE
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=512)  # one may take 80 KB
 def automaton_of(pattern: Pattern) -> Automaton | None:
     """The automaton of a known kind; None for another.
 
@@ -122,6 +124,19 @@ class Kinds:
         known = automaton_of(pattern)
         return known.matches if known else lambda _: True
 
+    def matches(self, pattern: Pattern, topic: str, effort: Effort) -> bool:
+        """Whether a topic is meant; True also when the effort is over before that is known."""
+        known = None if pattern.kind in self._own else automaton_of(pattern)
+        if known is not None:
+            return known.matches(topic, effort)
+        effort.left -= _OWN_TEST_STEPS
+        return effort.is_over or self.test(pattern)(topic)
+
+    def cost(self, pattern: Pattern) -> tuple[int, int]:
+        """Steps to make the automaton of a pattern, and its states; nothing for a simple one."""
+        known = None if pattern.kind in self._own or is_simple(pattern) else automaton_of(pattern)
+        return (known.steps, len(known.characters)) if known else (0, 0)
+
     def _own_test(self, pattern: Pattern) -> TopicTest:
         try:
             return self._own[pattern.kind](pattern.text)
@@ -137,11 +152,15 @@ class Kinds:
         """Whether this node sends every topic to whoever asks for it."""
         return pattern == EVERYTHING or not self.knows(pattern)
 
-    def covers(self, wide: Pattern, narrow: Pattern) -> bool:
+    def covers(self, wide: Pattern, narrow: Pattern, effort: Effort | None = None) -> bool:
         """Whether `wide` surely matches every topic that `narrow` matches.
 
         False also where that cannot be decided: between own kinds, or in too few steps.
+
+        Args:
+            effort: steps for this and other questions; None: as many as one proof may take.
         """
+        effort = effort or Effort(COVER_STEPS_MAX)
         if wide == narrow or self.everything(wide):
             return True
         if self.everything(narrow):
@@ -150,19 +169,31 @@ class Kinds:
             return narrow.text.startswith(wide.text)
         if wide.kind == "exact" and narrow.kind in _SIMPLE:
             return False
+        if effort.is_over:
+            return False
         if narrow.kind == "exact":
-            return self.test(wide)(narrow.text)
+            return self.matches(wide, narrow.text, effort) and not effort.is_over
         if wide.kind in self._own or narrow.kind in self._own:
             return False
-        return _includes(wide, narrow)
+        return _includes(wide, narrow, effort)
 
 
-@lru_cache(maxsize=65_536)
-def _includes(wide: Pattern, narrow: Pattern) -> bool:
+_proofs: dict[tuple[Pattern, Pattern], bool] = {}  # those that came to an end
+
+
+def _includes(wide: Pattern, narrow: Pattern, effort: Effort) -> bool:
+    known = _proofs.get((wide, narrow))
+    if known is not None:
+        return known
     wide_automaton, narrow_automaton = automaton_of(wide), automaton_of(narrow)
     assert wide_automaton is not None
     assert narrow_automaton is not None
-    return includes(wide_automaton, narrow_automaton)
+    found = includes(wide_automaton, narrow_automaton, effort)
+    if not effort.is_over:
+        if len(_proofs) >= _PROOFS_MAX:
+            _proofs.clear()
+        _proofs[wide, narrow] = found
+    return found
 
 
 def aggregate(patterns: Iterable[Pattern], strategy: Strategy, kinds: Kinds) -> frozenset[Pattern]:
@@ -180,6 +211,7 @@ def aggregate(patterns: Iterable[Pattern], strategy: Strategy, kinds: Kinds) -> 
 
 def _maximal(patterns: frozenset[Pattern], kinds: Kinds) -> frozenset[Pattern]:
     """The patterns that no other covers; of equal ones, the first in order."""
+    effort = Effort(COVER_STEPS_MAX)
     simple: list[Pattern] = []
     # In this order everything below a prefix comes right behind it.
     for pattern in sorted(
@@ -188,18 +220,19 @@ def _maximal(patterns: frozenset[Pattern], kinds: Kinds) -> frozenset[Pattern]:
     ):
         if not (simple and kinds.covers(simple[-1], pattern)):
             simple.append(pattern)
+    prefixes = {one.text: one for one in simple if one.kind == "prefix"}
     others: list[Pattern] = []
     for pattern in sorted(one for one in patterns if one.kind not in _SIMPLE):
         begin = kinds.literal_prefix(pattern)
-        prefixes = [one for one in simple if one.kind == "prefix" and begin.startswith(one.text)]
-        wide = [*prefixes, *others[:_COMPARED_MAX]]
-        if any(kinds.covers(one, pattern) for one in wide):
+        if any(begin[:end] in prefixes for end in range(len(begin) + 1)):
+            continue
+        if any(kinds.covers(one, pattern, effort) for one in others[:_COMPARED_MAX]):
             continue
         if len(others) < _COMPARED_MAX:
-            others = [one for one in others if not kinds.covers(pattern, one)]
+            others = [one for one in others if not kinds.covers(pattern, one, effort)]
         others.append(pattern)
     wide = others[:_COMPARED_MAX]
-    simple = [one for one in simple if not any(kinds.covers(other, one) for other in wide)]
+    simple = [one for one in simple if not any(kinds.covers(other, one, effort) for other in wide)]
     return frozenset([*simple, *others])
 
 

@@ -29,6 +29,7 @@ from .sockets import ANSWERS_MAX, Context, Receiver, Socket, connecting, listeni
 from .wire import decode_node_request, is_for_node
 
 TICK_S = 0.05
+TURN_S = 0.02  # of one turn, for requests
 
 
 class RelaySettings(Struct, frozen=True, kw_only=True):
@@ -104,7 +105,7 @@ class Relay:
         self._wake_up = WakeUp()
         self._stopping = False
         self._received = self._malformed = 0
-        self._tick_at_s = 0.0
+        self._tick_at_s = self._join_at_s = 0.0
 
     def stop(self) -> None:
         """Ask the loop to end; safe in a signal handler and from another thread."""
@@ -133,6 +134,7 @@ class Relay:
     def _turn(self, ready: set[object]) -> float:
         """Serve what is ready, do what is due; give the seconds to wait."""
         now_s = time.monotonic()
+        self.fan_out.new_turn()
         if self.fan_out.socket in ready:
             self.fan_out.listen(self._links)
         for above in self._above:
@@ -149,7 +151,11 @@ class Relay:
             self._connections.look(now_s)
             self._passing.tick(now_s)
         self._carry_out()
-        self._table.changes()
+        if now_s >= self._join_at_s:
+            begun_s = time.monotonic()
+            self._table.changes()
+            # However many change however often, joining takes a tenth of the time at most.
+            self._join_at_s = now_s + 9 * (time.monotonic() - begun_s)
         for above in self._above:
             above.want(self._table.above, self._links.below)
         return min(TICK_S, *(above.turn(now_s) for above in self._above))
@@ -179,6 +185,8 @@ class Relay:
 
     def _take_requests(self, now_s: float) -> None:
         for _ in range(TURN_MAX):
+            if time.monotonic() > now_s + TURN_S:
+                return  # data and answers have their turn; the rest waits at its senders
             try:
                 taken = self._receiver.take()
             except zmq.Again:

@@ -11,8 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reliable_pubsub.common.errors import InvalidPatternError
-from reliable_pubsub.common.limits import NESTING_MAX, PATTERN_STATES_MAX
-from reliable_pubsub.relay.automaton import Automaton, includes
+from reliable_pubsub.common.limits import (
+    INCLUSION_STEPS_MAX,
+    NESTING_MAX,
+    PATTERN_STATES_MAX,
+)
+from reliable_pubsub.relay.automaton import Automaton, Effort, includes
 from reliable_pubsub.relay.expression import glob, literal, prefix, regex
 
 LETTERS = "ab/"
@@ -124,7 +128,7 @@ def brute_force(wide: Automaton, narrow: Automaton) -> str | None:
 def test_inclusion_is_told_only_where_no_text_speaks_against_it(left: str, right: str) -> None:
     wide, narrow = regex(left), regex(right)
 
-    if includes(wide, narrow):
+    if includes(wide, narrow, Effort(INCLUSION_STEPS_MAX)):
         assert brute_force(wide, narrow) is None
 
 
@@ -142,10 +146,11 @@ def test_inclusion_is_told_only_where_no_text_speaks_against_it(left: str, right
     ],
 )
 def test_inclusion_of_globs_is_decided(wide: str, narrow: str, included: bool) -> None:
-    assert includes(glob(wide), glob(narrow)) == included
+    assert includes(glob(wide), glob(narrow), Effort(INCLUSION_STEPS_MAX)) == included
 
 
 def test_inclusion_that_would_take_too_long_counts_as_none() -> None:
     many = "|".join(f"{chr(97 + n % 26)}.{{9}}" for n in range(40))
 
-    assert not includes(regex(f"({many})*"), regex(f"({many})*(a|b)"))
+    effort = Effort(INCLUSION_STEPS_MAX)
+    assert not includes(regex(f"({many})*"), regex(f"({many})*(a|b)"), effort)

@@ -175,6 +175,7 @@ class ATableOfInterest(RuleBasedStateMachine):
     def knows_what_each_consumer_wants(self) -> None:
         assert set(self.table.consumers) == set(self.below)
         everybody = self._wanted(self.below)
+        self.table.new_turn()
         assert {topic for topic in ALL_TOPICS if self.table.is_wanted(topic)} == everybody
 
     @invariant()
@@ -186,6 +187,7 @@ class ATableOfInterest(RuleBasedStateMachine):
                 if topic in wanted_topics(some)
                 and topic not in wanted_topics({p for p in some if p.kind in ("exact", "prefix")})
             ]
+            self.table.new_turn()
             assert sorted(self.table.singly(topic)) == sorted(expected)
 
 

@@ -1,0 +1,185 @@
+"""What patterns of strangers cost, in steps: to read a set, to match a topic, to join sets."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliable_pubsub.common.errors import InvalidPatternError
+from reliable_pubsub.common.limits import (
+    COVER_STEPS_MAX,
+    INTEREST_STEPS_MAX,
+    MATCH_STEPS_MAX,
+    PATTERN_STATES_MAX,
+    PATTERN_STEPS_MAX,
+    SINGLY_MAX,
+    TABLE_PATTERNS_MAX,
+    TABLE_STATES_MAX,
+)
+from reliable_pubsub.relay import pattern as pattern_module
+from reliable_pubsub.relay.automaton import Effort
+from reliable_pubsub.relay.expression import regex
+from reliable_pubsub.relay.interest_link import Links, digest_of
+from reliable_pubsub.relay.interest_table import InterestTable
+from reliable_pubsub.relay.messages import Interest, InterestAck
+from reliable_pubsub.relay.pattern import EVERYTHING, Kinds, Pattern, aggregate, automaton_of
+
+KINDS = Kinds()
+LONG_TOPIC = "a" * 255
+LEFT_OUT = f"({'a?' * 15})" * 7  # each state is linked to all before it
+
+
+def wide(number: int) -> Pattern:
+    """An expression whose states are all active on a long topic; it costs little to make."""
+    return Pattern("regex", f"(a|{'|'.join('a' * 30)})*{number}")
+
+
+def a_table() -> InterestTable[int]:
+    return InterestTable(cap=PATTERN_STATES_MAX, kinds=KINDS)
+
+
+def test_parts_that_may_be_left_out_link_to_the_next_one_alone() -> None:
+    """The issue's pattern: 128 of them took seconds, each state linked to all before it."""
+    one = regex("([aX]?){500}")
+
+    assert one.steps < 3 * 500
+    assert one.matches("aX" * 250)
+    assert one.matches("")
+    assert not one.matches("a" * 501)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fits", "fits_not"),
+    [
+        ("(ab?){2,4}", ["aa", "aba", "abab", "aaaa", "abababab"], ["a", "", "aaaaa", "b"]),
+        ("(a?b?){0,2}c", ["c", "abc", "babac"[1:], "ababc"], ["abababc", "ab"]),
+        ("(a*){2,}b", ["b", "aaab"], ["a"]),
+        ("a{0,3}", ["", "a", "aaa"], ["aaaa"]),
+        ("(a?){3}", ["", "aaa"], ["aaaa"]),
+    ],
+)
+def test_repetitions_mean_what_they_meant(
+    pattern: str, fits: list[str], fits_not: list[str]
+) -> None:
+    one = regex(pattern)
+
+    assert [text for text in fits if not one.matches(text)] == []
+    assert [text for text in fits_not if one.matches(text)] == []
+
+
+def test_a_pattern_of_too_many_links_is_refused() -> None:
+    with pytest.raises(InvalidPatternError, match=str(PATTERN_STEPS_MAX)):
+        regex(LEFT_OUT * 4)
+
+
+def test_of_a_set_that_costs_too_much_no_more_is_read_and_everything_is_sent() -> None:
+    table: InterestTable[bytes] = InterestTable(cap=128, kinds=KINDS)
+    links = Links(table, node="n", kinds=KINDS, push_endpoint="", boot="b")
+    patterns = tuple(Pattern("regex", f"{LEFT_OUT}{number}") for number in range(128))
+    said = Interest(
+        client="c",
+        epoch=0,
+        request=1,
+        link=b"l" * 16,
+        version=1,
+        digest=digest_of(patterns, ()),
+        patterns=patterns,
+    )
+    automaton_of.cache_clear()
+
+    reply = links.take(said, 0.0)
+
+    assert isinstance(reply, InterestAck)
+    assert reply.is_full
+    assert not reply.wanted
+    assert table.patterns_of(b"l" * 16) == {EVERYTHING}
+    assert automaton_of.cache_info().misses <= INTEREST_STEPS_MAX // regex(LEFT_OUT).steps + 2
+
+
+def test_the_first_message_on_a_topic_costs_so_many_steps_in_a_turn_whatever_is_asked_for() -> None:
+    table = a_table()
+    for consumer in range(60):
+        table.replace(consumer, [KINDS.check(wide(consumer * 10 + n)) for n in range(10)])
+    table.new_turn()
+
+    assert table.is_wanted(LONG_TOPIC)  # some are not decided: too much rather than too little
+    assert len(table.singly(LONG_TOPIC)) > 1
+    assert table._effort.left > -2 * PATTERN_STATES_MAX
+
+
+def test_who_is_not_decided_in_one_turn_is_in_the_next_ones() -> None:
+    table = a_table()
+    for consumer in range(100):
+        table.replace(consumer, [KINDS.check(Pattern("glob", f"*{'?' * 20}x{consumer}"))])
+    for _ in range(40):
+        table.new_turn()
+        table.is_wanted("a" * 100 + "x7")
+
+    assert table.singly("a" * 100 + "x7") == (7,)
+
+
+def test_who_costs_a_whole_turn_is_sent_the_message_and_asked_no_more() -> None:
+    table = a_table()
+    table.replace(1, [KINDS.check(wide(number)) for number in range(40)])
+    table.new_turn()
+    assert table.singly(LONG_TOPIC) == (1,)
+
+    table.new_turn()
+    assert table.singly(LONG_TOPIC) == (1,)
+    assert table._effort.left == MATCH_STEPS_MAX
+
+
+def test_who_asks_for_too_many_states_gets_everything() -> None:
+    table = a_table()
+
+    assert table.replace(1, [KINDS.check(wide(number)) for number in range(100)]) == {EVERYTHING}
+    assert table.is_full(1)
+    assert table.replace(1, [KINDS.check(wide(1))]) != {EVERYTHING}
+    assert not table.is_full(1)
+
+
+def test_where_all_ask_for_too_many_states_the_next_one_gets_everything() -> None:
+    table = a_table()
+    each = [KINDS.check(wide(number)) for number in range(50)]
+    states = sum(KINDS.cost(one)[1] for one in each)
+    for consumer in range(TABLE_STATES_MAX // states):
+        assert table.replace(consumer, each) != {EVERYTHING}
+
+    assert table.replace(-1, each) == {EVERYTHING}
+    table.forget(0)
+    assert table.replace(-1, each) != {EVERYTHING}
+
+
+def test_only_so_many_are_sent_copies_of_their_own() -> None:
+    table = a_table()
+    glob = [Pattern("glob", "a*b")]
+    for consumer in range(SINGLY_MAX):
+        assert table.replace(consumer, glob) != {EVERYTHING}
+
+    assert table.replace(-1, glob) == {EVERYTHING}
+    assert table.replace(-1, [Pattern("exact", "t")]) == {Pattern("exact", "t")}
+
+
+def test_where_too_many_patterns_are_asked_for_the_next_one_gets_everything() -> None:
+    table = a_table()
+    table.replace(0, [])
+    for consumer in range(TABLE_PATTERNS_MAX // 500):
+        table.replace(consumer, [Pattern("exact", f"{consumer}.{n}") for n in range(500)])
+
+    more = [Pattern("exact", f"more.{n}") for n in range(500)]
+    assert table.replace(-1, more) == {EVERYTHING}
+
+
+def test_joining_many_patterns_takes_so_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    efforts: list[Effort] = []
+
+    class Counted(Effort):
+        def __init__(self, steps: int) -> None:
+            super().__init__(steps)
+            efforts.append(self)
+
+    monkeypatch.setattr(pattern_module, "Effort", Counted)
+    patterns = [KINDS.check(wide(number)) for number in range(100)]
+    patterns += [Pattern("exact", f"{'a' * 200}{number}") for number in range(1000)]
+
+    assert len(aggregate(patterns, "subsume", KINDS)) <= len(patterns)
+    assert min(one.left for one in efforts) > -COVER_STEPS_MAX // 10
