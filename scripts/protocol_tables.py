@@ -227,7 +227,7 @@ def _text_of(value: Any) -> str:
 
 
 def hex_lines(content: bytes, meaning: str) -> Iterator[str]:
-    """Bytes, sixteen on a line; what they mean stands beside the first."""
+    """Bytes, sixteen on a line; what they mean is beside the first."""
     for at in range(0, len(content), BYTES_A_LINE):
         line = content[at : at + BYTES_A_LINE].hex(" ")
         yield f"{line:{3 * BYTES_A_LINE}} ; {meaning}" if at == 0 else line

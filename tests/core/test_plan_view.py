@@ -11,7 +11,7 @@ from reliable_pubsub.common import plan_view
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool, quiet: bool = False) -> str:
-    """What a run of ten messages, three of them behind us, writes to stderr."""
+    """What a run of ten messages, three of them done, writes to stderr."""
     stderr = io.StringIO()
     console = Console(file=stderr, force_terminal=is_terminal, width=80)
     monkeypatch.setattr(plan_view, "Console", lambda **_: console)

@@ -1,4 +1,4 @@
-"""Golden bytes: each message of `vectors.json` is read, written, and answered as it stands there.
+"""Golden bytes: each message of `vectors.json` is read, written, and answered as it is there.
 
 The file is data, so that a client in another language tests itself with the same bytes. A change of
 them is a change of the protocol: it needs another first frame than `RPS1`, not another hex there.
@@ -149,7 +149,7 @@ def without_text(frames: Sequence[bytes]) -> list[Any]:
     ids=["requests", "answers", "requests of nodes", "answers of nodes"],
 )
 def test_every_type_has_its_golden_bytes(named: Mapping[str, Vector], types: Any, key: str) -> None:
-    """A new verb or answer stands there on the day it is made."""
+    """A new verb or answer is there on the day it is made."""
     tags = {one.__struct_config__.tag for one in get_args(types)}
 
     assert {one.header[key] for one in named.values()} == tags
