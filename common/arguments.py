@@ -30,6 +30,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr, replace
 
 from .errors import UsageError
+from .names import ExactTopic
 
 D = TypeVar("D", bound=Callable[..., Any])
 
@@ -189,6 +190,12 @@ def _take_float(value: Any) -> float:
     return float(value)
 
 
+def _take_exact_topic(value: Any) -> ExactTopic:
+    if not isinstance(value, ExactTopic):
+        raise _WrongError
+    return value
+
+
 def _take_str(value: Any) -> str:
     if not isinstance(value, str):
         raise _WrongError
@@ -221,6 +228,7 @@ _PLAIN: Final[Mapping[Any, Parameter]] = {
     int: Parameter("a whole number", _take_int, frozenset({int})),
     float: Parameter("a number", _take_float),
     str: Parameter("text", _take_str, frozenset({str})),
+    ExactTopic: Parameter("an ExactTopic", _take_exact_topic, frozenset({ExactTopic})),
     bytes: Parameter("bytes", _take_bytes, frozenset({bytes})),
     type(None): _NONE,
 }

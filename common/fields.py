@@ -93,7 +93,7 @@ class Fields:
             self.wrong("topic", "the name of a topic")
         elif text is not None:
             try:
-                return names.topic(text)
+                return names.exact(text)
             except InvalidNameError as error:
                 self.wrong("topic", error.expected)
         return ""

@@ -20,6 +20,7 @@ TOPIC_PATTERN = rf"^[^\x00-\x1f\x7f-\x9f]{{1,{TOPIC_BYTES_MAX}}}\Z"
 
 _client_id = re.compile(CLIENT_ID_PATTERN)
 _topic = re.compile(TOPIC_PATTERN)
+_pattern_marks = re.compile(r"[*?\[\]]|(?:^|/)[+#](?:/|\Z)")  # of globs, and of MQTT
 
 
 def client_id(text: str) -> ClientId:
@@ -51,6 +52,37 @@ def topic(text: str) -> Topic:
             expected=f"1 to {TOPIC_BYTES_MAX} bytes of UTF-8 without control characters",
         )
     return Topic(text)
+
+
+class ExactTopic(str):
+    """The name of one topic, although it has the marks of a pattern: `ExactTopic("t*")`.
+
+    For topics that were made before such names were refused.
+    """
+
+    __slots__ = ()
+
+
+TopicName = str | ExactTopic  # what a call takes that begins something with a topic
+
+
+def exact(text: TopicName) -> Topic:
+    """Accept the name of one topic, where a person may mean many: a pattern is refused.
+
+    Raises:
+        InvalidNameError: as `topic`; or it has `*`, `?`, `[` or `]`, or one of its levels, between
+            slashes, is `+` or `#`, and it is no `ExactTopic`.
+    """
+    found = topic(str.__str__(text))
+    if _pattern_marks.search(found) and not isinstance(text, ExactTopic):
+        raise InvalidNameError(
+            kind="topic",
+            name=text,
+            expected="the name of one topic: * ? [ ] and the levels + and # are marks of patterns, "
+            "which a client cannot ask for (docs/relay.md). A program that means a topic of this "
+            "very name says ExactTopic(...)",
+        )
+    return found
 
 
 def topic_fits(text: str) -> bool:

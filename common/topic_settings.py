@@ -75,7 +75,7 @@ def _of_topic(
     path = ("topics", topic)
     where = f"{document.path}, line {document.key_line_of(path)}, topics.{key_in_words(topic)}"
     try:
-        names.topic(topic)
+        names.exact(topic)
     except InvalidNameError as error:
         raise ConfigurationError(f"{where}: {error}") from error
     assert isinstance(document.data, dict)

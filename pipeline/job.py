@@ -173,7 +173,7 @@ def topics_wanted(
         {"subscribePattern": pattern or ".*", "allowPlaintext": "true", "endpoint": endpoint},
         instant_ns=instant_ns,
     )
-    wanted = tuple(names.topic(topic) for topic in topics)
+    wanted = tuple(names.exact(topic) for topic in topics)
     return replace(found, topics=wanted, pattern=pattern, retry=retry, **more)
 
 

@@ -195,7 +195,7 @@ def main(
             LoadFile(
                 path=str(path),
                 name=name,
-                topic=names.topic(topic),
+                topic=names.exact(topic),
                 form=cast(Format, form) if form else format_of(path),
                 columns=Columns(value, key, header),
                 publisher_endpoint=put_at,

@@ -196,7 +196,7 @@ class Words:
             except re.error as error:
                 raise self._wrong(given[0], f"a regular expression ({error})") from error
             return (), text
-        return tuple(names.topic(topic.strip()) for topic in text.split(",")), ""
+        return tuple(names.exact(topic.strip()) for topic in text.split(",")), ""
 
     def positions(
         self, which: str, edge: Edge, instant_ns: Callable[[str], int | None]

@@ -195,7 +195,7 @@ def main(
                 outcome = put_numbered(
                     publisher,
                     reader,
-                    names.topic(target),
+                    names.exact(target),
                     past.records(),
                     source=f"replay {client} of {topic!r}",
                     before_put=before_put,

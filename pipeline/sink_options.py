@@ -82,7 +82,7 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOpti
         raise UsageError(f"option sinkId: {sink_id!r} is longer than {most} characters")
     return SinkOptions(
         endpoint=endpoint,
-        topic=names.topic(topic) if topic else "",
+        topic=names.exact(topic) if topic else "",
         sink_id=sink_id,
         app_id=names.client_id(words.text("txnAppId", "")) if words.has("txnAppId") else "",
         version=words.number("txnVersion", 0, 0),

@@ -35,6 +35,7 @@ from reliable_pubsub.common.messages import (
     QoS,
 )
 from reliable_pubsub.common.messages import Delivery as DeliveryRequest
+from reliable_pubsub.common.names import TopicName
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.recorder import Call, Recorder
 from reliable_pubsub.common.retry import (
@@ -183,7 +184,7 @@ class Publisher:
     @checked
     def put(
         self,
-        topic: str,
+        topic: TopicName,
         payload: bytes,
         *,
         key: bytes | None = None,
@@ -298,7 +299,7 @@ class Publisher:
     @checked
     def put_many(
         self,
-        topic: str,
+        topic: TopicName,
         payloads: Sequence[bytes],
         *,
         keys: Sequence[bytes | None] | None = None,
@@ -318,15 +319,16 @@ class Publisher:
 
     @checked
     def put_batch(
-        self, topic: str, batch: Batch, plan: PlanMark | None = None, *, qos: QoS = 2
+        self, topic: TopicName, batch: Batch, plan: PlanMark | None = None, *, qos: QoS = 2
     ) -> Receipt:
         """Put a batch; `plan` is written in the same step as its numbers (QoS 1: behind it)."""
         return self._put(topic, batch, plan, qos)
 
     @gated
-    def _put(self, topic: str, batch: Batch, plan: PlanMark | None, qos: QoS) -> Receipt:
+    def _put(self, topic: TopicName, batch: Batch, plan: PlanMark | None, qos: QoS) -> Receipt:
         if self._streaming:
             raise UsageError("this publisher has an open stream; put through it, or close it")
+        topic = names.exact(topic)
         check_put_on(topic)
         match qos:
             case 2:
@@ -358,7 +360,7 @@ class Publisher:
             raise
 
     @gated
-    def interest(self, topic: str) -> Interest:
+    def interest(self, topic: TopicName) -> Interest:
         """Ask the proxy who would get what is put on a topic now; false if nobody would.
 
         Raises:
@@ -367,7 +369,7 @@ class Publisher:
         return self._unnumbered.where(topic).interest
 
     @gated
-    def wait_for_interest(self, topic: str, timeout_s: Seconds) -> Interest:
+    def wait_for_interest(self, topic: TopicName, timeout_s: Seconds) -> Interest:
         """Wait until somebody listens to a topic, so that work for nobody is left undone.
 
         Returns:

@@ -94,7 +94,7 @@ class PublisherLink(Session):
 
     def listeners(self, topic: str) -> ListenersReport:
         """Ask who would get what is put on a topic now."""
-        reply = self.ask(Listeners(**self.head(), topic=names.topic(topic)))
+        reply = self.ask(Listeners(**self.head(), topic=names.exact(topic)))
         if not isinstance(reply, ListenersReport):
             self.refused(reply)
         return reply

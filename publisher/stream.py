@@ -21,6 +21,7 @@ from reliable_pubsub.common.batch import Batch
 from reliable_pubsub.common.dead_letter import check_put_on
 from reliable_pubsub.common.errors import TooLargeError, UsageError
 from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, PAYLOAD_BYTES_MAX
+from reliable_pubsub.common.names import TopicName
 
 from .outbox import Receipt
 
@@ -119,7 +120,7 @@ class Stream:
         self._thread = threading.Thread(target=self._run, name="publisher stream", daemon=True)
         self._thread.start()
 
-    def put(self, topic: str, payload: bytes) -> Ticket:
+    def put(self, topic: TopicName, payload: bytes) -> Ticket:
         """Add a message; it is sent when its batch is full, or `linger_s` has passed.
 
         Waits only while full batches stand before it.
@@ -196,7 +197,8 @@ class Stream:
                 size_max=PAYLOAD_BYTES_MAX,
                 advice="split it, or put a reference to it",
             )
-        check_put_on(names.topic(topic))  # here: an error of the sending thread ends the stream
+        topic = names.exact(topic)  # here: an error of the sending thread ends the stream
+        check_put_on(topic)
         while len(self._full) >= FULL_BATCHES_MAX and self._error is None:
             self._room.wait()
         if self._error is not None:

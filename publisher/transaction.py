@@ -33,6 +33,7 @@ from reliable_pubsub.common.messages import (
     StageAck,
     StageLost,
 )
+from reliable_pubsub.common.names import TopicName
 
 from .outbox import PendingTransaction, Receipt
 
@@ -77,7 +78,7 @@ class Transaction:
     @checked
     def put(
         self,
-        topic: str,
+        topic: TopicName,
         payload: bytes,
         *,
         key: bytes | None = None,
@@ -92,8 +93,9 @@ class Transaction:
         if self._ended:
             raise UsageError("this transaction has ended; begin another one")
         self._check_whole()
+        topic = names.exact(topic)
         if topic not in self._rows:
-            check_put_on(names.topic(topic))
+            check_put_on(topic)
             if len(self._rows) == TRANSACTION_TOPICS_MAX:
                 raise _too_large("topics of a transaction", len(self._rows) + 1)
         row = (payload, key, headers, event_time_ns)

@@ -19,6 +19,7 @@ from reliable_pubsub.common.errors import (  # noqa: E402
     ConfigurationError,
     ConflictError,
     DamagedError,
+    DeadLetterRefusedError,
     FencedError,
     ForkedError,
     InDoubtError,
@@ -41,6 +42,7 @@ from reliable_pubsub.common.errors import (  # noqa: E402
     UsageError,
 )
 from reliable_pubsub.common.messages import Start  # noqa: E402
+from reliable_pubsub.common.names import ExactTopic  # noqa: E402
 from reliable_pubsub.common.profiles import Billing, Command, Profile, Telemetry  # noqa: E402
 from reliable_pubsub.common.retry import RetryPolicy  # noqa: E402
 from reliable_pubsub.common.start import (  # noqa: E402
@@ -67,8 +69,10 @@ __all__ = [
     "ConfigurationError",
     "ConflictError",
     "DamagedError",
+    "DeadLetterRefusedError",
     "Delivery",
     "Earliest",
+    "ExactTopic",
     "FencedError",
     "ForkedError",
     "InDoubtError",

@@ -37,6 +37,7 @@ from reliable_pubsub.common.messages import (
     Start,
     Terms,
 )
+from reliable_pubsub.common.names import TopicName
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.recorder import Call, Recorder, seen
 from reliable_pubsub.common.retry import (
@@ -263,7 +264,7 @@ class Subscriber:
     @gated
     def subscribe(
         self,
-        topic: str,
+        topic: TopicName,
         *,
         start: Place = None,
         replay: bool = False,
@@ -310,7 +311,8 @@ class Subscriber:
             FencedError, LogChangedError, LimitError: refused.
             UsageError: a bound that cannot be.
         """
-        self._check_bound(names.topic(topic), max_deliveries)
+        topic = names.exact(topic)
+        self._check_bound(topic, max_deliveries)
         _check_replay(start, replay)
         log = None
         if isinstance(start, Position):
@@ -355,13 +357,14 @@ class Subscriber:
         return UnstoredCounts() if ring is None else ring.counts
 
     @gated
-    def unsubscribe(self, topic: str) -> None:
+    def unsubscribe(self, topic: TopicName) -> None:
         """End a subscription; what was not delivered is not delivered any more.
 
         Raises:
             InDoubtError, FencedError.
         """
-        with self._recorder.call("unsubscribe", names.topic(topic)) as call:
+        topic = names.exact(topic)
+        with self._recorder.call("unsubscribe", topic) as call:
             self._link.unsubscribe(topic, call)
             self._pushing.use(topic, False)
             self._forget(topic)
@@ -493,7 +496,7 @@ class Subscriber:
 
     @gated
     def history(
-        self, topic: str, start: int | Start = 0, *, max_messages: Count = 100
+        self, topic: TopicName, start: int | Start = 0, *, max_messages: Count = 100
     ) -> list[Message]:
         """Read stored messages; no subscription is needed or touched.
 
@@ -510,11 +513,12 @@ class Subscriber:
             TruncatedError: `start` is no longer stored; it names the first that is left.
             LostError: an operator has given up what stood there. UsageError, InDoubtError.
         """
+        topic = names.exact(topic)
         request, reply, body = self._ask_history(topic, start_of(start), max_messages)
         return messages_in(topic, stored_batches(request, reply, body))[:max_messages]
 
     @gated
-    def read(self, topic: str) -> Reading:
+    def read(self, topic: TopicName) -> Reading:
         """The newest message, and the position behind it.
 
         `subscribe(topic, start=reading.position)` then gives everything that was put since, once:
@@ -523,6 +527,7 @@ class Subscriber:
         Raises:
             InDoubtError.
         """
+        topic = names.exact(topic)
         request, reply, body = self._ask_history(topic, newest(1), 1)
         messages = messages_in(topic, stored_batches(request, reply, body))
         assert isinstance(reply, MessageBatches | NoMessagesYet)
@@ -561,9 +566,7 @@ class Subscriber:
     def _ask_history(
         self, topic: str, start: Start, messages_max: int
     ) -> tuple[History, AnyReply, bytes]:
-        request = History(
-            **self._link.head(), topic=names.topic(topic), start=start, messages_max=messages_max
-        )
+        request = History(**self._link.head(), topic=topic, start=start, messages_max=messages_max)
         return request, *self._asker.ask(request)
 
     def _wait(self, topic: str, call: Call, max_messages: int, timeout_s: float) -> deque[Message]:

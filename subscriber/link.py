@@ -256,6 +256,7 @@ class SubscriberLink(Session):
         """
         names.topic(topic)
         if topic not in self._inbox.places:
+            names.exact(topic)
             client = self.client
             raise NotSubscribedError(f"{client!r} is not subscribed to {topic!r}; subscribe")
         for _ in range(SESSIONS_MAX):

@@ -1,0 +1,97 @@
+"""A client asks for one topic by its name: what looks like a pattern is no name of a topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from reliable_pubsub import ExactTopic
+from reliable_pubsub.common import names
+from reliable_pubsub.common.errors import ConfigurationError, InvalidNameError
+from reliable_pubsub.common.step_file import parse_publisher_steps, parse_subscriber_steps
+from reliable_pubsub.common.yaml_file import parse_yaml
+from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.subscriber.client import Subscriber
+from tests.fakes import FakeTransport, Link, MemoryProxy
+
+PATTERNS = ["t*", "*", "sensor/?", "[ab]", "a]", "t.*", "sensors/#", "#", "+/temperature", "a/+/b"]
+NAMES = ["t", "c++", "#general", "a+b", "news/#1", "$SYS", "a.b-c_d", "größe/°C", "(x)|{y}^"]
+
+
+class House:
+    """A proxy, and one client of each kind."""
+
+    def __init__(self) -> None:
+        self.proxy = MemoryProxy()
+        transport = FakeTransport(Link(self.proxy))
+        self.publisher = Publisher("p", transport=transport)
+        self.subscriber = Subscriber("s", transport=FakeTransport(Link(self.proxy)))
+
+
+def put_in_a_transaction(house: House, topic: str) -> None:
+    with house.publisher.transaction() as transaction:
+        transaction.put(topic, b"x")
+
+
+def put_in_a_stream(house: House, topic: str) -> None:
+    with house.publisher.stream() as stream:
+        stream.put(topic, b"x")
+
+
+DOORS: dict[str, Callable[[House, str], object]] = {
+    "put": lambda house, topic: house.publisher.put(topic, b"x"),
+    "put at QoS 1": lambda house, topic: house.publisher.put(topic, b"x", qos=1),
+    "put at QoS 0": lambda house, topic: house.publisher.put(topic, b"x", qos=0),
+    "put_many": lambda house, topic: house.publisher.put_many(topic, [b"x"]),
+    "transaction": put_in_a_transaction,
+    "stream": put_in_a_stream,
+    "interest": lambda house, topic: house.publisher.interest(topic),
+    "subscribe": lambda house, topic: house.subscriber.subscribe(topic),
+    "get": lambda house, topic: house.subscriber.get(topic),
+    "acknowledge": lambda house, topic: house.subscriber.acknowledge(topic),
+    "unsubscribe": lambda house, topic: house.subscriber.unsubscribe(topic),
+    "history": lambda house, topic: house.subscriber.history(topic),
+    "read": lambda house, topic: house.subscriber.read(topic),
+}
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("door", DOORS)
+def test_a_name_that_looks_like_a_pattern_is_refused_at_every_door(door: str, pattern: str) -> None:
+    house = House()
+
+    with pytest.raises(InvalidNameError, match="marks of patterns"):
+        DOORS[door](house, pattern)
+
+    assert not house.proxy.broker.topics
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_marks_are_parts_of_a_name(name: str) -> None:
+    assert names.exact(name) == name
+
+
+def test_a_topic_that_has_such_a_name_already_is_read_and_put_by_its_exact_name() -> None:
+    house = House()
+    topic = ExactTopic("t*")
+    house.subscriber.subscribe(topic)
+    house.publisher.put(topic, b"x")
+    put_in_a_stream(house, topic)
+    put_in_a_transaction(house, topic)
+
+    assert len(house.subscriber.get(topic, max_messages=9)) == 3
+    house.subscriber.acknowledge(topic)
+    assert len(house.subscriber.history(topic)) == 3
+    house.subscriber.unsubscribe(topic)
+    assert list(house.proxy.broker.topics) == ["t*"]
+
+
+def test_a_step_file_names_one_topic() -> None:
+    put = parse_yaml("steps:\n- {topic: 't*', message: m}\n", "put.yaml")
+    get = parse_yaml("steps:\n- {action: subscribe, topic: 'sensors/#'}\n", "get.yaml")
+
+    with pytest.raises(ConfigurationError, match="marks of patterns"):
+        parse_publisher_steps(put)
+    with pytest.raises(ConfigurationError, match="marks of patterns"):
+        parse_subscriber_steps(get)
