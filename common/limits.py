@@ -34,11 +34,18 @@ STATUS_TOPICS_MAX: Final = 100  # topics in one page of STATUS
 STATUS_ROWS_MAX: Final = 250  # subscriptions and publishers of one topic in STATUS, each
 STATUS_PAGE_ROWS: Final = 500  # a page ends behind the topic that reaches this
 
-# What one proxy holds.
+# What one proxy holds. The first four are settings, and these are their defaults.
 TOPICS_MAX: Final = 10_000
 SESSIONS_MAX: Final = 100_000  # client ids, publishers and subscribers together
-SUBSCRIPTIONS_PER_TOPIC_MAX: Final = 10_000
+SUBSCRIPTIONS_PER_TOPIC_MAX: Final = 10_000  # that have not ended
 PUBLISHERS_PER_TOPIC_MAX: Final = 10_000
+CHOSEN_TOPICS_MAX: Final = 60_000  # an operator may choose; topic numbers have 16 bits
+CHOSEN_MAX: Final = 10_000_000  # of the other three; each costs about 200 bytes of memory
+IDLE_SESSIONS_MAX: Final = 10_000  # ids without a subscription or a number, that are remembered
+ENDED_MAX: Final = 10_000  # subscriptions of a topic that were ended, and whose place is remembered
+ENDED_CLEAN_MAX: Final = 100  # the same of clean sessions, so that their clients are told why
+UNNUMBERED_MAX: Final = 1000  # publishers of a topic at QoS 1, for STATUS only
+EPOCH_STEP_MAX: Final = 2**20  # how far above the current epoch one HELLO may ask
 CACHE_BYTES_MAX: Final = 32 * MIB  # newest bodies kept in memory for subscribers that keep up
 RING_BYTES_MAX: Final = 2 * MIB  # of what was put on one topic at QoS 0
 RINGS_BYTES_MAX: Final = 32 * MIB  # of all topics together; the oldest goes first
@@ -117,3 +124,4 @@ assert TOPICS_MAX < SESSIONS_MAX
 assert TOPIC_BYTES_MAX + 2 < PUSH_FRAME_BYTES_MAX < PREFIX_BYTES_MAX < PREFIX_BYTES_MAX_TOGETHER
 assert PEER_REQUESTS_MAX * (HEADER_BYTES_MAX + BODY_BYTES_MAX) <= UNHEARD_BYTES_MAX
 assert UNHEARD_BYTES_MAX < UNHEARD_BYTES_MAX_TOGETHER
+assert IDLE_SESSIONS_MAX < SESSIONS_MAX

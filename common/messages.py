@@ -471,6 +471,7 @@ class Fenced(Refusal, frozen=True, kw_only=True, tag="FENCED"):
     """The request's epoch is not the current one."""
 
     current_epoch: int  # 0: this proxy does not know the client
+    forgotten: bool | UnsetType = UNSET  # to HELLO: nor does it here; these are used up for all
 
 
 class StageLost(Refusal, frozen=True, kw_only=True, tag="STAGE_LOST"):

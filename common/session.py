@@ -55,12 +55,12 @@ def claim_epoch(
             return epoch
         if not isinstance(reply, Fenced):
             raise refusal(reply, client=client, epoch=epoch)
-        epoch = max(reply.current_epoch, epoch) + 1
+        epoch = reply.current_epoch + 1  # lower, where a replaced proxy knows less than we do
 
 
 def is_forgotten(reply: AnyReply, epoch: int) -> bool:
     """Whether the proxy knows less of our session than it granted: a new one is to be begun."""
-    return isinstance(reply, Fenced) and reply.current_epoch < epoch
+    return isinstance(reply, Fenced) and (reply.current_epoch < epoch or reply.forgotten is True)
 
 
 def refusal(reply: AnyReply, *, client: str, epoch: int, topic: str = "") -> PubSubError:

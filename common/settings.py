@@ -22,11 +22,17 @@ from .endpoint import ENDPOINT_EXAMPLE, host_of
 from .errors import ConfigurationError
 from .limits import (
     BODY_BYTES_MAX,
+    CHOSEN_MAX,
+    CHOSEN_TOPICS_MAX,
     GIB,
     HELD_REQUESTS_MAX,
     INTEREST_PATTERNS_MAX,
     MIB,
     NUMBER_MAX,
+    PUBLISHERS_PER_TOPIC_MAX,
+    SESSIONS_MAX,
+    SUBSCRIPTIONS_PER_TOPIC_MAX,
+    TOPICS_MAX,
 )
 from .messages import Durability
 
@@ -238,6 +244,38 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         help="requests of one endpoint that the proxy holds at the same time",
     ),
     Setting(
+        name="topics_max",
+        kind="whole number",
+        default=TOPICS_MAX,
+        low=1,
+        high=CHOSEN_TOPICS_MAX,
+        help="how many topics a proxy makes; none is removed",
+    ),
+    Setting(
+        name="clients_max",
+        kind="whole number",
+        default=SESSIONS_MAX,
+        low=1,
+        high=CHOSEN_MAX,
+        help="how many client ids with numbers or subscriptions a proxy holds",
+    ),
+    Setting(
+        name="subscriptions_per_topic_max",
+        kind="whole number",
+        default=SUBSCRIPTIONS_PER_TOPIC_MAX,
+        low=1,
+        high=CHOSEN_MAX,
+        help="how many subscriptions of a topic may not have ended",
+    ),
+    Setting(
+        name="publishers_per_topic_max",
+        kind="whole number",
+        default=PUBLISHERS_PER_TOPIC_MAX,
+        low=1,
+        high=CHOSEN_MAX,
+        help="how many publishers of a topic have their numbers compared, for ever",
+    ),
+    Setting(
         name="history_bytes",
         kind="whole number",
         default=256 * MIB,
@@ -307,6 +345,10 @@ class Settings(Struct, frozen=True, kw_only=True):
     durability: Durability
     snapshot_interval_ms: int
     rep_sockets: int
+    topics_max: int
+    clients_max: int
+    subscriptions_per_topic_max: int
+    publishers_per_topic_max: int
     history_bytes: int
     history_s: int
     history_messages: int

@@ -35,8 +35,13 @@ def broker_settings(
     resolved: Mapping[str, Resolved], topics: Mapping[str, Mapping[str, Resolved]]
 ) -> BrokerSettings:
     """What the broker needs, of the settings of the process and of single topics."""
+    settings = typed(resolved)
     return BrokerSettings(
-        retention=retention(typed(resolved)),
+        retention=retention(settings),
+        topics_max=settings.topics_max,
+        clients_max=settings.clients_max,
+        subscriptions_per_topic_max=settings.subscriptions_per_topic_max,
+        publishers_per_topic_max=settings.publishers_per_topic_max,
         topics={name: retention(typed({**resolved, **own})) for name, own in topics.items()},
     )
 

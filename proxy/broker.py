@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from reliable_pubsub.common.limits import SESSIONS_MAX
+from reliable_pubsub.common.limits import EPOCH_STEP_MAX
 from reliable_pubsub.common.messages import (
     Abort,
     Ack,
@@ -30,6 +30,7 @@ from reliable_pubsub.common.messages import (
     Dead,
     Delivery,
     Durability,
+    Fenced,
     Get,
     Hello,
     HelloAck,
@@ -173,7 +174,12 @@ class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
         if now_s < self._trim_at_s or self._storage_full_until_s is not None:
             return ()
         self._trim_at_s = now_s + self._settings.trim_interval_s
-        return [*self.ended_leases(now_s), *self.expired(now_ns), *self.idle_stages(now_ns)]
+        return [
+            *self.ended_leases(now_s),
+            *self.expired(now_ns),
+            *self.idle_stages(now_ns),
+            *self.forgotten(),
+        ]
 
     def _without_storage(self, request: AnyRequest, decision: Decision) -> Decision:
         """On a full disk: serve what needs no disk, refuse the rest."""
@@ -185,20 +191,36 @@ class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
         return Decision(StorageFull(**self._echo(request), text=text))
 
     def _hello(self, request: Hello, _body: bytes, _now_ns: int) -> Decision:
-        """Grant a higher epoch; answer the retry of the current one (rule R11)."""
+        """Grant a higher epoch; answer the retry of the current one (rule R11).
+
+        An id that is not known may be one that was forgotten: its epochs were below the floor.
+        """
         session = self.sessions.get((request.role, request.client))
-        current = session.epoch if session else 0
+        current = session.epoch if session else self.epoch_floor
         if session and request.epoch == current and request.nonce == session.nonce:
             newest = max((self._position_lsn(request, t) for t in request.topics), default=0)
             last = self._last_transaction(request)
             rests_on = max(session.lsn, newest, last.lsn if last else 0)
             return Decision(self._hello_ack(request), visible_at=rests_on)
-        if request.epoch <= current:
-            return self._fenced(request, session)
-        if session is None and len(self.sessions) >= SESSIONS_MAX:
-            return self._limit(request, "client ids", SESSIONS_MAX)
+        if not current < request.epoch <= current + EPOCH_STEP_MAX:
+            text = (
+                f"epoch {request.epoch} of {request.client!r} cannot be granted, only one above "
+                f"{current}, by at most {EPOCH_STEP_MAX:,}"
+            )
+            if session is not None:
+                return self._fenced_at(request, current, text, session.lsn)
+            others = True if current else UNSET
+            return Decision(
+                Fenced(**self._echo(request), current_epoch=current, text=text, forgotten=others)
+            )
+        forgotten: tuple[Record, ...] = ()
+        if session is None and len(self.sessions) >= self._settings.clients_max:
+            if not self._idle:
+                return self._limit(request, "clients_max")
+            forgotten = (self.session_forgotten(*next(iter(self._idle))),)
         return self._decided(
             self._hello_ack(request),
+            *forgotten,
             Granted(request.role, request.client, request.epoch, request.nonce),
         )
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from reliable_pubsub.common.dead_letter import dead_topic
-from reliable_pubsub.common.limits import PUBLISHERS_PER_TOPIC_MAX, TOPICS_MAX
 from reliable_pubsub.common.messages import Dead, DeadAck, Stale
 
 from .publishing import Publishing
@@ -68,12 +67,12 @@ class DeadLetters(Publishing, Subscribing):
         letters = self.topics.get(topic)
         created: tuple[Record, ...] = ()
         if letters is None:
-            if len(self.topics) >= TOPICS_MAX:
-                return self._limit(request, "topics", TOPICS_MAX)
+            if len(self.topics) >= self._settings.topics_max:
+                return self._limit(request, "topics_max")
             created = (self._new_topic(topic),)
             letters = self._unborn(topic)
-        elif mark is None and len(letters.publishers) >= PUBLISHERS_PER_TOPIC_MAX:
-            return self._limit(request, "publishers of a topic", PUBLISHERS_PER_TOPIC_MAX)
+        elif mark is None and len(letters.publishers) >= self._settings.publishers_per_topic_max:
+            return self._limit(request, "publishers_per_topic_max")
         room = self._make_room(request, letters, 1, len(body))
         if isinstance(room, Decision):
             return room

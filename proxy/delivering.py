@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reliable_pubsub.common.limits import DELIVERY_SUBSCRIBERS_MAX
-from reliable_pubsub.common.messages import Delivered, Delivery
+from reliable_pubsub.common.messages import Delivered, Delivery, Limit
 
 from .records import Decision
 from .subscribing import Subscribing
@@ -21,7 +21,12 @@ class Delivering(Subscribing):
             return self._not_this_log(request, log, f"nothing stands at offset {request.offset}")
         current = {name: one for name, one in sorted(log.subscriptions.items()) if one.holds}
         if len(current) > DELIVERY_SUBSCRIBERS_MAX:
-            return self._limit(request, "subscribers of this topic", DELIVERY_SUBSCRIBERS_MAX)
+            text = (
+                f"this topic has {len(current):,} subscribers, and at most "
+                f"{DELIVERY_SUBSCRIBERS_MAX:,} can be named in an answer; ask STATUS for their "
+                "cursors"
+            )
+            return Decision(Limit(**self._echo(request), limit=DELIVERY_SUBSCRIBERS_MAX, text=text))
         reply = Delivered(
             **self._echo(request),
             acknowledged=tuple(n for n, s in current.items() if s.durable_cursor > request.offset),

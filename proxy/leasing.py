@@ -23,7 +23,7 @@ from reliable_pubsub.common.messages import (
     SubscriptionState,
 )
 
-from .records import Expired
+from .records import Expired, Forgotten
 from .rules import Rules
 from .subscriptions import Subscription
 
@@ -44,6 +44,9 @@ class Leasing(Rules):
             now_s: monotonic clock.
         """
         self._now_s = now_s
+        for key in (("publisher", request.client), ("subscriber", request.client)):
+            if key in self._idle:
+                self._idle[key] = self._idle.pop(key)
         # A SUB counts before there is a lease: it may be the one that begins it.
         # A HELLO does not: it may be one of a process that was never granted this epoch.
         if isinstance(request, Sub) or (
@@ -53,6 +56,11 @@ class Leasing(Rules):
             session = self.sessions.get(("subscriber", request.client))
             if session is not None and session.epoch == request.epoch:
                 self._heard_s[request.client] = now_s
+
+    def _apply_forgotten(self, record: Forgotten) -> None:
+        super()._apply_forgotten(record)
+        if record.kind == "session" and record.key[0] == "subscriber":
+            self._heard_s.pop(str(record.key[1]), None)
 
     def silent_s(self, client: str) -> float:
         """Seconds since a subscriber was heard, or since this proxy listens."""

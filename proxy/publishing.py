@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from reliable_pubsub.common.dead_letter import is_dead
-from reliable_pubsub.common.limits import PUBLISHERS_PER_TOPIC_MAX, TOPICS_MAX
 from reliable_pubsub.common.messages import (
     Busy,
     Commit,
@@ -14,6 +13,7 @@ from reliable_pubsub.common.messages import (
     Duplicate,
     Full,
     Gap,
+    Limit,
     Put,
     PutAck,
     Stage,
@@ -49,14 +49,16 @@ class Publishing(Rules):
         """Take a batch at the end, if there is room."""
         created: tuple[Record, ...] = ()
         if log is None:
-            if len(self.topics) >= TOPICS_MAX:
-                return self._limit(request, "topics", TOPICS_MAX)
+            if len(self.topics) >= self._settings.topics_max:
+                return self._limit(request, "topics_max")
             created = (self._new_topic(request.topic),)
             log = self._unborn(request.topic)
-        else:
-            marks = log.publishers if request.qos == 2 else log.unnumbered
-            if request.client not in marks and len(marks) >= PUBLISHERS_PER_TOPIC_MAX:
-                return self._limit(request, "publishers of a topic", PUBLISHERS_PER_TOPIC_MAX)
+        elif (
+            request.qos == 2
+            and request.client not in log.publishers
+            and len(log.publishers) >= self._settings.publishers_per_topic_max
+        ):
+            return self._limit(request, "publishers_per_topic_max")
         room = self._make_room(request, log, request.count, len(body))
         if isinstance(room, Decision):
             return room
@@ -187,7 +189,7 @@ class Publishing(Rules):
     ) -> Decision:
         bound = log.retention.waiting_messages_max
         if count > bound:
-            return self._limit(request, "messages for one subscription, in one put too,", bound)
+            return self._too_much(request, bound)
         name, slowest = over[0]
         waiting = log.end - slowest.cursor
         return Decision(
@@ -197,6 +199,13 @@ class Publishing(Rules):
                 "let it catch up, unsubscribe it, or raise waiting_messages_max",
             )
         )
+
+    def _too_much(self, request: Put | Commit | Dead, bound: int) -> Decision:
+        text = (
+            f"at most {bound:,} messages may wait for one subscription, so not more can be put at "
+            "once; put fewer, or raise waiting_messages_max"
+        )
+        return Decision(Limit(**self._echo(request), limit=bound, text=text))
 
     def _full(self, request: Put | Commit | Dead, log: TopicLog) -> Decision:
         bound = log.retention.topic_bytes_max

@@ -8,7 +8,7 @@ because the subscriber itself is the evidence for them (rule R7).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from msgspec import Struct
 
@@ -133,6 +133,21 @@ class CursorMoved(Struct, frozen=True, gc=False):
     terms: Terms = Terms()
 
 
+ForgottenKind = Literal["session", "subscription", "publisher"]
+
+
+class Forgotten(Struct, frozen=True, gc=False):
+    """What has ended and can have no effect any more is not remembered (rule R26).
+
+    An id without a subscription or a number; a subscription that has ended; who has put at QoS 1.
+    """
+
+    urgent: ClassVar[bool] = False
+    kind: ForgottenKind
+    key: tuple[int | str, ...]  # of its row in the store
+    floor: int = 0  # epochs, or generations, up to this one are used up for those not known
+
+
 class DeadLettered(Struct, frozen=True, gc=False):
     """A message is given up: its letter is stored and the cursor is past it, or neither is."""
 
@@ -217,6 +232,7 @@ Record = (
     | Unsubscribed
     | ControlSeen
     | CursorMoved
+    | Forgotten
     | DeadLettered
     | Expired
     | Trimmed
@@ -306,3 +322,5 @@ class StoredState(Struct, frozen=True):
     topics: Sequence[StoredTopic] = ()
     sessions: Sequence[StoredSession] = ()
     transactions: Sequence[TransactionCommitted] = ()  # the last one of each publisher
+    epoch_floor: int = 0  # the highest epoch of those that were forgotten
+    generation_floor: int = 0  # the same of generations

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, Protocol
 
 from reliable_pubsub.common.batch import crc32
 from reliable_pubsub.common.messages import (
@@ -24,6 +24,26 @@ from .ring import Rings
 from .state import BrokerSettings, State
 from .subscriptions import Session
 from .topic_log import TopicLog
+
+SettingOfLimit = Literal[
+    "topics_max", "clients_max", "subscriptions_per_topic_max", "publishers_per_topic_max"
+]
+_LIMITED: Final[Mapping[SettingOfLimit, tuple[str, str]]] = {
+    "topics_max": ("topics", "Use fewer names, or "),
+    "clients_max": (
+        "client ids that have numbers or subscriptions",
+        "Unsubscribe those that are gone, each under its id, or ",
+    ),
+    "subscriptions_per_topic_max": (
+        "subscriptions of a topic that have not ended",
+        "Unsubscribe those that are gone, each under its id (or use clean sessions, which end by "
+        "themselves), or ",
+    ),
+    "publishers_per_topic_max": (
+        "publishers of a topic, whose numbers it compares for ever",
+        "Use the same ids again (or QoS 1, whose numbers are not compared), or ",
+    ),
+}
 
 
 class LogReader(Protocol):
@@ -117,17 +137,24 @@ class Rules(State):
             )
         else:
             text = f"this proxy does not know {request.client!r}; say HELLO first"
-        return Decision(
-            Fenced(**self._echo(request), current_epoch=current, text=text),
-            visible_at=session.lsn if session else 0,
-        )
+        return self._fenced_at(request, current, text, session.lsn if session else 0)
+
+    def _fenced_at(self, request: AnyRequest, current: int, text: str, visible_at: int) -> Decision:
+        reply = Fenced(**self._echo(request), current_epoch=current, text=text)
+        return Decision(reply, visible_at=visible_at)
 
     def _decided(self, reply: Any, *records: Record) -> Decision:
         """An answer that leaves when its records are durable."""
         return Decision(reply, records, self.lsn + len(records))
 
-    def _limit(self, request: AnyRequest, what: str, limit: int) -> Decision:
-        text = f"this proxy holds {limit:,} {what}, which is its limit; nothing was changed"
+    def _limit(self, request: AnyRequest, setting: SettingOfLimit) -> Decision:
+        """So many are in use; what has ended does not count, and the operator may allow more."""
+        limit: int = getattr(self._settings, setting)
+        what, remedy = _LIMITED[setting]
+        text = (
+            f"this proxy holds {limit:,} {what}, as many as it may; nothing was changed. {remedy}"
+            f"start the proxy with a higher {setting} (a setting of its file)"
+        )
         return Decision(Limit(**self._echo(request), limit=limit, text=text))
 
     def _new_topic(self, topic: str, unborn: int = 0) -> TopicCreated:

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from reliable_pubsub.common.limits import TOPICS_MAX
+from reliable_pubsub.common.limits import CHOSEN_TOPICS_MAX
 
 SCHEMA_VERSION: Final = 3
 
@@ -90,7 +90,9 @@ CREATE TABLE last_transaction (
 """
 
 OFFSET_BITS: Final = 47  # 1.4e14 messages in a topic: four years at a million a second
-assert TOPICS_MAX < 2 ** (63 - OFFSET_BITS)  # topic ids are never used again, and none is removed
+assert CHOSEN_TOPICS_MAX < 2 ** (
+    63 - OFFSET_BITS
+)  # topic ids are never used again, and none is removed
 
 # What SQLite keeps of TABLES. As bytes: damaged text may not be text.
 SCHEMA_ROWS: Final = """

@@ -7,11 +7,22 @@ What lies between the two is known to the proxy and shown to nobody (hole H30).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from msgspec import Struct
 
+from reliable_pubsub.common.limits import (
+    ENDED_CLEAN_MAX,
+    ENDED_MAX,
+    IDLE_SESSIONS_MAX,
+    PUBLISHERS_PER_TOPIC_MAX,
+    SESSIONS_MAX,
+    SUBSCRIPTIONS_PER_TOPIC_MAX,
+    TOPICS_MAX,
+    UNNUMBERED_MAX,
+)
 from reliable_pubsub.common.messages import Role
 
 from .lower_bounds import LowerBounds
@@ -21,6 +32,7 @@ from .records import (
     CursorMoved,
     DeadLettered,
     Expired,
+    Forgotten,
     Granted,
     Record,
     Staged,
@@ -39,6 +51,16 @@ from .subscriptions import Session, Subscription
 from .topic_log import Retention, TopicLog
 
 
+class Memory(Struct, frozen=True, kw_only=True):
+    """How many of those that have ended are remembered; then the oldest are forgotten (R26)."""
+
+    idle_sessions_max: int = IDLE_SESSIONS_MAX
+    ended_max: int = ENDED_MAX  # of each topic, as the others
+    ended_clean_max: int = ENDED_CLEAN_MAX
+    unnumbered_max: int = UNNUMBERED_MAX
+    at_once_max: int = 1000  # forgotten in one turn
+
+
 class BrokerSettings(Struct, frozen=True, kw_only=True):
     """What an operator may choose."""
 
@@ -46,6 +68,11 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     topics: Mapping[str, Retention] = {}  # by name; the others have `retention`
     trim_interval_s: float = 0.25
     storage_retry_s: float = 1.0  # after a full disk, puts are refused for so long
+    topics_max: int = TOPICS_MAX
+    clients_max: int = SESSIONS_MAX
+    subscriptions_per_topic_max: int = SUBSCRIPTIONS_PER_TOPIC_MAX
+    publishers_per_topic_max: int = PUBLISHERS_PER_TOPIC_MAX
+    memory: Memory = Memory()
 
 
 class State:
@@ -63,6 +90,8 @@ class State:
         self.sessions: dict[tuple[Role, str], Session] = {
             (s.role, s.client): Session(s.epoch, s.nonce, s.control, 0) for s in stored.sessions
         }
+        self.epoch_floor = stored.epoch_floor
+        self.generation_floor = stored.generation_floor
         self.staging = Staging()
         self.last_transactions = {
             one.client: LastTransaction(one.transaction, one.digest, one.receipts, 0)
@@ -73,9 +102,16 @@ class State:
         self._undurable: deque[tuple[int, Record]] = deque()
         self._leased: LowerBounds[tuple[int, str]] = LowerBounds()  # by when they end
         self._live: dict[str, dict[int, None]] = {}  # by subscriber: topics it is subscribed to
+        self._numbered = {name for log in self.topics.values() for name in log.publishers}
+        self._numbered |= self.last_transactions.keys()
+        self._idle: dict[tuple[Role, str], None] = {}  # sessions without effect, last heard last
+        for role, client in self.sessions:
+            self._look_at_session(role, client)
+        self._crowded: set[int] = set()  # topics that remember more than they should
         for log in self.topics.values():
             for name in log.subscriptions:
                 self._look_at(log, name)
+            self._look_at_memory(log)
         self._touched: set[int] = set(self._by_id)  # topics in which retention may find work
         self._ages: LowerBounds[int] = LowerBounds()  # the others, by when their oldest is too old
         self._apply: Mapping[type[Any], Callable[[Any], None]] = {
@@ -86,6 +122,7 @@ class State:
             Unsubscribed: self._apply_unsubscribed,
             ControlSeen: self._apply_control,
             CursorMoved: self._apply_cursor_moved,
+            Forgotten: self._apply_forgotten,
             DeadLettered: self._apply_dead_lettered,
             Expired: self._apply_expired,
             Trimmed: self._apply_trimmed,
@@ -150,6 +187,43 @@ class State:
             # Else somebody holds back what is too old, and touches the topic by letting it go.
         return records
 
+    def forgotten(self) -> Sequence[Forgotten]:
+        """What has ended, can have no effect, and is more than is remembered (rule R26).
+
+        Only what is durable: a client that is told of it has lost nothing by a crash.
+        """
+        records = [*self._forgotten_sessions()]
+        for topic_id in sorted(self._crowded):
+            records += self._forgotten_of(self._by_id[topic_id])
+        return records[: self._settings.memory.at_once_max]
+
+    def _forgotten_sessions(self) -> Iterator[Forgotten]:
+        excess = len(self._idle) - self._settings.memory.idle_sessions_max
+        for key in islice(self._idle, min(max(excess, 0), self._settings.memory.at_once_max)):
+            if self.sessions[key].lsn <= self.durable_lsn:
+                yield self.session_forgotten(*key)
+
+    def session_forgotten(self, role: Role, client: str) -> Forgotten:
+        """The record that forgets an id: all its epochs are used up, for it and for others."""
+        epoch = self.sessions[role, client].epoch
+        return Forgotten("session", (role, client), max(epoch, self.epoch_floor))
+
+    def _forgotten_of(self, log: TopicLog) -> Iterator[Forgotten]:
+        memory = self._settings.memory
+        for names, most in (
+            (log.ended["clean"], memory.ended_clean_max),
+            (log.ended["persistent"], memory.ended_max),
+        ):
+            for name in islice(names, min(max(len(names) - most, 0), memory.at_once_max)):
+                one = log.subscriptions[name]
+                if one.lsn <= self.durable_lsn:
+                    floor = max(one.generation, self.generation_floor)
+                    yield Forgotten("subscription", (log.topic_id, name), floor)
+        excess = min(max(len(log.unnumbered) - memory.unnumbered_max, 0), memory.at_once_max)
+        for name in islice(log.unnumbered, excess):
+            if log.unnumbered[name].lsn <= self.durable_lsn:
+                yield Forgotten("publisher", (log.topic_id, name, 1))
+
     def durable_segments(self) -> Mapping[int, Sequence[StoredSegment]]:
         """Segments by topic id without what is not durable: for a new start after a failed commit.
 
@@ -187,12 +261,19 @@ class State:
         self.last_topic_id = record.topic_id
 
     def _apply_appended(self, record: Appended) -> None:
-        self._by_id[record.topic_id].append(record, self.lsn)
+        log = self._by_id[record.topic_id]
+        log.append(record, self.lsn)
+        if record.qos == 1:
+            self._look_at_memory(log)
+        elif record.publisher not in self._numbered:
+            self._numbered.add(record.publisher)
+            self._look_at_session("publisher", record.publisher)
 
     def _apply_granted(self, record: Granted) -> None:
         self.sessions[(record.role, record.client)] = Session(
             record.epoch, record.nonce, 0, self.lsn
         )
+        self._look_at_session(record.role, record.client)
 
     def _apply_subscribed(self, record: Subscribed) -> None:
         log = self._by_id[record.topic_id]
@@ -236,6 +317,42 @@ class State:
         if one.listens and one.terms.lease_ms:
             # It may end sooner than it would have: it is looked at in the next turn.
             self._leased.add((log.topic_id, subscriber), 0.0)
+        self._look_at_session("subscriber", subscriber)
+        self._look_at_memory(log)
+
+    def _look_at_session(self, role: Role, client: str) -> None:
+        """A session has an effect by a subscription, or by numbers that are compared for ever."""
+        self._idle.pop((role, client), None)
+        has_effect = client in (self._live if role == "subscriber" else self._numbered)
+        if not has_effect and (role, client) in self.sessions:
+            self._idle[role, client] = None
+
+    def _look_at_memory(self, log: TopicLog) -> None:
+        memory = self._settings.memory
+        if (
+            len(log.ended["clean"]) > memory.ended_clean_max
+            or len(log.ended["persistent"]) > memory.ended_max
+            or len(log.unnumbered) > memory.unnumbered_max
+        ):
+            self._crowded.add(log.topic_id)
+        else:
+            self._crowded.discard(log.topic_id)
+
+    def _apply_forgotten(self, record: Forgotten) -> None:
+        key: Any = record.key
+        if record.kind == "session":
+            del self.sessions[key]
+            self._idle.pop(key, None)
+            self.epoch_floor = max(self.epoch_floor, record.floor)
+            return
+        log = self._by_id[key[0]]
+        if record.kind == "subscription":
+            del log.subscriptions[key[1]]
+            log.look_at(key[1])
+            self.generation_floor = max(self.generation_floor, record.floor)
+        else:
+            del log.unnumbered[key[1]]
+        self._look_at_memory(log)
 
     def _apply_control(self, record: Subscribed | Unsubscribed | ControlSeen) -> None:
         session = self.sessions[("subscriber", record.subscriber)]
@@ -278,4 +395,6 @@ class State:
         self.last_transactions[record.client] = LastTransaction(
             record.transaction, record.digest, record.receipts, self.lsn
         )
+        self._numbered.add(record.client)
+        self._look_at_session("publisher", record.client)
         self.staging.drop_up_to(record.client, record.transaction)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -34,6 +34,8 @@ from .records import (
     CursorMoved,
     DeadLettered,
     Expired,
+    Forgotten,
+    ForgottenKind,
     Granted,
     Record,
     StoredPublisher,
@@ -65,6 +67,15 @@ CHECKPOINT_PAGES: Final = 2000  # 8 MiB of log between two checkpoints
 SPARE_PAGES: Final = 4096  # 16 MiB that stay free, for the next messages
 VACUUM_PAGES: Final = 8192  # 32 MiB given back in one commit: more than one removal frees
 LOG_BYTES: Final = CHECKPOINT_PAGES * (4096 + 24)  # pages with their frame headers
+_FLOORS: Final[Mapping[ForgottenKind, str]] = {  # names in the table `meta`
+    "session": "epoch_floor",
+    "subscription": "generation_floor",
+}
+_KEYS: Final[Mapping[ForgottenKind, Sequence[str]]] = {
+    "publisher": ("topic_id", "publisher", "qos"),
+    "subscription": ("topic_id", "subscriber"),
+    "session": ("role", "client"),
+}
 _ZEROS: Final = bytes(64 * 1024)
 _receipts: Final = msgspec.msgpack.Decoder(tuple[TopicReceipt, ...])
 _UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the second where text is none
@@ -273,9 +284,15 @@ class Store:
     def _write(self, records: Sequence[Record]) -> None:
         """Fold the records into rows; where several speak of one row, the last counts."""
         batches: list[tuple[object, ...]] = []
-        publishers: dict[tuple[int, str, int], Appended] = {}
-        subscriptions: dict[tuple[int, str], tuple[int | str, ...]] = {}
-        sessions: dict[tuple[str, str], tuple[int, bytes, int]] = {}
+        publishers: dict[tuple[int, str, int], Appended | None] = {}  # None: forgotten
+        subscriptions: dict[tuple[int, str], tuple[int | str, ...] | None] = {}
+        sessions: dict[tuple[str, str], tuple[int, bytes, int] | None] = {}
+        forgettable: Mapping[ForgottenKind, dict[Any, Any]] = {
+            "publisher": publishers,
+            "subscription": subscriptions,
+            "session": sessions,
+        }
+        floors: dict[ForgottenKind, int] = {}
         trimmed: dict[int, Trimmed] = {}
         transactions: dict[str, TransactionCommitted] = {}
         for record in _rows_of(records):
@@ -295,6 +312,10 @@ class Store:
                     sessions[("subscriber", subscriber)] = (epoch, nonce, control)
                 case Granted(role, client, epoch, nonce):
                     sessions[(role, client)] = (epoch, nonce, 0)
+                case Forgotten(kind, key, floor):
+                    rows: dict[Any, Any] = forgettable[kind]
+                    rows[key] = None
+                    floors[kind] = max(floor, floors.get(kind, 0))
                 case Trimmed():
                     trimmed[record.topic_id] = record
                 case TransactionCommitted(client):
@@ -303,16 +324,12 @@ class Store:
                     self._topics[topic_id] = (topic, log)
                     self._write_topic(topic_id, 0, 0, 0)
         self._insert("INSERT INTO batch VALUES", batches)
+        self._replace("publisher", publishers, lambda _, batch: _publisher_row(batch))
+        self._replace("subscription", subscriptions, lambda key, row: _with_crc((*key, *row)))
+        self._replace("session", sessions, lambda key, row: _with_crc((*key, *row)))
         self._insert(
-            "REPLACE INTO publisher VALUES", [_publisher_row(b) for b in publishers.values()]
-        )
-        self._insert(
-            "REPLACE INTO subscription VALUES",
-            [_with_crc((*key, *row)) for key, row in subscriptions.items()],
-        )
-        self._insert(
-            "REPLACE INTO session VALUES",
-            [_with_crc((*key, *row)) for key, row in sessions.items()],
+            "REPLACE INTO meta VALUES",
+            [_with_crc((_FLOORS[kind], str(floor))) for kind, floor in floors.items() if floor],
         )
         self._insert(
             "REPLACE INTO last_transaction VALUES",
@@ -324,6 +341,20 @@ class Store:
                 (place_of(topic_id, 0), place_of(topic_id, trim.start)),
             )
             self._write_topic(topic_id, trim.start, trim.end, trim.timestamp_ns)
+
+    def _replace(
+        self,
+        table: ForgottenKind,
+        rows: Mapping[Any, Any],
+        row_of: Callable[[Any, Any], tuple[object, ...]],
+    ) -> None:
+        """Write rows by their keys; those that are None are forgotten."""
+        kept = [row_of(key, row) for key, row in rows.items() if row is not None]
+        self._insert(f"REPLACE INTO {table} VALUES", kept)
+        gone = [key for key, row in rows.items() if row is None]
+        if gone:
+            is_it = " AND ".join(f"{column} = ?" for column in _KEYS[table])
+            self.connection.executemany(f"DELETE FROM {table} WHERE {is_it}", gone)
 
     def _insert(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
         """Write rows, up to ROWS_PER_STATEMENT at once.
@@ -414,7 +445,7 @@ def read_state(
 
     Used at start-up, behind `check.check_store`, and after a failed commit.
     """
-    (store_id,) = connection.execute("SELECT value FROM meta WHERE name = 'store_id'").fetchone()
+    meta = dict(connection.execute("SELECT name, value FROM meta").fetchall())
     publishers: dict[int, list[StoredPublisher]] = {}
     for topic_id, *row in connection.execute(
         "SELECT topic_id, publisher, first_sequence, count, base, crc, qos FROM publisher"
@@ -467,7 +498,14 @@ def read_state(
             "SELECT client, number, digest, receipts FROM last_transaction"
         )
     ]
-    return StoredState(store_id, topics, sessions, transactions)
+    return StoredState(
+        meta["store_id"],
+        topics,
+        sessions,
+        transactions,
+        epoch_floor=int(meta.get(_FLOORS["session"], 0)),
+        generation_floor=int(meta.get(_FLOORS["subscription"], 0)),
+    )
 
 
 def _schema(connection: sqlite3.Connection) -> list[tuple[bytes, ...]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPICS_MAX
 from reliable_pubsub.common.messages import (
     Ack,
     Bye,
@@ -50,10 +49,13 @@ class Subscribing(Starting):
         session = self._fence("subscriber", request)
         if isinstance(session, Decision):
             return session
-        if request.control < session.control:
-            return self._stale_control(request, session)
         log = self.topics.get(request.topic)
         known = log.subscriptions.get(request.client) if log else None
+        # A used number was that of the last SUB here, or was for another topic, or its subscription
+        # is forgotten.
+        is_late = request.control < session.control
+        if is_late or (request.control == session.control and known is None):
+            return self._stale_control(request, session)
         active = known if known and known.active else None
         if request.control == session.control and log and known:
             if not (active and active.expired):
@@ -66,13 +68,13 @@ class Subscribing(Starting):
             return refused
         created: tuple[Record, ...] = ()
         if log is None:
-            if len(self.topics) >= TOPICS_MAX:
-                return self._limit(request, "topics", TOPICS_MAX)
+            if len(self.topics) >= self._settings.topics_max:
+                return self._limit(request, "topics_max")
             created = (self._new_topic(request.topic),)
             log = self._unborn(request.topic)
-        elif known is None and len(log.subscriptions) >= SUBSCRIPTIONS_PER_TOPIC_MAX:
-            return self._limit(request, "subscriptions of a topic", SUBSCRIPTIONS_PER_TOPIC_MAX)
-        generation = known.generation if known else 0
+        elif active is None and log.live_count >= self._settings.subscriptions_per_topic_max:
+            return self._limit(request, "subscriptions_per_topic_max")
+        generation = known.generation if known else self.generation_floor
         if request.start is not None and (request.start.at != "last" or active is None):
             generation += 1
             place = self._chosen_place(request, log, known, request.start, now_ns)
@@ -282,8 +284,8 @@ class Subscribing(Starting):
         return Decision(
             Stale(
                 **self._echo(request),
-                text=f"control request {request.control} of {request.client!r} came after "
-                f"{session.control}; it has no effect",
+                text=f"control request {request.control} of {request.client!r} came after number "
+                f"{session.control} was used; it has no effect",
             ),
             visible_at=session.lsn,
         )

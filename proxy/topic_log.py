@@ -89,6 +89,9 @@ class TopicLog:
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
     listening: set[str] = field(default_factory=set)  # of the subscriptions
     holding: LowerBounds[str] = field(default_factory=LowerBounds)  # by durable cursor
+    ended: dict[str, dict[str, None]] = field(  # by session kind, the newest last
+        default_factory=lambda: {"clean": {}, "persistent": {}}
+    )
 
     @classmethod
     def restore(cls, stored: StoredTopic, retention: Retention) -> TopicLog:
@@ -126,6 +129,7 @@ class TopicLog:
         )
         for name in log.subscriptions:
             log.look_at(name)
+        log.unnumbered = dict(sorted(log.unnumbered.items(), key=lambda item: item[1].base))
         return log
 
     def look_at(self, name: str) -> None:
@@ -137,6 +141,15 @@ class TopicLog:
             self.listening.discard(name)
         if one is not None and one.holds:
             self.holding.add(name, one.durable_cursor)
+        for names in self.ended.values():
+            names.pop(name, None)
+        if one is not None and not one.active:
+            self.ended[one.terms.session][name] = None
+
+    @property
+    def live_count(self) -> int:
+        """Its subscriptions that have not ended."""
+        return len(self.subscriptions) - sum(map(len, self.ended.values()))
 
     def next_timestamp_ns(self, now_ns: int, step_ns: int) -> int:
         """Strictly increasing, whatever the clock does; time is only an index (rule R18).
@@ -156,6 +169,8 @@ class TopicLog:
         size = len(batch.body)
         self.stored_bytes += size
         marks = self.publishers if batch.qos == 2 else self.unnumbered
+        if batch.qos == 1:
+            marks.pop(batch.publisher, None)  # the newest is the last
         marks[batch.publisher] = PublisherMark(
             batch.first_sequence, batch.count, batch.base, batch.crc, lsn
         )

@@ -12,11 +12,9 @@ from msgspec import Struct
 
 from reliable_pubsub.common.dead_letter import is_dead
 from reliable_pubsub.common.limits import (
-    PUBLISHERS_PER_TOPIC_MAX,
     STAGED_BATCH_BYTES,
     STAGED_BYTES_MAX,
     STAGED_IDLE_S_MAX,
-    TOPICS_MAX,
     TRANSACTION_BYTES_MAX,
     TRANSACTION_TOPICS_MAX,
 )
@@ -185,14 +183,14 @@ class Transactions(Publishing):
         created: tuple[Record, ...] = ()
         log = self.topics.get(topic)
         if log is None:
-            if len(self.topics) + unborn >= TOPICS_MAX:
-                return self._limit(request, "topics", TOPICS_MAX)
+            if len(self.topics) + unborn >= self._settings.topics_max:
+                return self._limit(request, "topics_max")
             birth = self._new_topic(topic, unborn)
             created = (birth,)
             log = TopicLog(birth.topic_id, topic, birth.log, self.retention(topic))
         mark = log.publishers.get(request.client)
-        if mark is None and len(log.publishers) >= PUBLISHERS_PER_TOPIC_MAX:
-            return self._limit(request, "publishers of a topic", PUBLISHERS_PER_TOPIC_MAX)
+        if mark is None and len(log.publishers) >= self._settings.publishers_per_topic_max:
+            return self._limit(request, "publishers_per_topic_max")
         sequence, base = mark.last_sequence + 1 if mark else 1, log.end
         timestamp_ns = log.next_timestamp_ns(now_ns, self.step_ns)
         batches: list[Appended] = []

@@ -16,6 +16,7 @@ from .offering import Interest, Offering, OfferLink, Where
 from .outbox import Outbox, Receipt
 
 UNNUMBERED_BITS: Final = 32  # of a sequence: below the epoch, a count within the process
+EPOCHS: Final = 2**31  # that a sequence tells apart
 
 
 class Unnumbered:
@@ -87,7 +88,7 @@ class Unnumbered:
     def _begin(self, count: int) -> int:
         if not self._link.connected:
             self._link.connect()
-        first = (self._outbox.epoch << UNNUMBERED_BITS) + self._count + 1
+        first = (self._outbox.epoch % EPOCHS << UNNUMBERED_BITS) + self._count + 1
         self._count += count
         return first
 

@@ -357,6 +357,10 @@ class MemoryProxy:
         self.durable = State(stored, settings)
         self.boots = 1
 
+    def allow(self, **settings: int) -> None:
+        """Be a proxy whose operator has chosen other limits."""
+        self.settings = self.broker._settings = replace(self.settings, **settings)
+
     def decide(self, request: AnyRequest, body: bytes = b"") -> Decision:
         """Decide and apply; nothing is durable yet."""
         self.broker.heard(request, self.now_s)
@@ -482,6 +486,8 @@ def as_stored(state: State) -> StoredState:
             TransactionCommitted(client, one.transaction, one.digest, one.receipts)
             for client, one in sorted(state.last_transactions.items())
         ],
+        state.epoch_floor,
+        state.generation_floor,
     )
 
 
@@ -500,6 +506,8 @@ def in_order(stored: StoredState) -> StoredState:
         ],
         sorted(stored.sessions, key=lambda one: (one.role, one.client)),
         sorted(stored.transactions, key=lambda one: one.client),
+        stored.epoch_floor,
+        stored.generation_floor,
     )
 
 

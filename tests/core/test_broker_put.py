@@ -10,7 +10,6 @@ from reliable_pubsub.common.limits import (
     MIB,
     NUMBER_MAX,
     PUBLISHERS_PER_TOPIC_MAX,
-    SESSIONS_MAX,
     TOPICS_MAX,
 )
 from reliable_pubsub.common.messages import (
@@ -505,15 +504,19 @@ class TestTheLimitsOfAProxy:
         assert isinstance(proxy.put(1), Limit)
 
     def test_a_client_above_the_limit_is_refused_and_known_ones_are_served(self) -> None:
-        sessions = [
-            StoredSession("publisher", f"p{number}", 1, NONCE, 0) for number in range(SESSIONS_MAX)
-        ]
-        proxy = MemoryProxy(StoredState("x", (), sessions))
+        """Known ones have numbers; who has none makes room, see test_forgetting.py."""
+        clients = [f"p{number}" for number in range(3)]
+        proxy = a_broker(publishers=clients, subscribers=())
+        proxy.allow(clients_max=3)
+        for client in clients:
+            proxy.put(1, client=client)
 
         refused = proxy.ask(a_hello("publisher", "one-more"))
-        known = proxy.put(1, client="p7")
+        known = proxy.put(2, client="p1")
 
         assert isinstance(refused, Limit)
+        assert refused.limit == 3
+        assert "clients_max" in refused.text
         assert isinstance(known, PutAck)
 
 

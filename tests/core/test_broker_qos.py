@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.limits import PUBLISHERS_PER_TOPIC_MAX
 from reliable_pubsub.common.messages import (
     AnyReply,
     Duplicate,
     Fenced,
     Full,
     Gap,
-    Limit,
     MessageBatches,
     PutAck,
     QoS,
@@ -19,8 +17,7 @@ from reliable_pubsub.common.messages import (
     StoredQoS,
     Terms,
 )
-from reliable_pubsub.proxy.records import StoredPublisher, StoredState, StoredTopic
-from reliable_pubsub.proxy.state import BrokerSettings
+from reliable_pubsub.proxy.state import BrokerSettings, Memory
 from reliable_pubsub.proxy.topic_log import Retention
 from tests.fakes import (
     MemoryProxy,
@@ -96,13 +93,20 @@ class TestAPutAtLevel1:
 
         assert isinstance(put(proxy, 2, 1), Full)
 
-    def test_of_one_publisher_too_many_is_refused(self) -> None:
-        others = [StoredPublisher(f"p{n}", 1, 1, n, 0, 1) for n in range(PUBLISHERS_PER_TOPIC_MAX)]
-        topic = StoredTopic(1, "t", "x.1", 0, PUBLISHERS_PER_TOPIC_MAX, 0, (), others)
-        proxy = a_broker(StoredState("x", [topic]))
+    def test_is_taken_from_any_number_of_publishers_of_which_the_newest_are_remembered(
+        self,
+    ) -> None:
+        """Its numbers are not compared, so that who has put has no effect any more (R26)."""
+        clients = [f"p{n}" for n in range(6)]
+        settings = BrokerSettings(publishers_per_topic_max=2, memory=Memory(unnumbered_max=2))
+        proxy = a_broker(publishers=clients, settings=settings)
 
-        assert isinstance(put(proxy, 1, 1), Limit)
-        assert isinstance(put(proxy, 1, 2), PutAck)
+        answers = [proxy.ask(a_put(1, client=one, qos=1), put_body(1)) for one in clients]
+        proxy.tick()
+
+        assert [type(one) for one in answers] == [PutAck] * 6
+        assert list(proxy.broker.topics["t"].unnumbered) == ["p4", "p5"]
+        assert list(proxy.restarted().broker.topics["t"].unnumbered) == ["p4", "p5"]
 
 
 class TestASubscription:

@@ -461,9 +461,9 @@ class TestTheBoundsOfStaging:
         assert isinstance(staged(proxy, 1, "a", "b"), CommitAck)
         assert isinstance(staged(proxy, 2, "a", "b", "c"), Limit)
 
-    def test_its_new_topics_count_together(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(transactions, "TOPICS_MAX", 2)
+    def test_its_new_topics_count_together(self) -> None:
         proxy = a_broker()
+        proxy.allow(topics_max=2)
 
         assert isinstance(staged(proxy, 1, "a", "b", "c"), Limit)
         assert ends(proxy) == {}

@@ -22,7 +22,6 @@ from reliable_pubsub.common.limits import BODY_BYTES_MAX, PAYLOAD_BYTES_MAX
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.steps import SubscriberStep
-from reliable_pubsub.proxy import dead_letters, publishing, subscribing
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.output import Shown
@@ -357,18 +356,11 @@ class TestALetterThatCannotBeMade:
         assert texts(subscriber.get("t")) == ["c"]
 
 
-@pytest.fixture
-def no_more_topics(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The proxy holds as many topics as it may once there are two."""
-    for module in (dead_letters, publishing, subscribing):
-        monkeypatch.setattr(module, "TOPICS_MAX", 2)
-
-
-@pytest.mark.usefixtures("no_more_topics")
 class TestALetterThatIsRefused:
     def full_house(self, *payloads: bytes, max_deliveries: int | None = None) -> House:
         """Two topics, and none for dead letters."""
         house = House()
+        house.link.proxy.allow(topics_max=2)
         subscriber = house.subscribed(*payloads, max_deliveries=max_deliveries)
         subscriber.subscribe("other")
         house.publisher.put("other", b"x")
@@ -438,13 +430,13 @@ class TestALetterThatIsRefused:
 
         assert texts(process.get("t")) == ["b"], "the program came back: it is acknowledged"
 
-    def test_is_tried_again_when_there_is_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_is_tried_again_when_there_is_room(self) -> None:
         house = self.full_house(b"a")
         subscriber = house.subscriber()
         (first,) = subscriber.get("t")
         with pytest.raises(LimitError):
             subscriber.reject(first, "no")
-        monkeypatch.setattr(dead_letters, "TOPICS_MAX", 3)
+        house.link.proxy.allow(topics_max=3)
         (again,) = subscriber.get("t")
 
         subscriber.reject(again, "no")

@@ -62,6 +62,18 @@ def test_an_epoch_is_asked_for_above_the_one_that_fences() -> None:
     assert asked == [3, 8]
 
 
+def test_a_proxy_that_knows_much_less_is_asked_for_the_next_epoch_that_it_grants() -> None:
+    """Ours comes from another data directory, and is further above than a HELLO may ask."""
+    asked: list[int] = []
+
+    def hello(epoch: int) -> AnyReply:
+        asked.append(epoch)
+        return HelloAck(**WHO) if epoch == 3 else Fenced(**WHO, text="", current_epoch=2)
+
+    assert claim_epoch(5_000_000, hello, client="c") == 3
+    assert asked == [5_000_001, 3]
+
+
 def test_an_epoch_that_may_have_been_granted_is_asked_for_again() -> None:
     assert claim_epoch(2, lambda _: HelloAck(**WHO), asked_epoch=5, client="c") == 5
     assert claim_epoch(5, lambda _: HelloAck(**WHO), asked_epoch=5, client="c") == 6

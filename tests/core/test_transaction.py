@@ -21,7 +21,6 @@ from reliable_pubsub.common.limits import MIB
 from reliable_pubsub.common.messages import CommitAck
 from reliable_pubsub.common.plan_mark import PlanMark
 from reliable_pubsub.common.retry import RetryPolicy
-from reliable_pubsub.proxy import transactions
 from reliable_pubsub.publisher import transaction as of_publisher
 from reliable_pubsub.publisher.client import Publisher
 from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy, a_body
@@ -394,15 +393,13 @@ class TestAnotherProxy:
 
 
 class TestARefusal:
-    def test_at_a_limit_frees_the_numbers_and_what_was_staged(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_at_a_limit_frees_the_numbers_and_what_was_staged(self) -> None:
         link = Link(MemoryProxy())
         publisher = a_publisher(link)
-        monkeypatch.setattr(transactions, "TOPICS_MAX", 1)
+        link.proxy.allow(topics_max=1)
         with pytest.raises(LimitError):
             put_both(publisher, b"x")
-        monkeypatch.undo()
+        link.proxy.allow(topics_max=10)
 
         assert link.proxy.broker.staging.transactions == 0
         assert publisher.transaction_in_doubt is None

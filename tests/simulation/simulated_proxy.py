@@ -7,7 +7,8 @@ everything that came in the meantime with the next one. The proxy may die at eac
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final, Literal
 
 from msgspec import UNSET, Struct
@@ -15,10 +16,12 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.dead_letter import DEAD_SUFFIX
 from reliable_pubsub.common.errors import MalformedError
+from reliable_pubsub.common.limits import TOPICS_MAX
 from reliable_pubsub.common.messages import (
     AnyReply,
     AnyRequest,
     BatchHeader,
+    Dead,
     Full,
     ListenersReport,
     Lost,
@@ -29,7 +32,7 @@ from reliable_pubsub.common.wire import decode_request, encode_reply
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import Appended, Decision, Record, StoredState
 from reliable_pubsub.proxy.ring import Rings
-from reliable_pubsub.proxy.state import BrokerSettings
+from reliable_pubsub.proxy.state import BrokerSettings, Memory
 from reliable_pubsub.proxy.topic_log import Retention
 from reliable_pubsub.relay.pattern import Kinds, Pattern
 from reliable_pubsub.relay.unstored import decode_offer, offer_prefixes
@@ -49,6 +52,7 @@ TURN_S: Final = 0.0005  # requests that come within it share a turn of the loop
 STORAGE_RETRY_S: Final = 0.05
 DISK_PATIENCE_S: Final = 0.04  # a slow commit may take twice as long
 KINDS: Final = Kinds()
+FORGETFUL: Final = Memory(idle_sessions_max=1, ended_clean_max=0, unnumbered_max=0)
 
 
 Failure = Literal["full", "error"]  # of a commit: no space, or an I/O error
@@ -162,6 +166,7 @@ class SimulatedProxy:
     broker_class: type[Broker] = Broker  # planted faults put another one here
     pushes: PushNetwork  # what goes down by itself
     offers: OfferNetwork  # what comes at QoS 0
+    dead_topics_max: int = TOPICS_MAX  # topics beside which none is made for dead letters
 
     def __init__(self, world: World, faults: Faults, store: SimulatedStore) -> None:
         """Begin stopped."""
@@ -296,6 +301,7 @@ class SimulatedProxy:
                 topics={topic + DEAD_SUFFIX: Retention() for topic in TOPICS},
                 trim_interval_s=TICK_S,
                 storage_retry_s=STORAGE_RETRY_S,
+                memory=FORGETFUL if self._faults.forget else Memory(),
             ),
             storage_full_until_s=storage_full_until_s,
             rings=self._rings,
@@ -343,7 +349,8 @@ class SimulatedProxy:
         except MalformedError as error:
             raise AssertionError(f"a client sent what cannot be read: {error}") from error
         broker.heard(request, self.world.now_s)
-        decision = broker.decide(request, body, now_ns=self.world.wall_ns())  # decide,
+        with self._room_for_dead_letters(broker, request):
+            decision = broker.decide(request, body, now_ns=self.world.wall_ns())  # decide,
         self._silences.heard(request, decision.reply, self.world.now_s)
         if self._disk_hangs:
             decision = broker.without_waiting(request, decision)
@@ -369,6 +376,17 @@ class SimulatedProxy:
             self._held.append(
                 _Held(decision.visible_at, self.world.now_s, answer, decision.reply, frames)
             )
+
+    @contextmanager
+    def _room_for_dead_letters(self, broker: Broker, request: AnyRequest) -> Iterator[None]:
+        """Only topics of dead letters may be too many."""
+        settings = broker._settings
+        if isinstance(request, Dead):
+            broker._settings = replace(settings, topics_max=self.dead_topics_max)
+        try:
+            yield
+        finally:
+            broker._settings = settings
 
     def receive_offer(self, frames: Sequence[bytes]) -> None:
         """Take what was put at QoS 0, as `ingress.Ingress` does."""

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from reliable_pubsub.proxy.records import (
     Appended,
@@ -17,6 +18,7 @@ from reliable_pubsub.proxy.records import (
     CursorMoved,
     DeadLettered,
     Expired,
+    Forgotten,
     Granted,
     Record,
     StoredPublisher,
@@ -69,6 +71,8 @@ class SimulatedStore:
         self._topics: dict[int, _Rows] = {}
         self._sessions: dict[tuple[str, str], StoredSession] = {}
         self._transactions: dict[str, TransactionCommitted] = {}
+        self._epoch_floor = 0
+        self._generation_floor = 0
         self.commits = 0
 
     def commit(self, records: Sequence[Record]) -> None:
@@ -92,6 +96,7 @@ class SimulatedStore:
         self._topics = {}
         self._sessions = {}
         self._transactions = {}
+        self._epoch_floor = self._generation_floor = 0
         for records in kept:
             for record in records:
                 self._write(record)
@@ -120,6 +125,8 @@ class SimulatedStore:
                 self._sessions[("subscriber", client)] = StoredSession(
                     "subscriber", client, epoch, nonce, control
                 )
+            case Forgotten():
+                self._forget(record)
             case TransactionCommitted(client):
                 self._transactions[client] = record
             case Trimmed(topic_id, start, end, timestamp_ns):
@@ -128,6 +135,17 @@ class SimulatedStore:
                 del rows.batches[:gone], rows.bases[:gone]
                 rows.start, rows.end = start, max(end, rows.end)
                 rows.timestamp_ns = max(timestamp_ns, rows.timestamp_ns)
+
+    def _forget(self, record: Forgotten) -> None:
+        key: Any = record.key
+        if record.kind == "session":
+            del self._sessions[key]
+            self._epoch_floor = max(record.floor, self._epoch_floor)
+        elif record.kind == "subscription":
+            del self._topics[key[0]].subscriptions[key[1]]
+            self._generation_floor = max(record.floor, self._generation_floor)
+        else:
+            del self._topics[key[0]].publishers[key[1:]]
 
     def _append(self, rows: _Rows, batch: Appended) -> None:
         assert batch.base == rows.end, (
@@ -176,7 +194,12 @@ class SimulatedStore:
             for topic_id, rows in self._topics.items()
         ]
         return StoredState(
-            "store", topics, list(self._sessions.values()), list(self._transactions.values())
+            "store",
+            topics,
+            list(self._sessions.values()),
+            list(self._transactions.values()),
+            self._epoch_floor,
+            self._generation_floor,
         )
 
     def end(self, topic: str) -> int:

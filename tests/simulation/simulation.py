@@ -11,10 +11,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.dead_letter import DELIVERIES_USED_UP
-from reliable_pubsub.common.limits import TOPICS_MAX
 from reliable_pubsub.common.messages import QoS, SessionKind
 from reliable_pubsub.lab.checker import check
-from reliable_pubsub.proxy import dead_letters, topic_log
+from reliable_pubsub.proxy import topic_log
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import DeadLettered, Expired, Record, Trimmed
 from reliable_pubsub.publisher.client import Publisher
@@ -104,8 +103,7 @@ def run_world(world: World, variant: Variant = SOUND, shape: Shape = WHOLE) -> S
             patch.object(interest_link, "RESEND_S", RESEND_S),
         ):
             simulation = Simulation(world, variant, shape)
-            with patch.object(dead_letters, "TOPICS_MAX", simulation.topics_max):
-                simulation.run()
+            simulation.run()
     finally:
         random.setstate(chance)
     return simulation
@@ -126,6 +124,8 @@ class Simulation:
         self._store = variant.store(self._committed, self.recording.set_back)
         self._proxy = variant.proxy(world, self._faults, self._store)
         self._proxy.broker_class = variant.broker
+        if self._faults.dead_limit:
+            self._proxy.dead_topics_max = len(TOPICS) + world.seed % 2
         self._network = Network(world, self._faults, self._proxy)
         self._pushes = self._proxy.pushes = PushNetwork(world, self._faults, self._network)
         offers = self._proxy.offers = OfferNetwork(world, self._faults)
@@ -157,11 +157,6 @@ class Simulation:
             steps = _subscriber_steps(chance, shape, self._faults)
             subscriber.begin(steps, _terms(chance, self._faults), self._end)
             self._machines.append(subscriber)
-
-    @property
-    def topics_max(self) -> int:
-        """The topics beside which a proxy makes none for dead letters."""
-        return len(TOPICS) + self._world.seed % 2 if self._faults.dead_limit else TOPICS_MAX
 
     @property
     def choices(self) -> Mapping[str, str]:

@@ -78,6 +78,7 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     dead_limit: bool = False  # the proxy has no room for the topics of dead letters
     sink: bool = False  # a writer from many tasks, that runs batches again
     silence: float = 0.0  # rate: a subscriber stands still for longer than a lease
+    forget: bool = False  # the proxy remembers next to nothing of what has ended
     # At most once.
     put_qos_0: float = 0.0  # chance, before each request of a publisher, of one at QoS 0
     offer_lost: float = 0.0
@@ -176,6 +177,11 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
     faults = replace(faults, **_bounding(random.Random(f"bounds {seed}"), faults))
     if faults.start or faults.replay:
         faults = replace(faults, again=random.Random(f"again {seed}").choice((0.0, 0.5, 1.0)))
+    # Of two that live under one id the proxy cannot say which is the newer one, once it has
+    # forgotten both; and `last` finds no place that is forgotten.
+    is_judged = not (faults.zombie or faults.twin or faults.start or faults.replay)
+    forgets = random.Random(f"forget {seed}").random() < 0.5
+    faults = replace(faults, forget=is_judged and forgets)
     if faults.reject or faults.max_deliveries:
         faults = replace(faults, dead_limit=random.Random(f"topics {seed}").random() < 0.3)
     faults = replace(faults, **_setting_back(random.Random(f"set back {seed}"), faults))

@@ -11,13 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from reliable_pubsub.common.errors import DamagedError, InUseError, StorageFailedError
 from reliable_pubsub.common.limits import KIB
-from reliable_pubsub.common.messages import TopicReceipt
+from reliable_pubsub.common.messages import StoredQoS, TopicReceipt
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.records import (
     CursorMoved,
@@ -30,7 +31,7 @@ from reliable_pubsub.proxy.records import (
     Trimmed,
     Unsubscribed,
 )
-from reliable_pubsub.proxy.state import BrokerSettings
+from reliable_pubsub.proxy.state import BrokerSettings, Memory
 from reliable_pubsub.proxy.store import (
     FILE_NAME,
     LOG_BYTES,
@@ -338,14 +339,15 @@ def take_step(proxy: MemoryProxy, number: int, verb: str, topic: str, value: int
     known = log.subscriptions.get("s") if log else None
     generation = known.generation if known else 1
     session = proxy.broker.sessions.get(("subscriber", "s"))
-    epoch = session.epoch if session else 1
+    epoch = session.epoch if session else proxy.broker.epoch_floor + 1
     end = log.durable_end if log else 0
     match verb:
         case "put":
             publisher = "pq"[value % 2]
             mark = log.publishers.get(publisher) if log else None
             sequence = mark.last_sequence + 1 if mark else 1
-            request = a_put(sequence, count=value + 1, topic=topic, client=publisher)
+            qos: StoredQoS = 1 if number % 5 == 0 else 2
+            request = a_put(sequence, count=value + 1, topic=topic, client=publisher, qos=qos)
             proxy.decide(request, put_body(sequence, value + 1))
         case "sub":
             proxy.decide(a_sub(number + 1, topic=topic, epoch=epoch))
@@ -370,14 +372,16 @@ def take_step(proxy: MemoryProxy, number: int, verb: str, topic: str, value: int
             proxy.uncommitted += due
 
 
-@given(steps=STEPS, commit_every=st.integers(1, 7))
-@settings(max_examples=60)
+@given(steps=STEPS, commit_every=st.integers(1, 7), forgets=st.booleans())
+@hypothesis_settings(max_examples=60)
 def test_what_is_read_back_is_the_state_of_a_broker_that_applied_the_same_records(
-    steps: list[tuple[str, str, int]], commit_every: int
+    steps: list[tuple[str, str, int]], commit_every: int, forgets: bool
 ) -> None:
     """H14, R15: whatever the order of things, disk and memory say the same."""
     retention = Retention(history_bytes=60)
-    proxy = a_broker(publishers=(), subscribers=(), settings=BrokerSettings(retention=retention))
+    memory = Memory(idle_sessions_max=0, ended_max=0, unnumbered_max=0) if forgets else Memory()
+    settings = BrokerSettings(retention=retention, memory=memory)
+    proxy = a_broker(publishers=(), subscribers=(), settings=settings)
     with tempfile.TemporaryDirectory() as directory, a_store(Path(directory)) as store:
         for client in ("p", "q"):
             proxy.decide(a_hello("publisher", client))
@@ -396,6 +400,8 @@ def test_what_is_read_back_is_the_state_of_a_broker_that_applied_the_same_record
     assert in_order(stored).transactions == expected.transactions
     assert in_order(stored).topics == expected.topics
     assert in_order(stored).sessions == expected.sessions
+    assert stored.epoch_floor == expected.epoch_floor
+    assert stored.generation_floor == expected.generation_floor
 
 
 def test_the_log_is_moved_into_the_file_again_and_again(tmp_path: Path) -> None:

@@ -1,0 +1,278 @@
+"""What has ended and can have no effect is forgotten: no limit is used up for ever (rule R26)."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliable_pubsub.common.limits import EPOCH_STEP_MAX, NUMBER_MAX
+from reliable_pubsub.common.messages import (
+    AnyReply,
+    CommitAck,
+    Fenced,
+    HelloAck,
+    Limit,
+    NotSub,
+    PutAck,
+    Role,
+    StageAck,
+    Stale,
+    Start,
+    SubAck,
+    Terms,
+)
+from reliable_pubsub.proxy.state import BrokerSettings, Memory
+from tests.fakes import (
+    LOG,
+    MemoryProxy,
+    a_broker,
+    a_bye,
+    a_commit,
+    a_get,
+    a_hello,
+    a_put,
+    a_stage,
+    a_sub,
+    an_unsub,
+    put_body,
+    sub_ack,
+)
+
+CLEAN = Terms(session="clean", lease_ms=10_000)
+NOTHING = Memory(idle_sessions_max=0, ended_max=0, ended_clean_max=0)
+
+
+def a_forgetful_broker(memory: Memory = NOTHING, **limits: int) -> MemoryProxy:
+    proxy = MemoryProxy(settings=BrokerSettings(memory=memory))
+    proxy.allow(**limits)
+    return proxy
+
+
+def tick(proxy: MemoryProxy) -> None:
+    """What has ended is durable, and then forgotten."""
+    proxy.tick(now_s=proxy.now_s + 1)
+
+
+def begun(proxy: MemoryProxy, client: str, role: Role = "subscriber") -> int:
+    """Say HELLO as a client does that knows nothing; give the epoch."""
+    reply = proxy.ask(a_hello(role, client))
+    if isinstance(reply, HelloAck):
+        return 1
+    assert isinstance(reply, Fenced)
+    epoch = reply.current_epoch + 1
+    assert isinstance(proxy.ask(a_hello(role, client, epoch=epoch)), HelloAck)
+    return epoch
+
+
+class TestATopic:
+    @pytest.mark.parametrize("ends", ["with BYE", "with its lease", "with UNSUB"])
+    def test_takes_any_number_of_subscribers_one_after_another(self, ends: str) -> None:
+        proxy = a_forgetful_broker(Memory(), subscriptions_per_topic_max=2, clients_max=4)
+        terms = Terms() if ends == "with UNSUB" else CLEAN
+
+        for number in range(20):
+            client = f"s{number}"
+            epoch = begun(proxy, client)
+            sub_ack(proxy.ask(a_sub(client=client, epoch=epoch, terms=terms)))
+            if ends == "with BYE":
+                proxy.ask(a_bye(client=client, epoch=epoch))
+            elif ends == "with UNSUB":
+                proxy.ask(an_unsub(2, client=client, epoch=epoch))
+            else:
+                proxy.tick(now_s=proxy.now_s + 30)
+            if number == 10:
+                proxy = proxy.restarted()
+
+        assert len(proxy.broker.sessions) <= 4
+
+    def test_that_has_as_many_as_it_may_is_refused_with_what_can_be_done(self) -> None:
+        proxy = a_broker(subscribers=["s", "s2"])
+        proxy.allow(subscriptions_per_topic_max=1)
+        proxy.ask(a_sub())
+
+        refused = proxy.ask(a_sub(client="s2"))
+        proxy.ask(an_unsub(2))
+        taken = proxy.ask(a_sub(client="s2"))
+
+        assert isinstance(refused, Limit)
+        assert "Unsubscribe those that are gone" in refused.text
+        assert "subscriptions_per_topic_max" in refused.text
+        assert isinstance(taken, SubAck)
+
+    def test_remembers_the_newest_that_have_ended(self) -> None:
+        proxy = a_broker(
+            subscribers=["s1", "s2", "s3"], settings=BrokerSettings(memory=Memory(ended_max=2))
+        )
+        for client in ("s1", "s2", "s3"):
+            proxy.ask(a_sub(client=client))
+            proxy.put(int(client[1:]))
+            proxy.ask(a_get(1, client=client))
+        for client in ("s2", "s1", "s3"):
+            proxy.ask(an_unsub(2, client=client))
+
+        tick(proxy)
+        again = proxy.restarted()
+
+        assert sorted(proxy.broker.topics["t"].subscriptions) == ["s1", "s3"]
+        assert sorted(again.broker.topics["t"].subscriptions) == ["s1", "s3"]
+        began = sub_ack(again.ask(a_sub(3, client="s3", start=Start("last"))))
+        assert began.cursor == 2  # where it ended, not at the end
+
+
+class TestASubscriptionThatIsForgotten:
+    def ended(self) -> MemoryProxy:
+        """Its subscriber has seen one of two messages, left, and lives."""
+        proxy = a_forgetful_broker()
+        proxy.ask(a_hello("subscriber", "s"))
+        proxy.ask(a_hello("publisher", "p"))
+        proxy.put(1)
+        sub_ack(proxy.ask(a_sub(topic="other")))
+        sub_ack(proxy.ask(a_sub(2, start=Start("earliest"), terms=CLEAN)))
+        proxy.put(2)
+        proxy.ask(a_get(1))
+        proxy.ask(a_bye())
+        tick(proxy)
+        assert "s" not in proxy.broker.topics["t"].subscriptions
+        return proxy
+
+    def test_is_not_begun_again_by_a_late_copy_of_its_sub(self) -> None:
+        proxy = self.ended()
+
+        assert isinstance(proxy.ask(a_sub(2, terms=CLEAN)), Stale)
+        assert "s" not in proxy.broker.topics["t"].subscriptions
+
+    def test_is_told_to_who_goes_on_with_it(self) -> None:
+        proxy = self.ended()
+
+        assert isinstance(proxy.ask(a_get(1)), NotSub)
+        assert isinstance(proxy.ask(a_sub(3, log=LOG, cursor=1, terms=CLEAN)), NotSub)
+
+    @pytest.mark.parametrize("restarts", [False, True])
+    def test_is_never_taken_for_the_next_one(self, restarts: bool) -> None:
+        """A late GET of the old one would move the cursor of the new one, and lose messages."""
+        proxy = self.ended()
+        if restarts:
+            proxy = proxy.restarted()
+
+        begun = sub_ack(proxy.ask(a_sub(3, start=Start("earliest"), terms=CLEAN)))
+        late = proxy.ask(a_get(2, boot=proxy.broker.boot))
+
+        assert isinstance(late, Stale)
+        assert begun.generation > 1
+        assert proxy.broker.topics["t"].subscriptions["s"].cursor == 0
+
+    def test_is_forgotten_only_when_its_end_is_durable(self) -> None:
+        proxy = a_forgetful_broker()
+        proxy.ask(a_hello("subscriber", "s"))
+        proxy.ask(a_sub())
+        proxy.decide(an_unsub(2))
+
+        assert proxy.broker.forgotten() == []
+
+
+class TestAnId:
+    @pytest.mark.parametrize("role", ["publisher", "subscriber"])
+    def test_that_has_no_effect_makes_room_for_others(self, role: Role) -> None:
+        proxy = a_forgetful_broker(Memory(), clients_max=3)
+
+        for number in range(20):
+            begun(proxy, f"c{number}", role)
+
+        assert len(proxy.broker.sessions) == 3
+        assert len(proxy.restarted().broker.sessions) == 3
+
+    def test_is_remembered_by_its_subscription(self) -> None:
+        proxy = a_forgetful_broker()
+        proxy.ask(a_hello("subscriber", "s"))
+        proxy.ask(a_sub())
+
+        tick(proxy)
+
+        assert ("subscriber", "s") in proxy.restarted().broker.sessions
+
+    @pytest.mark.parametrize("how", ["a put", "a transaction"])
+    def test_is_remembered_by_its_numbers(self, how: str) -> None:
+        """A put of an older process would else be compared with those of a newer one."""
+        proxy = a_forgetful_broker()
+        proxy.ask(a_hello("publisher", "p", epoch=2))
+        if how == "a put":
+            assert isinstance(proxy.ask(a_put(1, epoch=2), put_body(1)), PutAck)
+        else:
+            assert isinstance(proxy.ask(a_stage(1), put_body(1)), StageAck)
+            assert isinstance(proxy.ask(a_commit(1, epoch=2)), CommitAck)
+
+        tick(proxy)
+        proxy = proxy.restarted()
+        tick(proxy)
+
+        fenced = proxy.ask(a_put(1), put_body(1))
+        assert isinstance(fenced, Fenced)
+        assert fenced.current_epoch == 2
+
+    def test_heard_last_is_forgotten_last(self) -> None:
+        proxy = a_forgetful_broker(Memory(idle_sessions_max=2))
+        for client in ("a", "b", "c"):
+            proxy.ask(a_hello("subscriber", client))
+        proxy.decide(a_get(0, client="a"))
+
+        tick(proxy)
+
+        assert sorted(client for _, client in proxy.broker.sessions) == ["a", "c"]
+
+
+class TestAnIdThatIsForgotten:
+    def forgotten(self) -> MemoryProxy:
+        proxy = a_forgetful_broker()
+        proxy.ask(a_hello("subscriber", "s", epoch=7))
+        tick(proxy)
+        assert not proxy.broker.sessions
+        return proxy
+
+    @pytest.mark.parametrize("restarts", [False, True])
+    def test_is_never_granted_an_epoch_that_it_had(self, restarts: bool) -> None:
+        """A late HELLO of a dead process would fence the living one (decisions/0004)."""
+        proxy = self.forgotten()
+        if restarts:
+            proxy = proxy.restarted()
+
+        late = proxy.ask(a_hello("subscriber", "s", epoch=7))
+
+        assert isinstance(late, Fenced)
+        assert late.current_epoch == 7
+        assert begun(proxy, "s") == 8
+
+    def test_is_told_that_it_is_not_known_and_not_that_another_has_taken_over(self) -> None:
+        reply = self.forgotten().ask(a_get(0, epoch=7))
+
+        assert isinstance(reply, Fenced)
+        assert reply.current_epoch == 0
+
+    def test_leaves_the_ids_of_others_as_they_are(self) -> None:
+        proxy = a_forgetful_broker(Memory(idle_sessions_max=1))
+        proxy.ask(a_hello("subscriber", "old", epoch=9))
+        proxy.ask(a_hello("subscriber", "young"))
+
+        tick(proxy)
+
+        assert [client for _, client in proxy.broker.sessions] == ["young"]
+        assert isinstance(proxy.ask(a_hello("subscriber", "young", epoch=2)), HelloAck)
+
+
+class TestAnEpoch:
+    def ask(self, proxy: MemoryProxy, epoch: int) -> AnyReply:
+        return proxy.ask(a_hello("publisher", "p", epoch=epoch))
+
+    def test_far_above_the_current_one_is_refused_and_uses_nothing_up(self) -> None:
+        proxy = MemoryProxy()
+
+        refused = self.ask(proxy, NUMBER_MAX)
+
+        assert isinstance(refused, Fenced)
+        assert refused.current_epoch == 0
+        assert isinstance(self.ask(proxy, 1), HelloAck)
+
+    def test_may_be_above_the_current_one_by_a_step(self) -> None:
+        proxy = MemoryProxy()
+
+        assert isinstance(self.ask(proxy, EPOCH_STEP_MAX), HelloAck)
+        assert isinstance(self.ask(proxy, 2 * EPOCH_STEP_MAX + 1), Fenced)
+        assert isinstance(self.ask(proxy, 2 * EPOCH_STEP_MAX), HelloAck)
