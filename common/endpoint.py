@@ -40,6 +40,32 @@ def check_endpoint(endpoint: str, allow_plaintext: bool, *, bind: bool = False) 
     return facts
 
 
+def beside(requests: str, default: str) -> str:
+    """Where data goes in or out when nobody chose it: the interface of the request endpoint.
+
+    Args:
+        requests: the endpoint where those who need the data ask; `ipc:` leaves the default.
+        default: gives the port.
+    """
+    host = host_of(requests, bind=True)
+    return _at(host, default.rsplit(":", 1)[1]) if host else default
+
+
+def any_port_beside(endpoint: str) -> str:
+    """The same interface, and a port of the system's choice."""
+    return _at(host_of(endpoint, bind=True) or "127.0.0.1", "*")
+
+
+def _at(host: str, port: str) -> str:
+    return f"tcp://[{host}]:{port}" if ":" in host else f"tcp://{host}:{port}"
+
+
+def stays_behind(requests: str, data: str) -> bool:
+    """Whether other machines reach the request endpoint, and not the data endpoint beside it."""
+    hosts = [host_of(one, bind=True) for one in (requests, data)]
+    return [host is not None and _is_local(host) for host in hosts] == [False, True]
+
+
 _TCP = re.compile(r"tcp://(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:\[\]/]+)):(?P<port>\*|[0-9]{1,5})\Z")
 _HOST_NAME = re.compile(r"(?=.{1,253}\Z)[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?\Z")
 _DIGITS_AND_DOTS = re.compile(r"[0-9.]+\Z")

@@ -137,7 +137,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="push_endpoint",
         kind="endpoint",
         default=PUSH_ENDPOINT,
-        help="where the proxy pushes; if the default is taken, any free port, which peers are told",
+        help="where the proxy pushes. Default: on the interface of subscriber_endpoint; any free "
+        "port if it is taken, which peers are told",
     ),
     Setting(
         name="push_via",
@@ -150,7 +151,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         name="ingress_endpoint",
         kind="endpoint",
         default=INGRESS_ENDPOINT,
-        help="where publishers send what is put at QoS 0; if the default is taken, any free port",
+        help="where publishers send what is put at QoS 0. Default: on the interface of "
+        "publisher_endpoint; any free port if it is taken, which publishers are told",
     ),
     Setting(
         name="push_silence_min",

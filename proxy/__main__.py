@@ -19,6 +19,7 @@ from reliable_pubsub.common.command_line import (
     readable_errors,
     resolve_all,
 )
+from reliable_pubsub.common.endpoint import beside, stays_behind
 from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.settings import Resolved, Settings, typed
 from reliable_pubsub.common.topic_settings import split_document
@@ -67,20 +68,40 @@ def server_settings(
         data_dir=Path(settings.data_dir),
         publisher_endpoint=settings.publisher_endpoint,
         subscriber_endpoint=settings.subscriber_endpoint,
-        push=PushSettings(
-            endpoint=settings.push_endpoint,
-            is_default=resolved["push_endpoint"].origin == "default",
-        ),
-        ingress=PushSettings(
-            endpoint=settings.ingress_endpoint,
-            is_default=resolved["ingress_endpoint"].origin == "default",
-        ),
+        push=data_endpoint(resolved["push_endpoint"], settings.subscriber_endpoint),
+        ingress=data_endpoint(resolved["ingress_endpoint"], settings.publisher_endpoint),
         durability=settings.durability,
         snapshot_interval_s=settings.snapshot_interval_ms / 1000,
         rep_sockets=settings.rep_sockets,
         accept_loss=accept_loss,
         broker=broker,
     )
+
+
+def data_endpoint(chosen: Resolved, requests: str) -> PushSettings:
+    """Where data goes in or out: as chosen, or on the interface where requests come in."""
+    endpoint = str(chosen.value)
+    if chosen.origin != "default":
+        return PushSettings(endpoint=endpoint)
+    return PushSettings(endpoint=beside(requests, endpoint), is_default=True)
+
+
+def left_behind(settings: ServerSettings) -> list[str]:
+    """What those on other machines will not reach, in sentences."""
+    warnings = []
+    if stays_behind(settings.publisher_endpoint, settings.ingress.endpoint):
+        warnings.append(
+            f"publishers on other machines do not reach the ingress endpoint "
+            f"{settings.ingress.endpoint}, so that what they put at QoS 0 is dropped; give "
+            "--ingress-endpoint an address that they reach, or leave it out"
+        )
+    if stays_behind(settings.subscriber_endpoint, settings.push.endpoint):
+        warnings.append(
+            f"subscribers and relays on other machines do not reach the push endpoint "
+            f"{settings.push.endpoint}, so that nothing is pushed to them and they poll; give "
+            "--push-endpoint an address that they reach, or leave it out"
+        )
+    return warnings
 
 
 HEARS_RESETS = (
@@ -168,20 +189,21 @@ def main(
             file,
         )
         settings = typed(resolved)
+        wanted = server_settings(
+            resolved, broker_settings(resolved, topics), accept_loss=accept_loss
+        )
         for endpoint in (
-            settings.publisher_endpoint,
-            settings.subscriber_endpoint,
-            settings.push_endpoint,
-            settings.ingress_endpoint,
+            wanted.publisher_endpoint,
+            wanted.subscriber_endpoint,
+            wanted.push.endpoint,
+            wanted.ingress.endpoint,
         ):
             accept_endpoint(endpoint, allow_plaintext=allow_plaintext, bind=True)
         allow_connections()
         console = Console(stderr=True)
         with console.status("checking the store") as status:
             server = Server(
-                server_settings(
-                    resolved, broker_settings(resolved, topics), accept_loss=accept_loss
-                ),
+                wanted,
                 report_loss=lambda bad: complain(f"warning [LOST]: given up: {bad}"),
                 progress=lambda messages: status.update(
                     f"checking the store: {messages:,} messages"
@@ -200,6 +222,8 @@ def main(
                 "warning: durability snapshot acknowledges before it writes; a crash loses "
                 "acknowledged messages (docs/guarantees.md)"
             )
+        for warning in left_behind(wanted):
+            complain(f"warning: {warning}")
         if any(door.hears_resets for door in server.doors):
             complain(HEARS_RESETS)
         try:

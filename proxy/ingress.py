@@ -15,6 +15,7 @@ from typing import Final
 
 import zmq
 
+from reliable_pubsub.common.endpoint import any_port_beside
 from reliable_pubsub.common.errors import ConfigurationError, MalformedError
 from reliable_pubsub.common.limits import BODY_BYTES_MAX, INGRESS_PATTERNS_MAX
 from reliable_pubsub.common.messages import IngressStatus
@@ -23,7 +24,7 @@ from reliable_pubsub.relay.pattern import Kinds, Pattern
 from reliable_pubsub.relay.sockets import NO_BOUND, Context, Listening, Receiver, listening
 from reliable_pubsub.relay.unstored import decode_offer, offer_prefixes
 
-from .push import ANY_PORT, Push, PushSettings
+from .push import Push, PushSettings
 from .records import Expired, Record, Subscribed, Unsubscribed
 from .ring_reading import RingReading
 from .rules import Rules
@@ -56,7 +57,7 @@ class Ingress:
         if settings.is_default:
             with suppress(ConfigurationError):
                 return self._listening(context, settings.endpoint)
-            return self._listening(context, ANY_PORT)
+            return self._listening(context, any_port_beside(settings.endpoint))
         return self._listening(context, settings.endpoint)
 
     def _listening(self, context: Context, endpoint: str) -> Listening:

@@ -14,6 +14,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from reliable_pubsub.common.endpoint import any_port_beside
 from reliable_pubsub.common.errors import ConfigurationError, MalformedError
 from reliable_pubsub.common.limits import MIB, STATUS_ROWS_MAX
 from reliable_pubsub.common.messages import BatchHeader, Malformed, PushStatus, Reply
@@ -31,7 +32,6 @@ from .records import Appended
 WAITING_BYTES_MAX: Final = 4 * MIB  # of batches that were not sent yet
 ENTRY_BYTES: Final = 400  # what a batch takes beside its body
 TURN_MAX: Final = 64  # batches that one turn of the loop sends
-ANY_PORT: Final = "tcp://127.0.0.1:*"
 
 
 class PushSettings(Struct, frozen=True, kw_only=True):
@@ -79,7 +79,7 @@ class Push:
         if settings.is_default:
             with suppress(ConfigurationError):
                 return FanOut(context, settings.endpoint, self._table, self._kinds)
-            return FanOut(context, ANY_PORT, self._table, self._kinds)
+            return FanOut(context, any_port_beside(settings.endpoint), self._table, self._kinds)
         return FanOut(context, settings.endpoint, self._table, self._kinds)
 
     # Data, down.

@@ -15,10 +15,12 @@ from reliable_pubsub.common.command_line import (
     accept_endpoint,
     history_option,
     readable_errors,
-    settings_from,
+    resolve_all,
 )
+from reliable_pubsub.common.endpoint import beside
 from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.names import client_id
+from reliable_pubsub.common.settings import typed
 
 from .server import Relay, RelaySettings
 from .sockets import a_node_name, allow_connections
@@ -76,12 +78,16 @@ def main(
     """
     with readable_errors():
         command_line = {_SETTING_OF.get(name, f"relay_{name}"): given[name] for name in given}
-        settings = settings_from(client_id(node) if node else "relay", command_line)
+        resolved = resolve_all(client_id(node) if node else "relay", command_line)
+        settings = typed(resolved)
+        push_endpoint = settings.relay_push_endpoint
+        if resolved["relay_push_endpoint"].origin == "default":
+            push_endpoint = beside(settings.relay_endpoint, push_endpoint)
         above = upstreams or (() if publishers else (settings.subscriber_endpoint,))
         via = (settings.push_via,) if settings.push_via else ()
         for one in (*above, *publishers, *via):
             accept_endpoint(one, allow_plaintext=allow_plaintext)
-        for one in (settings.relay_endpoint, settings.relay_push_endpoint):
+        for one in (settings.relay_endpoint, push_endpoint):
             accept_endpoint(one, allow_plaintext=allow_plaintext, bind=True)
         allow_connections()
         relay = Relay(
@@ -90,7 +96,7 @@ def main(
                 upstreams=above,
                 publishers=publishers,
                 endpoint=settings.relay_endpoint,
-                push_endpoint=settings.relay_push_endpoint,
+                push_endpoint=push_endpoint,
                 push_via=settings.push_via,
                 strategy=settings.relay_strategy,
                 cap=settings.relay_max_subscriptions,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -333,3 +334,25 @@ def test_step_files_put_and_subscribe_at_level_0(running: Service) -> None:
     nobody = running.publisher("q", put.replace("topic: t", "topic: unwanted"))
     nobody.done()
     assert "3 messages had nobody who wanted them" in " ".join(nobody.stderr.split())
+
+
+def test_between_two_addresses_it_arrives_where_nobody_chose_an_ingress(service: Service) -> None:
+    """The data endpoints follow the request endpoints; left on 127.0.0.1, each put was dropped."""
+    address = "tcp://127.0.0.2:*"
+    proxy = service.run(
+        "proxy", "--data-dir", service.data_dir, "--publisher-endpoint", address,
+        "--subscriber-endpoint", address,
+    )  # fmt: skip
+    found = re.search(
+        r" publishers=(\S+) subscribers=(\S+) .* push=(\S+) ingress=(\S+)", proxy.ready()
+    )
+    assert found is not None
+    assert all(one.startswith("tcp://127.0.0.2:") for one in found.groups())
+    with (
+        service.open_subscriber("s", endpoint=found[2]) as subscriber,
+        service.open_publisher("p", endpoint=found[1]) as publisher,
+    ):
+        subscriber.subscribe("t", push=True)
+        publisher.put("t", b"x", qos=0)
+
+        assert received(subscriber, 1) == [b"x"]

@@ -1,0 +1,93 @@
+"""Data endpoints that nobody chose are on the interface where requests come in."""
+
+from __future__ import annotations
+
+import pytest
+import zmq
+
+from reliable_pubsub.common.endpoint import any_port_beside, beside, stays_behind
+from reliable_pubsub.common.settings import resolve
+from reliable_pubsub.proxy.__main__ import broker_settings, left_behind, server_settings
+from reliable_pubsub.proxy.push import Push, PushSettings
+from reliable_pubsub.proxy.server import ServerSettings
+
+INGRESS = "tcp://127.0.0.1:5554"
+
+
+@pytest.mark.parametrize(
+    ("requests", "expected"),
+    [
+        ("tcp://127.0.0.1:5555", INGRESS),
+        ("tcp://10.0.0.7:5555", "tcp://10.0.0.7:5554"),
+        ("tcp://10.0.0.7:*", "tcp://10.0.0.7:5554"),
+        ("tcp://*:5555", "tcp://*:5554"),
+        ("tcp://host.example:5555", "tcp://host.example:5554"),
+        ("tcp://[fe80::1]:5555", "tcp://[fe80::1]:5554"),
+        ("ipc:///run/pubsub.sock", INGRESS),
+    ],
+)
+def test_an_endpoint_that_nobody_chose_has_the_interface_of_the_requests_and_its_own_port(
+    requests: str, expected: str
+) -> None:
+    assert beside(requests, INGRESS) == expected
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "expected"),
+    [
+        ("tcp://10.0.0.7:5554", "tcp://10.0.0.7:*"),
+        ("tcp://[::1]:5554", "tcp://[::1]:*"),
+        ("ipc:///run/pubsub.sock", "tcp://127.0.0.1:*"),
+    ],
+)
+def test_another_port_is_sought_on_the_same_interface(endpoint: str, expected: str) -> None:
+    assert any_port_beside(endpoint) == expected
+
+
+def settings_with(**chosen: str) -> ServerSettings:
+    resolved = resolve(chosen, {}, {})
+    return server_settings(resolved, broker_settings(resolved, {}), accept_loss=False)
+
+
+def test_ingress_follows_the_publishers_and_push_the_subscribers() -> None:
+    wanted = settings_with(
+        publisher_endpoint="tcp://10.0.0.7:6000", subscriber_endpoint="tcp://10.0.0.8:6001"
+    )
+
+    assert wanted.ingress == PushSettings(endpoint="tcp://10.0.0.7:5554", is_default=True)
+    assert wanted.push == PushSettings(endpoint="tcp://10.0.0.8:5557", is_default=True)
+    assert left_behind(wanted) == []
+
+
+def test_what_is_chosen_stays_and_is_warned_of_where_others_do_not_reach_it() -> None:
+    wanted = settings_with(
+        publisher_endpoint="tcp://*:6000",
+        subscriber_endpoint="tcp://10.0.0.8:6001",
+        ingress_endpoint=INGRESS,
+        push_endpoint="tcp://127.0.0.1:5557",
+    )
+
+    assert wanted.ingress == PushSettings(endpoint=INGRESS)
+    first, second = left_behind(wanted)
+    assert INGRESS in first
+    assert "QoS 0 is dropped" in first
+    assert "they poll" in second
+
+
+def test_one_machine_is_not_warned() -> None:
+    assert not stays_behind("ipc:///run/pubsub.sock", INGRESS)
+    assert not stays_behind("tcp://localhost:5555", INGRESS)
+    assert not stays_behind("tcp://10.0.0.7:5555", "tcp://*:5554")
+    assert left_behind(settings_with()) == []
+
+
+def test_the_port_that_is_found_is_on_that_interface() -> None:
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        taken = Push(context, PushSettings(endpoint="tcp://127.0.0.2:*"), boot="b")
+        other = Push(context, PushSettings(endpoint=taken.endpoint, is_default=True), boot="b")
+
+        assert other.endpoint.startswith("tcp://127.0.0.2:")
+        assert other.endpoint != taken.endpoint
+    finally:
+        context.destroy(linger=0)
