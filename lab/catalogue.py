@@ -14,6 +14,7 @@ from rich.table import Table
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, readable_errors
 from reliable_pubsub.common.errors import ConfigurationError
+from reliable_pubsub.common.examples import CONFIGS
 from reliable_pubsub.common.settings import did_you_mean
 from reliable_pubsub.common.topic_settings import split_document
 from reliable_pubsub.common.yaml_file import load_yaml
@@ -21,7 +22,7 @@ from reliable_pubsub.common.yaml_file import load_yaml
 from .scenario import Scenario
 from .scenario_file import parse_scenario
 
-SHIPPED: Final = Path(__file__).resolve().parent.parent / "configs" / "lab"  # in a checkout
+SHIPPED: Final = CONFIGS / "lab"
 
 
 def load_scenario(path: Path) -> Scenario:
@@ -38,7 +39,7 @@ def load_scenario(path: Path) -> Scenario:
 
 
 def shipped() -> dict[str, Path]:
-    """The scenarios that come with the project, by name; none, if it is installed without them."""
+    """The scenarios that come with the project, by name."""
     return {path.stem: path for path in sorted(SHIPPED.glob("*.yaml"))}
 
 
@@ -96,6 +97,4 @@ def main() -> None:
             table.add_column(column, no_wrap=column == "scenario")
         for name, path in shipped().items():
             table.add_row(name, load_scenario(path).title, comment_of(path).get("Question", ""))
-        if not table.rows:
-            raise ConfigurationError(f"no scenarios at {SHIPPED}: they are in the repository only")
         Console(width=None if sys.stdout.isatty() else 120).print(table)

@@ -6,7 +6,14 @@ The rooms (common, proxy, publisher, subscriber) stand beside this folder and ar
 """
 
 import logging
+import platform
 from pathlib import Path
+
+if platform.system() == "Windows":  # asked so, because type checkers would skip what follows
+    raise ImportError(
+        "reliable_pubsub needs what Linux and macOS have, and Windows has not: there, run it in "
+        "WSL (`wsl --install`), with its Python"
+    )
 
 _here = Path(__file__).parent
 if not (_here / "common").is_dir():  # a checkout without symbolic links

@@ -15,6 +15,7 @@ _COMMANDS = {
     "status": "reliable_pubsub.proxy.status",
     "explain": "reliable_pubsub.lab.explain",
     "config": "reliable_pubsub.common.config_show",
+    "examples": "reliable_pubsub.common.examples",
     "lab": "reliable_pubsub.lab.__main__",
     "schema": "reliable_pubsub.lab.keys",
     "pipeline": "reliable_pubsub.pipeline.__main__",
@@ -32,6 +33,7 @@ def main() -> None:
 
     \b
     Try it, each in a terminal of its own:
+      reliable-pubsub examples          # the files that are named here
       reliable-pubsub proxy
       reliable-pubsub subscriber -f configs/figure4_subscriber.yaml -i subscriber-1
       reliable-pubsub publisher  -f configs/figure2_publisher.yaml  -i publisher-1

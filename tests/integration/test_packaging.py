@@ -1,0 +1,131 @@
+"""What an install brings: all of the code with its types, the scenarios, the examples.
+
+A wheel is built once, from a copy, with what is installed here; it is unpacked and run elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+from .harness import REPOSITORY
+
+PROGRAM = """\
+from reliable_pubsub import Publisher
+
+with Publisher("p") as publisher:
+    reveal_type(publisher.put("t", b"x"))
+publisher.put("t", 5)
+"""
+
+
+def run(command: Sequence[str | Path], folder: Path, **environment: str) -> str:
+    """Run a command somewhere; give what it says."""
+    done = subprocess.run(
+        command, cwd=folder, env=os.environ | environment, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def build(kind: str, source: Path, folder: Path) -> ZipFile:
+    """Build a wheel as pip does, without asking anybody for anything."""
+    folder.mkdir()
+    builder = f"import setuptools.build_meta as b; b.build_{kind}({str(folder)!r})"
+    run([sys.executable, "-c", builder], source, PYTHONPATH="")
+    (wheel,) = folder.glob("*.whl")
+    return ZipFile(wheel)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what is in the repository, without what was made there."""
+    listed = run(["git", "ls-files", "-z", "-co", "--exclude-standard"], REPOSITORY)
+    folder = tmp_path_factory.mktemp("source")
+    for name in filter(None, listed.split("\0")):
+        if (REPOSITORY / name).exists():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(REPOSITORY / name, folder / name, follow_symlinks=False)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def installed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the wheel is unpacked, as `pip install .` does."""
+    folder = tmp_path_factory.mktemp("installed")
+    build("wheel", source, tmp_path_factory.mktemp("built") / "wheel").extractall(folder)
+    return folder
+
+
+def test_a_wheel_has_every_file_of_the_rooms_and_of_the_examples(
+    source: Path, installed: Path
+) -> None:
+    package = source / "reliable_pubsub"
+    shipped = {
+        path.relative_to(source)
+        for folder in (package, *(one for one in package.iterdir() if one.is_dir()))
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+    assert len(shipped) > 150
+    assert {path for path in shipped if not (installed / path).is_file()} == set()
+
+
+def test_scenarios_and_examples_are_found_from_any_directory(
+    installed: Path, tmp_path: Path
+) -> None:
+    def command(*words: str) -> str:
+        python = [sys.executable, "-P", "-m", "reliable_pubsub"]
+        return run([*python, *words], tmp_path, PYTHONPATH=str(installed), COLUMNS="100")
+
+    assert "proxy-dies" in command("lab", "list")
+    assert command("examples").startswith("configs: ")
+    plan = command("subscriber", "-f", "configs/figure4_subscriber.yaml", "-i", "s", "--dry-run")
+    assert "subscribe" in plan
+
+
+def test_examples_overwrite_nothing(tmp_path: Path) -> None:
+    (tmp_path / "configs").mkdir()
+
+    with pytest.raises(AssertionError, match="nothing was copied"):
+        run([sys.executable, "-m", "reliable_pubsub", "examples", tmp_path], REPOSITORY)
+
+
+def test_an_editable_install_is_a_path_that_type_checkers_follow(
+    source: Path, tmp_path: Path
+) -> None:
+    """A hook that maps names to folders would work for Python, and for nothing else."""
+    wheel = build("editable", source, tmp_path / "editable")
+
+    paths = [name for name in wheel.namelist() if name.endswith(".pth")]
+    assert [wheel.read(name).decode().strip() for name in paths] == [str(source)]
+    assert not [name for name in wheel.namelist() if name.endswith(".py")]
+
+
+def test_a_type_checker_sees_the_types(installed: Path, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "mypy", "--strict", "program.py"]
+    environment = os.environ | {"MYPYPATH": str(installed)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+
+    assert 'Revealed type is "reliable_pubsub.publisher.outbox.Receipt"' in done.stdout
+    assert 'program.py:5: error: Argument 2 to "put"' in done.stdout
+
+
+def test_on_windows_an_import_is_refused_with_the_way_out() -> None:
+    program = "import platform; platform.system = lambda: 'Windows'; import reliable_pubsub"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True
+    )
+
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("ImportError: reliable_pubsub needs what Linux")
+    assert "run it in WSL" in done.stderr
