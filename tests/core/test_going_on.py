@@ -6,7 +6,9 @@ A replay is asked for by its name, and what it gives again is marked.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from reliable_pubsub.common.batch import Message
@@ -19,7 +21,7 @@ from reliable_pubsub.common.errors import (
     UsageError,
 )
 from reliable_pubsub.common.messages import Start
-from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.common.plan_mark import PlanMark, begin_plan
 from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.start import (
     Earliest,
@@ -35,7 +37,8 @@ from reliable_pubsub.common.steps import PlanPosition, SubscriberStep, describe
 from reliable_pubsub.common.yaml_file import parse_yaml
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
-from reliable_pubsub.subscriber.output import check_repeats
+from reliable_pubsub.subscriber.output import Output, begin_output, check_repeats
+from reliable_pubsub.subscriber.runner import SubscriberRun
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
 
 ONCE = RetryPolicy(retries_max=0)
@@ -215,6 +218,19 @@ def test_a_start_that_is_refused_leaves_in_hand_what_is() -> None:
     assert (offsets(messages), marked(messages)) == ([2, 3, 4], [])
 
 
+def test_a_start_that_is_taken_leaves_nothing_in_hand() -> None:
+    """Else the next get would acknowledge, in the place that was chosen, what lies far above it."""
+    house = House()
+    process = house.process()
+    process.subscribe("t", start=Earliest)
+    process.get("t", max_messages=3)
+
+    process.subscribe("t", start=Earliest, replay=True)
+
+    messages = process.get("t", max_messages=9)
+    assert (offsets(messages), marked(messages)) == ([0, 1, 2, 3, 4], [0, 1, 2])
+
+
 def test_a_replay_is_no_delivery_that_is_counted() -> None:
     """Else a bound of deliveries would make dead letters of what was acknowledged."""
     house = House()
@@ -293,3 +309,31 @@ class TestAnOutput:
 
     def test_that_is_none_takes_all(self, again: SubscriberStep) -> None:
         check_repeats([FROM, GET, again], PlanMark(""))
+
+
+def test_a_step_file_that_is_run_again_writes_each_message_once(tmp_path: Path) -> None:
+    """With `from: age 1h`: the second run begins behind what the first one has written."""
+    house = House()
+    path = tmp_path / "out.jsonl"
+    steps = [
+        SubscriberStep(action="subscribe", topic="t", start=ago(HOUR_NS)),
+        SubscriberStep(action="get", topic="t", number_of_times=5, on_empty="skip"),
+    ]
+    for _ in range(2):
+        process = house.process()
+        mark = begin_plan(process.inbox.plan, "digest", steps=2, again=True, file="steps.yaml")
+        mark = begin_output(mark, path, again=True)
+        output = Output(path, mark.output_bytes)
+        SubscriberRun(
+            process,
+            steps,
+            output,
+            sleep=lambda seconds: None,
+            advance=lambda count, what: None,
+            warn=lambda error: pytest.fail(str(error)),
+        ).run(mark)
+        output.close()
+        process.close()
+
+    lines = path.read_bytes().splitlines()
+    assert [msgspec.json.decode(line)["offset"] for line in lines] == [0, 1, 2, 3, 4]
