@@ -1,29 +1,24 @@
-"""Plans and progress for people: a table of the steps, a bar while they run."""
+"""Plans and progress for people: a table of the steps, a bar while they run.
+
+`rich` is loaded only for who sees it: it takes longer than the rest of a small command.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
-
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
-from rich.table import Table
-from rich.text import Text
 
 from .steps import PlanRow
 
 
 def print_plan(rows: Sequence[PlanRow]) -> None:
     """Show the steps of a plan."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(title="plan")
     for name in ("step", "action", "topic", "messages", "batch", "sleep between", "sleep after"):
         table.add_column(name, justify="left" if name in ("action", "topic") else "right")
@@ -56,17 +51,20 @@ def progress_bar(total: int, done: int, *, quiet: bool) -> Iterator[Advance]:
     Args:
         total, done: messages of the plan, and those behind us.
     """
-    console = Console(stderr=True)
-    if quiet or not console.is_terminal:
+    if quiet or not sys.stderr.isatty():
         yield lambda messages, what: None
         return
-    with Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=console,
+    from rich import progress as bar
+    from rich.console import Console
+    from rich.markup import escape
+
+    with bar.Progress(
+        bar.SpinnerColumn(),
+        bar.TextColumn("{task.description}"),
+        bar.BarColumn(),
+        bar.MofNCompleteColumn(),
+        bar.TimeElapsedColumn(),
+        console=Console(stderr=True),
         transient=True,
     ) as progress:
         task = progress.add_task("starting", total=total, completed=done)

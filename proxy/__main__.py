@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
 import click
-from rich.console import Console
 
 from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
@@ -22,8 +23,6 @@ from reliable_pubsub.common.command_line import (
 from reliable_pubsub.common.endpoint import beside, stays_behind
 from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.settings import Resolved, Settings, typed
-from reliable_pubsub.common.topic_settings import split_document
-from reliable_pubsub.common.yaml_file import load_yaml
 from reliable_pubsub.relay.sockets import allow_connections
 
 from .push import PushSettings
@@ -175,7 +174,7 @@ def main(
           on_bound: lose_oldest      # or expire (the slowest), or reject (the default)
     """
     with readable_errors():
-        file, topics = split_document(load_yaml(config_file)) if config_file else ({}, {})
+        file, topics = _settings_file(config_file) if config_file else ({}, {})
         resolved = resolve_all(
             "proxy",
             {
@@ -200,14 +199,11 @@ def main(
         ):
             accept_endpoint(endpoint, allow_plaintext=allow_plaintext, bind=True)
         allow_connections()
-        console = Console(stderr=True)
-        with console.status("checking the store") as status:
+        with _checking() as progress:
             server = Server(
                 wanted,
                 report_loss=lambda bad: complain(f"warning [LOST]: given up: {bad}"),
-                progress=lambda messages: status.update(
-                    f"checking the store: {messages:,} messages"
-                ),
+                progress=progress,
                 recorder=open_history(history, "proxy"),
             )
 
@@ -231,6 +227,26 @@ def main(
         finally:  # a second signal has nothing to add
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _settings_file(path: Path) -> tuple[dict[str, Resolved], dict[str, dict[str, Resolved]]]:
+    """Read it; YAML is loaded only for that."""
+    from reliable_pubsub.common.topic_settings import split_document
+    from reliable_pubsub.common.yaml_file import load_yaml
+
+    return split_document(load_yaml(path))
+
+
+@contextmanager
+def _checking() -> Iterator[Callable[[int], None]]:
+    """Tell who watches how far the check of the store is; `rich` is loaded only for them."""
+    if not sys.stderr.isatty():
+        yield lambda messages: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("checking the store") as status:
+        yield lambda messages: status.update(f"checking the store: {messages:,} messages")
 
 
 def _ready_line(server: Server, settings: Settings) -> str:
