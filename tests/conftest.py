@@ -28,8 +28,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Order tests by how long they wait, and tell xdist which belong together."""
     items.sort(key=_rank)
     if config.pluginmanager.hasplugin("xdist"):
-        for item in items:
-            if group := _group(item):
+        for number, item in enumerate(items):
+            if group := _group(item, number):
                 item.add_marker(pytest.mark.xdist_group(group))
 
 
@@ -37,10 +37,13 @@ def _rank(item: pytest.Item) -> int:
     return next((n for n, place in enumerate(_FIRST) if item.nodeid.startswith(place)), len(_FIRST))
 
 
-def _group(item: pytest.Item) -> str | None:
-    """Tests that must not run in two processes: they share something that is made once."""
-    if "spark" in getattr(item, "fixturenames", ()):
+def _group(item: pytest.Item, number: int) -> str | None:
+    """Tests that must not run in two processes: they share what is made once, or cost too much."""
+    fixtures = getattr(item, "fixturenames", ())
+    if "spark" in fixtures:
         return "spark"
+    if "jobs" in fixtures:  # each starts one Java after another, and waits for them
+        return f"java-{number % 2}"
     if "_in_a_browser" in item.nodeid:
         return "browser"
     definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})

@@ -134,14 +134,21 @@ def start_forked(
 
 
 def _serve(channel: socket.socket) -> dict[str, Any]:
-    """Answer requests; return in each child, with what it is to run."""
+    """Answer requests; return in each child, with what it is to run.
+
+    When the test process is gone, so is everything that it had started.
+    """
+    running: set[int] = set()
     while True:
         message, descriptors, _, _ = socket.recv_fds(channel, _FRAME_BYTES_MAX, 2)
         if not message:
+            for child in running:
+                os.kill(child, signal.SIGKILL)
             os._exit(0)
         request = json.loads(message)
         if "poll" in request:
             pid, status = os.waitpid(request["poll"], os.WNOHANG)
+            running.discard(pid)
             answer = os.waitstatus_to_exitcode(status) if pid else None
         elif (answer := os.fork()) == 0:
             channel.close()
@@ -149,6 +156,8 @@ def _serve(channel: socket.socket) -> dict[str, Any]:
                 os.dup2(descriptor, number)
                 os.close(descriptor)
             return dict(request)
+        else:
+            running.add(answer)
         for descriptor in descriptors:
             os.close(descriptor)
         channel.send(json.dumps(answer).encode())
