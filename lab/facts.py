@@ -57,6 +57,7 @@ class Life:
     process: str
     pid: int
     number: int  # 1, 2, 3, ... over all lives of the run
+    memory: int  # number of the life whose memory it has: its own, unless it began again in place
     role: str = ""
     began_ns: int = 0
     output: str = ""
@@ -298,8 +299,8 @@ def _supersede(facts: Facts) -> None:
         return bisect_left(facts.rollbacks_ns, at_ns), life.epoch
 
     of_client: dict[tuple[str, str], list[Life]] = {}
-    for key, life in facts.lives.items():
-        if key in facts.replaced:
+    for life in facts.lives.values():
+        if (key := (life.process, life.pid)) in facts.replaced:
             life.superseded_ns = facts.replaced[key]
         elif life.epoch:
             of_client.setdefault((life.process, life.role), []).append(life)
@@ -322,16 +323,29 @@ class _Reader:
         key = (line.process, line.pid)
         life = lives.get(key)
         if life is None:
-            life = lives[key] = Life(line.process, line.pid, len(lives) + 1, began_ns=line.at_ns)
+            number = len(lives) + 1
+            life = lives[key] = Life(line.process, line.pid, number, number, began_ns=line.at_ns)
         return life
 
     def begin(self, line: Begin) -> None:
         life = self.life(line)
+        if life.role:
+            life = self._begun_again(life)
         life.role = line.role
-        life.began_ns = line.at_ns
+        life.began_ns = life.began_ns or line.at_ns
         life.output = line.output
         life.durability = line.durability
         life.remembers = line.remembers
+
+    def _begun_again(self, before: Life) -> Life:
+        """A call was broken off, and the process went on: a life of its own, with its memory."""
+        lives = self.facts.lives
+        number = len(lives) + 1
+        life = Life(before.process, before.pid, number, before.memory, began_ns=before.began_ns)
+        life.epoch, life.epoch_ns = before.epoch, before.epoch_ns
+        lives[(before.process, -number)] = before
+        lives[(before.process, before.pid)] = life
+        return life
 
     def end(self, line: End) -> None:
         self.life(line).code = line.code
@@ -376,7 +390,7 @@ class _Reader:
         if line.plan:
             left, _, right = line.plan.partition(":")
             step, message = int(left), int(right)
-        number = line.plan_run if life.remembers else life.number
+        number = line.plan_run if life.remembers else life.memory
         again = {id(attempt) for attempt in life.open_attempts.get(line.call, ())}
         attempts = []
         for index, crc in enumerate(line.crcs):

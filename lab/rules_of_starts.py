@@ -78,8 +78,10 @@ def _check_not_again(
 
 def _is_own_place(before: Subscription | None, subscription: Subscription) -> bool:
     """Whether it begins where its subscriber was, and not earlier, as the start would have it."""
-    if subscription.replay or before is None:
+    if subscription.replay:
         return False
+    if before is None:
+        return subscription.resumed  # it brought a place: of a subscribe whose answer was not told
     highest = max(before.handed_end, before.recorded_end, before.confirmed)
     return subscription.resumed or before.confirmed <= subscription.start <= highest
 

@@ -59,6 +59,7 @@ FAULTS: Final[Mapping[str, Variant]] = {
     "plan apart from outbox": Variant(publisher=clients.PlanAfterPut),
     "batch in doubt given up": Variant(publisher=clients.ForgetsBatchInDoubt),
     "adopts unasked": Variant(publisher=clients.AdoptsUnasked),
+    "broken put goes on": Variant(publisher=clients.GoesOnAsIfNothingWas),
     "takes any answer": Variant(publisher=clients.TakesAnyAnswer),
     # Subscribers.
     "serves undurable offsets": Variant(broker=subscribing.ServesUndurable),
@@ -76,6 +77,7 @@ FAULTS: Final[Mapping[str, Variant]] = {
     "output apart from cursor": Variant(subscriber=clients.OutputAndCursorApart),
     "redelivery not marked": Variant(subscriber=clients.ForgetsWhatWasInHand),
     "cursor moves on hand-over": Variant(subscriber=clients.AcknowledgesOnReceipt),
+    "in hand before it is given": Variant(subscriber=clients.HandsOverBeforeItReturns),
     "older offsets taken": Variant(subscriber=clients.that(clients.TakesOlderOffsets)),
     "fetched outlives unsubscribe": Variant(subscriber=clients.that(clients.KeepsWhatItFetched)),
     # What is removed.

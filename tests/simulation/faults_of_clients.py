@@ -185,6 +185,25 @@ class AcknowledgesOnReceipt(Subscriber):
         return found
 
 
+class HandsOverBeforeItReturns(Subscriber):
+    """What is on its way to the program is in hand, also if the call is broken off behind that."""
+
+    def _begin_again(self) -> None:
+        self._asker.transport.reopen()
+
+    def _hand_over(self, topic: str, messages: list[Message], done: Changes) -> list[Message]:
+        if messages:
+            self._in_hand[topic] = messages[-1]
+        return super()._hand_over(topic, messages, done)
+
+
+class GoesOnAsIfNothingWas(Publisher):
+    """A put that was broken off is believed to be what memory says, whatever the state says."""
+
+    def _begin_again(self) -> None:
+        self._asker.transport.reopen()
+
+
 class _Fetching(Fetching):
     def __init__(self, subscriber: Subscriber) -> None:
         super().__init__(

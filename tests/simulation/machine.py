@@ -105,13 +105,13 @@ class SimulatedState:
 
     def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
         """Write; the process may die before and after it."""
-        self._process.point("write")
+        self._process.step("write")
         self._disk.write(changes, durable=durable)
         epoch = changes.get("epoch")
         if epoch is not None:
             self._process.epoch = msgspec.msgpack.decode(epoch, type=int)
             self._machine.has_claimed(self._process)
-        self._process.point("written")
+        self._process.step("written")
 
     def close(self) -> None:
         """Nothing to do."""

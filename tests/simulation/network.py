@@ -104,17 +104,17 @@ class SimulatedTransport:
     def send(self, frames: Sequence[bytes]) -> None:
         """Send a request; the process may die before and after it."""
         assert not self._waiting, "a REQ socket with a request under way cannot send"
-        self._process.point("send")
+        self._process.step("send")
         self._waiting = True
         self._arrived = None
         self._network.request(self, frames)
-        self._process.point("sent")
+        self._process.step("sent")
 
     def receive(self, timeout_s: float) -> Sequence[bytes] | None:
         """Let the world go on until the answer arrives or time is over."""
         if self._arrived is None:
             self._process.wait(timeout_s)
-        self._process.point("receive")
+        self._process.step("receive")
         if self._arrived is not None:
             self._waiting = False
         return self._arrived
@@ -146,6 +146,6 @@ class SimulatedClock:
 
     def sleep(self, seconds: float) -> None:
         """Let the world go on for a while."""
-        self._process.point("sleep")
+        self._process.step("sleep")
         self._process.wait(seconds)
-        self._process.point("slept")
+        self._process.step("slept")

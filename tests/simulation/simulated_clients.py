@@ -26,7 +26,7 @@ from .network import SimulatedClock, SimulatedTransport
 from .recording import Life
 from .simulated_offers import OfferNetwork
 from .simulated_proxy import TOPICS
-from .world import Process
+from .world import Interrupted, Process
 
 
 class Item(Struct, frozen=True):
@@ -107,6 +107,7 @@ class PublisherMachine(Machine):
             connect_offers=lambda _: self.offers.connect(process),
         )
         process.nonce = publisher._link.nonce
+        process.interrupts = self._faults.interrupt
         while True:
             try:
                 if publisher.outbox.plan is None:
@@ -121,6 +122,9 @@ class PublisherMachine(Machine):
                     self._offer(publisher)
                 item = self._plan[index]
                 receipt = publisher.resume() or self._put(publisher, index, process)
+            except Interrupted:
+                _ = publisher.in_doubt  # any call: it knows again what its state says
+                continue
             except InDoubtError as error:
                 self.wait_or_end(process, error)
                 continue

@@ -32,7 +32,7 @@ from reliable_pubsub.subscriber.pushing import PushLink
 from .machine import Machine
 from .network import SimulatedClock, SimulatedTransport
 from .simulated_push import TIMING, PushNetwork
-from .world import Killed, Process
+from .world import Interrupted, Killed, Process
 
 
 class Step(Struct, frozen=True):
@@ -113,8 +113,17 @@ class SubscriberMachine(Machine):
         """Do what is left of the steps."""
         subscriber = self.make_client(process, recorder)
         disk = self.disk_of(process)
-        mark = subscriber.inbox.plan or PlanMark("")
-        del disk.output[mark.output_bytes :]
+        while True:
+            subscriber.is_pushed("")  # any call: it knows again what its state says
+            mark = subscriber.inbox.plan or PlanMark("")
+            del disk.output[mark.output_bytes :]
+            try:
+                return self._go_on(subscriber, process, mark)
+            except Interrupted:
+                continue
+
+    def _go_on(self, subscriber: Subscriber, process: Process, mark: PlanMark) -> None:
+        disk = self.disk_of(process)
         while mark.step < len(self._steps):
             step = self._steps[mark.step]
             topic, wanted = step.topic, step.messages
@@ -252,6 +261,8 @@ class SubscriberMachine(Machine):
             self._world.note(self.name, "leaves a session that has ended")
         except DeadLetterRefusedError as error:
             self._letter_refused(error)
+        except Interrupted:
+            subscriber.close()  # it can be closed again
         return True
 
     def make_client(self, process: Process, recorder: Recorder) -> Subscriber:
@@ -269,6 +280,7 @@ class SubscriberMachine(Machine):
             connect_push=lambda: self.pushes.connect(process, self.name),
         )
         process.nonce = subscriber._link.nonce
+        process.interrupts = self._faults.interrupt
         for topic in subscriber.inbox.places:
             subscriber.use_push(topic, self._terms[topic].push)
         return subscriber
@@ -365,29 +377,43 @@ class LoopingSubscriberMachine(SubscriberMachine):
         left = list(steps)
         subscribed: set[str] = set()
         while left:
-            topic = self._world.random.choice(left)
             try:
-                if topic not in subscribed or topic in self._begins_anew:
-                    self._begins_anew.discard(topic)
-                    self._subscribe(subscriber, steps[topic])
-                    subscribed.add(topic)
-                self._get(subscriber, process, topic)
-                drained = self.is_drained(subscriber, topic)
-                if drained or self._world.random.random() < 0.1:
-                    process.point("acknowledge")
-                    subscriber.acknowledge(topic)
-                if drained and self.is_drained(subscriber, topic):
-                    left.remove(topic)
-            except InDoubtError as error:
-                self.wait_or_end(process, error)
-            except NotSubscribedError:
-                self._session_ended(subscriber, process, topic)
-            except DeadLetterRefusedError as error:
-                self._letter_refused(error)
-            if left and self._leaves(subscriber):
-                return
+                if self._goes_on(subscriber, process, steps, left, subscribed):
+                    return
+            except Interrupted:
+                continue
         if self.owns(process):
             self.done = True
+
+    def _goes_on(
+        self,
+        subscriber: Subscriber,
+        process: Process,
+        steps: Mapping[str, Step],
+        left: list[str],
+        subscribed: set[str],
+    ) -> bool:
+        """Get something; say whether it has left."""
+        topic = self._world.random.choice(left)
+        try:
+            if topic not in subscribed or topic in self._begins_anew:
+                self._begins_anew.discard(topic)
+                self._subscribe(subscriber, steps[topic])
+                subscribed.add(topic)
+            self._get(subscriber, process, topic)
+            drained = self.is_drained(subscriber, topic)
+            if drained or self._world.random.random() < 0.1:
+                process.point("acknowledge")
+                subscriber.acknowledge(topic)
+            if drained and self.is_drained(subscriber, topic):
+                left.remove(topic)
+        except InDoubtError as error:
+            self.wait_or_end(process, error)
+        except NotSubscribedError:
+            self._session_ended(subscriber, process, topic)
+        except DeadLetterRefusedError as error:
+            self._letter_refused(error)
+        return bool(left) and self._leaves(subscriber)
 
 
 def _is_stored(message: Message) -> bool:

@@ -56,6 +56,7 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     equal_bytes: bool = False  # whatever a publisher puts once has the same content
     client_stop: float = 0.0  # rate: a client stands still for a while, and goes on
     zombie: float = 0.0  # rate: a client stands still, is replaced, and goes on
+    interrupt: float = 0.0  # chance, at each step of a call, that a signal handler raises
     twin: float = 0.0  # chance that a second process with the same id begins with another
     no_state: float = 0.0  # chance that a client keeps its state in memory
     log_changed: float = 0.0  # chance that a client rewinds or adopts where others stop
@@ -117,8 +118,8 @@ class Shape(Struct, frozen=True, kw_only=True):
 def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
     """Choose the faults of a seed.
 
-    Pushing, transactions, QoS 0 and quotas are drawn apart: a seed without them is the world that
-    it was.
+    Pushing, transactions, QoS 0, quotas and interrupts are drawn apart: a seed without them is the
+    world that it was.
     """
 
     def rate(highest: float) -> float:
@@ -173,6 +174,7 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
     if not rollback:
         faults = replace(faults, **_transacting(random.Random(f"transactions {seed}")))
         faults = replace(faults, **_offering(random.Random(f"offers {seed}")))
+    faults = replace(faults, **_interrupting(random.Random(f"interrupts {seed}")))
     faults = replace(faults, **_pushing(random.Random(f"push {seed}")))
     faults = replace(faults, **_bounding(random.Random(f"bounds {seed}"), faults))
     if faults.start or faults.replay:
@@ -236,6 +238,11 @@ def _offering(chance: random.Random) -> dict[str, float]:
         return {}
     lost = chance.uniform(0.05, 0.4) if chance.random() < 0.5 else 0.0
     return {"put_qos_0": chance.uniform(0.2, 1.0), "offer_lost": lost}
+
+
+def _interrupting(chance: random.Random) -> dict[str, float]:
+    """Whether calls are broken off by signal handlers that raise, in a quarter of the seeds."""
+    return {"interrupt": chance.uniform(0.003, 0.05)} if chance.random() < 0.25 else {}
 
 
 def _pushing(chance: random.Random) -> dict[str, float]:

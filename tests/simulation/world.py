@@ -24,6 +24,10 @@ class Killed(BaseException):
     """The process dies here, as by `kill -9`: no handler of the program may run."""
 
 
+class Interrupted(BaseException):
+    """A signal handler raises here, and the program goes on with the same client."""
+
+
 Turn = greenlet  # where a process, or the world itself, goes on
 Event = Callable[[], Turn | None]  # happens at its time; gives the process that goes on, if one
 
@@ -155,6 +159,7 @@ class Process:
         self.epoch = 0  # granted by the proxy; 0: not yet
         self.nonce = b""  # by which the proxy tells it from the other processes of its id
         self.points_left: int | None = None  # it dies at this point; None: it does not
+        self.interrupts = 0.0  # chance that a step of a call is interrupted
         self.on_end: Callable[[Process, BaseException | None], None] = lambda process, error: None
         self._program = program
         self._turn = world.turn_of(self._run)
@@ -173,6 +178,13 @@ class Process:
             if self.points_left <= 0:
                 self.world.note(self.name, f"killed at {what}")
                 raise Killed
+
+    def step(self, what: str) -> None:
+        """A place within a call of a client: the process may die, or the call is broken off."""
+        self.point(what)
+        if self.world.happens("interrupt", self.interrupts):
+            self.world.note(self.name, f"interrupted at {what}")
+            raise Interrupted
 
     def wait(self, timeout_s: float) -> None:
         """Let the world go on until somebody calls `wake`, or time is over."""
