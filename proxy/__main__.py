@@ -204,6 +204,7 @@ def main(
                 wanted,
                 report_loss=lambda bad: complain(f"warning [LOST]: given up: {bad}"),
                 progress=progress,
+                warn=complain,
                 recorder=open_history(history, "proxy"),
             )
 

@@ -78,6 +78,7 @@ class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
         durability: Durability = "sync",
         settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
         storage_full_until_s: float | None = None,
+        storage_full_why: str = "the disk of the proxy is full",
         rings: Rings | None = None,
     ) -> None:
         """Begin with what the store holds; see `Rules`.
@@ -85,6 +86,7 @@ class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
         Args:
             storage_full_until_s: monotonic time up to which the disk counts as full: the last
                 commit failed for lack of space, and `stored` is what the disk still holds.
+            storage_full_why: what clients are told of it.
         """
         super().__init__(
             stored,
@@ -95,6 +97,7 @@ class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
             rings=rings,
         )
         self._storage_full_until_s = storage_full_until_s
+        self._storage_full_why = storage_full_why
         self._trim_at_s = 0.0
         self._heard_s = {}
         self._decide: Mapping[type[Any], Callable[[Any, bytes, int], Decision]] = {
@@ -134,7 +137,7 @@ class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
 
     def not_stored(self, reply: AnyReply) -> StorageFull:
         """What becomes of an answer whose records met a full disk."""
-        text = "the disk of the proxy is full; the request was not stored, ask again later"
+        text = f"{self._storage_full_why}; the request was not stored, ask again later"
         return StorageFull(**self._echo_of(reply), text=text)
 
     def not_yet(self, reply: AnyReply) -> Busy:
@@ -187,7 +190,7 @@ class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
             return decision
         if not any(record.urgent for record in decision.records):
             return Decision(decision.reply, (), decision.visible_at, decision.body)
-        text = "the disk of the proxy is full; gets are served, puts are refused until it has space"
+        text = f"{self._storage_full_why}; gets are served, puts are refused until then"
         return Decision(StorageFull(**self._echo(request), text=text))
 
     def _hello(self, request: Hello, _body: bytes, _now_ns: int) -> Decision:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 
 from reliable_pubsub.common.batch import crc32
+from reliable_pubsub.common.damage import RESTORE_A_COPY
 from reliable_pubsub.common.errors import DamagedError
 
 from .records import StoredSegment
@@ -181,15 +182,15 @@ def _check_structure(connection: sqlite3.Connection) -> None:
         verdicts = [str(error)]
     if verdicts != ["ok"]:
         raise DamagedError(
-            f"the store {FILE_NAME} is damaged in its structure; restore a copy of the data "
-            f"directory: {' '.join('; '.join(verdicts).split())}"
+            f"the store {FILE_NAME} is damaged in its structure; {RESTORE_A_COPY}: "
+            f"{' '.join('; '.join(verdicts).split())}"
         )
     for table, columns in _SMALL_TABLES.items():
         for *row, stored_crc in connection.execute(f"SELECT {columns}, row_crc FROM {table}"):
             if row_crc(*row) != stored_crc:
                 raise DamagedError(
                     f"the store is damaged: a row of table {table} does not have its CRC-32 "
-                    f"(it begins with {row[:2]!r:.120}); restore a copy of the data directory"
+                    f"(it begins with {row[:2]!r:.120}); {RESTORE_A_COPY}"
                 )
 
 
@@ -197,8 +198,8 @@ def _describe(bad: Sequence[BadRange]) -> str:
     listed = "; ".join(str(one) for one in bad[:10])
     more = f"; and {len(bad) - 10} more" if len(bad) > 10 else ""
     return (
-        f"the store is damaged: {listed}{more}. Nothing was changed. Restore a copy of the data "
-        "directory, or start once with --accept-loss to give these messages up"
+        f"the store is damaged: {listed}{more}. Nothing was changed. Either {RESTORE_A_COPY}, or "
+        "start once with --accept-loss to give these messages up"
     )
 
 

@@ -94,10 +94,11 @@ assert CHOSEN_TOPICS_MAX < 2 ** (
     63 - OFFSET_BITS
 )  # topic ids are never used again, and none is removed
 
-# What SQLite keeps of TABLES. As bytes: damaged text may not be text.
+# What SQLite keeps of TABLES, without what ANALYZE adds: numbers that only help to plan a query.
+# As bytes: damaged text may not be text.
 SCHEMA_ROWS: Final = """
 SELECT CAST(type AS BLOB), CAST(name AS BLOB), CAST(tbl_name AS BLOB), CAST(sql AS BLOB)
-FROM sqlite_master ORDER BY name
+FROM sqlite_master WHERE name NOT LIKE 'sqlite~_stat_' ESCAPE '~' ORDER BY name
 """
 
 # The end of a topic by everything but its batches: a log that ends earlier has lost some.

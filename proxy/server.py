@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import zmq
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.errors import MalformedError
@@ -52,7 +52,7 @@ from .records import Appended, Decision, Record, StoredState
 from .ring import Rings
 from .socket_poll import SocketPoll
 from .state import BrokerSettings
-from .store import StorageFullError, Store, open_reader, read_state, reading
+from .store import LOG_BYTES_MAX, StorageFullError, Store, open_reader, read_state, reading
 
 DISK_PATIENCE_S = 0.5  # an answer that waits longer is put off: a REP socket serves others
 TICK_S = 0.1  # lazy cursors are at most so much older on disk than in memory
@@ -95,17 +95,21 @@ class Server:
         *,
         report_loss: Callable[[BadRange | LogDamage], None] = lambda _: None,
         progress: Callable[[int], None] = lambda _: None,
+        warn: Callable[[str], None] = lambda _: None,
         recorder: Recorder | None = None,
     ) -> None:
         """Lock, check and read the store; then bind, so that nobody is answered from a bad one.
 
         Args:
+            warn: told, once, of what an operator has to look at while the proxy runs.
             recorder: writes the history of this life; None writes none.
 
         Raises:
             InUseError, DamagedError, ConfigurationError: as `Store`, `check_store`, `FrontDoor`.
         """
         self._settings = settings
+        self._warn = warn
+        self._log_is_held = False
         self._snapshot = settings.durability == "snapshot"
         self._store = Store(
             settings.data_dir,
@@ -165,7 +169,9 @@ class Server:
         self._lazy_at_s: float | None = None
         self._stopping = False
 
-    def _new_broker(self, stored: StoredState, storage_full_until_s: float | None) -> Broker:
+    def _new_broker(
+        self, stored: StoredState, storage_full_until_s: float | None, why: str = ""
+    ) -> Broker:
         return Broker(
             stored,
             boot=self._boot,
@@ -173,6 +179,7 @@ class Server:
             durability=self._settings.durability,
             settings=self._settings.broker,
             storage_full_until_s=storage_full_until_s,
+            storage_full_why=why,
             rings=self._rings,
         )
 
@@ -335,7 +342,7 @@ class Server:
         self._reader.clear()
         with reading():
             stored = read_state(self._state_connection, segments)
-        self.broker = self._new_broker(stored, until_s)
+        self.broker = self._new_broker(stored, until_s, error.why)
         self.ingress.look_at_all(self.broker)
         self._committer.restart()
         self._history.forgotten()
@@ -353,6 +360,7 @@ class Server:
         self._tick_at_s = now_s + TICK_S / 2
         if self._held and now_s - self._held[0].since_s > DISK_PATIENCE_S:
             self._put_off()
+        self._look_at_log()
         self.push.expire(now_s)
         self.ingress.connections.look(now_s)
         for door in self.doors:
@@ -369,6 +377,18 @@ class Server:
             self._lazy_at_s = now_s + TICK_S
         elif now_s >= self._lazy_at_s:
             self._committer.flush()
+
+    def _look_at_log(self) -> None:
+        """Say when another program begins to keep the log of the store from being emptied."""
+        is_held = self._store.log_held_bytes > 0
+        if is_held and not self._log_is_held:
+            self._warn(
+                f"warning: the log of the store has {self._store.log_held_bytes:,} bytes and "
+                "cannot be emptied, because another program reads the store (a sqlite3 shell, a "
+                f"backup): end it. At {LOG_BYTES_MAX:,} bytes puts are refused (STORAGE_FULL) "
+                "until then"
+            )
+        self._log_is_held = is_held
 
     def _answer(self, socket: zmq.Socket[bytes], decision: Decision) -> None:
         reply: AnyReply = decision.reply
@@ -401,6 +421,7 @@ class Server:
                 records=self._committer.records,
                 last_commit_ms=self._committer.last_commit_s * 1000,
                 storage_full=self.broker.storage_full,
+                log_held_bytes=self._store.log_held_bytes or UNSET,
             ),
         )
 

@@ -130,6 +130,13 @@ def _head(report: StatusReport) -> Text:
         )
         if committer.storage_full:
             text.append("\nTHE DISK IS FULL: puts are refused until there is space", "bold red")
+        if isinstance(committer.log_held_bytes, int):
+            held = _bytes(committer.log_held_bytes)
+            text.append(
+                f"\nANOTHER PROGRAM READS THE STORE: its log has {held} and cannot be emptied; end "
+                "that program",
+                "bold red",
+            )
     if isinstance(report.push, PushStatus):
         push = report.push
         text.append(

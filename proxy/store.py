@@ -20,8 +20,9 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from reliable_pubsub.common.damage import error_of
+from reliable_pubsub.common.damage import RESTORE_A_COPY, error_of
 from reliable_pubsub.common.errors import DamagedError, PubSubError, StorageFailedError
+from reliable_pubsub.common.limits import GIB
 from reliable_pubsub.common.lock import FileLock, make_directory
 from reliable_pubsub.common.messages import Durability, Terms, TopicReceipt
 from reliable_pubsub.common.system import FULL_SYNC_PRAGMAS, sync_directory, sync_file
@@ -59,6 +60,7 @@ from .schema import (
     place_of,
     row_crc,
 )
+from .write_ahead_log import FRAME_HEADER_BYTES
 
 FILE_NAME: Final = "proxy.sqlite3"
 MARK_NAME: Final = "initialised"  # present: the store was made here; says how the last proxy ran
@@ -67,6 +69,16 @@ CHECKPOINT_PAGES: Final = 2000  # 8 MiB of log between two checkpoints
 SPARE_PAGES: Final = 4096  # 16 MiB that stay free, for the next messages
 VACUUM_PAGES: Final = 8192  # 32 MiB given back in one commit: more than one removal frees
 LOG_BYTES: Final = CHECKPOINT_PAGES * (4096 + 24)  # pages with their frame headers
+LONG_LOG_BYTES: Final = 8 * LOG_BYTES  # one that a checkpoint could not begin anew
+LOG_BYTES_MAX: Final = GIB  # above this, puts are refused until who reads the store has ended
+BUSY_MS: Final = 5000  # that a writer from outside is waited for
+_HELD: Final = (
+    "another program reads the store of the proxy without end (a sqlite3 shell, a backup), so "
+    "its log cannot be emptied; end that program, and the proxy goes on by itself"
+)
+_LOCKED: Final = (
+    "another program writes in the store of the proxy; end it, and the proxy goes on by itself"
+)
 _FLOORS: Final[Mapping[ForgottenKind, str]] = {  # names in the table `meta`
     "session": "epoch_floor",
     "subscription": "generation_floor",
@@ -83,9 +95,18 @@ _FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
 
 
 class StorageFullError(PubSubError):
-    """The disk had no space for a commit; nothing of it was written."""
+    """There was no place for a commit; nothing of it was written."""
 
     code = "STORAGE_FULL"
+
+    def __init__(self, text: str, *, why: str = "the disk of the proxy is full") -> None:
+        """Refuse.
+
+        Args:
+            why: what clients are told, and what an operator can do.
+        """
+        super().__init__(text)
+        self.why = why
 
 
 class Store:
@@ -98,11 +119,13 @@ class Store:
         *,
         accept_loss: bool = False,
         report: Callable[[LogDamage], None] = lambda _: None,
+        log_bytes_max: int = LOG_BYTES_MAX,
     ) -> None:
         """Lock the data directory, and open its store or make a new one.
 
         Args:
             accept_loss: give up commits that cannot be read in the log; told to `report`.
+            log_bytes_max: of the log, where somebody keeps it from beginning anew.
 
         Raises:
             InUseError: another proxy uses the directory.
@@ -113,6 +136,8 @@ class Store:
         self.path = directory / FILE_NAME
         self._mark = directory / MARK_NAME
         self._run = LastRun(durability, machine_boot())
+        self._log_bytes_max = log_bytes_max
+        self.log_held_bytes = 0  # of the log, while another program keeps it from beginning anew
         self._opened: sqlite3.Connection | None = None
         try:
             damage = self._judge_log(accept_loss)
@@ -122,7 +147,9 @@ class Store:
                 report(damage)
         except _UNREADABLE as error:
             self.close()
-            raise error_of(error, f"{self.path} cannot be opened: {error}") from error
+            raise error_of(
+                error, f"{self.path} cannot be opened: {error}", remedy=RESTORE_A_COPY
+            ) from error
         except OSError as error:
             self.close()
             raise StorageFailedError(
@@ -149,8 +176,8 @@ class Store:
         if damage is None or accept_loss or damage.expected:
             return damage
         raise DamagedError(
-            f"{damage}. Nothing was changed. Restore a copy of the data directory, or start once "
-            "with --accept-loss to give these commits up"
+            f"{damage}. Nothing was changed. Either {RESTORE_A_COPY}, or start once with "
+            "--accept-loss to give these commits up"
         )
 
     def _forget_log(self) -> None:
@@ -184,6 +211,7 @@ class Store:
         ):
             self.connection.execute(f"PRAGMA {pragma}")
         self._log_pages = 0  # about so many were written since the last checkpoint
+        (self._page_bytes,) = self.connection.execute("PRAGMA page_size").fetchone()
         version = self.connection.execute("PRAGMA user_version").fetchone()[0]
         if version == 0 and not self._has_tables():
             self._initialise()
@@ -192,7 +220,9 @@ class Store:
                 f"{self.path} has schema version {version}, this program reads {SCHEMA_VERSION}"
             )
         elif _schema(self.connection) != _own_schema():
-            raise DamagedError(f"{self.path}: its tables are not as they were made; restore a copy")
+            raise DamagedError(
+                f"{self.path}: its tables are not as they were made; {RESTORE_A_COPY}"
+            )
         _reserve_log(Path(f"{self.path}-wal"))
         write_last_run(self._mark, self._run)
         sync_directory(directory)
@@ -224,6 +254,10 @@ class Store:
             StorageFullError: no space; the transaction left no trace.
             StorageFailedError: a write or sync failed; the file must not be written again.
         """
+        if self.log_held_bytes >= self._log_bytes_max:
+            self._tidy(self._checkpoint)
+        if self.log_held_bytes >= self._log_bytes_max:
+            raise StorageFullError(f"{self.path}-wal: {_HELD}", why=_HELD)
         try:
             self.connection.execute("BEGIN IMMEDIATE")
             self._write(records)
@@ -234,7 +268,9 @@ class Store:
             if self._log_pages >= CHECKPOINT_PAGES:
                 self._tidy(self._checkpoint)
         except sqlite3.Error as error:
-            full = getattr(error, "sqlite_errorcode", 0) in _FULL
+            code = getattr(error, "sqlite_errorcode", 0)
+            full = code in _FULL
+            locked = code & 0xFF == sqlite3.SQLITE_BUSY and not self.connection.in_transaction
             try:
                 if self.connection.in_transaction:
                     self.connection.execute("ROLLBACK")
@@ -244,6 +280,8 @@ class Store:
                 ) from error
             if full:
                 raise StorageFullError(f"{self.path}: {error}") from error
+            if locked:
+                raise StorageFullError(f"{self.path}: {error}", why=_LOCKED) from error
             raise StorageFailedError(
                 f"{self.path}: a commit failed ({error}); the proxy stops, because a write that "
                 "failed must not be tried again on the same file. Look at the disk, then start it"
@@ -277,9 +315,28 @@ class Store:
                 raise
 
     def _checkpoint(self) -> None:
-        """Move the log into the file, so that it begins anew; without space it only grows on."""
+        """Move the log into the file, so that it begins anew; without space it only grows on.
+
+        It grows on, too, as long as another program reads in it: that is seen by its length.
+        """
         self._log_pages = 0
-        self.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
+        frames, moved = self._move_log("PASSIVE")
+        log_bytes = frames * (self._page_bytes + FRAME_HEADER_BYTES)
+        if log_bytes > LONG_LOG_BYTES and moved == frames:
+            frames, _ = self._move_log("TRUNCATE")
+            log_bytes = frames * (self._page_bytes + FRAME_HEADER_BYTES)
+            if not frames:
+                _reserve_log(Path(f"{self.path}-wal"))
+        self.log_held_bytes = log_bytes if log_bytes > LONG_LOG_BYTES else 0
+
+    def _move_log(self, how: str) -> tuple[int, int]:
+        """Move what can be moved without waiting; give the frames of the log, and the moved."""
+        self.connection.execute("PRAGMA busy_timeout = 0")
+        try:
+            row = self.connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
+        finally:
+            self.connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
+        return row[1], row[2]
 
     def _write(self, records: Sequence[Record]) -> None:
         """Fold the records into rows; where several speak of one row, the last counts."""
@@ -425,7 +482,9 @@ def reading() -> Iterator[None]:
     try:
         yield
     except _UNREADABLE as error:
-        raise error_of(error, f"the store {FILE_NAME} cannot be read: {error}") from error
+        raise error_of(
+            error, f"the store {FILE_NAME} cannot be read: {error}", remedy=RESTORE_A_COPY
+        ) from error
 
 
 def open_reader(path: Path) -> sqlite3.Connection:

@@ -13,6 +13,7 @@ _COMMANDS = {
     "relay": "reliable_pubsub.relay.__main__",
     "topology": "reliable_pubsub.relay.topology",
     "status": "reliable_pubsub.proxy.status",
+    "backup": "reliable_pubsub.proxy.backup",
     "explain": "reliable_pubsub.lab.explain",
     "config": "reliable_pubsub.common.config_show",
     "examples": "reliable_pubsub.common.examples",

@@ -1,0 +1,196 @@
+"""`reliable-pubsub backup`: a copy of a data directory, also while its proxy runs, that is checked.
+
+The store is one SQLite file with a log beside it; two files that are copied one behind the other
+are of two moments. SQLite's own backup reads one moment, page by page, and commits go on beside
+it. Source: sqlite.org/backup.html; a read transaction keeps the moment, so that a commit in between
+does not begin the copy anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import click
+from msgspec import Struct
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+from reliable_pubsub.common.command_line import (
+    CONTEXT_SETTINGS,
+    EXIT_CODES,
+    readable_errors,
+    settings_from,
+    stop_on_signals,
+)
+from reliable_pubsub.common.damage import error_of
+from reliable_pubsub.common.errors import ConfigurationError, InUseError, StorageFailedError
+from reliable_pubsub.common.lock import make_directory
+from reliable_pubsub.common.system import sync_directory
+
+from .check import check_store
+from .last_run import read_last_run
+from .store import FILE_NAME, MARK_NAME, Store, open_reader, read_state, reading
+
+STEP_PAGES: Final = 1024  # 4 MiB between two looks at signals and at the progress
+SHOWN_TOPICS_MAX: Final = 8
+
+
+class BackedUp(Struct, frozen=True):
+    """What a copy holds."""
+
+    store_id: str
+    topics: dict[str, tuple[int, int]]  # start and end of each
+    messages: int
+    stored_bytes: int
+
+    def __str__(self) -> str:
+        shown = [f"{name}={ends[0]}..{ends[1]}" for name, ends in sorted(self.topics.items())]
+        more = len(shown) - SHOWN_TOPICS_MAX
+        left_out = f" and {more:,} more" if more > 0 else ""
+        return (
+            f"store={self.store_id} topics={len(self.topics)} messages={self.messages} "
+            f"bytes={self.stored_bytes} offsets: {' '.join(shown[:SHOWN_TOPICS_MAX]) or 'none'}"
+            f"{left_out}"
+        )
+
+
+def back_up(
+    source: Path,
+    target: Path,
+    *,
+    copied: Callable[[int, int], None] = lambda _done, _all: None,
+    checked: Callable[[int], None] = lambda _: None,
+) -> BackedUp:
+    """Copy a data directory into a new one; it appears under its name when it is whole.
+
+    Args:
+        copied: told how many pages of how many are copied.
+        checked: told how many messages of the copy are read.
+
+    Raises:
+        ConfigurationError: there is no store, or the target is in use.
+        DamagedError: the source is damaged, so its copy is, and was removed.
+        StorageFailedError: the disk is full or failing.
+    """
+    if not (source / FILE_NAME).is_file():
+        raise ConfigurationError(
+            f"{source} holds no store ({FILE_NAME} is missing): name the --data-dir of the proxy"
+        )
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise ConfigurationError(
+            f"{target} is not empty, and nothing is written over: name a new directory"
+        )
+    partial = target.parent / f".{target.name}.partial-{os.getpid()}"
+    make_directory(partial, what="backup")
+    try:
+        with _source(source) as connection:
+            _copy(connection, partial / FILE_NAME, copied)
+        found = _checked(partial, source, checked)
+        partial.rename(target)
+        sync_directory(target.parent)
+    except OSError as error:
+        raise StorageFailedError(
+            f"{error.filename or target}: {error.strerror}; no copy was made"
+        ) from error
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return found
+
+
+@contextmanager
+def _source(directory: Path) -> Iterator[sqlite3.Connection]:
+    """The store at one moment: beside the proxy that runs, or as a proxy that starts."""
+    last = read_last_run(directory / MARK_NAME)
+    try:
+        store = Store(directory, last.durability if last else "sync")
+    except InUseError:
+        with closing(open_reader(directory / FILE_NAME)) as connection, reading():
+            connection.execute("BEGIN")
+            connection.execute("SELECT count(*) FROM meta").fetchone()  # the moment
+            yield connection
+    else:
+        with closing(store):
+            yield store.connection
+
+
+def _copy(connection: sqlite3.Connection, file: Path, copied: Callable[[int, int], None]) -> None:
+    os.close(os.open(file, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600))
+    try:
+        with closing(sqlite3.connect(file)) as copy:
+            connection.backup(
+                copy,
+                pages=STEP_PAGES,
+                progress=lambda _status, left, total: copied(total - left, total),
+            )
+    except sqlite3.Error as error:
+        raise error_of(error, f"{file.parent} could not be written: {error}") from error
+
+
+def _checked(partial: Path, source: Path, checked: Callable[[int], None]) -> BackedUp:
+    """Start the copy as a proxy does: that checks everything, and leaves what a start needs."""
+    last = read_last_run(source / MARK_NAME)
+    with closing(Store(partial, last.durability if last else "sync")) as store:
+        found = check_store(store.connection, progress=checked)
+        with reading():
+            state = read_state(store.connection, found.segments)
+    with contextlib.suppress(FileNotFoundError):
+        (partial / "lock").unlink()
+    sync_directory(partial)
+    return BackedUp(
+        state.store_id,
+        {topic.topic: (topic.start, topic.end) for topic in state.topics},
+        found.messages,
+        (partial / FILE_NAME).stat().st_size,
+    )
+
+
+@click.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)
+@click.argument("target", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--data-dir", help="The data directory to copy: that of the proxy, which may run.")
+def main(target: Path, data_dir: str | None) -> None:
+    """Copy the store of a proxy into the new directory DIR, while it runs or while it does not.
+
+    Puts and gets go on meanwhile. The copy is of one moment, is checked as at a start of the proxy,
+    and appears under its name when it is whole. `cp -r` of a running store is none: its files are
+    of two moments, and the proxy refuses it.
+
+    \b
+    Make one, and start from it:
+      reliable-pubsub backup backups/monday --data-dir proxy-data
+      reliable-pubsub proxy --data-dir backups/monday
+
+    A proxy that starts from a copy is set back to its moment. Clients that are ahead of it stop
+    with LOG_CHANGED (exit code 4), and go on as you choose with --on-log-changed rewind or adopt;
+    others go on as if nothing had been. Messages put since the copy are gone, unless their
+    publishers still have them under way. Never run the original and a copy at the same time.
+    """
+    with readable_errors(), stop_on_signals("stopped: no copy was made"):
+        source = Path(settings_from("proxy", {"data_dir": data_dir}).data_dir)
+        with Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        ) as bar:
+            task = bar.add_task("copying", total=None)
+
+            def copied(done: int, pages: int) -> None:
+                bar.update(task, completed=done, total=pages)
+
+            def checked(messages: int) -> None:
+                bar.update(task, description=f"checking: {messages:,} messages")
+
+            found = back_up(source, target, copied=copied, checked=checked)
+        click.echo(f"backed up: {target} {found}")
+
+
+if __name__ == "__main__":
+    main(prog_name="reliable-pubsub backup")
