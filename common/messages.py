@@ -45,7 +45,7 @@ Nonce = Annotated[bytes, Meta(min_length=8, max_length=NONCE_BYTES_MAX)]  # rand
 StartAt = Literal["now", "last", "earliest", "offset", "newest", "time", "age"]
 
 
-class Start(Struct, frozen=True, array_like=True):
+class Start(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """Where to begin. `now`: behind everything. `earliest`: at the first message that is stored.
     `last`: behind what this subscriber acknowledged last, also before it unsubscribed; the earliest
     if it never subscribed. The others are named by `value`.
@@ -125,7 +125,7 @@ class Stage(Request, frozen=True, kw_only=True, tag="STAGE"):
     first_sequence: Positive | None = None  # as in PUT; None: the proxy numbers it, at COMMIT
 
 
-class Part(Struct, frozen=True, array_like=True):
+class Part(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """What one task has staged."""
 
     task: Natural

@@ -15,6 +15,7 @@ from .errors import MalformedError
 from .limits import BODY_BYTES_MAX, FRAMES_MAX, HEADER_BYTES_MAX
 from .messages import AnyReply, AnyRequest, Dead, Hello, MessageBatches, Put, Reply, Request, Stage
 from .names import topic_fits
+from .well_formed import check
 
 PROTOCOL = b"RPS1"
 
@@ -38,6 +39,7 @@ def decode_request(frames: Sequence[bytes]) -> tuple[AnyRequest, bytes]:
     header, body = _split(frames)
     try:
         request = _requests.decode(header)
+        check(request, header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"header: {error}") from error
     if isinstance(request, Put | Stage | Dead):

@@ -242,6 +242,8 @@ class Subscribing(Starting):
                 return Decision(gone, visible_at=session.lsn)
             seen = ControlSeen(request.client, session.epoch, session.nonce, request.control)
             return self._decided(gone, seen)
+        if request.control == session.control:  # no copy: that one would have ended it
+            return self._stale_control(request, session)
         return self._decided(
             UnsubAck(**self._echo(request), topic=request.topic, already=False),
             Unsubscribed(

@@ -28,7 +28,7 @@ _PROOFS_MAX: Final = 16_384  # that are remembered
 _COMPARED_MAX: Final = 8  # globs and expressions that may cover others; a proof takes time
 
 
-class Pattern(Struct, frozen=True, array_like=True, order=True):
+class Pattern(Struct, frozen=True, array_like=True, order=True, forbid_unknown_fields=True):
     """Which topics are meant. The kinds known everywhere: exact, prefix, glob, regex."""
 
     kind: Annotated[str, Meta(min_length=1, max_length=32)]

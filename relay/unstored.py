@@ -20,6 +20,7 @@ from reliable_pubsub.common.errors import InvalidNameError, MalformedError
 from reliable_pubsub.common.limits import BODY_BYTES_MAX, HEADER_BYTES_MAX
 from reliable_pubsub.common.messages import ClientField, Count, Crc32, Natural
 from reliable_pubsub.common.names import topic as checked_topic
+from reliable_pubsub.common.well_formed import check_keys
 from reliable_pubsub.common.wire import PROTOCOL
 
 from .pattern import Kinds, Pattern
@@ -29,7 +30,9 @@ from .push import END
 LINKED: Final = b"\xff"
 
 
-class Offer(Struct, frozen=True, kw_only=True, tag="OFFER", tag_field="push"):
+class Offer(
+    Struct, frozen=True, kw_only=True, tag="OFFER", tag_field="push", forbid_unknown_fields=True
+):
     """A batch at QoS 0, on its way to the proxy."""
 
     publisher: ClientField
@@ -74,6 +77,7 @@ def decode_offer(frames: Sequence[bytes]) -> OfferFrames:
     try:
         topic = checked_topic(frames[0][:-1].decode())
         offer = _decoder.decode(frames[2])
+        check_keys(frames[2])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidNameError) as error:
         raise MalformedError(f"offer: {error}") from error
     if crc32(frames[3]) != offer.crc:

@@ -9,6 +9,7 @@ import msgspec
 from reliable_pubsub.common.errors import MalformedError
 from reliable_pubsub.common.limits import HEADER_BYTES_MAX
 from reliable_pubsub.common.messages import AnyReply, Reply
+from reliable_pubsub.common.well_formed import check_keys
 from reliable_pubsub.common.wire import PROTOCOL
 
 from .messages import AnyInterestReply, Interest, Node
@@ -45,7 +46,9 @@ def decode_node_request(frames: Sequence[bytes]) -> Interest | Node:
         MalformedError: says which field is wrong.
     """
     try:
-        return _requests.decode(frames[1])
+        request = _requests.decode(frames[1])
+        check_keys(frames[1])
+        return request
     except _FAULTS as error:
         raise MalformedError(f"header: {error}") from error
 

@@ -32,7 +32,10 @@ ROOMS: dict[str, frozenset[str]] = {
 
 # Values in, values out: no socket, clock, file, thread or chance.
 CORE_FILES = [
-    *(f"common/{name}.py" for name in ("names", "limits", "errors", "messages", "batch", "wire")),
+    *(
+        f"common/{name}.py"
+        for name in ("names", "limits", "errors", "messages", "well_formed", "batch", "wire")
+    ),
     *(f"common/{name}.py" for name in ("retry", "session", "steps", "step_file", "plan_mark")),
     *(f"common/{name}.py" for name in ("settings", "endpoint", "history", "recorder", "fields")),
     *(f"common/{name}.py" for name in ("start", "step_keys", "key_tables")),

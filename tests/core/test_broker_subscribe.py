@@ -157,6 +157,30 @@ class TestLateCopies:
 
         assert isinstance(proxy.ask(an_unsub(6)), Fenced)
 
+    def test_a_sub_under_the_number_of_another_topic_begins_nothing(self) -> None:
+        proxy = a_broker()
+        proxy.ask(a_sub(1))
+
+        other = proxy.ask(a_sub(1, topic="other"))
+
+        assert isinstance(other, Stale)
+        assert "other" not in proxy.broker.topics
+
+    def test_an_unsub_under_the_number_of_its_sub_ends_nothing(self) -> None:
+        proxy = a_broker()
+        proxy.ask(a_sub(1))
+
+        assert isinstance(proxy.ask(an_unsub(1)), Stale)
+        assert proxy.broker.topics["t"].subscriptions["s"].active
+
+    def test_a_sub_under_the_number_of_its_unsub_begins_nothing(self) -> None:
+        proxy = a_broker()
+        proxy.ask(a_sub(1))
+        proxy.ask(an_unsub(2))
+
+        assert isinstance(proxy.ask(a_sub(2)), NotSub)
+        assert not proxy.broker.topics["t"].subscriptions["s"].active
+
     def test_a_sub_that_arrives_only_behind_its_unsub_has_no_effect(self) -> None:
         """H10: the first SUB hung on its way, the UNSUB behind it found nothing to end."""
         proxy = a_broker()

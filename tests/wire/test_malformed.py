@@ -31,7 +31,7 @@ from reliable_pubsub.common.wire import (
     encode_reply,
     encode_request,
 )
-from tests.fakes import a_get, a_hello, a_put, a_sub, put_body
+from tests.fakes import NONCE, a_get, a_hello, a_put, a_sub, put_body
 
 from .vectors import ANSWERS, BODY, REQUESTS
 
@@ -210,6 +210,110 @@ class TestARequest:
         text = refusal(header(**{**head, **fields}))
 
         assert f"$.{list(fields)[-1]}" in text
+
+    @pytest.mark.parametrize("place", range(8))
+    def test_says_each_key_once(self, place: int) -> None:
+        """One reader takes the first value, another one the last."""
+        frames = encode_request(a_hello("publisher", "p"))
+        fields = list(msgspec.msgpack.decode(frames[1]).items())
+        again = fields[place % len(fields)]
+        head = bytes([0x81 + len(fields)]) + b"".join(
+            msgspec.msgpack.encode(one) for pair in (*fields, again) for one in pair
+        )
+
+        assert "twice" in refusal([b"RPS1", head])
+
+    @pytest.mark.parametrize("size", [b"\xde\x00\x05", b"\xdf\x00\x00\x00\x05"])
+    def test_says_each_key_once_whatever_the_form_of_the_map(self, size: bytes) -> None:
+        pairs = [*header(verb="STATUS", client="c", epoch=1, request=1)[1][1:]]
+        again = bytes(pairs) + msgspec.msgpack.encode("epoch") + b"\x02"
+
+        assert "twice" in refusal([b"RPS1", size + again])
+
+    @pytest.mark.parametrize(
+        ("terms", "why"),
+        [
+            (b"\x81\xa5color\x01", "color"),
+            (b"\x82\xa3qos\x02\xa3qos\x01", "twice"),
+            (b"\x81\xa3qos\x07", "7"),
+        ],
+    )
+    def test_says_nothing_in_its_terms_that_nobody_honours(self, terms: bytes, why: str) -> None:
+        head = a_header("SUB", topic="t", control=1)[1]
+        head = bytes([head[0] + 1]) + head[1:] + msgspec.msgpack.encode("terms") + terms
+
+        assert why in refusal([b"RPS1", head])
+
+    @pytest.mark.parametrize("verb", ["SUB", "HISTORY"])
+    @pytest.mark.parametrize(
+        "start",
+        [
+            ["offset"],
+            ["newest"],
+            ["time"],
+            ["age"],
+            ["now", 5],
+            ["last", 1],
+            ["earliest", 2],
+            ["offset", 1, 2],
+            [],
+        ],
+        ids=str,
+    )
+    def test_says_in_a_start_what_it_needs_and_no_more(self, verb: str, start: object) -> None:
+        control = {"control": 1} if verb == "SUB" else {}
+
+        assert "start" in refusal(a_header(verb, topic="t", start=start, **control))
+
+    @pytest.mark.parametrize("start", [["now"], ["now", 0], ["offset", 0], ["age", 1]], ids=str)
+    def test_may_leave_the_value_out_where_it_says_nothing(self, start: object) -> None:
+        decode_request(a_header("SUB", topic="t", control=1, start=start))
+
+    @pytest.mark.parametrize(
+        "place",
+        [
+            {"cursor": 0},
+            {"cursor": 0, "witness_ns": 1},
+            {"log": "x"},
+            {"witness_ns": 1},
+            {"log": "x", "witness_ns": 1},
+            {"start": ["now"], "cursor": 1},
+            {"start": ["now"], "witness_ns": 1},
+            {"start": ["now"], "log": "x", "witness_ns": 1},
+        ],
+        ids=str,
+    )
+    def test_to_subscribe_says_a_place_in_one_of_the_ways_of_the_page(
+        self, place: dict[str, object]
+    ) -> None:
+        """The table of the page; what is not there was taken in some way."""
+        assert "SUB" in refusal(a_header("SUB", topic="t", control=1, **place))
+
+    @pytest.mark.parametrize(
+        "place",
+        [
+            {},
+            {"log": "x", "cursor": 1},
+            {"log": "x", "cursor": 1, "witness_ns": 1},
+            {"start": ["now"]},
+            {"start": ["now"], "log": "x"},
+            {"start": ["now"], "log": "x", "cursor": 1, "witness_ns": 1},
+            {"start": ["now"], "cursor": 0},
+        ],
+        ids=str,
+    )
+    def test_to_subscribe_may_say_each_of_them(self, place: dict[str, object]) -> None:
+        decode_request(a_header("SUB", topic="t", control=1, **place))
+
+    @pytest.mark.parametrize("attempts", [(NONCE, NONCE), (NONCE, b"another1")])
+    def test_to_commit_names_each_task_once(self, attempts: tuple[bytes, bytes]) -> None:
+        """Its messages were stored twice, or those of two tries were."""
+        parts = [[0, attempt, 1] for attempt in attempts]
+
+        assert "twice" in refusal(a_header("COMMIT", transaction=1, parts=parts))
+
+    def test_to_commit_has_parts_of_three_values(self) -> None:
+        assert "parts" in refusal(a_header("COMMIT", transaction=1, parts=[[0, NONCE, 1, 1]]))
 
     def test_asks_for_so_many_topics_at_most(self) -> None:
         topics = tuple(f"t{n}" for n in range(HELLO_TOPICS_MAX + 1))

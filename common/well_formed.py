@@ -1,0 +1,97 @@
+"""What a request must be beyond the types of its fields: said once, and nothing without a meaning.
+
+A proxy that took half of what somebody said would do something that nobody asked for. So what the
+page does not define is refused, as an unknown field is. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from .errors import MalformedError
+from .messages import AnyRequest, Commit, History, Start, Sub, Terms
+
+_NAMED_BY_VALUE: Final = frozenset({"offset", "newest", "time", "age"})
+
+Fields = Mapping[str, msgspec.Raw]
+
+
+class _AskedTerms(Terms, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Terms of a request; in an answer there may be more of them."""
+
+
+_map = msgspec.msgpack.Decoder(dict[str, Any])
+_fields = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
+_array = msgspec.msgpack.Decoder(list[msgspec.Raw])
+_asked_terms = msgspec.msgpack.Decoder(_AskedTerms)
+
+
+def check_keys(header: bytes | memoryview) -> None:
+    """See that a map that can be read says each of its keys once.
+
+    Raises:
+        MalformedError: one is there twice.
+    """
+    if len(_map.decode(header)) != _entries(header):
+        raise MalformedError("header: a key is there twice")
+
+
+def _entries(header: bytes | memoryview) -> int:
+    """How many entries a msgpack map says that it has."""
+    first = header[0]
+    if first == 0xDE:
+        return int.from_bytes(header[1:3])
+    return int.from_bytes(header[1:5]) if first == 0xDF else first & 0x0F
+
+
+def check(request: AnyRequest, header: bytes) -> None:
+    """See that a request whose fields can be read says what can be done.
+
+    Raises:
+        MalformedError: says what it may not.
+    """
+    check_keys(header)
+    if isinstance(request, Sub | History):
+        fields = _fields.decode(header)
+        if isinstance(request, Sub):
+            _check_sub(request)
+            _check_terms(fields)
+        if request.start is not None:
+            _check_start(request.start, fields)
+    elif isinstance(request, Commit):
+        tasks = [part.task for part in request.parts]
+        if len(set(tasks)) != len(tasks):
+            raise MalformedError("COMMIT: $.parts names a task twice; one try of each counts")
+
+
+def _check_sub(request: Sub) -> None:
+    """See that its place is said in one of the ways of the page."""
+    if request.cursor is None:
+        if request.witness_ns is not None or (request.log is not None and request.start is None):
+            raise MalformedError("SUB: $.log and $.witness_ns say something of a $.cursor only")
+    elif request.log is None and (request.start is None or request.cursor):
+        raise MalformedError("SUB: $.cursor needs the $.log that it speaks of")
+
+
+def _check_terms(fields: Fields) -> None:
+    raw = fields.get("terms")
+    if raw is None:
+        return
+    terms = memoryview(raw)
+    try:
+        _asked_terms.decode(terms)
+    except msgspec.MsgspecError as error:
+        raise MalformedError(f"SUB: $.terms: {error}") from error
+    check_keys(terms)
+
+
+def _check_start(start: Start, fields: Fields) -> None:
+    """See that a value is there where it names the place, and only there."""
+    says_value = len(_array.decode(memoryview(fields["start"]))) > 1
+    if start.at in _NAMED_BY_VALUE and not says_value:
+        raise MalformedError(f"$.start: {start.at!r} needs a value")
+    if start.at not in _NAMED_BY_VALUE and start.value:
+        raise MalformedError(f"$.start: {start.at!r} has no value but 0, not {start.value}")
