@@ -19,9 +19,7 @@ class Subscription:
     shown: int  # messages below it were sent; above the cursor they may come again
     terms: Terms
     expired: bool = False  # its lease has ended
-    before: int = (
-        0  # messages below it were sent before this generation, or this start of the proxy
-    )
+    before: int = 0  # messages below it were sent before this generation, or this start
 
     @property
     def holds(self) -> bool:
