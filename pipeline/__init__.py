@@ -12,6 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from reliable_pubsub.common.arguments import checked, shown
+from reliable_pubsub.common.errors import UsageError
+
 from .progress import lag
 
 if TYPE_CHECKING:
@@ -22,11 +25,16 @@ __all__ = ["lag", "register", "session"]
 
 def register(spark: SparkSession) -> None:
     """Teach a Spark session the format `reliable_pubsub`; doing it again is harmless."""
+    if not hasattr(spark, "dataSource"):
+        raise UsageError(
+            f"register takes a Spark session, of Spark 4 or newer; this is {shown(spark)}"
+        )
     from .data_source import ReliablePubSubSource
 
     spark.dataSource.register(ReliablePubSubSource)
 
 
+@checked
 def session(name: str = "reliable-pubsub", *, master: str | None = None) -> SparkSession:
     """A Spark session that knows the format; see `sessions.open_session`."""
     from .sessions import open_session

@@ -6,6 +6,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from reliable_pubsub.common.arguments import shown
+from reliable_pubsub.common.errors import UsageError
+
 from .offsets import from_json
 
 
@@ -18,6 +21,8 @@ def lag(progress: Any) -> dict[str, int]:
     """
     if progress is None:
         return {}
+    if not isinstance(progress, Mapping) and not hasattr(progress, "sources"):
+        raise UsageError(f"lag takes query.lastProgress; this is {shown(progress)}")
     sources = progress["sources"] if isinstance(progress, Mapping) else progress.sources
     behind: dict[str, int] = {}
     for source in sources:

@@ -22,7 +22,7 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
-import reliable_pubsub
+import reliable_pubsub.pipeline
 from reliable_pubsub import (
     Earliest,
     Position,
@@ -520,3 +520,16 @@ def test_a_warning_names_the_line_of_the_program_whatever_wraps_the_call() -> No
         house.subscriber.get("t", max_messages=4)
 
     assert {one.filename for one in warned} == {__file__}
+
+
+def test_the_pipeline_refuses_what_is_no_name_no_session_and_no_progress() -> None:
+    pipeline: Any = reliable_pubsub.pipeline
+    calls: list[Callable[[], object]] = [
+        lambda: pipeline.session(5),
+        lambda: pipeline.session("x", master=4),
+        lambda: pipeline.register("spark"),
+        lambda: pipeline.lag(5),
+    ]
+    for call in calls:
+        with pytest.raises(UsageError):
+            call()
