@@ -54,7 +54,7 @@ from .socket_poll import SocketPoll
 from .state import BrokerSettings
 from .store import LOG_BYTES_MAX, StorageFullError, Store, open_reader, read_state, reading
 
-DISK_PATIENCE_S = 0.5  # an answer that waits longer is put off: a REP socket serves others
+DISK_PATIENCE_S = 1.0  # an answer that waits longer is put off: a REP socket serves others
 TICK_S = 0.1  # lazy cursors are at most so much older on disk than in memory
 SUBSCRIBER_SOCKETS = 4  # gets are answered at once, so few are enough
 UNWRITTEN_BYTES_MAX = 16 * MIB  # durability `snapshot`: above this an ACK waits for the disk
