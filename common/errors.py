@@ -14,6 +14,7 @@ PubSubError                      code                 exit
 │   ├── TimedOutError            TIMED_OUT
 │   └── NotDeliveredError        NOT_DELIVERED
 ├── RefusedError                 REFUSED              4     decided: no
+│   ├── TwoProxiesError          TWO_PROXIES
 │   ├── FencedError              FENCED
 │   ├── ConflictError            CONFLICT
 │   ├── GapError                 GAP
@@ -193,6 +194,21 @@ class RefusedError(PubSubError):
 
     code = "REFUSED"
     exit_code = 4
+
+
+class TwoProxiesError(RefusedError):
+    """The nodes above a relay lead to different proxies."""
+
+    code = "TWO_PROXIES"
+
+    def __init__(self, *, first: str, second: str) -> None:
+        super().__init__(
+            f"{first} and {second} lead to different proxies; subscribers below would get the "
+            "messages of one and silently none of the other: start a relay for each proxy, or give "
+            "--upstream ways to the same one"
+        )
+        self.first = first
+        self.second = second
 
 
 class FencedError(RefusedError):

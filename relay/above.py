@@ -12,6 +12,7 @@ import zmq
 from reliable_pubsub.common.endpoint import host_of
 from reliable_pubsub.common.errors import MalformedError
 from reliable_pubsub.common.limits import LINK_BYTES
+from reliable_pubsub.common.messages import Status, StatusReport
 from reliable_pubsub.common.wire import encode_request
 
 from .interest_link import Wish
@@ -23,6 +24,7 @@ from .sockets import DATA_MESSAGES_MAX, Context, Socket, connecting
 from .wire import decode_node_reply
 
 INTEREST_WAITING_MAX = 2  # messages about interest that wait for a hung node
+_ASKED = 2**62  # numbers of questions for the proxy; those of interest are below
 
 
 class Above(Protocol):
@@ -52,6 +54,7 @@ class NodeAbove:
             push_via: or there, whatever the node above says.
         """
         self.endpoint = endpoint
+        self._node = node
         self._push_via = push_via
         self.wish = Wish(client=node, link=secrets.token_bytes(LINK_BYTES))
         self._capped = Capped(cap)
@@ -61,6 +64,7 @@ class NodeAbove:
         self.interest.connect(endpoint)
         self.data = connecting(context, zmq.XSUB, sent_max=0, received_max=DATA_MESSAGES_MAX)
         self._data_endpoint: str | None = None
+        self._reports: list[tuple[str, int]] = []
         self._say_where()
 
     def _say_where(self) -> None:
@@ -85,11 +89,27 @@ class NodeAbove:
                 self.interest.send_multipart([b"", *encode_request(message)], zmq.DONTWAIT)
         return self.wish.due_in_s(now_s)
 
+    def ask_for_proxy(self, number: int) -> None:
+        """Ask which proxy it leads to; the answer has this number."""
+        status = Status(
+            client=self._node, epoch=0, request=_ASKED + number, topics_max=1, rows_max=0
+        )
+        with suppress(zmq.Again):
+            self.interest.send_multipart([b"", *encode_request(status)], zmq.DONTWAIT)
+
+    def proxies(self) -> list[tuple[str, int]]:
+        """The starts of proxies that it has said to lead to, each with the number asked with."""
+        reports, self._reports = self._reports, []
+        return reports
+
     def _answered(self, frames: Sequence[bytes], now_s: float) -> None:
         try:
             reply = decode_node_reply(frames[1:])
         except MalformedError:
             return  # as if it were lost
+        if isinstance(reply, StatusReport):
+            self._reports.append((reply.boot, reply.request - _ASKED))
+            return
         self.wish.answered(reply, now_s)
         self._connect_data()
         if self.wish.acknowledged != self.wish.applied:

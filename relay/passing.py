@@ -36,6 +36,8 @@ from .batch_cache import BatchCache, Found
 
 UNDER_WAY_MAX: Final = 16  # the proxy keeps 32 answers for one connection
 WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
+FLIGHT_BYTES: Final = 2 * 1024  # that a waiting request counts beside its frames
+SHARED_MAX: Final = 4_096  # that wait for the answer of another
 TIMEOUT_S: Final = 2.0  # then a request is forgotten; whoever sent it asks again
 CONFIRMED_S: Final = 1.0
 TELL_S: Final = 0.1  # the proxy's own cursors are at most so much older on disk
@@ -65,7 +67,17 @@ _Asked = tuple[Envelope, _Reading]
 class _Flight:
     """A request that is passed on, and who waits for its answer."""
 
-    __slots__ = ("asker", "at_s", "frames", "is_sent", "joined", "key", "later", "request")
+    __slots__ = (
+        "asker",
+        "at_s",
+        "frames",
+        "is_sent",
+        "joined",
+        "key",
+        "later",
+        "request",
+        "size_bytes",
+    )
 
     def __init__(
         self, frames: list[bytes], asker: Envelope | None, request: AnyRequest | None
@@ -74,6 +86,7 @@ class _Flight:
         self.asker = asker  # None: it is ours
         self.request = request  # None: it could not be read
         self.key: object = None
+        self.size_bytes = FLIGHT_BYTES + sum(map(len, frames))
         self.joined: list[_Asked] = []  # asked before it was sent, so its answer is theirs too
         self.later: list[_Asked] = []
         self.is_sent = False
@@ -165,6 +178,8 @@ class Passing:
             flight.key = key
             self._by_key[key] = flight
             self._pass_on(flight, now_s)
+        elif len(flight.joined) + len(flight.later) >= SHARED_MAX:
+            self.dropped_count += 1
         else:
             self.shared_count += 1
             (flight.later if flight.is_sent else flight.joined).append((envelope, request))
@@ -199,7 +214,7 @@ class Passing:
     # Up, and down again.
 
     def _pass_on(self, flight: _Flight, now_s: float) -> None:
-        size = sum(map(len, flight.frames))
+        size = flight.size_bytes
         if self._waiting_bytes + size > WAITING_BYTES_MAX:
             self.dropped_count += 1
             self._by_key.pop(flight.key, None)
@@ -212,7 +227,7 @@ class Passing:
     def _send_waiting(self, now_s: float) -> None:
         while self._waiting and len(self._under_way) < UNDER_WAY_MAX:
             flight = self._waiting.popleft()
-            self._waiting_bytes -= sum(map(len, flight.frames))
+            self._waiting_bytes -= flight.size_bytes
             self._ticket += 1
             ticket = self._ticket.to_bytes(8, "big")
             flight.is_sent, flight.at_s = True, now_s
@@ -286,7 +301,7 @@ class Passing:
                 self.dropped_count += 1
         while self._waiting and now_s >= self._waiting[0].at_s + TIMEOUT_S:
             flight = self._waiting.popleft()
-            self._waiting_bytes -= sum(map(len, flight.frames))
+            self._waiting_bytes -= flight.size_bytes
             self._by_key.pop(flight.key, None)
             self.dropped_count += 1
         self._send_waiting(now_s)

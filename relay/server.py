@@ -22,6 +22,7 @@ from .fan_out import TURN_MAX, FanOut
 from .interest_link import LEASE_S, Links
 from .interest_table import CAP, InterestTable
 from .messages import Interest, Node, NodeReport
+from .one_proxy import OneProxy
 from .passing import Passing, ToAbove, ToPeer
 from .pattern import Kinds, Strategy
 from .push import PushFrames, decode_any_push, shared_topic_frame
@@ -103,6 +104,7 @@ class Relay:
             ),
         ]
         self._wake_up = WakeUp()
+        self._one_proxy = OneProxy(settings.upstreams)
         self._stopping = False
         self._received = self._malformed = 0
         self._tick_at_s = self._join_at_s = 0.0
@@ -113,7 +115,11 @@ class Relay:
         self._wake_up.wake()
 
     def run(self) -> None:
-        """Serve until `stop`."""
+        """Serve until `stop`.
+
+        Raises:
+            TwoProxiesError: the nodes above lead to different proxies.
+        """
         poller = zmq.Poller()
         poller.register(self._wake_up.descriptor, zmq.POLLIN)
         sockets = [self._requests, self.fan_out.socket, self._pulled]
@@ -158,7 +164,19 @@ class Relay:
             self._join_at_s = now_s + 9 * (time.monotonic() - begun_s)
         for above in self._above:
             above.want(self._table.above, self._links.below)
-        return min(TICK_S, *(above.turn(now_s) for above in self._above))
+        wait_s = min(TICK_S, *(above.turn(now_s) for above in self._above))
+        self._ask_for_proxies(now_s)
+        return wait_s
+
+    def _ask_for_proxies(self, now_s: float) -> None:
+        is_due = self._one_proxy.is_due(now_s)
+        for above in self._above:
+            if not isinstance(above, NodeAbove):
+                continue
+            for boot, number in above.proxies():
+                self._one_proxy.answered(above.endpoint, boot, number)
+            if is_due:
+                above.ask_for_proxy(self._one_proxy.round)
 
     # Data, down.
 

@@ -70,7 +70,7 @@ CORE_FILES = [
     *(f"relay/{name}.py" for name in ("automaton", "expression", "predicate", "pattern")),
     *(f"relay/{name}.py" for name in ("messages", "interest_table", "interest_link")),
     *(f"relay/{name}.py" for name in ("push", "wire", "batch_cache", "passing", "unstored")),
-    *(f"relay/{name}.py" for name in ("tree", "tree_figure", "allowance")),
+    *(f"relay/{name}.py" for name in ("tree", "tree_figure", "allowance", "one_proxy")),
     "common/markup.py",
     "subscriber/inbox.py",
     "subscriber/push_queue.py",

@@ -326,3 +326,11 @@ def test_a_connection_that_is_cut_while_its_input_is_stopped_does_not_end_the_pr
         stdout, stderr = process.communicate("go on\n", timeout=PATIENCE_S)
 
     assert (process.returncode, stdout, stderr) == (0, "all served\n", "")
+
+
+def test_another_port_that_is_found_is_on_the_same_interface(context: sockets.Context) -> None:
+    taken = Push(context, PushSettings(endpoint="tcp://127.0.0.2:*"), boot="b")
+    other = Push(context, PushSettings(endpoint=taken.endpoint, is_default=True), boot="b")
+
+    assert other.endpoint.startswith("tcp://127.0.0.2:")
+    assert other.endpoint != taken.endpoint

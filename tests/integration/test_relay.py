@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from xml.etree import ElementTree
 
 import msgspec
@@ -653,3 +653,20 @@ def test_topology_draws_the_live_tree_from_publisher_to_subscriber(service: Serv
     for expected in ("p", "north", "screen", "news: 1 put", "news: 1 messages", "0 batches/s"):
         assert expected in words
     assert "north" in (service.directory / "tree.html").read_text()
+
+
+def test_two_proxies_above_one_relay_are_refused_by_name(
+    service: Service, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """A subscriber would get the messages of one and silently none of the other."""
+    with closing(Service(tmp_path_factory.mktemp("other"))) as other:
+        service.start_proxy()
+        other.start_proxy()
+        upstreams = service.subscriber_endpoint, other.subscriber_endpoint
+        relay = service.run(
+            "relay", "--endpoint", service.own_endpoint(), "--push-endpoint",
+            service.own_endpoint(), "--upstream", upstreams[0], "--upstream", upstreams[1],
+        )  # fmt: skip
+
+        assert relay.wait() == 4
+        assert "[TWO_PROXIES]" in relay.stderr

@@ -12,14 +12,17 @@ from reliable_pubsub.common.messages import (
     BatchHeader,
     Fenced,
     MessageBatches,
+    Status,
 )
 from reliable_pubsub.common.wire import decode_reply, decode_request, encode_request
 from reliable_pubsub.relay.batch_cache import ENTRY_BYTES, BatchCache
 from reliable_pubsub.relay.passing import (
     CONFIRMED_S,
+    FLIGHT_BYTES,
     TELL_S,
     TIMEOUT_S,
     UNDER_WAY_MAX,
+    WAITING_BYTES_MAX,
     Envelope,
     Passing,
     ToAbove,
@@ -134,6 +137,17 @@ class TestARequest:
         node.answer()
         node.answer()
         assert len(node.taken()) == len(clients)
+
+    def test_wait_in_bounds_however_short_they_are(self) -> None:
+        """Each counts what it takes here beside its frames; STATUS has 80 bytes."""
+        passing = Passing(BatchCache())
+        status = encode_request(Status(client="stranger", epoch=0, request=1))
+        many = WAITING_BYTES_MAX // FLIGHT_BYTES
+        for _ in range(many + UNDER_WAY_MAX):
+            passing.request((b"peer", b""), status, 0.0)
+
+        assert passing.dropped_count > 0
+        assert len(passing.actions()) == UNDER_WAY_MAX
 
     def test_that_nobody_answers_is_forgotten_and_its_late_answer_dropped(self) -> None:
         node = ANode(*(f"s{number}" for number in range(UNDER_WAY_MAX + 1)))
