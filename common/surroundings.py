@@ -81,7 +81,9 @@ def client_here(
             said that plaintext is allowed.
     """
     if not looks:
-        return Here("", state_dir, retry or RetryPolicy(), typed(resolve({}, None, {})))
+        settings = typed(resolve({}, None, {}))
+        where: str = endpoint or getattr(settings, f"{role}_endpoint")  # of what has no transport
+        return Here(where, state_dir, retry or RetryPolicy(), settings)
     log = logging.getLogger(f"reliable_pubsub.{role}")
     for warning in unknown_variables(os.environ):
         log.warning(warning, extra={"client": client})

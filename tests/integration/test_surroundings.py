@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from reliable_pubsub import ConfigurationError, Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.config_show import main as config
 from reliable_pubsub.common.state_file import MemoryState, StateFile
+from tests.fakes import FakeTransport
 
 from .harness import REPOSITORY
 
@@ -112,6 +113,19 @@ def test_the_silence_of_pushes_is_a_setting_of_the_library_too(
 
     with Subscriber("s") as subscriber:
         assert subscriber._pushing._timing.silence_s_max == 0.25
+
+
+def test_a_client_whose_transport_is_brought_finds_nothing_and_may_be_pushed_to(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RELIABLE_PUBSUB_ACK_TIMEOUT", "soon")
+    monkeypatch.setenv("RELIABLE_PUBSUB_STATE_DIR", "state")
+    transport = FakeTransport(lambda frames: None)
+
+    with Subscriber("s", transport=transport) as subscriber:
+        subscriber.use_push("t", True)
+        assert isinstance(subscriber._state, MemoryState)
+        assert subscriber._asker.retry == RetryPolicy()
 
 
 @both
