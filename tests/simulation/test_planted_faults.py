@@ -15,6 +15,8 @@ from rich.table import Table
 from .faults import FAULTS
 from .simulation import SOUND, run_seed
 
+pytestmark = pytest.mark.slow
+
 SEEDS_MAX = 10_000  # a fault that needs more is a hole in the simulator
 # How many seeds each fault took when the table was made: the last of them is tried first. A change
 # of the simulator makes another world of it, and then the search begins at seed 0, as for the table

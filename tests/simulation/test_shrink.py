@@ -16,6 +16,8 @@ from .shrink import rule_of, shrink
 from .simulation import WHOLE, Outcome, Variant, run_seed
 from .swarm import CLASSES, Shape
 
+pytestmark = pytest.mark.slow
+
 SEEDS_MAX = 200
 NEEDS_NO_LUCK = [
     "no dedup",
