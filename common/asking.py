@@ -194,6 +194,13 @@ class Session:
         self.connected = True
         self.tell(logging.INFO, f"begins session {epoch}")
 
+    def begin_again(self) -> None:
+        """A call was broken off: an epoch that was granted is ours, also if nobody was told.
+
+        Another one would fence a newer process, if there is one; so epoch and nonce stay.
+        """
+        self.connected = 0 < self._memory.epoch == self._asked_epoch
+
     def positions(self, *topics: str) -> AnyReply:
         """What the proxy knows of us in these topics."""
         return self._hello(self._memory.epoch, topics)

@@ -50,10 +50,8 @@ class PublisherLink(Session):
         self.met.clear()
 
     def begin_again(self) -> None:
-        """Forget what was learned; a call was broken off somewhere.
-
-        Epoch and nonce stay: a new epoch would fence a newer process, if there is one.
-        """
+        """Forget what was learned; see `Session.begin_again`."""
+        super().begin_again()
         self.met.clear()
         self.last_transaction = 0
 

@@ -111,11 +111,8 @@ class SubscriberLink(Session):
         self.told.clear()
 
     def begin_again(self) -> None:
-        """Forget what was learned; a call was broken off somewhere.
-
-        Epoch, nonce and control number stay: a new epoch would fence a newer process, if there is
-        one, and a late SUB of this one has no effect as it is.
-        """
+        """Forget what was learned; see `Session.begin_again`. A late SUB has no effect as it is."""
+        super().begin_again()
         self.told.clear()
         self.durable.clear()
         self.rings = {topic: ring for topic, ring in self.rings.items() if ring.is_confirmed}
