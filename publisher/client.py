@@ -64,7 +64,11 @@ from .unnumbered import Unnumbered
 class Publisher:
     """Puts messages on topics, each exactly once, across its own crashes and the proxy's.
 
-    One thread at a time. With `state_dir` a message that was under way when the process died is
+    Threads: calls of several threads wait for each other. A forked child needs a client of its own.
+    An exception that is not a `PubSubError` (Ctrl-C, an alarm) may leave a call and be caught: the
+    next call begins as after a crash, so nothing is lost or doubled.
+
+    With `state_dir` a message that was under way when the process died is
     sent again, under its number, by the next process with this id; without it the publisher
     keeps its state in memory and takes its numbering from the proxy.
     """

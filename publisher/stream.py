@@ -6,10 +6,13 @@ While a batch is on its way the next one grows, so the slower the proxy, the lar
 
 from __future__ import annotations
 
+import os
 import threading
 import time
+import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import Annotated, Final
 
@@ -19,7 +22,7 @@ from reliable_pubsub.common import names
 from reliable_pubsub.common.arguments import Seconds, check_argument, checked
 from reliable_pubsub.common.batch import Batch
 from reliable_pubsub.common.dead_letter import check_put_on
-from reliable_pubsub.common.errors import TooLargeError, UsageError
+from reliable_pubsub.common.errors import ForkedError, TooLargeError, UsageError
 from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, PAYLOAD_BYTES_MAX
 from reliable_pubsub.common.names import TopicName
 
@@ -51,9 +54,26 @@ class StreamBatch:
         self.receipt, self.error = receipt, error
         self._done.set()
 
+    def end_in_child(self, error: BaseException) -> None:
+        """Nobody here will say how it ended; the event may be locked by a thread of the parent."""
+        if not self._done.is_set():
+            self._done = threading.Event()
+            self.settle(None, error)
+
     def wait(self, timeout_s: float | None) -> bool:
         """Wait for the end; say whether it came."""
         return self._done.wait(timeout_s)
+
+
+_streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+
+
+def _end_in_child() -> None:
+    for stream in list(_streams):
+        stream.end_in_child()
+
+
+os.register_at_fork(after_in_child=_end_in_child)
 
 
 class Ticket:
@@ -108,17 +128,42 @@ class Stream:
         self._put_batch = put_batch
         self._linger_s = linger_s
         self._release = release
-        self._lock = threading.Lock()  # guards everything below
-        self._work = threading.Condition(self._lock)  # the sender waits for work
-        self._room = threading.Condition(self._lock)  # the caller waits for room, or for the end
+        self._make_locks()
         self._open: StreamBatch | None = None  # still growing
         self._full: deque[StreamBatch] = deque()
-        self._sending = False
+        self._sending: StreamBatch | None = None
         self._flushing = False
         self._closing = False
         self._error: BaseException | None = None
+        _streams.add(self)
         self._thread = threading.Thread(target=self._run, name="publisher stream", daemon=True)
         self._thread.start()
+
+    def _make_locks(self) -> None:
+        self._lock = threading.RLock()  # guards everything that changes
+        self._leave: Callable[[], object] = self._lock.release
+        self._work = threading.Condition(self._lock)  # the sender waits for work
+        self._room = threading.Condition(self._lock)  # the caller waits for room, or for the end
+
+    def end_in_child(self) -> None:
+        """A forked child has the messages, and no thread that sends them: the parent does."""
+        error = ForkedError(what="this stream", pid=os.getppid())
+        self._make_locks()  # the sender may have held them
+        left = [self._sending, *self._full, self._open]
+        self._error, self._sending, self._open = error, None, None
+        self._full.clear()
+        for batch in left:
+            if batch is not None:
+                batch.end_in_child(error)
+
+    def _let_go(self) -> None:
+        """Free the lock, however often this thread holds it: it may have left it by an exception.
+
+        The sender would wait for ever.
+        """
+        with suppress(RuntimeError):
+            while True:
+                self._lock.release()
 
     def put(self, topic: TopicName, payload: bytes) -> Ticket:
         """Add a message; it is sent when its batch is full, or `linger_s` has passed.
@@ -134,7 +179,8 @@ class Stream:
         if type(topic) is not str:
             topic = check_argument(Stream.put, "topic", topic)
         size = len(payload) + MESSAGE_OVERHEAD_BYTES
-        with self._lock:
+        try:
+            self._lock.acquire()
             batch = self._open
             if (
                 batch is None
@@ -145,7 +191,10 @@ class Stream:
                 batch = self._begin_batch(topic, len(payload))
             batch.size += size
             batch.payloads.append(payload)
-            return Ticket(batch, len(batch.payloads) - 1)
+            return (Ticket(batch, len(batch.payloads) - 1), self._leave())[0]
+        except BaseException:
+            self._let_go()
+            raise
 
     def flush(self) -> None:
         """Send everything now; return when it is stored.
@@ -153,6 +202,7 @@ class Stream:
         Raises:
             PubSubError: the first thing that went wrong.
         """
+        self._let_go()
         with self._lock:
             self._flushing = True
             self._work.notify()
@@ -171,6 +221,7 @@ class Stream:
         try:
             self.flush()
         finally:
+            self._let_go()
             with self._lock:
                 self._closing = True
                 self._work.notify()
@@ -214,7 +265,7 @@ class Stream:
     def _take(self) -> StreamBatch | None:
         """Wait for a batch that is due; None when the stream closes."""
         with self._lock:
-            self._sending = False
+            self._sending = None
             while True:
                 if self._full:
                     break
@@ -230,8 +281,7 @@ class Stream:
                 if self._closing:
                     return None
                 self._work.wait()
-            self._sending = True
-            batch = self._full.popleft()
+            batch = self._sending = self._full.popleft()
             self._room.notify_all()
             return batch
 
@@ -251,7 +301,7 @@ class Stream:
             left = [batch, *self._full, *([self._open] if self._open else [])]
             self._full.clear()
             self._open = None
-            self._sending = False
+            self._sending = None
             self._room.notify_all()
         for one in left:
             one.settle(None, error)

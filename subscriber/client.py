@@ -81,7 +81,11 @@ class Reading(Struct, frozen=True):
 class Subscriber:
     """Receives the messages of topics, each once, across its own crashes and the proxy's.
 
-    One thread at a time. A message is acknowledged when the program comes back for the next one,
+    Threads: one for each call; a second one is refused while a call is open. A forked child needs a
+    client of its own. An exception that is not a `PubSubError` (Ctrl-C, an alarm) may leave a call
+    and be caught: the next call begins as after a crash, and what was in hand comes again.
+
+    A message is acknowledged when the program comes back for the next one,
     calls `acknowledge`, or leaves the `with` block without an error. With `state_dir` the place
     survives the process, and what was in hand when it died comes again with `redelivered` set.
     """

@@ -296,6 +296,33 @@ def commits(house: House, make: Callable[[], Interrupter]) -> None:
     assert publisher.put("t", b"behind").offset == len(stored)
 
 
+def streams(house: House, make: Callable[[], Interrupter]) -> None:
+    """What a ticket says is so; whatever else was put stands there once or not at all."""
+    publisher, interrupter = house.publisher(), make()
+    tickets = []
+    stream = publisher.stream(linger_s=0.0)
+    for payload in (b"0", b"1", b"2"):
+        try:
+            with interrupter:
+                ticket = stream.put("t", payload)
+        except Interrupted:
+            continue
+        tickets.append((ticket, payload))
+    until_it_returns(interrupter, stream.flush)
+    until_it_returns(interrupter, stream.close)
+    stored = [payload for _, _, payload in house.stored()]
+    assert stored == sorted(set(stored))
+    for ticket, payload in tickets:
+        offset = ticket.result(timeout_s=10).offset
+        assert offset is not None
+        assert stored[offset] == payload
+    assert publisher.put("t", b"behind").offset == len(stored)
+
+
+def test_a_stream_goes_on_behind_an_exception() -> None:
+    at_every_line(streams, MemoryState, step=3)
+
+
 PUBLISHERS: dict[str, Program] = {
     "puts at QoS 2": puts_at(2),
     "puts at QoS 1": puts_at(1),

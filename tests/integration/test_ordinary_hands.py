@@ -84,6 +84,9 @@ subscriber.subscribe("t")
 publisher.put("t", b"before")
 assert [m.payload for m in subscriber.get("t")] == [b"before"]
 transaction = publisher.transaction()
+streaming = Publisher("q", endpoint=publishers)
+stream = streaming.stream(linger_s=3600)
+ticket = stream.put("u", b"of the parent")
 
 def refused(call, *arguments):
     try:
@@ -100,6 +103,10 @@ def child():
     refused(subscriber.acknowledge, "t")
     transaction.put("t", b"child")
     refused(transaction.__exit__, None, None, None)
+    refused(ticket.result)
+    refused(stream.put, "u", b"child")
+    refused(stream.flush)
+    refused(stream.close)
     publisher.close()
     subscriber.close()
     publisher.__exit__(None, None, None)
@@ -114,6 +121,8 @@ if not pid:
     child()
     sys.exit(7)
 assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+stream.flush()
+assert ticket.result().offset == 0
 publisher.put("t", b"after")
 assert [m.payload for m in subscriber.get("t")] == [b"after"]
 child_has_them = os.fork()
