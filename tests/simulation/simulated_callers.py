@@ -18,10 +18,7 @@ from reliable_pubsub.proxy.records import Appended
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.outbox import Receipt
 
-from .machine import Machine
-from .network import SimulatedClock, SimulatedTransport
-from .simulated_clients import MakePublisher
-from .simulated_offers import OfferNetwork
+from .simulated_clients import PuttingMachine
 from .world import Process
 
 CALLS = 20
@@ -45,13 +42,8 @@ def calls(chance: random.Random, topics: Sequence[str]) -> list[Call]:
     ]
 
 
-class CallingMachine(Machine):
+class CallingMachine(PuttingMachine):
     """Makes each call once, and again only where it heard that nothing of it is kept."""
-
-    role = "publisher"
-    choices = ("adopt",)
-    make: MakePublisher
-    offers: OfferNetwork
 
     def begin(self, calls: Sequence[Call]) -> None:
         """Take the calls of a program."""
@@ -61,17 +53,7 @@ class CallingMachine(Machine):
 
     def program(self, process: Process, recorder: Recorder) -> None:
         """Make the calls that are left, then see that nothing is in doubt."""
-        publisher = self.make(
-            self.name,
-            retry=self._retry,
-            transport=SimulatedTransport(process, self._network, self.name),
-            clock=SimulatedClock(process),
-            state=self.state_of(process),
-            on_log_changed=self.on_log_changed,
-            history=recorder,
-            connect_offers=lambda _: self.offers.connect(process),
-        )
-        process.nonce = publisher._link.nonce
+        publisher = self._publisher(process, recorder)
         while True:
             number = self._begun
             try:

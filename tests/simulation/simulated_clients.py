@@ -67,13 +67,32 @@ class MakePublisher(Protocol):
         """Make one."""
 
 
-class PublisherMachine(Machine):
-    """Puts every item of a plan, each with its place in the plan in one step."""
+class PuttingMachine(Machine):
+    """One that puts, through a real publisher."""
 
     role = "publisher"
     choices = ("adopt",)
     make: MakePublisher
     offers: OfferNetwork
+
+    def _publisher(self, process: Process, recorder: Recorder) -> Publisher:
+        """The publisher of a process."""
+        publisher = self.make(
+            self.name,
+            retry=self._retry,
+            transport=SimulatedTransport(process, self._network, self.name),
+            clock=SimulatedClock(process),
+            state=self.state_of(process),
+            on_log_changed=self.on_log_changed,
+            history=recorder,
+            connect_offers=lambda _: self.offers.connect(process),
+        )
+        process.nonce = publisher._link.nonce
+        return publisher
+
+
+class PublisherMachine(PuttingMachine):
+    """Puts every item of a plan, each with its place in the plan in one step."""
 
     def begin(self, plan: Sequence[Item]) -> None:
         """Take a plan."""
@@ -96,17 +115,7 @@ class PublisherMachine(Machine):
 
     def program(self, process: Process, recorder: Recorder) -> None:
         """Put what is left of the plan."""
-        publisher = self.make(
-            self.name,
-            retry=self._retry,
-            transport=SimulatedTransport(process, self._network, self.name),
-            clock=SimulatedClock(process),
-            state=self.state_of(process),
-            on_log_changed=self.on_log_changed,
-            history=recorder,
-            connect_offers=lambda _: self.offers.connect(process),
-        )
-        process.nonce = publisher._link.nonce
+        publisher = self._publisher(process, recorder)
         process.interrupts = self._faults.interrupt
         while True:
             try:
