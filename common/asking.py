@@ -60,8 +60,7 @@ class Asker:
     def ask(self, request: Request, body: bytes | None = None) -> tuple[AnyReply, bytes]:
         """Send a request until it is answered; see `retry.ask`."""
         telling = _Telling(self.log, request, self.transport.endpoint, self._on_silence)
-        if self.log.isEnabledFor(logging.DEBUG):
-            telling.say(logging.DEBUG, "asks")
+        telling.say(logging.DEBUG, "asks")
         answer = ask(
             request,
             body,
@@ -110,6 +109,8 @@ class _Telling:
 
     def say(self, level: int, what: str, attempt: int = 0, attempts: int = 0) -> None:
         """One line, and its facts as attributes of the record."""
+        if not self._log.isEnabledFor(level):
+            return
         request = self._request
         facts = {
             "client": request.client,
