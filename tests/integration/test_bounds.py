@@ -58,7 +58,9 @@ class Raw:
     def _hear(self, size: int) -> bytes:
         heard = b""
         while len(heard) < size:
-            heard += self.socket.recv(size - len(heard))
+            more = self.socket.recv(size - len(heard))
+            assert more, "the connection has ended"
+            heard += more
         return heard
 
     def says(self, data: bytes) -> None:
