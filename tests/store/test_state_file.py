@@ -238,3 +238,18 @@ def test_without_a_directory_it_is_kept_as_long_as_the_client() -> None:
     assert isinstance(state, MemoryState)
     assert state.load() == {"epoch": b"\x01"}
     assert open_state(None, "publisher", "p").load() == {}
+
+
+def test_a_write_that_was_broken_off_is_undone_by_the_next_load(tmp_path: Path) -> None:
+    """R25: an exception of a signal handler left a transaction open, and every later write failed."""
+    state = a_state(tmp_path)
+    state.write({"epoch": b"\x01"}, durable=True)
+    state._connection.execute("BEGIN IMMEDIATE")
+    state._connection.execute("DELETE FROM state")
+
+    loaded = state.load()
+    state.write({"plan": b"\x02"}, durable=False)
+
+    assert loaded == {"epoch": b"\x01"}
+    assert state.load() == {"epoch": b"\x01", "plan": b"\x02"}
+    state.close()
