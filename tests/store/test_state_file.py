@@ -241,7 +241,7 @@ def test_without_a_directory_it_is_kept_as_long_as_the_client() -> None:
 
 
 def test_a_write_that_was_broken_off_is_undone_by_the_next_load(tmp_path: Path) -> None:
-    """R25: an exception of a signal handler left a transaction open, and every later write failed."""
+    """R25: a signal handler that raised left it open, and every later write failed."""
     state = a_state(tmp_path)
     state.write({"epoch": b"\x01"}, durable=True)
     state._connection.execute("BEGIN IMMEDIATE")
