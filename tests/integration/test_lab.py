@@ -25,7 +25,7 @@ from reliable_pubsub.lab.running import main as run
 from .harness import REPOSITORY, eventually
 
 PATIENCE_S = 90.0
-AT_A_TIME = 3
+AT_A_TIME = 2
 SCENARIOS = {name: load_scenario(path) for name, path in shipped().items()}
 
 Result = subprocess.CompletedProcess[str]
