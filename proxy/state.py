@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -49,6 +49,9 @@ from .records import (
 from .staging import LastTransaction, Staging
 from .subscriptions import Session, Subscription
 from .topic_log import Retention, TopicLog
+
+# An older version granted any epoch. One above this is not forgotten: it would be the floor of all.
+EPOCH_FORGOTTEN_MAX: Final = 2**62
 
 
 class Memory(Struct, frozen=True, kw_only=True):
@@ -199,7 +202,8 @@ class State:
 
     def _forgotten_sessions(self) -> Iterator[Forgotten]:
         excess = len(self._idle) - self._settings.memory.idle_sessions_max
-        for key in islice(self._idle, min(max(excess, 0), self._settings.memory.at_once_max)):
+        idle = (one for one in self._idle if self.sessions[one].epoch <= EPOCH_FORGOTTEN_MAX)
+        for key in islice(idle, min(max(excess, 0), self._settings.memory.at_once_max)):
             if self.sessions[key].lsn <= self.durable_lsn:
                 yield self.session_forgotten(*key)
 

@@ -51,15 +51,12 @@ class Subscribing(Starting):
             return session
         log = self.topics.get(request.topic)
         known = log.subscriptions.get(request.client) if log else None
-        # A used number was that of the last SUB here, or was for another topic, or its subscription
-        # is forgotten.
-        is_late = request.control < session.control
-        if is_late or (request.control == session.control and known is None):
+        if request.control < session.control:
             return self._stale_control(request, session)
         active = known if known and known.active else None
-        if request.control == session.control and log and known:
+        if request.control == session.control:
             if not (active and active.expired):
-                return self._repeated_sub(request, log, known)
+                return self._repeated_sub(request, log, known, session)
             request = replace(request, start=None, cursor=None)  # it moves nothing a second time
         refused = self._log_changed(request, log, request.cursor) or self._no_clean_session(
             request, known
@@ -102,8 +99,16 @@ class Subscribing(Starting):
             self._sub_ack(request, log, then, already=active is not None), *created, subscribed
         )
 
-    def _repeated_sub(self, request: Sub, log: TopicLog, known: Subscription) -> Decision:
+    def _repeated_sub(
+        self, request: Sub, log: TopicLog | None, known: Subscription | None, session: Session
+    ) -> Decision:
         """The last SUB once more; if its clean session has ended it begins no other one."""
+        if log is None or known is None:
+            # The number was for another topic, or what it began has ended and is forgotten. The
+            # subscriber of a clean session is told the same as before it was forgotten.
+            if request.terms.session == "clean":
+                return self._not_subscribed(request, None)
+            return self._stale_control(request, session)
         if not known.active:
             return self._not_subscribed(request, known)
         return Decision(self._sub_ack(request, log, known, already=True), visible_at=known.lsn)

@@ -20,7 +20,8 @@ from reliable_pubsub.common.messages import (
     SubAck,
     Terms,
 )
-from reliable_pubsub.proxy.state import BrokerSettings, Memory
+from reliable_pubsub.proxy.records import Granted
+from reliable_pubsub.proxy.state import EPOCH_FORGOTTEN_MAX, BrokerSettings, Memory
 from tests.fakes import (
     LOG,
     MemoryProxy,
@@ -137,7 +138,9 @@ class TestASubscriptionThatIsForgotten:
     def test_is_not_begun_again_by_a_late_copy_of_its_sub(self) -> None:
         proxy = self.ended()
 
-        assert isinstance(proxy.ask(a_sub(2, terms=CLEAN)), Stale)
+        for late in (a_sub(2, terms=CLEAN), a_sub(2, start=Start("earliest"), terms=CLEAN)):
+            assert isinstance(proxy.ask(late), NotSub)
+        assert isinstance(proxy.ask(a_sub(2)), Stale)
         assert "s" not in proxy.broker.topics["t"].subscriptions
 
     def test_is_told_to_who_goes_on_with_it(self) -> None:
@@ -245,6 +248,17 @@ class TestAnIdThatIsForgotten:
 
         assert isinstance(reply, Fenced)
         assert reply.current_epoch == 0
+
+    def test_is_not_one_whose_epoch_leaves_no_room_for_others(self) -> None:
+        """An older version granted any epoch."""
+        proxy = a_forgetful_broker()
+        proxy.broker.apply((Granted("publisher", "old", EPOCH_FORGOTTEN_MAX + 1, b""),))
+        proxy.broker.committed(proxy.broker.lsn)
+
+        tick(proxy)
+
+        assert proxy.broker.epoch_floor == 0
+        assert begun(proxy, "another") == 1
 
     def test_leaves_the_ids_of_others_as_they_are(self) -> None:
         proxy = a_forgetful_broker(Memory(idle_sessions_max=1))
