@@ -162,10 +162,11 @@ class Subscribing:
         """One request, in its place or not."""
         held = self._held.get(topic)
         if held is None:
-            self._subscribe(topic, cursor=self._chance.choice([None, 0]))
+            self._subscribe(topic, start=self._chance.choice([None, EARLIEST]))
             return
         mine: dict[str, Any] = {"topic": topic, "generation": held.generation, "boot": held.boot}
         nowhere: dict[str, Any] = {"cursor": 2**62}
+        again: dict[str, Any] = {"cursor": 0, "log": held.log}
         not_mine: Answers = (Stale, NotSub)
         moves: list[Callable[[], object]] = [
             lambda: self._party.ask(Get, MESSAGES, **mine, cursor=held.cursor, messages_max=50),
@@ -175,12 +176,12 @@ class Subscribing:
             lambda: self._party.ask(Get, not_mine, **mine | {"generation": 2**62}, cursor=0),
             lambda: self._party.ask(Get, not_mine, **mine | {"boot": "another"}, cursor=0),
             lambda: self._party.ask(Ack, not_mine, **mine | {"generation": 2**62}, cursor=0),
-            lambda: self._party.ask(Sub, (Stale, SubAck), topic=topic, control=1, cursor=0),
+            lambda: self._party.ask(Sub, (Stale, SubAck), topic=topic, control=1, **again),
             lambda: self._party.ask(Get, (Fenced,), **mine | {"epoch": 0}, cursor=0),
             lambda: self._party.ask(
                 History, MESSAGES, topic=topic, start=EARLIEST, messages_max=50
             ),
-            lambda: self._subscribe(topic, cursor=0),
+            lambda: self._subscribe(topic, **again),
             lambda: self._subscribe(topic, cursor=2**62, log="another", expected=(LogChanged,)),
             lambda: self._leave(topic),
         ]
