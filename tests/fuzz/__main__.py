@@ -7,6 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import NoReturn
 
 import click
 from rich import box
@@ -15,11 +16,14 @@ from rich.progress import Progress
 from rich.table import Table
 
 from .board import AT_THE_PROXY, ELSEWHERE, NOWHERE
+from .floods import ENDPOINTS, REQUEST
+from .siege import Outcome, Siege
 from .trial import PLACES, Result, Trial, Window
 
 RATIO_MIN = 0.9
 WINDOW_S = 2.0
 TOGETHER_S = 3.0  # accomplices on the honest topic
+LONGEST_S = 10.0  # silence of the honest beside floods; generous
 
 RATES: dict[str, Callable[[Window], float]] = {
     "puts": lambda window: window.puts,
@@ -67,17 +71,94 @@ def show(result: Result, console: Console) -> None:
     )
 
 
+def tell(outcome: Outcome, console: Console) -> None:
+    """What became of a siege."""
+    for name, memory in outcome.memory.items():
+        console.print(
+            f"{name}: {memory.before_mib:.0f} MiB before, at most {memory.most_mib:.0f}, "
+            f"bound {memory.bound_mib:.0f}",
+            highlight=False,
+        )
+    for name, verdict in outcome.verdicts.items():
+        wrong = verdict.altered + verdict.misplaced
+        console.print(
+            f"{name}: expected {verdict.expected:,}, received {verdict.received:,}: lost "
+            f"{verdict.lost}, duplicated {verdict.duplicated}, out of order "
+            f"{verdict.out_of_order}, wrong {wrong}",
+            highlight=False,
+        )
+    silences = ", ".join(f"{name} {one:.2f} s" for name, one in outcome.longest_s.items())
+    console.print(
+        f"{outcome.attacks:,} hostile connections; longest silence: {silences}", highlight=False
+    )
+
+
+def besiege(
+    endpoints: frozenset[str], *, seconds: float, connections_per_s: float, seed: int
+) -> list[str]:
+    """Flood endpoints, tell what became of it; give what is wrong."""
+    console, bar = Console(width=None if sys.stdout.isatty() else 100), Console(stderr=True)
+    with (
+        tempfile.TemporaryDirectory(prefix="fuzz-") as directory,
+        Progress(console=bar, transient=True, disable=not bar.is_terminal) as progress,
+    ):
+        task = progress.add_task("flood", total=seconds)
+        siege = Siege(Path(directory), endpoints, seed=seed, attacks_per_s=connections_per_s)
+        with siege.running():
+            outcome = siege.run(seconds, lambda passed_s: progress.advance(task, passed_s))
+    tell(outcome, console)
+    return outcome.problems + [
+        f"{name}: nothing for {one:.1f} s, longer than {LONGEST_S:g} s"
+        for name, one in outcome.longest_s.items()
+        if one > LONGEST_S
+    ]
+
+
+def conclude(problems: list[str], seed: int, console: Console) -> NoReturn:
+    """Say whether everything held, and end."""
+    for problem in problems:
+        console.print(problem, style="bold red", highlight=False)
+    console.print(f"seed {seed}: {'failed' if problems else 'held'}", highlight=False)
+    sys.exit(1 if problems else 0)
+
+
+def chosen(_: click.Context, __: click.Parameter, value: str) -> frozenset[str]:
+    """The endpoints of a list."""
+    names = frozenset(ENDPOINTS if value == "all" else value.split(","))
+    if unknown := names.difference(ENDPOINTS):
+        raise click.BadParameter(f"{', '.join(sorted(unknown))}: not one of {', '.join(ENDPOINTS)}")
+    return names
+
+
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option("--seconds", default=60.0, show_default=True, help="Measured time, about.")
 @click.option("--connections-per-s", default=100.0, show_default=True, help="Pace of the crowd.")
 @click.option("--seed", type=int, help="The same attacks in the same order.")
-def main(seconds: float, connections_per_s: float, seed: int | None) -> None:
+@click.option(
+    "--endpoints",
+    default=REQUEST,
+    show_default=True,
+    callback=chosen,
+    help="What is attacked: a list of request, push, ingress, relay; or all.",
+)
+def main(
+    seconds: float, connections_per_s: float, seed: int | None, endpoints: frozenset[str]
+) -> None:
     """Measure an honest pair alone and beside hostile connections; judge what it got.
 
+    With other endpoints than request the connections are floods, and nothing is measured but the
+    memory of proxy and relay and the longest silence of the honest.
+
     Exit code 1 if a message was lost, doubled or wrong, if the proxy died, complained or kept
-    connections, or if the honest pair kept less than 0.9 of its rate.
+    connections, or if the honest pair kept less than 0.9 of its rate; beside floods if a process
+    grew by more than its endpoints may hold, or a silence was longer than 10 s.
     """
     seed = secrets.randbits(32) if seed is None else seed
+    if endpoints != {REQUEST}:
+        problems = besiege(
+            endpoints, seconds=seconds, connections_per_s=connections_per_s, seed=seed
+        )
+        conclude(problems, seed, Console(width=None if sys.stdout.isatty() else 100))
     groups = max(round(seconds / (3 * WINDOW_S)), 1)
     console = Console(width=None if sys.stdout.isatty() else 100)
     bar = Console(stderr=True)
@@ -100,10 +181,7 @@ def main(seconds: float, connections_per_s: float, seed: int | None) -> None:
         worst = min(result.ratio(of, AT_THE_PROXY, NOWHERE) for of in RATES.values())
         if worst < RATIO_MIN:
             problems.append(f"the honest pair kept {worst:.2f} of its rate, less than {RATIO_MIN}")
-    for problem in problems:
-        console.print(problem, style="bold red", highlight=False)
-    console.print(f"seed {seed}: {'failed' if problems else 'held'}", highlight=False)
-    sys.exit(1 if problems else 0)
+    conclude(problems, seed, console)
 
 
 if __name__ == "__main__":

@@ -60,6 +60,8 @@ class Attack(Struct, frozen=True, kw_only=True):
     trickles: bool = False  # the opening goes out byte by byte
     resets: bool = False  # ends with RST
     reads: bool = True  # otherwise not a byte behind the handshake
+    repeats: bool = False  # the rest goes out over and over, as fast as it is taken
+    handshake_bytes: int = zmtp.HANDSHAKE_BYTES  # that are read before the rest is sent
 
 
 Kind = Callable[[random.Random, Scene, Role], Attack]

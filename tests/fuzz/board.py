@@ -14,6 +14,10 @@ IDLE, OWN_TOPIC, HONEST_TOPIC = 0, 1, 2
 SLOTS = (
     "puts",  # acknowledged to the honest publisher
     "deliveries",  # handed over to the honest subscriber
+    "pushed_deliveries",  # to the one that is pushed to
+    "put_us",  # the longest that a put of the honest publisher took
+    "deliveries_us",  # the longest that an honest subscriber had nothing
+    "pushed_deliveries_us",
     "silences",  # attempts of the honest pair that went unanswered
     "accomplice_puts",  # acknowledged on the honest topic
     "accomplice_answers",
@@ -43,3 +47,7 @@ class Board:
     def add(self, slot: str) -> None:
         """One more; from one process only."""
         self[slot] += 1
+
+    def longest(self, slot: str, duration_s: float) -> None:
+        """Keep the longest; from one process only."""
+        self[slot] = max(self[slot], int(duration_s * 1e6))

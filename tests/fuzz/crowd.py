@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import count
 
-from . import zmtp
 from .attacks import Attack
 
 AGE_S_MAX = 5.0  # a connection that gets no further is closed
@@ -124,13 +123,14 @@ class Crowd:
         elif events & select.EPOLLOUT:
             self._write(one)
         else:
-            wanted = zmtp.HANDSHAKE_BYTES - one.heard_bytes if not one.rest_sent else READ_BYTES
+            handshake_bytes = one.attack.handshake_bytes
+            wanted = handshake_bytes - one.heard_bytes if not one.rest_sent else READ_BYTES
             data = one.socket.recv(wanted)
             if not data:
                 self._end(one, "ended by the proxy")
                 return
             one.heard_bytes += len(data)
-            if not one.rest_sent and one.heard_bytes >= zmtp.HANDSHAKE_BYTES:
+            if not one.rest_sent and one.heard_bytes >= handshake_bytes:
                 one.rest_sent = True
                 one.unsent = memoryview(one.attack.rest)
                 self._epoll.modify(descriptor, _OUT)
@@ -139,6 +139,8 @@ class Crowd:
         if one.unsent:
             sent = one.socket.send(one.unsent[:1] if one.attack.trickles else one.unsent)
             one.unsent = one.unsent[sent:]
+        if not one.unsent and one.rest_sent and one.attack.repeats:
+            one.unsent = memoryview(one.attack.rest)
         if not one.unsent:
             self._said_all(one)
         elif one.attack.trickles:

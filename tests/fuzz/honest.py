@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 from reliable_pubsub import Publisher, Subscriber
@@ -29,18 +30,24 @@ def publish(board: Board, scene: Scene, endpoint: str) -> None:
         number = 0
         while not board["publishing_ends"]:
             number += 1
+            begun_s = time.monotonic()
             publisher.put(scene.topic, payload(number))
+            board.longest("put_us", time.monotonic() - begun_s)
             board["puts"] = number
 
 
-def subscribe(board: Board, scene: Scene, endpoint: str, output: str) -> None:
+def subscribe(
+    board: Board, scene: Scene, endpoint: str, output: str, *, is_pushed: bool = False
+) -> None:
     """Write a line for each message until everything is there, and nothing follows."""
+    deliveries = "pushed_deliveries" if is_pushed else "deliveries"
     with (
         Path(output).open("w") as file,
         Subscriber(scene.subscriber, endpoint=endpoint) as subscriber,
     ):
-        subscriber.subscribe(scene.topic)
+        subscriber.subscribe(scene.topic, push=is_pushed)
         ending = False
+        last_s = time.monotonic()
         while True:
             found = subscriber.get(
                 scene.topic, max_messages=100, timeout_s=DRAIN_S if ending else 0.1
@@ -53,10 +60,13 @@ def subscribe(board: Board, scene: Scene, endpoint: str, output: str) -> None:
                     "payload": message.payload.decode(errors="replace"),
                 }
                 file.write(json.dumps(line) + "\n")
-            board["deliveries"] += len(found)
+            board[deliveries] += len(found)
+            if found:
+                board.longest(f"{deliveries}_us", time.monotonic() - last_s)
+                last_s = time.monotonic()
             if ending and not found:
                 return
-            all_there = board["deliveries"] >= board["puts"] + board["accomplice_puts"]
+            all_there = board[deliveries] >= board["puts"] + board["accomplice_puts"]
             if board["delivering_ends"]:
                 ending = True
                 if all_there and not subscriber.get(scene.topic, timeout_s=0.2):

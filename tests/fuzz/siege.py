@@ -1,0 +1,242 @@
+"""A siege: floods of chosen endpoints, beside an honest publisher and two honest subscribers.
+
+One subscriber polls, the other is pushed to; where a relay is attacked, it is below the relay. What
+is judged is content and memory: each message once, and no process above the bounds of its
+endpoints. What takes time is told, and judged by the command alone.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from reliable_pubsub.common.errors import PubSubError
+from reliable_pubsub.common.limits import MIB, UNHEARD_BYTES_MAX_TOGETHER
+from scripts.delivery import Verdict, compare
+from tests.integration.harness import Process, Service, eventually
+from tests.integration.relay_tree import RelayProcess
+
+from . import honest
+from .attacks import Attack
+from .board import AT_THE_PROXY, NOWHERE, Board, spawn
+from .crowd import Address, Crowd, address_of, press
+from .floods import RELAY, Endpoint, Place, places
+from .trial import END_S, SCENE, footprint, make_known
+
+LOOK_S = 0.02
+PUSHED = replace(SCENE, subscriber="honest-pushed")
+# Of a process: what four endpoints may hold, or two with what libzmq and the allocator add to it.
+GROWTH_MIB_MAX = 4 * UNHEARD_BYTES_MAX_TOGETHER / MIB
+
+
+class Memory(Struct):
+    """What a process held."""
+
+    before_mib: float
+    most_mib: float
+    bound_mib: float
+
+
+class Outcome(Struct, frozen=True, kw_only=True):
+    """A whole siege."""
+
+    verdicts: dict[str, Verdict]
+    memory: dict[str, Memory]
+    puts: int
+    attacks: int
+    longest_s: dict[str, float]  # silence, by who had it
+    problems: list[str]
+
+
+def flood_of(found: Sequence[Place], seed: int) -> Callable[[], tuple[Attack, int]]:
+    """Attacks without end: each place in its turn, each kind of it as often as the others."""
+    chance = random.Random(seed)
+
+    def of(place: Place) -> Iterator[Attack]:
+        kinds = list(place.kinds)
+        while True:
+            chance.shuffle(kinds)
+            for kind in kinds:
+                yield kind(chance, SCENE, place.role)
+
+    def endless() -> Iterator[tuple[Attack, int]]:
+        all_of_them = [of(place) for place in found]
+        while True:
+            for number, attacks in enumerate(all_of_them):
+                yield next(attacks), number
+
+    return endless().__next__
+
+
+def run_flood(board: Board, found: Sequence[Place], rate: float, seed: int) -> None:
+    """The crowd's process."""
+    os.nice(19)
+    crowd = Crowd()
+    addresses = [address_of(place.endpoint) for place in found]
+
+    def target() -> list[Address] | None:
+        board["attacks"], board["refused"] = crowd.counts["begun"], crowd.counts["refused"]
+        return addresses if board["crowd_goes"] == AT_THE_PROXY else None
+
+    following = flood_of(found, seed)
+    press(crowd, following, target, per_s=rate, stopping=lambda: bool(board["all_end"]))
+
+
+class Siege:
+    """A proxy, perhaps a relay, and everybody around them."""
+
+    def __init__(
+        self,
+        directory: Path,
+        endpoints: frozenset[Endpoint],
+        *,
+        seed: int,
+        attacks_per_s: float,
+    ) -> None:
+        """Prepare; nothing runs yet."""
+        self._service = Service(directory)
+        self._endpoints = endpoints
+        self._outputs = {
+            scene.subscriber: directory / f"{scene.subscriber}.jsonl" for scene in (SCENE, PUSHED)
+        }
+        self._seed = seed
+        self._attacks_per_s = attacks_per_s
+        self._board = Board()
+        self._processes: dict[str, BaseProcess] = {}
+        self._attacked: dict[str, Process] = {}
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Everybody at work; no flood yet."""
+        service, board = self._service, self._board
+        try:
+            self._attacked["proxy"] = service.start_proxy()
+            make_known(service)
+            with service.open_subscriber(PUSHED.subscriber) as subscriber:
+                subscriber.subscribe(SCENE.topic)
+            at = {
+                "publisher": service.publisher_endpoint,
+                "subscriber": service.subscriber_endpoint,
+                "push": service.push_endpoint,
+                "ingress": service.ingress_endpoint,
+            }
+            pushed_at = at["subscriber"]
+            if RELAY in self._endpoints:
+                relay = RelayProcess(service, "relay", "--upstream", at["subscriber"])
+                self._attacked["relay"] = relay.process
+                at |= {"relay": relay.endpoint, "relay_push": relay.push_endpoint}
+                pushed_at = relay.endpoint
+            polled, pushed = (str(path) for path in self._outputs.values())
+            self._start("subscriber", honest.subscribe, SCENE, at["subscriber"], polled)
+            self._start("pushed", honest.subscribe, PUSHED, pushed_at, pushed, is_pushed=True)
+            self._start("publisher", honest.publish, SCENE, at["publisher"])
+            found = places(self._endpoints, at)
+            self._start("crowd", run_flood, found, self._attacks_per_s, self._seed)
+            for slot in ("deliveries", "pushed_deliveries"):
+                eventually(lambda slot=slot: board[slot] > 50, "delivery to the honest")  # type: ignore[misc]
+            yield
+        finally:
+            board["all_end"] = 1
+            for process in self._processes.values():
+                process.join(2)
+                process.kill()
+                process.join()
+            service.close()
+
+    def _start(self, name: str, target: Callable[..., None], *arguments: Any, **more: Any) -> None:
+        process = spawn.Process(
+            target=target, args=(self._board, *arguments), kwargs=more, daemon=True
+        )
+        process.start()
+        self._processes[name] = process
+
+    def run(self, seconds: float, tick: Callable[[float], None] = lambda _: None) -> Outcome:
+        """Flood for so long; then judge."""
+        board, memory = self._board, {}
+        for name, process in self._attacked.items():
+            mib = footprint(process.pid).resident_mib
+            memory[name] = Memory(mib, mib, mib + GROWTH_MIB_MAX)
+        for slot in ("put_us", "deliveries_us", "pushed_deliveries_us"):
+            board[slot] = 0
+        board["crowd_goes"] = AT_THE_PROXY
+        until_s = time.monotonic() + seconds
+        while time.monotonic() < until_s and not self._ended():
+            time.sleep(LOOK_S)
+            tick(LOOK_S)
+            self._look(memory)
+        attacks = board["attacks"]
+        board["crowd_goes"] = NOWHERE
+        self._look(memory)
+        problems = self._ended() or list(self._end())
+        verdicts = self._judge()
+        problems += [
+            f"the file of {name} is not what was put: {one}"
+            for name, one in verdicts.items()
+            if not one.perfect
+        ]
+        problems += [
+            f"the {name} held {one.most_mib:.0f} MiB, more than {one.bound_mib:.0f}"
+            for name, one in memory.items()
+            if one.most_mib > one.bound_mib
+        ]
+        slots = {"a put": "put_us", "polled": "deliveries_us", "pushed": "pushed_deliveries_us"}
+        return Outcome(
+            verdicts=verdicts,
+            memory=memory,
+            puts=board["puts"],
+            attacks=attacks,
+            longest_s={name: board[slot] / 1e6 for name, slot in slots.items()},
+            problems=problems,
+        )
+
+    def _look(self, memory: dict[str, Memory]) -> None:
+        for name, process in self._attacked.items():
+            if process.exit_code is None:
+                one = memory[name]
+                one.most_mib = max(one.most_mib, footprint(process.pid).resident_mib)
+
+    def _ended(self) -> list[str]:
+        """What leaves nothing to wait for."""
+        return [
+            f"the {name} ended with exit code {one.exit_code}: {one.stderr}"
+            for name, one in self._attacked.items()
+            if one.exit_code is not None
+        ]
+
+    def _end(self) -> Iterator[str]:
+        """End the honest; say what went wrong with anybody."""
+        for names, ends in (
+            (["publisher"], "publishing_ends"),
+            (["subscriber", "pushed"], "delivering_ends"),
+        ):
+            self._board[ends] = 1
+            for name in names:
+                self._processes[name].join(END_S)
+                if self._processes[name].exitcode != 0:
+                    yield f"the honest {name} failed: {self._processes[name].exitcode}"
+        if not self._board["attacks"] or not self._processes["crowd"].is_alive():
+            yield "there was no flood; see above"
+        yield from self._ended()
+        for name, process in self._attacked.items():
+            if process.complaints:
+                yield f"the {name} complained: {process.complaints}"
+        try:
+            self._service.status()
+        except PubSubError as error:
+            yield f"the proxy answers nobody: {error}"
+
+    def _judge(self) -> dict[str, Verdict]:
+        """Compare what each honest subscriber has with what was put."""
+        payloads = [honest.payload(n + 1) for n in range(self._board["puts"])]
+        topics = {name: [SCENE.topic] for name in self._outputs}
+        puts = {SCENE.topic: {SCENE.publisher: payloads}}
+        return dict(zip(self._outputs, compare(self._outputs, topics, puts), strict=True))
