@@ -64,6 +64,9 @@ PATTERN_CHARS_MAX: Final = 255
 PATTERN_STATES_MAX: Final = 512  # of the automaton of a glob or regex; bounds the time of a match
 PATTERN_STEPS_MAX: Final = 8_192  # links between them that are made; bounds the time to build it
 INTEREST_STEPS_MAX: Final = 4_096  # of the automata of one set; beyond, everything is sent
+INTEREST_TURN_STEPS: Final = (
+    64  # of reading sets, in one turn; what one costs more, later turns pay
+)
 CONSUMER_STATES_MAX: Final = 2_048  # of one consumer's automata; beyond, it is sent everything
 TABLE_STATES_MAX: Final = 32_768  # of the automata of all consumers of a node; beyond, the same
 TABLE_PATTERNS_MAX: Final = 16_384  # different ones of all consumers of a node; beyond, the same

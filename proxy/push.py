@@ -98,6 +98,7 @@ class Push:
     def turn(self) -> bool:
         """Send some of what waits; say whether the socket was used."""
         self._fan_out.new_turn()
+        self._links.new_turn()
         count = min(len(self._waiting), TURN_MAX)
         for _ in range(count):
             waiting = self._waiting.popleft()

@@ -19,13 +19,19 @@ from typing import Any, Final
 import msgspec
 
 from reliable_pubsub.common.errors import InvalidPatternError
-from reliable_pubsub.common.limits import CONSUMERS_MAX, INTEREST_STEPS_MAX, RELAYS_BELOW_MAX
+from reliable_pubsub.common.limits import (
+    CONSUMERS_MAX,
+    INTEREST_STEPS_MAX,
+    INTEREST_TURN_STEPS,
+    PATTERN_STEPS_MAX,
+    RELAYS_BELOW_MAX,
+)
 from reliable_pubsub.common.messages import Limit, Malformed, Reply
 from reliable_pubsub.common.settings import RELAY_LEASE_S
 
 from .interest_table import InterestTable
 from .messages import BelowStatus, Interest, InterestAck, Loop
-from .pattern import Kinds, Pattern
+from .pattern import Kinds, Pattern, is_simple
 
 RESEND_S: Final = 0.5  # before what was not answered is said again; doubles
 RESEND_S_MAX: Final = 5.0
@@ -194,6 +200,7 @@ class Links:
         self._boot = boot
         self._lease_s = lease_s
         self._links: dict[bytes, _Link] = {}
+        self._steps_left = INTEREST_TURN_STEPS  # of reading; below 0, turns to come pay
         self.below = frozenset({node})  # ourselves, and every relay whose interest came to us
 
     def take(self, said: Interest, now_s: float) -> Reply:
@@ -209,15 +216,25 @@ class Links:
             text = f"there would be more than {RELAYS_BELOW_MAX} relays below {self._node!r}"
             return Limit(**self._echo(said), text=text, limit=RELAYS_BELOW_MAX)
         known = self._links.get(said.link)
-        if said.patterns is not None and (known is None or said.version > known.version):
+        is_new = known is None or said.version > known.version
+        if said.patterns is not None and is_new and self._may_read(said.patterns):
             try:
                 known = self._new_set(said, said.patterns)
             except InvalidPatternError as error:
+                self._steps_left -= PATTERN_STEPS_MAX  # it may have taken so many to find out
                 return Malformed(**self._echo(said), text=str(error))
         if known is None:
             return self._ack(said, _Link())
         known.expires_at_s = now_s + self._lease_s
         return self._ack(said, known)
+
+    def new_turn(self) -> None:
+        """A turn of the loop begins: some more may be read."""
+        self._steps_left = min(self._steps_left + INTEREST_TURN_STEPS, INTEREST_TURN_STEPS)
+
+    def _may_read(self, patterns: tuple[Pattern, ...]) -> bool:
+        """Whether there is time for a set; who is told no, says it again soon (`wanted`)."""
+        return self._steps_left > 0 or all(map(is_simple, patterns))
 
     def _new_set(self, said: Interest, patterns: tuple[Pattern, ...]) -> _Link:
         checked, steps = [], 0
@@ -225,7 +242,9 @@ class Links:
             if steps > INTEREST_STEPS_MAX:
                 break  # the rest is not read: it gets everything
             checked.append(self._kinds.check(pattern))
-            steps += self._kinds.cost(checked[-1])[0]
+            cost = self._kinds.cost(checked[-1])[0]
+            steps += cost
+            self._steps_left -= cost
         known = self._links.setdefault(said.link, _Link())
         known.client, known.below = said.client, said.below
         known.version, known.digest = said.version, digest_of(patterns, said.below)

@@ -141,6 +141,7 @@ class Relay:
         """Serve what is ready, do what is due; give the seconds to wait."""
         now_s = time.monotonic()
         self.fan_out.new_turn()
+        self._links.new_turn()
         if self.fan_out.socket in ready:
             self.fan_out.listen(self._links)
         for above in self._above:

@@ -62,12 +62,12 @@ def large_plain_subscriptions(chance: random.Random, _: Scene, __: Role) -> Atta
 
 
 def many_small_plain_subscriptions(chance: random.Random, _: Scene, __: Role) -> Attack:
-    one = (zmtp.framed(b"\1%032x" % chance.getrandbits(128)) for _ in range(5000))
+    one = (zmtp.framed(b"\1%032x" % chance.getrandbits(128)) for _ in range(2000))
     return _at_push(b"".join(one))
 
 
 def subscriptions_as_commands(chance: random.Random, _: Scene, __: Role) -> Attack:
-    one = (zmtp.command(b"SUBSCRIBE", b"%032x" % chance.getrandbits(128)) for _ in range(5000))
+    one = (zmtp.command(b"SUBSCRIBE", b"%032x" % chance.getrandbits(128)) for _ in range(2000))
     return _at_push(b"".join(one))
 
 

@@ -28,14 +28,11 @@ from reliable_pubsub.relay import sockets
 from tests.fuzz import zmtp
 from tests.fuzz.attacks import KINDS, attack
 from tests.fuzz.crowd import Crowd, address_of
-from tests.fuzz.floods import ENDPOINTS
-from tests.fuzz.siege import Siege
 from tests.fuzz.trial import DESCRIPTORS_SPARE, SCENE, Trial, footprint, hostile_attacks, make_known
 
 from .harness import PATIENCE_S, REPOSITORY, Process, Service, eventually
 
 SEED = 20
-FLOOD_S = 2.0
 ATTACKS = 10  # of one kind at each endpoint
 STAYS_S_MAX = 0.2
 FLOOD, AT_ONCE = 1000, 20
@@ -118,20 +115,6 @@ def test_honest_clients_lose_nothing_beside_a_hostile_flood(tmp_path: Path) -> N
     assert result.verdict.perfect
     assert result.puts > 0 < result.accomplice_puts
     assert result.after.descriptors <= result.before.descriptors + DESCRIPTORS_SPARE
-
-
-def test_honest_clients_lose_nothing_and_memory_is_bounded_beside_floods_of_all_endpoints(
-    tmp_path: Path,
-) -> None:
-    """P7: the bounds of `scripts/fuzz --endpoints all`; the times that it tells are not judged."""
-    siege = Siege(tmp_path, frozenset(ENDPOINTS), seed=SEED, attacks_per_s=30)
-
-    with siege.running():
-        outcome = siege.run(FLOOD_S)
-
-    assert outcome.problems == []
-    assert all(verdict.perfect for verdict in outcome.verdicts.values())
-    assert all(one.most_mib <= one.bound_mib for one in outcome.memory.values())
 
 
 @pytest.mark.parametrize("stays", [True, False], ids=["a moment later", "at once"])

@@ -8,6 +8,7 @@ from reliable_pubsub.common.errors import InvalidPatternError
 from reliable_pubsub.common.limits import (
     COVER_STEPS_MAX,
     INTEREST_STEPS_MAX,
+    INTEREST_TURN_STEPS,
     MATCH_STEPS_MAX,
     PATTERN_STATES_MAX,
     PATTERN_STEPS_MAX,
@@ -15,6 +16,7 @@ from reliable_pubsub.common.limits import (
     TABLE_PATTERNS_MAX,
     TABLE_STATES_MAX,
 )
+from reliable_pubsub.common.messages import Malformed
 from reliable_pubsub.relay import pattern as pattern_module
 from reliable_pubsub.relay.automaton import Effort
 from reliable_pubsub.relay.expression import regex
@@ -93,6 +95,68 @@ def test_of_a_set_that_costs_too_much_no_more_is_read_and_everything_is_sent() -
     assert not reply.wanted
     assert table.patterns_of(b"l" * 16) == {EVERYTHING}
     assert automaton_of.cache_info().misses <= INTEREST_STEPS_MAX // regex(LEFT_OUT).steps + 2
+
+
+def said_by(link: bytes, *patterns: Pattern) -> Interest:
+    return Interest(
+        client="c",
+        epoch=0,
+        request=1,
+        link=link * 16,
+        version=1,
+        digest=digest_of(patterns, ()),
+        patterns=patterns,
+    )
+
+
+def is_read(node: Links, said: Interest) -> bool:
+    """Say a set; whether it was read, or is to be said again."""
+    reply = node.take(said, 0.0)
+    assert isinstance(reply, InterestAck)
+    return not reply.wanted
+
+
+@pytest.fixture
+def node() -> Links:
+    table: InterestTable[bytes] = InterestTable(cap=128, kinds=KINDS)
+    return Links(table, node="n", kinds=KINDS, push_endpoint="", boot="b")
+
+
+def test_a_costly_set_is_paid_by_the_turns_before_the_next_one_is_read(node: Links) -> None:
+    """However many strangers say costly sets, honest requests get the larger part of the time."""
+    costly = [Pattern("regex", f"([aX]?){{500}}{number}") for number in range(2)]
+    assert is_read(node, said_by(b"1", costly[0]))
+    automaton_of.cache_clear()
+
+    turns = 0
+    while not is_read(node, said_by(b"2", costly[1])):
+        assert automaton_of.cache_info().misses == 0
+        node.new_turn()
+        turns += 1
+
+    assert turns == regex(costly[0].text).steps // INTEREST_TURN_STEPS
+
+
+def test_simple_patterns_are_read_in_every_turn(node: Links) -> None:
+    assert is_read(node, said_by(b"1", Pattern("regex", "([aX]?){500}")))
+
+    assert not is_read(node, said_by(b"2", Pattern("glob", "a*b")))
+    assert is_read(node, said_by(b"3", Pattern("exact", "t"), Pattern("prefix", "p")))
+
+
+def test_a_set_that_cannot_be_read_is_paid_too(node: Links) -> None:
+    refused = node.take(said_by(b"1", Pattern("regex", LEFT_OUT * 4)), 0.0)
+    assert isinstance(refused, Malformed)
+
+    assert not is_read(node, said_by(b"2", Pattern("glob", "a*b")))
+
+
+def test_quiet_turns_are_not_saved_up(node: Links) -> None:
+    for _ in range(1000):
+        node.new_turn()
+    assert is_read(node, said_by(b"1", Pattern("regex", "([aX]?){500}")))
+
+    assert not is_read(node, said_by(b"2", Pattern("glob", "a*b")))
 
 
 def test_the_first_message_on_a_topic_costs_so_many_steps_in_a_turn_whatever_is_asked_for() -> None:
