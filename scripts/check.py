@@ -67,7 +67,7 @@ def long_checks(*, quick: bool, workers: int) -> list[Step]:
     """What runs side by side."""
     seeds = QUICK_SEEDS if quick else SEEDS
     simulate = [sys.executable, "-m", "tests.simulation", "--seeds", str(seeds)]
-    tests = ["pytest", "-n", str(workers), "--dist", "loadgroup", *(QUICK_TESTS if quick else ())]
+    tests = ["pytest", "-n", str(workers), *(QUICK_TESTS if quick else ())]
     return [
         Step("tests", tests, is_live=True),
         Step("types", ["mypy"], nice=NICE),

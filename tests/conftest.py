@@ -5,6 +5,7 @@ whatever the person who runs them has set.
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -23,32 +24,54 @@ settings.load_profile("house")
 # What waits longest begins first; the rest fills the gaps.
 _FIRST = ("tests/pipeline/test_kills", "tests/pipeline", "tests/integration", "tests/simulation")
 
+# Tests that share what is made once, or that would cost too much side by side. By node id, because
+# the process that distributes tests knows nothing else of them.
+_TOGETHER = (
+    ("tests/pipeline/test_kills.py", "kills"),  # each starts one Java after another
+    ("tests/pipeline/", "spark"),
+    ("tests/lab/test_report.py", "report"),
+    ("tests/store/test_damage_sweep.py", "damage"),
+    *(
+        (f"tests/integration/test_{name}.py", name)
+        for name in ("explain", "hostile", "lab", "packaging", "system_calls")
+    ),
+)
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order tests by how long they wait, and tell xdist which belong together."""
+
+def _group(nodeid: str) -> str:
+    """What is run by one process, one test after another."""
+    if "_in_a_browser" in nodeid:
+        return "browser"
+    return next((group for place, group in _TOGETHER if nodeid.startswith(place)), nodeid)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order tests by how long they wait, and see that what is shared is in a group."""
     items.sort(key=_rank)
-    if config.pluginmanager.hasplugin("xdist"):
-        for number, item in enumerate(items):
-            if group := _group(item, number):
-                item.add_marker(pytest.mark.xdist_group(group))
+    for item in items:
+        if _shares(item) and _group(item.nodeid) == item.nodeid:
+            raise pytest.UsageError(f"{item.nodeid} shares a fixture: name its file in _TOGETHER")
 
 
 def _rank(item: pytest.Item) -> int:
     return next((n for n, place in enumerate(_FIRST) if item.nodeid.startswith(place)), len(_FIRST))
 
 
-def _group(item: pytest.Item, number: int) -> str | None:
-    """Tests that must not run in two processes: they share what is made once, or cost too much."""
-    fixtures = getattr(item, "fixturenames", ())
-    if "spark" in fixtures:
-        return "spark"
-    if "jobs" in fixtures:  # each starts one Java after another, and waits for them
-        return f"java-{number % 2}"
-    if "_in_a_browser" in item.nodeid:
-        return "browser"
+def _shares(item: pytest.Item) -> bool:
     definitions = getattr(getattr(item, "_fixtureinfo", None), "name2fixturedefs", {})
-    of_a_module = any(one.scope == "module" for found in definitions.values() for one in found)
-    return item.nodeid.split("::")[0] if of_a_module else None
+    scopes = {one.scope for found in definitions.values() for one in found}
+    return "module" in scopes or "spark" in getattr(item, "fixturenames", ())
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Give tests to processes by their groups. `--dist loadgroup` does nothing under pytest 9.2."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):  # type: ignore[misc]  # untyped
+        def _split_scope(self, nodeid: str) -> str:
+            return _group(nodeid)
+
+    return ByGroup(config, log)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

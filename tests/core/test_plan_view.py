@@ -5,16 +5,24 @@ from __future__ import annotations
 import io
 
 import pytest
-from rich.console import Console
 
 from reliable_pubsub.common import plan_view
 
 
+class Stderr(io.StringIO):
+    """A terminal, or a file."""
+
+    def __init__(self, *, is_terminal: bool) -> None:
+        super().__init__()
+        self.isatty = lambda: is_terminal  # type: ignore[method-assign]
+
+
 def shown(monkeypatch: pytest.MonkeyPatch, *, is_terminal: bool, quiet: bool = False) -> str:
     """What a run of ten messages, three of them done, writes to stderr."""
-    stderr = io.StringIO()
-    console = Console(file=stderr, force_terminal=is_terminal, width=80)
-    monkeypatch.setattr(plan_view, "Console", lambda **_: console)
+    stderr = Stderr(is_terminal=is_terminal)
+    monkeypatch.setattr("sys.stderr", stderr)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "80")
     with plan_view.progress_bar(10, 3, quiet=quiet) as advance:
         advance(1, "put topic1 [1]")
     return stderr.getvalue()

@@ -94,14 +94,16 @@ def test_every_endpoint_can_be_ipc(service: Service) -> None:
         assert {Path(short, name).is_socket() for name in os.listdir(short)} == {True}
         with service.open_subscriber("s") as subscriber, service.open_publisher("p") as publisher:
             subscriber.subscribe("t", push=True)
+
+            def is_pushed() -> bool:
+                publisher.put("t", b"stored")
+                assert [m.payload for m in subscriber.get("t", timeout_s=20)] == [b"stored"]
+                return subscriber.push_counts("t").taken > 0
+
+            eventually(is_pushed, "a push over ipc")
             eventually(
-                lambda: subscriber.get("t", timeout_s=0.02) or subscriber.is_pushed("t"), "link"
+                lambda: publisher.put("t", b"not stored", qos=0).fate == "sent", "the ingress"
             )
-            subscriber.get("t")
-            publisher.put("t", b"stored")
-            assert [m.payload for m in subscriber.get("t", timeout_s=20)] == [b"stored"]
-            assert subscriber.push_counts("t").taken == 1
-            assert publisher.put("t", b"not stored", qos=0).fate == "sent"
             with pytest.warns(QoSWarning):
                 assert [m.payload for m in subscriber.get("t", timeout_s=20)] == [b"not stored"]
 
