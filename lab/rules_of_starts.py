@@ -92,7 +92,13 @@ def _forgets(
     """Whether nothing of the one before is known: another log, or a clean session that ended."""
     if facts.rollbacks_ns or before.opened is None or subscription.opened is None:
         return True
-    is_clean = (stream.topic, stream.subscriber, before.generation) in facts.clean_ends
+    # A subscription in between, of whose beginning its subscriber never heard, counts too.
+    is_clean = any(
+        (stream.topic, stream.subscriber, generation) in facts.clean_ends
+        for generation in range(
+            before.generation, max(subscription.generation, before.generation + 1)
+        )
+    )
     return is_clean or before.opened.log != subscription.opened.log
 
 

@@ -179,6 +179,7 @@ class PublisherMachine(PuttingMachine):
 
     def _payloads(self, item: Item, maker: int) -> list[bytes]:
         if self._faults.equal_bytes and item.qos == 2:
+            self._world.counts["equal_bytes"] += 1
             return [self.name.encode()] * item.count
         return [f"{self.name}/{item.first + n}/{maker}".encode() for n in range(item.count)]
 

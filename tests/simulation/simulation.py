@@ -15,7 +15,7 @@ from reliable_pubsub.common.messages import QoS, SessionKind
 from reliable_pubsub.lab.checker import check
 from reliable_pubsub.proxy import topic_log
 from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.records import DeadLettered, Expired, Record, Trimmed
+from reliable_pubsub.proxy.records import DeadLettered, Expired, Forgotten, Record, Trimmed
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.relay import interest_link
 from reliable_pubsub.subscriber.client import Subscriber
@@ -175,6 +175,7 @@ class Simulation:
                 used_up = DELIVERIES_USED_UP.encode() in record.body
                 self._world.counts["max_deliveries"] += used_up
         self._world.counts["trim"] += sum(isinstance(record, Trimmed) for record in records)
+        self._world.counts["forget"] += sum(isinstance(record, Forgotten) for record in records)
 
     def _end(self, topic: str) -> int | None:
         """Where a topic ends for good; None as long as somebody may put."""
