@@ -93,6 +93,9 @@ class Attempt:
     place: PlanPlace | None
     remembers: bool
     qos: int = 2
+    # Numbers of the transactions that put it, 0 for a put of its own: equal content under a number
+    # that a set-back state used again.
+    put_by: set[int] = field(default_factory=set)
     undecided: int = 0  # calls of which nobody knows the outcome
     acknowledged_ns: int = NEVER
     offset: int | None = None  # by its receipt
@@ -376,6 +379,8 @@ class _Reader:
         elif op == "put":
             # What a call began under other numbers stays undecided: it may have been sent.
             attempts = life.open_attempts[line.call] = self._attempts(life, line)
+            for attempt in attempts:
+                attempt.put_by.add(line.transaction)
             if line.transaction:
                 key = (line.process, life.number, line.transaction)
                 whole = self.facts.transactions.setdefault(key, {})
