@@ -213,9 +213,8 @@ class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
             if session is not None:
                 return self._fenced_at(request, current, text, session.lsn)
             others = True if current else UNSET
-            return Decision(
-                Fenced(**self._echo(request), current_epoch=current, text=text, forgotten=others)
-            )
+            told = Fenced(**self._echo(request), current_epoch=current, text=text, forgotten=others)
+            return Decision(told, visible_at=self.epoch_floor_lsn)
         forgotten: tuple[Record, ...] = ()
         if session is None and len(self.sessions) >= self._settings.clients_max:
             if not self._idle:

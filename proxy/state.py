@@ -94,6 +94,7 @@ class State:
             (s.role, s.client): Session(s.epoch, s.nonce, s.control, 0) for s in stored.sessions
         }
         self.epoch_floor = stored.epoch_floor
+        self.epoch_floor_lsn = 0  # the record that raised it last
         self.generation_floor = stored.generation_floor
         self.staging = Staging()
         self.last_transactions = {
@@ -347,7 +348,8 @@ class State:
         if record.kind == "session":
             del self.sessions[key]
             self._idle.pop(key, None)
-            self.epoch_floor = max(self.epoch_floor, record.floor)
+            if record.floor > self.epoch_floor:
+                self.epoch_floor, self.epoch_floor_lsn = record.floor, self.lsn
             return
         log = self._by_id[key[0]]
         if record.kind == "subscription":

@@ -26,7 +26,7 @@ from reliable_pubsub.common.messages import (
     Unsub,
     UnsubAck,
 )
-from reliable_pubsub.proxy.state import BrokerSettings
+from reliable_pubsub.proxy.state import BrokerSettings, Memory
 from reliable_pubsub.proxy.topic_log import Retention
 from tests.fakes import (
     MemoryProxy,
@@ -130,6 +130,18 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
 
         assert isinstance(decision.reply, Fenced)
         assert decision.visible_at == proxy.broker.lsn
+
+    def test_fenced_waits_for_the_forgetting_that_it_speaks_of(self) -> None:
+        """A client asks above the epoch that it is told; lost, it would be told a lower one."""
+        memory = Memory(idle_sessions_max=0)
+        proxy = a_broker(settings=BrokerSettings(memory=memory), publishers=(), subscribers=("s",))
+        proxy.take([proxy.broker.session_forgotten("subscriber", "s")])
+
+        decision = proxy.decide(a_hello("subscriber", "s"))
+
+        assert isinstance(decision.reply, Fenced)
+        assert decision.reply.forgotten is True
+        assert decision.visible_at == proxy.broker.lsn > proxy.broker.durable_lsn
 
     def test_a_get_waits_for_its_subscription(self) -> None:
         proxy = a_broker()

@@ -59,9 +59,18 @@ class FloorsNotStored(SimulatedStore):
         return replace(super().state(), epoch_floor=0, generation_floor=0)
 
 
+class TellsTheFloorTooSoon(Broker):
+    """FENCED names the epochs of the forgotten before it is durable that they are forgotten."""
+
+    def apply(self, records: Sequence[Record]) -> None:
+        super().apply(records)
+        self.epoch_floor_lsn = 0
+
+
 FAULTS_OF_FORGETTING: Final[Mapping[str, Variant]] = {
     "forgotten epochs are granted": Variant(broker=GrantsForgottenEpochs),
     "forgotten ones speak for the next": Variant(broker=TakesTheNextForTheForgotten),
     "numbers are forgotten": Variant(broker=ForgetsNumbers),
+    "floor told too soon": Variant(broker=TellsTheFloorTooSoon),
     "floors not stored": Variant(store=FloorsNotStored),
 }

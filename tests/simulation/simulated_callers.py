@@ -48,23 +48,22 @@ class CallingMachine(PuttingMachine):
     def begin(self, calls: Sequence[Call]) -> None:
         """Take the calls of a program."""
         self._calls = calls
-        self._begun = 0
+        self._left = list(range(len(calls)))[::-1]  # the next one last
         self._returned: dict[tuple[str, int], int] = {}  # by topic and sequence: which call
 
     def program(self, process: Process, recorder: Recorder) -> None:
         """Make the calls that are left, then see that nothing is in doubt."""
         publisher = self._publisher(process, recorder)
         while True:
-            number = self._begun
+            number = self._left.pop() if self._left else None
             try:
-                if number == len(self._calls):
+                if number is None:
                     publisher.resume()
                     break
-                self._begun += 1
                 receipts = _put(publisher, self._calls[number])
             except InDoubtError as error:
-                if number < len(self._calls) and not error.kept:
-                    self._begun -= 1  # nothing of it was numbered
+                if number is not None and not error.kept:
+                    self._left.append(number)  # nothing of it was numbered
                 self.wait_or_end(process, error)
                 continue
             for receipt in receipts:
@@ -89,7 +88,8 @@ class CallingMachine(PuttingMachine):
     def judge(self, appended: Iterable[Appended]) -> Iterator[str]:
         """More messages than calls would be doubled ones."""
         stored = sum(batch.count for batch in appended if batch.publisher == self.name)
-        most = sum(len(call.topics) * call.count for call in self._calls[: self._begun])
+        made = (call for number, call in enumerate(self._calls) if number not in self._left)
+        most = sum(len(call.topics) * call.count for call in made)
         if stored > most:
             yield f"{self.name} made calls for {most} messages, and {stored} were stored"
 

@@ -187,6 +187,7 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
     if faults.reject or faults.max_deliveries:
         faults = replace(faults, dead_limit=random.Random(f"topics {seed}").random() < 0.3)
     faults = replace(faults, **_setting_back(random.Random(f"set back {seed}"), faults))
+    faults = replace(faults, **_moving_the_expired(random.Random(f"expired {seed}"), faults))
     off = {name: getattr(_OFF, name) for name in shape.without}
     if off.keys() & {"trim", "full", "lose_oldest", "expire", "quota"}:
         off["topic_bytes_max"] = _OFF.topic_bytes_max
@@ -223,6 +224,22 @@ def _setting_back(chance: random.Random, faults: Faults) -> dict[str, float]:
         "same_bytes": True,
         "equal_bytes": chance.random() < 0.7,
         "kill": max(faults.kill, 0.5),
+    }
+
+
+def _moving_the_expired(chance: random.Random, faults: Faults) -> dict[str, float]:
+    """Late copies of a SUB that said where to begin, which find its subscription expired.
+
+    By chance alone these come together in one seed of several thousand.
+    """
+    if not faults.expire or faults.forget or chance.random() >= 0.7:
+        return {}
+    return {
+        "start": max(faults.start, 0.7),
+        "replay": max(faults.replay, 0.6),
+        "late": 0.8,
+        "late_s": 1.5,
+        "silence": 4.0,
     }
 
 
