@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 from . import names
 from .errors import ConfigurationError, InvalidNameError
-from .settings import did_you_mean, first_of, in_words
+from .wording import did_you_mean, first_of, in_words
 
 if TYPE_CHECKING:
     from .yaml_file import Document, KeyPath

@@ -9,14 +9,12 @@ Nothing here opens a file or looks at the process's environment: both are argume
 
 from __future__ import annotations
 
-import difflib
 import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import Meta, Struct
 
 from .endpoint import ENDPOINT_EXAMPLE, host_of
 from .errors import ConfigurationError
@@ -35,32 +33,25 @@ from .limits import (
     TOPICS_MAX,
 )
 from .messages import Durability
+from .wording import did_you_mean, expected, facts, first_of, in_words, key_in_words, refused
 
 if TYPE_CHECKING:
     from .yaml_file import Document
 
 Value = int | float | str
-Kind = Literal["seconds", "whole number", "choice", "path", "endpoint"]
 OnBound = Literal["reject", "lose_oldest", "expire"]
 RelayStrategy = Literal["none", "dedup", "subsume", "all"]
 
-PROBLEMS_MAX: Final = 20  # of one file, told at once
 ENVIRONMENT_PREFIX: Final = "RELIABLE_PUBSUB_"
 DIRECTORY_VARIABLE: Final = ENVIRONMENT_PREFIX + "DIR"  # where settings.json files are
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """One setting: what it may be, and its names on the command line and in the environment."""
+    """One setting, as `Settings` describes it, with its names and its range in words."""
 
-    name: str  # also the key in a settings file
-    kind: Kind
+    name: str
     default: Value
-    unit: str = ""
-    low: float = 0
-    low_included: bool = True
-    high: float = NUMBER_MAX
-    choices: tuple[str, ...] = ()
-    help: str
+    type: Any  # annotated with range, unit and meaning
 
     @property
     def flag(self) -> str:
@@ -73,19 +64,19 @@ class Setting(Struct, frozen=True, kw_only=True):
         return ENVIRONMENT_PREFIX + self.name.upper()
 
     @property
+    def unit(self) -> str:
+        """Unit of the value, or ""."""
+        return str(facts(self.type).get("unit", ""))
+
+    @property
+    def help(self) -> str:
+        """What the setting is for."""
+        return str(facts(self.type)["description"])
+
+    @property
     def expected(self) -> str:
         """What a value has to be, in words."""
-        if self.kind == "choice":
-            return f"one of {', '.join(self.choices)}"
-        if self.kind == "path":
-            return "the path of a directory"
-        if self.kind == "endpoint":
-            nothing = "" if self.default else ", or nothing"
-            return f"an endpoint such as {ENDPOINT_EXAMPLE}{nothing}"
-        what = "a whole number" if self.kind == "whole number" else "a number"
-        low = f"from {self.low:,}" if self.low_included else f"above {self.low:,}"
-        unit = f" ({self.unit})" if self.unit else ""
-        return f"{what} {low} to {self.high:,}{unit}"
+        return expected(self.type) + (", or nothing" if self.default == "" else "")
 
 
 class Resolved(Struct, frozen=True):
@@ -98,265 +89,194 @@ class Resolved(Struct, frozen=True):
 PUBLISHER_ENDPOINT: Final = "tcp://127.0.0.1:5555"
 SUBSCRIBER_ENDPOINT: Final = "tcp://127.0.0.1:5556"
 PUSH_ENDPOINT: Final = "tcp://127.0.0.1:5557"
-RELAY_MAX_SUBSCRIPTIONS: Final = 32  # seed 004 names it
+RELAY_MAX_SUBSCRIPTIONS: Final = 32
 RELAY_LEASE_S: Final = 15.0
 RELAY_ENDPOINT: Final = "tcp://127.0.0.1:5558"
 RELAY_PUSH_ENDPOINT: Final = "tcp://127.0.0.1:5559"
 INGRESS_ENDPOINT: Final = "tcp://127.0.0.1:5554"
 
-SETTINGS: Final[tuple[Setting, ...]] = (
-    Setting(
-        name="ack_timeout",
-        kind="seconds",
-        default=2.0,
-        unit="s",
-        low_included=False,
-        high=3600,
-        help="how long a client waits for an answer before it asks again",
+Endpoint = Annotated[
+    str,
+    Meta(
+        title="an endpoint", examples=[ENDPOINT_EXAMPLE], extra_json_schema={"format": "endpoint"}
     ),
-    Setting(
-        name="send_retries",
-        kind="whole number",
-        default=10,
-        high=1000,
-        help="how often a client asks again before it reports the outcome as in doubt",
-    ),
-    Setting(
-        name="publisher_endpoint",
-        kind="endpoint",
-        default=PUBLISHER_ENDPOINT,
-        help="where publishers reach the proxy",
-    ),
-    Setting(
-        name="subscriber_endpoint",
-        kind="endpoint",
-        default=SUBSCRIBER_ENDPOINT,
-        help="where subscribers reach the proxy, or a relay; and where a relay finds what is above",
-    ),
-    Setting(
-        name="push_endpoint",
-        kind="endpoint",
-        default=PUSH_ENDPOINT,
-        help="where the proxy pushes. Default: on the interface of subscriber_endpoint; any free "
-        "port if it is taken, which peers are told",
-    ),
-    Setting(
-        name="push_via",
-        kind="endpoint",
-        default="",
-        help="where a subscriber or relay finds pushed data, if not where the node above says: "
-        "behind a tunnel",
-    ),
-    Setting(
-        name="ingress_endpoint",
-        kind="endpoint",
-        default=INGRESS_ENDPOINT,
-        help="where publishers send what is put at QoS 0. Default: on the interface of "
-        "publisher_endpoint; any free port if it is taken, which publishers are told",
-    ),
-    Setting(
-        name="push_silence_min",
-        kind="seconds",
-        default=0.05,
-        unit="s",
-        low_included=False,
-        high=3600,
-        help="the shortest silence of pushes after which a subscriber asks the proxy",
-    ),
-    Setting(
-        name="push_silence_max",
-        kind="seconds",
-        default=5.0,
-        unit="s",
-        low_included=False,
-        high=3600,
-        help="the longest silence of pushes after which a subscriber asks the proxy",
-    ),
-    Setting(
-        name="relay_endpoint",
-        kind="endpoint",
-        default=RELAY_ENDPOINT,
-        help="where subscribers and further relays reach a relay",
-    ),
-    Setting(
-        name="relay_push_endpoint",
-        kind="endpoint",
-        default=RELAY_PUSH_ENDPOINT,
-        help="where a relay pushes",
-    ),
-    Setting(
-        name="relay_strategy",
-        kind="choice",
-        default="subsume",
-        choices=get_args(RelayStrategy),
-        help="how a relay joins the interest below it before it goes up",
-    ),
-    Setting(
-        name="relay_max_subscriptions",
-        kind="whole number",
-        default=RELAY_MAX_SUBSCRIPTIONS,
-        unit="patterns",
-        low=1,
-        high=INTEREST_PATTERNS_MAX,
-        help="of one consumer of a relay; with more it gets everything, until it is well below",
-    ),
-    Setting(
-        name="relay_lease",
-        kind="seconds",
-        default=RELAY_LEASE_S,
-        unit="s",
-        low=1,
-        high=3600,
-        help="how long the interest of a link lives without a word",
-    ),
-    Setting(
-        name="data_dir",
-        kind="path",
-        default="proxy-data",
-        help="where the proxy keeps its store",
-    ),
-    Setting(
-        name="state_dir",
-        kind="path",
-        default="client-state",
-        help="where publishers and subscribers keep what must survive their crash",
-    ),
-    Setting(
-        name="durability",
-        kind="choice",
-        default="sync",
-        choices=("sync", "os", "snapshot"),
-        help="what an acknowledgement of the proxy means",
-    ),
-    Setting(
-        name="snapshot_interval_ms",
-        kind="whole number",
-        default=10,
-        unit="ms",
-        low=1,
-        high=60_000,
-        help="pause between commits with durability snapshot",
-    ),
-    Setting(
-        name="rep_sockets",
-        kind="whole number",
-        default=32,
-        low=1,
-        high=HELD_REQUESTS_MAX,
-        help="requests of one endpoint that the proxy holds at the same time",
-    ),
-    Setting(
-        name="topics_max",
-        kind="whole number",
-        default=TOPICS_MAX,
-        low=1,
-        high=CHOSEN_TOPICS_MAX,
-        help="how many topics a proxy makes; none is removed",
-    ),
-    Setting(
-        name="clients_max",
-        kind="whole number",
-        default=SESSIONS_MAX,
-        low=1,
-        high=CHOSEN_MAX,
-        help="how many client ids with numbers or subscriptions a proxy holds",
-    ),
-    Setting(
-        name="subscriptions_per_topic_max",
-        kind="whole number",
-        default=SUBSCRIPTIONS_PER_TOPIC_MAX,
-        low=1,
-        high=CHOSEN_MAX,
-        help="how many subscriptions of a topic may not have ended",
-    ),
-    Setting(
-        name="publishers_per_topic_max",
-        kind="whole number",
-        default=PUBLISHERS_PER_TOPIC_MAX,
-        low=1,
-        high=CHOSEN_MAX,
-        help="how many publishers of a topic have their numbers compared, for ever",
-    ),
-    Setting(
-        name="history_bytes",
-        kind="whole number",
-        default=256 * MIB,
-        unit="bytes",
-        help="acknowledged messages that stay in each topic",
-    ),
-    Setting(
-        name="history_s",
-        kind="whole number",
-        default=86_400,
-        unit="s",
-        high=3650 * 86_400,
-        help="how long acknowledged messages stay",
-    ),
-    Setting(
-        name="history_messages",
-        kind="whole number",
-        default=NUMBER_MAX,
-        help="how many acknowledged messages stay in each topic, about: whole segments go",
-    ),
-    Setting(
-        name="waiting_messages_max",
-        kind="whole number",
-        default=NUMBER_MAX,
-        low=1,
-        help="how many messages may wait for one subscription; on_bound says what happens then",
-    ),
-    Setting(
-        name="topic_bytes_max",
-        kind="whole number",
-        default=4 * GIB,
-        unit="bytes",
-        low=BODY_BYTES_MAX,
-        help="the bound of one topic",
-    ),
-    Setting(
-        name="on_bound",
-        kind="choice",
-        default="reject",
-        choices=("reject", "lose_oldest", "expire"),
-        help="what happens at that bound: refuse puts, report the oldest messages as lost, or let "
-        "the slowest subscriptions expire",
-    ),
-)
-BY_NAME: Final[Mapping[str, Setting]] = {setting.name: setting for setting in SETTINGS}
+]
+Seconds = Annotated[float, Meta(gt=0, le=3600, extra_json_schema={"unit": "s"})]
+Bytes = Annotated[int, Meta(le=NUMBER_MAX, extra_json_schema={"unit": "bytes"})]
+Positive = Annotated[int, Meta(ge=1)]
+Chosen = Annotated[Positive, Meta(le=CHOSEN_MAX)]
+Directory = Annotated[str, Meta(pattern=r"^[^\0]+$", title="the path of a directory")]
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """The values that count, each with its type; ranges, units and defaults are in `SETTINGS`."""
+    """Every setting once: type, range, unit, default, meaning. Its key in a file is its name."""
 
-    ack_timeout: float
-    send_retries: int
-    publisher_endpoint: str
-    subscriber_endpoint: str
-    push_endpoint: str
-    push_via: str
-    ingress_endpoint: str
-    push_silence_min: float
-    push_silence_max: float
-    relay_endpoint: str
-    relay_push_endpoint: str
-    relay_strategy: RelayStrategy
-    relay_max_subscriptions: int
-    relay_lease: float
-    data_dir: str
-    state_dir: str
-    durability: Durability
-    snapshot_interval_ms: int
-    rep_sockets: int
-    topics_max: int
-    clients_max: int
-    subscriptions_per_topic_max: int
-    publishers_per_topic_max: int
-    history_bytes: int
-    history_s: int
-    history_messages: int
-    waiting_messages_max: int
-    topic_bytes_max: int
-    on_bound: OnBound
+    ack_timeout: Annotated[
+        Seconds, Meta(description="how long a client waits for an answer before it asks again")
+    ] = 2.0
+    send_retries: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1000,
+            description="how often a client asks again before it reports the outcome as in doubt",
+        ),
+    ] = 10
+    publisher_endpoint: Annotated[
+        Endpoint, Meta(description="where publishers reach the proxy")
+    ] = PUBLISHER_ENDPOINT
+    subscriber_endpoint: Annotated[
+        Endpoint,
+        Meta(
+            description="where subscribers reach the proxy, or a relay; and where a relay finds "
+            "what is above"
+        ),
+    ] = SUBSCRIBER_ENDPOINT
+    push_endpoint: Annotated[
+        Endpoint,
+        Meta(
+            description="where the proxy pushes. Default: on the interface of "
+            "subscriber_endpoint; any free port if it is taken, which peers are told"
+        ),
+    ] = PUSH_ENDPOINT
+    push_via: Annotated[
+        Endpoint,
+        Meta(
+            description="where a subscriber or relay finds pushed data, if not where the node "
+            "above says: behind a tunnel"
+        ),
+    ] = ""
+    ingress_endpoint: Annotated[
+        Endpoint,
+        Meta(
+            description="where publishers send what is put at QoS 0. Default: on the interface of "
+            "publisher_endpoint; any free port if it is taken, which publishers are told"
+        ),
+    ] = INGRESS_ENDPOINT
+    push_silence_min: Annotated[
+        Seconds,
+        Meta(description="the shortest silence of pushes after which a subscriber asks the proxy"),
+    ] = 0.05
+    push_silence_max: Annotated[
+        Seconds,
+        Meta(description="the longest silence of pushes after which a subscriber asks the proxy"),
+    ] = 5.0
+    relay_endpoint: Annotated[
+        Endpoint, Meta(description="where subscribers and further relays reach a relay")
+    ] = RELAY_ENDPOINT
+    relay_push_endpoint: Annotated[Endpoint, Meta(description="where a relay pushes")] = (
+        RELAY_PUSH_ENDPOINT
+    )
+    relay_strategy: Annotated[
+        RelayStrategy,
+        Meta(description="how a relay joins the interest below it before it goes up"),
+    ] = "subsume"
+    relay_max_subscriptions: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=INTEREST_PATTERNS_MAX,
+            description="of one consumer of a relay; with more it gets everything, until it is "
+            "well below",
+            extra_json_schema={"unit": "patterns"},
+        ),
+    ] = RELAY_MAX_SUBSCRIPTIONS
+    relay_lease: Annotated[
+        float,
+        Meta(
+            ge=1,
+            le=3600,
+            description="how long the interest of a link lives without a word",
+            extra_json_schema={"unit": "s"},
+        ),
+    ] = RELAY_LEASE_S
+    data_dir: Annotated[Directory, Meta(description="where the proxy keeps its store")] = (
+        "proxy-data"
+    )
+    state_dir: Annotated[
+        Directory,
+        Meta(description="where publishers and subscribers keep what must survive their crash"),
+    ] = "client-state"
+    durability: Annotated[
+        Durability, Meta(description="what an acknowledgement of the proxy means")
+    ] = "sync"
+    snapshot_interval_ms: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=60_000,
+            description="pause between commits with durability snapshot",
+            extra_json_schema={"unit": "ms"},
+        ),
+    ] = 10
+    rep_sockets: Annotated[
+        Positive,
+        Meta(
+            le=HELD_REQUESTS_MAX,
+            description="requests of one endpoint that the proxy holds at the same time",
+        ),
+    ] = 32
+    topics_max: Annotated[
+        Positive,
+        Meta(le=CHOSEN_TOPICS_MAX, description="how many topics a proxy makes; none is removed"),
+    ] = TOPICS_MAX
+    clients_max: Annotated[
+        Chosen,
+        Meta(description="how many client ids with numbers or subscriptions a proxy holds"),
+    ] = SESSIONS_MAX
+    subscriptions_per_topic_max: Annotated[
+        Chosen, Meta(description="how many subscriptions of a topic may not have ended")
+    ] = SUBSCRIPTIONS_PER_TOPIC_MAX
+    publishers_per_topic_max: Annotated[
+        Chosen,
+        Meta(description="how many publishers of a topic have their numbers compared, for ever"),
+    ] = PUBLISHERS_PER_TOPIC_MAX
+    history_bytes: Annotated[
+        Bytes, Meta(ge=0, description="acknowledged messages that stay in each topic")
+    ] = 256 * MIB
+    history_s: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=3650 * 86_400,
+            description="how long acknowledged messages stay",
+            extra_json_schema={"unit": "s"},
+        ),
+    ] = 86_400
+    history_messages: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=NUMBER_MAX,
+            description="how many acknowledged messages stay in each topic, about: whole segments "
+            "go",
+        ),
+    ] = NUMBER_MAX
+    waiting_messages_max: Annotated[
+        Positive,
+        Meta(
+            le=NUMBER_MAX,
+            description="how many messages may wait for one subscription; on_bound says what "
+            "happens then",
+        ),
+    ] = NUMBER_MAX
+    topic_bytes_max: Annotated[
+        Bytes, Meta(ge=BODY_BYTES_MAX, description="the bound of one topic")
+    ] = 4 * GIB
+    on_bound: Annotated[
+        OnBound,
+        Meta(
+            description="what happens at that bound: refuse puts, report the oldest messages as "
+            "lost, or let the slowest subscriptions expire"
+        ),
+    ] = "reject"
+
+
+SETTINGS: Final = tuple(
+    Setting(name=one.name, default=one.default, type=one.type)
+    for one in msgspec.structs.fields(Settings)
+)
+BY_NAME: Final[Mapping[str, Setting]] = {setting.name: setting for setting in SETTINGS}
 
 
 def resolve(
@@ -448,42 +368,6 @@ def unknown_variables(environment: Mapping[str, str]) -> list[str]:
     ]
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Name the closest known word, as the end of a sentence; nothing, if none is close."""
-    by_lower = {name.lower(): name for name in known}
-    plain = word[:64].lower().replace("-", "_").replace(" ", "_")
-    closest = difflib.get_close_matches(plain, by_lower, n=1)
-    return f"; did you mean {by_lower[closest[0]]!r}?" if closest else ""
-
-
-def in_words(value: object) -> str:
-    """Say what was found, in at most 60 characters and one line."""
-    if value is None:
-        return "nothing"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list):
-        return f"a list of {len(value)}"
-    if isinstance(value, str):
-        return f"{value!r:.60}"
-    return f"{value!s:.60}"
-
-
-def key_in_words(key: str) -> str:
-    """Give a key of a file in one line of at most 60 characters."""
-    return f"{key if key.isprintable() else repr(key):.60}"
-
-
-def first_of(problems: Sequence[str]) -> str:
-    """The problems of a file, one on a line; of many the first, and how many more."""
-    told = list(problems[:PROBLEMS_MAX])
-    if len(problems) > PROBLEMS_MAX:
-        told.append(f"... and {len(problems) - PROBLEMS_MAX} more")
-    return "\n".join(told)
-
-
 def _not_a_mapping(where: str, data: object) -> ConfigurationError:
     return ConfigurationError(
         f"{where}: found {in_words(data)}, expected a mapping of settings such as ack_timeout: 2.0"
@@ -527,7 +411,7 @@ def _take(
     """Note a value under its setting, or what is wrong with it."""
     parsed = _parse(setting, value, from_text=from_text)
     if parsed is None:
-        problems.append(f"{where}: found {in_words(value)}, expected {setting.expected}")
+        problems.append(f"{where}: {refused(value, setting.type, expects=setting.expected)}")
     else:
         taken[setting.name] = Resolved(parsed, origin)
 
@@ -538,36 +422,14 @@ def _parse(setting: Setting, value: object, *, from_text: bool) -> Value | None:
     Args:
         from_text: text such as "2.5" is a number, as on the command line; in a file it is not.
     """
-    if setting.kind in ("seconds", "whole number"):
-        number = _number_of(value) if from_text and isinstance(value, str) else value
-        if isinstance(number, bool) or not isinstance(number, int | float):
-            return None
-        above = number >= setting.low if setting.low_included else number > setting.low
-        if not (above and number <= setting.high):  # so that NaN is refused
-            return None
-        if setting.kind == "seconds":
-            return float(number)
-        return number if isinstance(number, int) else None
-    if not isinstance(value, str):
+    try:
+        given = value.strip() if from_text and isinstance(value, str) else value
+        parsed: Value = msgspec.convert(given, setting.type, strict=not from_text)
+    except msgspec.ValidationError:
         return None
-    if setting.kind == "choice":
-        return value if value in setting.choices else None
-    if setting.kind == "endpoint":
-        nothing = not value and not setting.default
-        return value if nothing or host_of(value, bind=True) is not None else None
-    return value if value and "\0" not in value else None
-
-
-_WHOLE = re.compile(r"[+-]?[0-9]{1,30}\Z")
-_NUMBER = re.compile(r"[+-]?([0-9]{1,30}(\.[0-9]{0,30})?|\.[0-9]{1,30})([eE][+-]?[0-9]{1,3})?\Z")
-
-
-def _number_of(text: str) -> int | float | None:
-    """Give the number that text shows: no `1_000`, no `nan`, no digits beyond 0 to 9."""
-    text = text.strip()
-    if _WHOLE.match(text):
-        return int(text)
-    return float(text) if _NUMBER.match(text) else None
+    endpoint = facts(setting.type).get("format") == "endpoint"
+    nothing = parsed == setting.default == ""
+    return None if endpoint and not nothing and host_of(str(parsed), bind=True) is None else parsed
 
 
 def _without_double_keys(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:

@@ -22,10 +22,10 @@ from .limits import (
 )
 from .messages import QoS, SessionKind, Start
 from .profiles import NO_PROFILE, PROFILES, Profile
-from .settings import did_you_mean, in_words
 from .start import parse_start
 from .step_keys import GET_KEYS, PUBLISHER_KEYS, SUBSCRIBE_KEYS, SUBSCRIBER_KEYS
 from .steps import DELIVERED_S, Action, OnEmpty, PublisherStep, SubscriberStep, Wait
+from .wording import did_you_mean, in_words
 
 if TYPE_CHECKING:
     from .yaml_file import Document, KeyPath

@@ -16,7 +16,8 @@ from msgspec.structs import replace
 
 from . import names
 from .errors import ConfigurationError, InvalidNameError
-from .settings import Resolved, did_you_mean, key_in_words, settings_from_document
+from .settings import Resolved, settings_from_document
+from .wording import did_you_mean, key_in_words
 from .yaml_file import Document, KeyPath
 
 TOPIC_SETTINGS: Final = (

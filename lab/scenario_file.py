@@ -14,9 +14,9 @@ from reliable_pubsub.common.dead_letter import is_dead
 from reliable_pubsub.common.errors import ConfigurationError, InvalidNameError
 from reliable_pubsub.common.fields import Fields, Problems, seconds_of
 from reliable_pubsub.common.limits import STEP_MESSAGES_MAX
-from reliable_pubsub.common.settings import did_you_mean, in_words
 from reliable_pubsub.common.step_file import read_publisher_steps, read_subscriber_steps
 from reliable_pubsub.common.steps import PublisherStep, SubscriberStep
+from reliable_pubsub.common.wording import did_you_mean, in_words
 from reliable_pubsub.relay.pattern import Strategy
 
 from .scenario import (

@@ -22,8 +22,8 @@ from reliable_pubsub.common.command_line import (
 from reliable_pubsub.common.errors import UsageError
 from reliable_pubsub.common.fields import Fields, Problems
 from reliable_pubsub.common.retry import RetryPolicy
-from reliable_pubsub.common.settings import in_words
 from reliable_pubsub.common.surroundings import retry_policy
+from reliable_pubsub.common.wording import in_words
 from reliable_pubsub.common.yaml_file import load_yaml
 
 from .instants import instant_ns

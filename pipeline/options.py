@@ -18,7 +18,8 @@ from reliable_pubsub.common.endpoint import check_endpoint
 from reliable_pubsub.common.errors import UsageError
 from reliable_pubsub.common.limits import NUMBER_MAX
 from reliable_pubsub.common.retry import RetryPolicy
-from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT, did_you_mean
+from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
+from reliable_pubsub.common.wording import did_you_mean
 
 Table = Literal["messages", "topics", "subscriptions", "publishers", "deliveries"]
 Edge = Literal["earliest", "latest"]

@@ -40,6 +40,7 @@ CORE_FILES = [
     *(f"common/{name}.py" for name in ("settings", "endpoint", "history", "recorder", "fields")),
     *(f"common/{name}.py" for name in ("start", "step_keys", "key_tables")),
     "common/arguments.py",
+    "common/wording.py",
     "common/profiles.py",
     "common/dead_letter.py",
     *(

@@ -1,0 +1,121 @@
+"""What was found and what is expected, in the words of an error.
+
+`expected` and `facts` read the annotated type that a value is converted to by msgspec, so that a
+range stands once: `Annotated[int, Meta(ge=1, le=9)]` is "a whole number from 1 to 9".
+"""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
+
+from msgspec import Meta, UnsetType
+
+PROBLEMS_MAX: Final = 20  # of one file, reported at once
+
+_ASPECTS: Final = ("ge", "gt", "le", "min_length", "title", "description", "examples")
+_KINDS: Final[Mapping[Any, str]] = {str: "text", bool: "true or false"}
+
+
+def facts(kind: Any) -> dict[str, Any]:
+    """What the `Meta`s of a type say: range, description, title, and their extra schema."""
+    found: dict[str, Any] = {}
+    while get_origin(kind) is Annotated:
+        kind, *metas = get_args(kind)
+        for meta in metas:
+            assert isinstance(meta, Meta)
+            said = {name: getattr(meta, name) for name in _ASPECTS} | (meta.extra_json_schema or {})
+            found |= {name: value for name, value in said.items() if value is not None}
+    return found
+
+
+def plain(kind: Any) -> Any:
+    """The type without its `Meta`s."""
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    return kind
+
+
+def alternatives(kind: Any) -> tuple[Any, ...]:
+    """The types of which a value may have any one; "not given" is none of them."""
+    if get_origin(plain(kind)) in (Union, types.UnionType):
+        return tuple(
+            one
+            for arm in get_args(plain(kind))
+            if arm is not UnsetType
+            for one in alternatives(arm)
+        )
+    return (kind,)
+
+
+def expected(kind: Any) -> str:
+    """What a value of a type has to be."""
+    about = facts(kind)
+    if "title" in about:
+        examples = ", ".join(map(str, about.get("examples", ())))
+        return f"{about['title']} such as {examples}" if examples else str(about["title"])
+    arms = alternatives(kind)
+    if arms != (kind,):
+        return ", or ".join(dict.fromkeys(map(expected, arms)))
+    kind = plain(kind)
+    if get_origin(kind) is Literal:
+        words = ", ".join(map(str, get_args(kind)))
+        return f"one of {words}" if len(get_args(kind)) > 1 else words
+    if get_origin(kind) is list:
+        return f"a list of {expected(get_args(kind)[0]).removeprefix('one of ')}"
+    if kind not in (int, float):
+        return _KINDS.get(kind, "a mapping")
+    what = "a whole number" if kind is int else "a number"
+    low = f"above {about['gt']:,}" if "gt" in about else f"from {about['ge']:,}"
+    unit = f" ({about['unit']})" if "unit" in about else ""
+    return f"{what} {low} to {about['le']:,}{unit}"
+
+
+def refused(value: object, kind: Any, *, expects: str = "") -> str:
+    """Say that a value is not of a type: what was found, what is expected, the closest word.
+
+    Args:
+        expects: what is expected, if the type does not say all of it.
+    """
+    literals = [one for one in map(plain, alternatives(kind)) if get_origin(one) is Literal]
+    words = [word for one in literals for word in get_args(one) if isinstance(word, str)]
+    advice = did_you_mean(value, words) if isinstance(value, str) else ""
+    return f"found {in_words(value)}, expected {expects or expected(kind)}{advice}"
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Name the closest known word, as the end of a sentence; nothing, if none is close."""
+    by_lower = {name.lower(): name for name in known}
+    plain = word[:64].lower().replace("-", "_").replace(" ", "_")
+    closest = difflib.get_close_matches(plain, by_lower, n=1)
+    return f"; did you mean {by_lower[closest[0]]!r}?" if closest else ""
+
+
+def in_words(value: object) -> str:
+    """Say what was found, in at most 60 characters and one line."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return "a mapping"
+    if isinstance(value, list):
+        return f"a list of {len(value)}"
+    if isinstance(value, str):
+        return f"{value!r:.60}"
+    return f"{value!s:.60}"
+
+
+def key_in_words(key: str) -> str:
+    """Give a key of a file in one line of at most 60 characters."""
+    return f"{key if key.isprintable() else repr(key):.60}"
+
+
+def first_of(problems: Sequence[str]) -> str:
+    """The problems of a file, one on a line; of many the first, and how many more."""
+    told = list(problems[:PROBLEMS_MAX])
+    if len(problems) > PROBLEMS_MAX:
+        told.append(f"... and {len(problems) - PROBLEMS_MAX} more")
+    return "\n".join(told)
