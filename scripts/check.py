@@ -24,6 +24,11 @@ WORKERS_PER_CORE: Final = 2
 SEEDS: Final = 3000
 QUICK_SEEDS: Final = 200
 NICE: Final = 10
+BOUND_S: Final = 360.0  # what takes longer says so
+FILES_SHOWN: Final = 10  # of the tests, by their cost
+# Compiled modules are kept, whatever the caller's environment says: without them every process that
+# a test starts compiles the whole package first, three times the CPU of its start.
+ENVIRONMENT: Final = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 # Without real processes, browsers and Spark.
 QUICK_TESTS: Final = (
     *("tests/core", "tests/wire", "tests/store", "tests/relay", "tests/lab", "tests/fuzz"),
@@ -67,7 +72,14 @@ def long_checks(*, quick: bool, workers: int) -> list[Step]:
     """What runs side by side."""
     seeds = QUICK_SEEDS if quick else SEEDS
     simulate = [sys.executable, "-m", "tests.simulation", "--seeds", str(seeds)]
-    tests = ["pytest", "-n", str(workers), *(QUICK_TESTS if quick else ())]
+    tests = [
+        "pytest",
+        "-n",
+        str(workers),
+        "--costs",
+        str(FILES_SHOWN),
+        *(QUICK_TESTS if quick else ()),
+    ]
     return [
         Step("tests", tests, is_live=True),
         Step("types", ["mypy"], nice=NICE),
@@ -103,6 +115,7 @@ class Gate:
             text=True,
             errors="replace",
             cwd=ROOT,
+            env=ENVIRONMENT,
         ) as child:
             assert child.stdout is not None
             for line in child.stdout:
@@ -147,10 +160,13 @@ def main(quick: bool, workers: int) -> None:
         holds = gate.run(long_checks(quick=quick, workers=workers))
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     bad = ", ".join(one.step.name for one in gate.ended if one.exit_code)
+    took_s = time.monotonic() - begin_s
     print(  # noqa: T201
         f"== {f'FAILED: {bad}' if bad else 'everything holds'}, after "
-        f"{time.monotonic() - begin_s:.0f} s and {used.ru_utime + used.ru_stime:.0f} s of CPU"
+        f"{took_s:.0f} s and {used.ru_utime + used.ru_stime:.0f} s of CPU"
     )
+    if took_s > BOUND_S:
+        print(f"== longer than {BOUND_S:.0f} s: see which test files cost most")  # noqa: T201
     sys.exit(0 if holds else 1)
 
 

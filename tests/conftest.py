@@ -5,12 +5,15 @@ whatever the person who runs them has set.
 from __future__ import annotations
 
 import os
+import sys
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
 from reliable_pubsub.common.settings import ENVIRONMENT_PREFIX
+
+from .costs import Costs
 
 for name in [name for name in os.environ if name.startswith(ENVIRONMENT_PREFIX)]:
     del os.environ[name]
@@ -36,6 +39,17 @@ _TOGETHER = (
         for name in ("explain", "hostile", "lab", "packaging", "system_calls")
     ),
 )
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add an option for what the files cost."""
+    parser.addoption("--costs", type=int, default=0, help="show so many of the dearest test files")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Measure, if asked to and where the system tells."""
+    if (shown := config.getoption("costs")) and sys.platform == "linux":
+        config.pluginmanager.register(Costs(shown))
 
 
 def _group(nodeid: str) -> str:
