@@ -7,11 +7,26 @@ the order of its lines; `Fields` gives the checked values of one mapping in it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import fields
 
 from . import names
 from .errors import ConfigurationError, InvalidNameError
-from .wording import did_you_mean, first_of, in_words
+from .wording import (
+    alternatives,
+    did_you_mean,
+    expected,
+    facts,
+    first_of,
+    in_words,
+    keys_of,
+    plain,
+    refused,
+    structs_of,
+)
 
 if TYPE_CHECKING:
     from .yaml_file import Document, KeyPath
@@ -48,6 +63,79 @@ class Problems:
             return
         self._lines.sort(key=lambda problem: problem[0])
         raise ConfigurationError(first_of([text for _, text in self._lines]))
+
+
+T = TypeVar("T")
+
+
+def read(problems: Problems, key_path: KeyPath, value: object, kind: type[T]) -> T | None:
+    """Convert a value to its type; if it is not of it, note the smallest parts that are not."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError:
+        _explain(problems, key_path, value, kind)
+        return None
+
+
+def _explain(problems: Problems, at: KeyPath, value: object, kind: Any) -> None:
+    """Note the parts of a value that msgspec refuses, as deep inside it as possible."""
+    try:
+        msgspec.convert(value, kind)
+        return
+    except msgspec.ValidationError:
+        pass
+    structs = structs_of(kind)
+    inner = [one for one in map(plain, alternatives(kind)) if get_origin(one) in (list, dict)]
+    of_lists = [get_args(one)[0] for one in inner if get_origin(one) is list]
+    of_mappings = [get_args(one)[1] for one in inner if get_origin(one) is dict]
+    if isinstance(value, dict) and structs:
+        _explain_mapping(problems, at, value, structs)
+    elif isinstance(value, dict) and of_mappings:
+        for key, item in value.items():
+            _explain(problems, (*at, key), item, of_mappings[0])
+    elif isinstance(value, list) and value and of_lists:
+        for index, item in enumerate(value):
+            _explain(problems, (*at, index), item, of_lists[0])
+    else:
+        problems.add(at, refused(value, kind) + _quoted(at, value, kind))
+
+
+def _explain_mapping(
+    problems: Problems, at: KeyPath, value: dict[str, object], kinds: Sequence[type[Struct]]
+) -> None:
+    """Note unknown keys, keys that are missing, and what is wrong with the others."""
+    tag_key = kinds[0].__struct_config__.tag_field or ""
+    by_tag = {one.__struct_config__.tag: one for one in kinds}
+    tag = value.get(tag_key)
+    every = keys_of(*kinds)
+    if tag_key and tag in list(by_tag):
+        kinds = [by_tag[tag]]
+    elif tag_key:
+        problems.add((*at, tag_key), refused(tag, Literal[tuple(by_tag)]))
+    for key in value:
+        if key not in every:
+            allowed = f"one of {', '.join(every)}" if len(every) > 1 else f"only {every[0]}"
+            text = f"found an unknown key, expected {allowed}{did_you_mean(key, every)}"
+            problems.add((*at, key), text, at_key=True)
+        elif key not in keys_of(*kinds):
+            owners = " or ".join(str(name) for name, one in by_tag.items() if key in keys_of(one))
+            text = f"found with {tag_key} {tag}, expected only with {tag_key} {owners}"
+            problems.add((*at, key), text)
+    for field in fields(kinds[0]) if len(kinds) == 1 else ():
+        key = field.encode_name
+        if key in value:
+            _explain(problems, (*at, key), value[key], field.type)
+        elif field.required:
+            problems.add((*at, key), f"found nothing, expected {expected(field.type)}")
+
+
+def _quoted(at: KeyPath, value: object, kind: Any) -> str:
+    """Advise to quote what YAML takes for something else than the text that was meant."""
+    texts = [one for one in alternatives(kind) if plain(one) is str]
+    if isinstance(value, str | list | dict) or not texts or "pattern" in facts(texts[0]):
+        return ""
+    shown = "" if value is None else in_words(value)
+    return f'; if it is meant as text, quote it: {at[-1] if at else ""}: "{shown}"'
 
 
 _C = TypeVar("_C", bound=str)

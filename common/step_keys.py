@@ -1,9 +1,9 @@
 """The keys of a step file, each once: name, kind of value, range, default, meaning.
 
-These types describe what a person writes. The help of the commands, the tables of docs/keys.md and
-the JSON Schema that editors complete from are made of them (`key_tables.py`), and `step_file.py`
-takes the names of the keys from here. What a schema cannot say, such as "one of message and
-message_file", is checked by `step_file.py`; `tests/core/test_step_keys.py` holds the two together.
+These types are what a person writes. msgspec checks a file with them (`fields.py`), and the help of
+the commands, the tables of docs/keys.md and the JSON Schema that editors complete from are made of
+them (`key_tables.py`). What a type cannot say, such as "one of message and message_file", is
+checked by `step_file.py`. Defaults are those of the steps (`steps.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
-from msgspec.structs import fields
 
 from .fields import SLEEP_S_MAX
 from .limits import (
@@ -20,16 +19,39 @@ from .limits import (
     DELIVERY_SUBSCRIBERS_MAX,
     LEASE_MS_MAX,
     STEP_MESSAGES_MAX,
+    TOPIC_BYTES_MAX,
 )
-from .steps import DELIVERED_S
+from .messages import QoS, SessionKind
+from .profiles import NO_PROFILE
+from .steps import OnEmpty, PublisherStep, SubscriberStep, Wait
 
-Topic = Annotated[str, Meta(min_length=1, max_length=255)]
-Pause = Annotated[float, Meta(ge=0, le=SLEEP_S_MAX)]
-Timeout = Annotated[float, Meta(gt=0, le=SLEEP_S_MAX)]
+STEPS_EXPECTED: Final = {"expected": "a list of steps"}
+_PUT: Final = PublisherStep(topic="")
+_GET: Final = SubscriberStep(action="get", topic="")
+
+Topic = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=TOPIC_BYTES_MAX,
+        extra={
+            "expected": f"the name of a topic, 1 to {TOPIC_BYTES_MAX} bytes of UTF-8 without "
+            "control characters"
+        },
+    ),
+]
+Pause = Annotated[float, Meta(ge=0, le=SLEEP_S_MAX, extra={"unit": "s"})]
+Timeout = Annotated[float, Meta(gt=0, le=SLEEP_S_MAX, extra={"unit": "s"})]
 Times = Annotated[int, Meta(ge=1, le=STEP_MESSAGES_MAX)]
 BatchSize = Annotated[int, Meta(ge=1, le=BATCH_MESSAGES_MAX)]
+# Without a default: where a step does not say it, its profile does.
 QoSLevel = Annotated[
-    Literal[0, 1, 2], Meta(description="0 at most once, 1 at least once, 2 exactly once")
+    QoS,
+    Meta(
+        description="0 at most once, 1 at least once, 2 exactly once",
+        extra_json_schema={"default": NO_PROFILE.qos},
+        extra={"expected": "0 (at most once), 1 (at least once) or 2 (exactly once)"},
+    ),
 ]
 ProfileName = Annotated[
     Literal["telemetry", "command", "billing"],
@@ -45,15 +67,26 @@ class PutKeys(Struct, kw_only=True, forbid_unknown_fields=True):
         UNSET
     )
     message_file: (
-        Annotated[str, Meta(description="file beside the step file, one message a line, unaltered")]
+        Annotated[
+            str,
+            Meta(
+                pattern=r"^[^\0]+$",
+                description="file beside the step file, one message a line, unaltered",
+                extra={"expected": "the path of a file with one message in each line"},
+            ),
+        ]
         | UnsetType
     ) = UNSET
     number_of_times: Annotated[
         Times, Meta(description="how often to put the message, or the whole file")
-    ] = 1
-    sleep_between_messages: Annotated[Pause, Meta(description="seconds between requests")] = 0
-    sleep_after: Annotated[Pause, Meta(description="seconds after the last request")] = 0
-    batch: Annotated[BatchSize, Meta(description="messages in one request, at most")] = 1
+    ] = _PUT.number_of_times
+    sleep_between_messages: Annotated[Pause, Meta(description="seconds between requests")] = (
+        _PUT.sleep_between_messages_s
+    )
+    sleep_after: Annotated[Pause, Meta(description="seconds after the last request")] = (
+        _PUT.sleep_after_s
+    )
+    batch: Annotated[BatchSize, Meta(description="messages in one request, at most")] = _PUT.batch
     numbered: (
         Annotated[
             bool,
@@ -64,19 +97,19 @@ class PutKeys(Struct, kw_only=True, forbid_unknown_fields=True):
         ]
         | UnsetType
     ) = UNSET
-    qos: QoSLevel = 2
+    qos: QoSLevel | UnsetType = UNSET
     profile: ProfileName | UnsetType = UNSET
     wait: Annotated[
-        Literal["stored", "delivered"],
+        Wait,
         Meta(description="delivered: each put waits until subscribers have acknowledged it"),
-    ] = "stored"
+    ] = _PUT.wait
     acknowledged_by: Annotated[
         Literal["all"] | Annotated[int, Meta(ge=1, le=DELIVERY_SUBSCRIBERS_MAX)],
         Meta(description="with wait: delivered: how many subscribers have to acknowledge"),
-    ] = "all"
+    ] = _PUT.acknowledged_by
     timeout: Annotated[
         Timeout, Meta(description="with wait: delivered: seconds to wait for them")
-    ] = DELIVERED_S
+    ] = _PUT.timeout_s
 
 
 class SubscribeKeys(
@@ -99,13 +132,19 @@ class SubscribeKeys(
     replay: Annotated[
         bool,
         Meta(description="begin there also if that was acknowledged: it comes again, marked"),
-    ] = False
-    qos: QoSLevel = 2
+    ] = _GET.replay
+    qos: QoSLevel | UnsetType = UNSET
     profile: ProfileName | UnsetType = UNSET
-    session: Annotated[
-        Literal["persistent", "clean"],
-        Meta(description="clean ends with this process, or when its lease does"),
-    ] = "persistent"
+    session: (
+        Annotated[
+            SessionKind,
+            Meta(
+                description="clean ends with this process, or when its lease does",
+                extra_json_schema={"default": NO_PROFILE.session},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     lease: (
         Annotated[
             float,
@@ -114,11 +153,21 @@ class SubscribeKeys(
                 le=LEASE_MS_MAX // 1000,
                 description="seconds of silence after which the subscription is suspended; "
                 "default: none, clean 60",
+                extra={"unit": "s"},
             ),
         ]
         | UnsetType
     ) = UNSET
-    push: Annotated[bool, Meta(description="be pushed to, instead of polling")] = False
+    push: (
+        Annotated[
+            bool,
+            Meta(
+                description="be pushed to, instead of polling",
+                extra_json_schema={"default": NO_PROFILE.push},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     max_deliveries: (
         Annotated[
             int,
@@ -131,26 +180,39 @@ class SubscribeKeys(
         ]
         | UnsetType
     ) = UNSET
-    sleep_after: Annotated[Pause, Meta(description="seconds after it")] = 0
+    sleep_after: Annotated[Pause, Meta(description="seconds after it")] = _GET.sleep_after_s
 
 
 class GetKeys(Struct, kw_only=True, forbid_unknown_fields=True, tag_field="action", tag="get"):
     """A step of a subscriber: get messages."""
 
     topic: Annotated[Topic, Meta(description="where to get messages from")]
-    number_of_times: Annotated[Times, Meta(description="messages to get, not attempts")] = 1
-    sleep_between: Annotated[Pause, Meta(description="seconds between gets")] = 0
+    number_of_times: Annotated[Times, Meta(description="messages to get, not attempts")] = (
+        _GET.number_of_times
+    )
+    sleep_between: Annotated[Pause, Meta(description="seconds between gets")] = _GET.sleep_between_s
     sleep_between_messages: (
         Annotated[Pause, Meta(description="the same as sleep_between")] | UnsetType
     ) = UNSET
-    sleep_after: Annotated[Pause, Meta(description="seconds after the last one")] = 0
-    batch: Annotated[BatchSize, Meta(description="messages to get at once, at most")] = 1
+    sleep_after: Annotated[Pause, Meta(description="seconds after the last one")] = (
+        _GET.sleep_after_s
+    )
+    batch: Annotated[BatchSize, Meta(description="messages to get at once, at most")] = _GET.batch
     on_empty: Annotated[
-        Literal["wait", "skip"],
+        OnEmpty,
         Meta(description="skip: a get that finds nothing counts as done"),
-    ] = "wait"
+    ] = _GET.on_empty
     timeout: (
-        Annotated[Timeout, Meta(description="seconds that one get may wait; default: no end")]
+        Annotated[
+            Timeout,
+            Meta(
+                description="seconds that one get may wait; default: no end",
+                extra={
+                    "expected": f"seconds above 0, at most {SLEEP_S_MAX:,}; leave it out to wait "
+                    "for ever"
+                },
+            ),
+        ]
         | UnsetType
     ) = UNSET
 
@@ -161,13 +223,18 @@ class UnsubscribeKeys(
     """A step of a subscriber: end a subscription."""
 
     topic: Annotated[Topic, Meta(description="what to unsubscribe from")]
-    sleep_after: Annotated[Pause, Meta(description="seconds after it")] = 0
+    sleep_after: Annotated[Pause, Meta(description="seconds after it")] = _GET.sleep_after_s
 
 
 class PublisherFile(Struct, forbid_unknown_fields=True):
     """A step file of a publisher."""
 
-    steps: Annotated[list[PutKeys], Meta(min_length=1, description="one after the other")]
+    steps: Annotated[
+        list[PutKeys],
+        Meta(
+            min_length=1, description="one after the other", extra={"expected": "a list of steps"}
+        ),
+    ]
 
 
 class SubscriberFile(Struct, forbid_unknown_fields=True):
@@ -175,18 +242,7 @@ class SubscriberFile(Struct, forbid_unknown_fields=True):
 
     steps: Annotated[
         list[SubscribeKeys | GetKeys | UnsubscribeKeys],
-        Meta(min_length=1, description="one after the other"),
+        Meta(
+            min_length=1, description="one after the other", extra={"expected": "a list of steps"}
+        ),
     ]
-
-
-def keys_of(kind: type[Struct]) -> tuple[str, ...]:
-    """The keys of a mapping, as they are written."""
-    return tuple(one.encode_name for one in fields(kind))
-
-
-PUBLISHER_KEYS: Final = keys_of(PutKeys)
-GET_KEYS: Final = tuple(k for k in keys_of(GetKeys) if k not in keys_of(UnsubscribeKeys))
-SUBSCRIBE_KEYS: Final = tuple(
-    k for k in keys_of(SubscribeKeys) if k not in keys_of(UnsubscribeKeys)
-)
-SUBSCRIBER_KEYS: Final = ("action", *keys_of(UnsubscribeKeys), *SUBSCRIBE_KEYS, *GET_KEYS)

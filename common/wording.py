@@ -11,22 +11,24 @@ import types
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
-from msgspec import Meta, UnsetType
+from msgspec import Meta, Struct, UnsetType
+from msgspec.structs import fields
 
 PROBLEMS_MAX: Final = 20  # of one file, reported at once
 
-_ASPECTS: Final = ("ge", "gt", "le", "min_length", "title", "description", "examples")
+_ASPECTS: Final = ("ge", "gt", "le", "pattern", "title", "description", "examples")
 _KINDS: Final[Mapping[Any, str]] = {str: "text", bool: "true or false"}
 
 
 def facts(kind: Any) -> dict[str, Any]:
-    """What the `Meta`s of a type say: range, description, title, and their extra schema."""
+    """What the `Meta`s of a type say: range, description, title, and what they have as extra."""
     found: dict[str, Any] = {}
     while get_origin(kind) is Annotated:
         kind, *metas = get_args(kind)
         for meta in metas:
             assert isinstance(meta, Meta)
-            said = {name: getattr(meta, name) for name in _ASPECTS} | (meta.extra_json_schema or {})
+            said = {name: getattr(meta, name) for name in _ASPECTS}
+            said |= {**(meta.extra_json_schema or {}), **(meta.extra or {})}
             found |= {name: value for name, value in said.items() if value is not None}
     return found
 
@@ -50,15 +52,36 @@ def alternatives(kind: Any) -> tuple[Any, ...]:
     return (kind,)
 
 
+def structs_of(kind: Any) -> tuple[type[Struct], ...]:
+    """The mappings among the alternatives of a type."""
+    arms = map(plain, alternatives(kind))
+    return tuple(one for one in arms if isinstance(one, type) and issubclass(one, Struct))
+
+
+def keys_of(*kinds: type[Struct]) -> tuple[str, ...]:
+    """The keys of mappings, as they are written, each once; first the one that tells them apart."""
+    tags = [one.__struct_config__.tag_field for one in kinds]
+    keys = [field.encode_name for one in kinds for field in fields(one)]
+    return tuple(dict.fromkeys([tag for tag in tags if tag] + keys))
+
+
 def expected(kind: Any) -> str:
     """What a value of a type has to be."""
     about = facts(kind)
+    if "expected" in about:
+        return str(about["expected"])
     if "title" in about:
         examples = ", ".join(map(str, about.get("examples", ())))
         return f"{about['title']} such as {examples}" if examples else str(about["title"])
     arms = alternatives(kind)
-    if arms != (kind,):
+    if arms != (kind,) and len(arms) == 1:
+        return expected(arms[0])
+    structs = structs_of(kind)
+    if len(arms) > max(1, len(structs)):
         return ", or ".join(dict.fromkeys(map(expected, arms)))
+    if structs:
+        keys = keys_of(*structs)
+        return f"a mapping with the key{'s' * (len(keys) > 1)} {', '.join(keys)}"
     kind = plain(kind)
     if get_origin(kind) is Literal:
         words = ", ".join(map(str, get_args(kind)))
@@ -102,7 +125,7 @@ def in_words(value: object) -> str:
     if isinstance(value, dict):
         return "a mapping"
     if isinstance(value, list):
-        return f"a list of {len(value)}"
+        return f"a list of {len(value)}" if value else "an empty list"
     if isinstance(value, str):
         return f"{value!r:.60}"
     return f"{value!s:.60}"

@@ -17,8 +17,8 @@ from reliable_pubsub.common.step_keys import (
     PutKeys,
     SubscribeKeys,
     UnsubscribeKeys,
-    keys_of,
 )
+from reliable_pubsub.common.wording import keys_of
 from reliable_pubsub.relay.pattern import Strategy
 
 from .scenario import ACK_TIMEOUT_S, PATIENCE_S, PROXY, SEND_RETRIES, ByChance, Fault

@@ -16,10 +16,10 @@ from reliable_pubsub.common.errors import ConfigurationError
 from reliable_pubsub.common.limits import STEP_FILE_BYTES_MAX
 from reliable_pubsub.common.settings import BY_NAME, resolve, typed
 from reliable_pubsub.common.step_file import parse_publisher_steps, parse_subscriber_steps
-from reliable_pubsub.common.step_keys import PUBLISHER_KEYS, SUBSCRIBER_KEYS
+from reliable_pubsub.common.step_keys import GetKeys, PutKeys, SubscribeKeys, UnsubscribeKeys
 from reliable_pubsub.common.steps import describe, plan_digest
 from reliable_pubsub.common.topic_settings import TOPIC_SETTINGS, split_document
-from reliable_pubsub.common.wording import PROBLEMS_MAX
+from reliable_pubsub.common.wording import PROBLEMS_MAX, keys_of
 from reliable_pubsub.common.yaml_file import Document, parse_yaml_bytes
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").rglob("*.yaml"))
@@ -55,6 +55,8 @@ def settings_of_the_proxy(document: Document) -> None:
         typed(resolve({}, {**for_all, **own}, {}))
 
 
+PUBLISHER_KEYS = keys_of(PutKeys)
+SUBSCRIBER_KEYS = keys_of(SubscribeKeys, GetKeys, UnsubscribeKeys)
 READERS: list[Callable[[Document], None]] = [
     publisher_steps,
     subscriber_steps,

@@ -283,7 +283,6 @@ def test_everything_that_is_wrong_is_told_at_once_in_the_order_of_the_file() -> 
         "s.yaml, line 5, publishers.proxy",
         "s.yaml, line 6, publishers.a_b",
         "s.yaml, line 7, publishers.p.steps[0].mesage",
-        "s.yaml, line 7, publishers.p.steps[0]",
         "s.yaml, line 7, publishers.p.start",
         "s.yaml, line 9, subscribers.p",
         "s.yaml, line 10, expect.exit_codes.nobody",
