@@ -15,11 +15,11 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import wraps
 from types import CodeType
-from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar, cast
 
 from .arguments import checked
 from .errors import ForkedError, PubSubError, UsageError
@@ -30,18 +30,27 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
+class Shared(Protocol):
+    """The work of a call that another thread's call may do as well."""
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its outcome is known: then the call needs no turn any more."""
+
+
 class _Turn:
     """One call: which thread is in it, and whether it is open."""
 
-    __slots__ = ("end", "is_open", "thread", "wait")
+    __slots__ = ("end", "is_open", "shared", "thread", "wait")
 
-    def __init__(self) -> None:
+    def __init__(self, shared: Shared | None = None) -> None:
         mark = threading.Lock()
         mark.acquire()
         self.end = mark.release
         self.is_open = mark.locked
         self.wait = mark.acquire
         self.thread = threading.get_ident()
+        self.shared = shared
 
     def is_running(self) -> bool:
         """Whether its function is being executed."""
@@ -95,6 +104,8 @@ class Gate:
         turns = self._turns
         turns.append(turn)  # one step: so there is an order
         while (first := turns[0]) is not turn:
+            if turn.shared is not None and turn.shared.is_settled:
+                return
             if first.is_open() and self._is_executed(first, turn):
                 continue
             with suppress(ValueError):  # another thread may have let it go
@@ -124,6 +135,15 @@ class Gate:
             f"{self.what} is in the middle of a call of another thread; make one for each thread, "
             "with an id of its own, or call one after the other"
         )
+
+    def waiting(self) -> Iterator[Shared]:
+        """What calls of other threads wait to have done, in their order.
+
+        A call that was broken off while it waited is left out: its message is not to be sent.
+        """
+        for turn in self._turns[1:]:
+            if turn.shared is not None and turn.is_open() and turn.is_running():
+                yield turn.shared
 
     def begin_again(self) -> None:
         """Let the client begin again, if its last call was broken off."""
@@ -173,14 +193,18 @@ _CALLS: Final[set[CodeType]] = set()  # the code of every call
 
 
 def _through_the_gate(
-    method: Callable[Concatenate[S, P], R], *, after_close: bool, recovers: bool
+    method: Callable[Concatenate[S, P], R],
+    *,
+    after_close: bool,
+    recovers: bool,
+    shares: bool = False,
 ) -> Callable[Concatenate[S, P], R]:
     inner = method if method.__name__.startswith("_") else checked(method)
 
     def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
         turn = None
         try:
-            turn = _Turn()
+            turn = _Turn(cast("Shared", args[0]) if shares else None)
             self._gate.enter(turn, after_close=after_close, recovers=recovers)
             result = inner(self, *args, **kwargs)
             return (result, turn.end())[0]  # to end is the last step before the return
@@ -195,6 +219,14 @@ def _through_the_gate(
 def gated(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
     """A call of a client, its arguments checked; inside, only what is not gated may be called."""
     return _through_the_gate(method, after_close=False, recovers=True)
+
+
+def sharing(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """A call whose first argument is `Shared`: the call that has the turn may settle it.
+
+    The method is called without a turn then, and may only give what became of it.
+    """
+    return _through_the_gate(method, after_close=False, recovers=True, shares=True)
 
 
 def gated_after_close(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:

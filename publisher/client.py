@@ -12,15 +12,17 @@ from msgspec.structs import replace
 from reliable_pubsub.common import names
 from reliable_pubsub.common.arguments import Seconds, checked
 from reliable_pubsub.common.asking import Asker
-from reliable_pubsub.common.batch import Batch, EventTimeNs, crc32, decode_batch, encode_batch
+from reliable_pubsub.common.batch import Batch, EventTimeNs, crc32, decode_batch
 from reliable_pubsub.common.dead_letter import check_put_on
 from reliable_pubsub.common.errors import (
     ConflictError,
     InDoubtError,
+    LimitError,
     NotDeliveredError,
+    PubSubError,
     UsageError,
 )
-from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close
+from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close, sharing
 from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.messages import (
     AnyReply,
@@ -51,6 +53,7 @@ from reliable_pubsub.common.steps import DELIVERED_S, Wait
 from reliable_pubsub.common.surroundings import client_here
 from reliable_pubsub.relay.above import reachable
 
+from .combining import WaitingPut, failed, fitting, joined, stored
 from .committing import Committing
 from .delivery import AcknowledgedBy, Delivery, DeliveryS, DeliveryWatch
 from .link import OnLogChanged, PublisherLink
@@ -64,7 +67,8 @@ from .unnumbered import Unnumbered
 class Publisher:
     """Puts messages on topics, each exactly once, across its own crashes and the proxy's.
 
-    Threads: calls of several threads wait for each other. A forked child needs a client of its own.
+    Threads: calls of several threads wait for each other; puts on one topic that wait are sent in
+    one request. A forked child needs a client of its own.
     An exception that is not a `PubSubError` (Ctrl-C, an alarm) may leave a call and be caught: the
     next call begins as after a crash, so nothing is lost or doubled.
 
@@ -147,6 +151,7 @@ class Publisher:
             or (lambda ingress: ZmqOfferLink(reachable(ingress, here.endpoint))),
         )
         self._committing = Committing(self._link, self.outbox, self._state, self._recorder)
+        self._sending: Sequence[WaitingPut] = ()  # whose messages the batch in doubt has
         self._streaming = False
         self._gate = Gate(f"publisher {self.client!r}", self._begin_again, threads=True)
         self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
@@ -328,40 +333,73 @@ class Publisher:
         """Put a batch; `plan` is written in the same step as its numbers (QoS 1: behind it)."""
         return self._put(topic, batch, plan, qos)
 
-    @gated
     def _put(self, topic: TopicName, batch: Batch, plan: PlanMark | None, qos: QoS) -> Receipt:
-        if self._streaming:
-            raise UsageError("this publisher has an open stream; put through it, or close it")
         topic = names.exact(topic)
         check_put_on(topic)
-        match qos:
-            case 2:
-                return self._put_numbered(topic, batch, plan)
-            case 1:
-                receipt = self._unnumbered.put_at_least_once(topic, batch)
-            case 0:
-                receipt = self._unnumbered.offer(topic, batch)
-            case never:
-                assert_never(never)
-        if plan is not None:
+        # At QoS 0 nothing waits for an answer; what is of a plan is written with its place.
+        return self._share(
+            WaitingPut(topic, batch, qos, is_alone=not qos or plan is not None), plan
+        )
+
+    @sharing
+    def _share(self, put: WaitingPut, plan: PlanMark | None) -> Receipt:
+        while not put.is_settled:
+            if self._streaming:
+                raise UsageError("this publisher has an open stream; put through it, or close it")
+            self._put_with_others(put, plan)
+        receipt = put.result()
+        if plan is not None and put.qos < 2:
             self._state.write(self.outbox.mark_plan(plan), durable=False)
         return receipt
 
-    def _put_numbered(self, topic: str, batch: Batch, plan: PlanMark | None) -> Receipt:
-        body = encode_batch(batch)
-        self._resume()
+    def _put_with_others(self, put: WaitingPut, plan: PlanMark | None = None) -> None:
+        """Put it, in one request with what other threads wait to put on its topic.
+
+        Refused together, they are left to be put alone: one of them may fit.
+        """
+        others = [one for one in self._gate.waiting() if isinstance(one, WaitingPut)]
+        puts = fitting(put, others)
+        try:
+            if put.qos == 2:
+                self._resume()  # settles it, if it was taken by a call that was broken off
+            if put.is_settled:
+                return
+            puts = [one for one in puts if not one.is_settled]
+            stored(puts, self._put_once(puts, plan))
+        except LimitError as error:
+            if put.is_alone or max(len(puts), len(self._sending)) == 1:
+                failed(puts, error)
+            for one in puts:
+                one.is_alone = True
+        except PubSubError as error:
+            failed(puts, error)
+
+    def _put_once(self, puts: Sequence[WaitingPut], plan: PlanMark | None) -> Receipt:
+        batch, body = joined(puts)
+        topic = puts[0].topic
+        match puts[0].qos:
+            case 2:
+                return self._put_numbered(puts, len(batch.payloads), body, plan)
+            case 1:
+                return self._unnumbered.put_at_least_once(topic, batch, body)
+            case 0:
+                return self._unnumbered.offer(topic, batch, body)
+            case never:
+                assert_never(never)
+
+    def _put_numbered(
+        self, puts: Sequence[WaitingPut], count: int, body: bytes, plan: PlanMark | None
+    ) -> Receipt:
+        topic = puts[0].topic
         self._link.meet_all([names.topic(topic)])  # before it is numbered: rule R24
-        pending, changes = self.outbox.number(topic, len(batch.payloads), crc32(body), body, plan)
+        self._sending = puts
+        pending, changes = self.outbox.number(topic, count, crc32(body), body, plan)
         try:
             self._state.write(changes, durable=False)
         except BaseException:
             self.outbox.dropped()  # it was never sent, and is not kept: the caller may put it again
             raise
-        try:
-            return self._settle(pending)
-        except InDoubtError as error:
-            error.kept = True
-            raise
+        return self._settle(pending)
 
     @gated
     def interest(self, topic: TopicName) -> Interest:
@@ -420,7 +458,9 @@ class Publisher:
     def _stream_batch(self, topic: str, batch: Batch, life: int) -> Receipt:
         self._gate.check_life(life, "this stream")
         check_put_on(topic)
-        return self._put_numbered(topic, batch, None)
+        put = WaitingPut(topic, batch, 2, is_alone=True)
+        self._put_with_others(put)
+        return put.result()
 
     @gated_after_close
     def _end_stream(self, life: int) -> None:
@@ -519,8 +559,12 @@ class Publisher:
 
     def _settle(self, pending: Pending) -> Receipt:
         """Send a batch until the proxy has it."""
-        with self._recorder.call("put", pending.topic) as call:
-            return self._settle_call(pending, call)
+        try:
+            with self._recorder.call("put", pending.topic) as call:
+                return self._settle_call(pending, call)
+        except InDoubtError as error:
+            failed(self._sending, error, kept=True)
+            raise
 
     def _settle_call(self, pending: Pending, call: Call) -> Receipt:
         reply = self._send(pending, call)
@@ -531,36 +575,38 @@ class Publisher:
             self._link.meet(pending.topic, conflict=True)  # it gets the next number
             reply = self._send(pending, call)
         if isinstance(reply, PutAck | Duplicate):
-            stored = self.outbox.pending
-            assert stored is not None
+            numbered = self.outbox.pending
+            assert numbered is not None
             if self._is_used(reply):
                 error = ConflictError(
-                    f"topic {stored.topic!r}: sequence {stored.first_sequence} was used before, "
-                    "and what it stood for is no longer stored, so it cannot be compared: this "
-                    "state is older than what was sent with this id. Use --on-log-changed adopt "
-                    "to go on with the proxy's numbering"
+                    f"topic {numbered.topic!r}: sequence {numbered.first_sequence} was used "
+                    "before, and what it stood for is no longer stored, so it cannot be compared: "
+                    "this state is older than what was sent with this id. Use --on-log-changed "
+                    "adopt to go on with the proxy's numbering"
                 )
                 call.unknown(error)  # what it stood for may have been this very batch
                 raise error
             duplicate = isinstance(reply, Duplicate)
             call.ok(  # before the batch is let go: if this fails it is kept, and asked for again
                 epoch=self.outbox.epoch,
-                sequence=stored.first_sequence,
-                count=stored.count,
+                sequence=numbered.first_sequence,
+                count=numbered.count,
                 offset=reply.offset,
                 duplicate=duplicate,
                 durability=reply.durability,
             )
-            self._state.write(self.outbox.stored(reply.offset), durable=False)
-            return Receipt(
-                stored.topic,
+            receipt = Receipt(
+                numbered.topic,
                 self.client,
-                stored.first_sequence,
-                stored.count,
+                numbered.first_sequence,
+                numbered.count,
                 reply.offset,
                 reply.durability,
                 duplicate,
             )
+            stored(self._sending, receipt)  # before, too: or a thread that waits would put it again
+            self._state.write(self.outbox.stored(reply.offset), durable=False)
+            return receipt
         if isinstance(reply, Limit):
             self._state.write(self.outbox.dropped(), durable=False)
         self._link.refused(reply)

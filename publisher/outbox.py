@@ -88,6 +88,15 @@ class Receipt(Struct, frozen=True):
         """Id of the first message, `<publisher>_<sequence>`."""
         return message_id(self.publisher, self.first_sequence)
 
+    def part(self, index: int, count: int = 1) -> Receipt:
+        """That of `count` of these messages, from the one at `index` on."""
+        return replace(
+            self,
+            first_sequence=self.first_sequence + index,
+            count=count,
+            offset=None if self.offset is None else self.offset + index,
+        )
+
 
 _encode = msgspec.msgpack.Encoder().encode
 

@@ -99,15 +99,7 @@ class Ticket:
             raise self._batch.error
         receipt = self._batch.receipt
         assert receipt is not None
-        return Receipt(
-            receipt.topic,
-            receipt.publisher,
-            receipt.first_sequence + self._index,
-            1,
-            None if receipt.offset is None else receipt.offset + self._index,
-            receipt.durability,
-            receipt.duplicate,
-        )
+        return receipt.part(self._index)
 
 
 class Stream:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from reliable_pubsub.common import names
-from reliable_pubsub.common.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.batch import Batch, crc32
 from reliable_pubsub.common.messages import AnyReply, Put, PutAck
 from reliable_pubsub.common.recorder import Call, Recorder
 from reliable_pubsub.relay.unstored import Offer, encode_offer
@@ -45,9 +45,8 @@ class Unnumbered:
         report = self._link.listeners(topic)
         return Where(report.ingress_endpoint, Interest(report.subscriptions, report.pushed))
 
-    def put_at_least_once(self, topic: str, batch: Batch) -> Receipt:
+    def put_at_least_once(self, topic: str, batch: Batch, body: bytes) -> Receipt:
         """Send until the proxy has it; a copy of an attempt that was late is stored too (QoS 1)."""
-        body = encode_batch(batch)
         count = len(batch.payloads)
         with self._recorder.call("put", names.topic(topic)) as call:
             first = self._begin(count)
@@ -66,9 +65,8 @@ class Unnumbered:
         client = self._link.client
         return Receipt(topic, client, first, count, reply.offset, durability, False, 1)
 
-    def offer(self, topic: str, batch: Batch) -> Receipt:
+    def offer(self, topic: str, batch: Batch, body: bytes) -> Receipt:
         """Send once what somebody wants; nobody answers (QoS 0)."""
-        body = encode_batch(batch)
         count = len(batch.payloads)
         client = self._link.client
         with self._recorder.call("put", names.topic(topic)) as call:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +135,34 @@ def puts(clients: int, at_least: float, rounds: int, tick: Callable[[], None]) -
         f"bare REP loop with write + fdatasync, {name}",
         at_least,
     )
+
+
+def put_from_threads(endpoint: str, threads: int) -> float:
+    """Puts a second of a publisher that several threads use, one message each."""
+    each = 2000 // threads
+    with Publisher("bench-threads", endpoint=endpoint) as publisher:
+        publisher.put("bench", PAYLOAD)
+
+        def puts_of_thread(_: int) -> None:
+            for _ in range(each):
+                publisher.put("bench", PAYLOAD)
+
+        with ThreadPoolExecutor(threads) as pool:
+            begin_s = time.perf_counter()
+            list(pool.map(puts_of_thread, range(threads)))
+            return each * threads / (time.perf_counter() - begin_s)
+
+
+def shared_puts(rounds: int, tick: Callable[[], None]) -> Row:
+    """Eight threads with one publisher, whose waiting puts share requests, against one thread."""
+    alone, together = [], []
+    for _ in range(rounds):
+        with proxy() as running:
+            alone.append(put_from_threads(running.publishers, 1))
+            together.append(put_from_threads(running.publishers, 8))
+        tick()
+    name = "1 publisher used by 8 threads, one message per put"
+    return compared(name, "puts/s", together, alone, "the same by 1 thread", 1.5)
 
 
 def publish(pipe: Any, endpoint: str, batch: int, messages: int, streamed: bool) -> None:
@@ -304,7 +333,7 @@ def pipeline(rounds: int, tick: Callable[[], None]) -> list[Row]:
 
 
 PARTS = click.Choice(
-    ["puts", "flows", "memory", "history", "restart", "push", "levels", "pipeline"]
+    ["puts", "threads", "flows", "memory", "history", "restart", "push", "levels", "pipeline"]
 )
 
 
@@ -320,10 +349,18 @@ def main(
 ) -> None:
     """Measure speed and memory, all of it or one PART; exit code 1 if a goal is missed."""
     WORK.mkdir(exist_ok=True)
-    steps = {"puts": 2 * rounds, "flows": 2 * rounds, "memory": 10, "history": 2, "restart": 1}
+    steps = {
+        "puts": 2 * rounds,
+        "threads": rounds,
+        "flows": 2 * rounds,
+        "memory": 10,
+        "history": 2,
+        "restart": 1,
+    }
     steps |= {"push": rounds + 2, "levels": 2 * rounds + 1, "pipeline": rounds + 2}
     parts: dict[str, Callable[[Callable[[], None]], list[Row]]] = {
         "puts": lambda tick: [puts(1, 0.6, rounds, tick), puts(64, 2.5, rounds, tick)],
+        "threads": lambda tick: [shared_puts(rounds, tick)],
         "flows": lambda tick: flows(rounds, tick),
         "memory": lambda tick: memory(messages, tick),
         "history": history,

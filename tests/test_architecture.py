@@ -67,7 +67,10 @@ CORE_FILES = [
         )
     ),
     "proxy/write_ahead_log.py",
-    *(f"publisher/{name}.py" for name in ("outbox", "repeating", "transaction", "delivery")),
+    *(
+        f"publisher/{name}.py"
+        for name in ("outbox", "repeating", "transaction", "delivery", "combining")
+    ),
     *(f"relay/{name}.py" for name in ("automaton", "expression", "predicate", "pattern")),
     *(f"relay/{name}.py" for name in ("messages", "interest_table", "interest_link")),
     *(f"relay/{name}.py" for name in ("push", "wire", "batch_cache", "passing", "unstored")),

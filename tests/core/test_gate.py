@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from reliable_pubsub.common.errors import InDoubtError, UsageError
-from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close
+from reliable_pubsub.common.gate import Gate, _Turn, closing, gated, gated_after_close
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy
@@ -132,6 +132,24 @@ def test_a_closed_client_is_closed_again_and_answers_nothing_else() -> None:
     assert counter.look() == 0
     with pytest.raises(UsageError, match="closed"):
         counter.call()
+
+
+class Work:
+    """What a call wants to have done."""
+
+    is_settled = False
+
+
+def test_work_of_a_call_that_was_broken_off_while_it_waited_is_not_done_by_others() -> None:
+    """Its turn is open, and no thread is in it."""
+    counter = Counter()
+    gate = counter._gate
+
+    def others() -> object:
+        gate._turns.append(_Turn(Work()))
+        return list(gate.waiting())
+
+    assert counter.call(others) == []
 
 
 NOT_CALLS = {"put", "put_many", "put_batch", "wait_delivered", "messages", "offer_counts"}

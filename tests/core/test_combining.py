@@ -1,0 +1,105 @@
+"""Puts that share a request: which do, what they send, and what each of them is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliable_pubsub.common.batch import Batch, decode_batch
+from reliable_pubsub.common.errors import InDoubtError, ProxyUnreachableError, UsageError
+from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
+from reliable_pubsub.publisher.combining import WaitingPut, failed, fitting, joined, stored
+from reliable_pubsub.publisher.outbox import Receipt
+
+
+def a_put(*payloads: bytes, topic: str = "t", qos: int = 2, is_alone: bool = False) -> WaitingPut:
+    return WaitingPut(topic, Batch(payloads), qos, is_alone=is_alone)  # type: ignore[arg-type]
+
+
+def test_puts_on_one_topic_at_one_level_share_a_request() -> None:
+    first = a_put(b"1")
+    same, several = a_put(b"2"), a_put(b"3", b"4")
+    settled = a_put(b"5")
+    failed([settled], UsageError("no"))
+    others = [a_put(b"", topic="u"), same, a_put(b"", qos=1), a_put(b"", is_alone=True), settled]
+
+    assert fitting(first, [*others, several]) == [first, same, several]
+    assert fitting(a_put(b"", is_alone=True), [same])[1:] == []
+
+
+def test_what_shares_a_request_fits_into_one() -> None:
+    large = [a_put(bytes(BODY_BYTES_MAX // 3)) for _ in range(4)]
+    many = [a_put(*[b""] * (BATCH_MESSAGES_MAX // 2)) for _ in range(3)]
+    keyed = [WaitingPut("t", Batch([b"m"] * 9000, [b"k"] * 9000), 2) for _ in range(99)]
+    small = [a_put(*[b"m"] * 9000) for _ in range(99)]
+
+    for puts, fit in ((large, 2), (many, 2)):
+        assert len(fitting(puts[0], puts[1:])) == fit
+    for puts in (large, many, [one for pair in zip(keyed, small, strict=True) for one in pair]):
+        shared = fitting(puts[0], puts[1:])
+        assert 1 < len(shared) < len(puts)
+        assert len(joined(shared)[1]) <= BODY_BYTES_MAX
+
+
+def test_a_joined_batch_has_each_message_with_its_own_key_headers_and_time() -> None:
+    puts = [
+        a_put(b"plain", b"too"),
+        WaitingPut("t", Batch([b"keyed"], [b"k"]), 2),
+        WaitingPut("t", Batch([b"all"], [b"a"], [{"h": "v"}], [7]), 2),
+    ]
+
+    batch, body = joined(puts)
+
+    assert list(batch.payloads) == [b"plain", b"too", b"keyed", b"all"]
+    found = decode_batch(body, 4)
+    assert found.keys == [None, None, b"k", b"a"]
+    assert found.headers == [None, None, None, {"h": "v"}]
+    assert found.event_times_ns == [None, None, None, 7]
+
+
+def test_each_put_gets_its_part_of_the_receipt() -> None:
+    puts = [a_put(b"1"), a_put(b"2", b"3"), a_put(b"4")]
+
+    stored(puts, Receipt("t", "p", 11, 4, 100, "sync", False))
+
+    assert [(r.first_sequence, r.count, r.offset) for r in (put.result() for put in puts)] == [
+        (11, 1, 100),
+        (12, 2, 101),
+        (14, 1, 103),
+    ]
+
+
+def test_without_an_offset_each_part_has_none() -> None:
+    puts = [a_put(b"1"), a_put(b"2")]
+
+    stored(puts, Receipt("t", "p", 11, 2, None, "sync", True))
+
+    assert [put.result().offset for put in puts] == [None, None]
+
+
+def test_each_put_gets_an_error_of_its_own_with_the_facts_of_the_one_that_came() -> None:
+    puts = [a_put(b"1"), a_put(b"2")]
+    try:
+        raise ProxyUnreachableError(endpoint="e", attempts=3, waited_s=1.0, verb="PUT")
+    except ProxyUnreachableError as error:
+        failed(puts, error, kept=True)
+    found = []
+    for put in puts:
+        with pytest.raises(InDoubtError) as caught:
+            put.result()
+        found.append(caught.value)
+
+    assert found[0] is not found[1]
+    for one in found:
+        assert isinstance(one, ProxyUnreachableError)
+        assert (one.attempts, one.kept, one.code) == (3, True, "PROXY_UNREACHABLE")
+        assert "no answer to PUT from e" in str(one)
+
+
+def test_what_is_settled_stays_so() -> None:
+    put = a_put(b"1")
+    stored([put], Receipt("t", "p", 1, 1, 0, "sync", False))
+
+    failed([put], UsageError("later"))
+    stored([put], Receipt("t", "p", 9, 1, 9, "sync", False))
+
+    assert put.result().first_sequence == 1
