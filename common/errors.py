@@ -332,14 +332,16 @@ class MalformedError(RefusedError):
 
 
 class InUseError(RefusedError):
-    """Another process holds this data directory or this client state."""
+    """Another process, or a call of this one, holds this data directory or this client state."""
 
     code = "IN_USE"
 
-    def __init__(self, *, path: str, what: str) -> None:
-        super().__init__(
-            f"{what} {path} is in use by another process; stop that one first, or choose another"
-        )
+    def __init__(self, *, path: str, what: str, is_here: bool = False) -> None:
+        if is_here:
+            by = "this process, in a call or a stream that has not ended; close that one first"
+        else:
+            by = "another process; stop that one first"
+        super().__init__(f"{what} {path} is in use by {by}, or choose another")
         self.path = path
 
 

@@ -76,6 +76,7 @@ class Gate:
         """
         self.what = what
         self.closed = False
+        self.is_replaced = False  # closed because another client of this process has its id
         self.lives = 1  # one more whenever the client has begun again
         self._recover = recover
         self._threads = threads
@@ -112,9 +113,46 @@ class Gate:
                 turns.remove(first)
         if self.closed:
             if not after_close:
-                raise UsageError(f"{self.what} is closed; make another one")
+                raise UsageError(f"{self.what} {self._closed_why}")
         elif recovers:
             self.begin_again()
+
+    @property
+    def _closed_why(self) -> str:
+        if not self.is_replaced:
+            return "is closed; make another one"
+        return (
+            "was closed when another client of this process took over its id and state directory; "
+            "use that one, or give one of them another id"
+        )
+
+    def replace(self, free: Callable[[], None]) -> bool:
+        """Close the client for another one of this process, if no call of it is open.
+
+        A call that was broken off is not open: the state has what became of it.
+
+        Args:
+            free: gives back what the client holds; again, if it was broken off.
+
+        Returns:
+            Whether it is closed.
+        """
+        turns = self._turns
+        turn = _Turn()
+        turns.append(turn)
+        try:
+            while (first := turns[0]) is not turn:
+                if first.is_open() and first.is_running():
+                    return False
+                with suppress(ValueError):
+                    turns.remove(first)
+            self.closed = self.is_replaced = True
+            free()
+            return True
+        finally:
+            with suppress(ValueError):
+                turns.remove(turn)
+            turn.end()
 
     def _is_executed(self, first: _Turn, turn: _Turn) -> bool:
         """Whether an open call goes on; waits for it a little. One that does not was broken off."""
@@ -189,7 +227,7 @@ class Gated(Protocol):
 
 
 S = TypeVar("S", bound=Gated)
-_CALLS: Final[set[CodeType]] = set()  # the code of every call
+_CALLS: Final[set[CodeType]] = {Gate.replace.__code__}  # the code of every call
 
 
 def _through_the_gate(

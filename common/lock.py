@@ -6,6 +6,7 @@ import fcntl
 import gc
 import os
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -33,9 +34,11 @@ class FileLock:
             what: what the lock protects, for the error text.
 
         Raises:
-            InUseError: another process holds it.
+            InUseError: another process holds it, or this one, and does not make way.
             ConfigurationError: the file cannot be made or opened.
         """
+        # Asked when it is wanted again in this process: lets it go and says True, or does nothing.
+        self.make_way: Callable[[], bool] | None = None
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             self.file = os.fdopen(os.open(path, flags, 0o600), "rb+", buffering=0)
@@ -44,8 +47,8 @@ class FileLock:
         try:
             if not self._take():
                 gc.collect()  # it may be held by a client of this process that is garbage
-                if not self._take():
-                    raise InUseError(path=str(path.parent), what=what)
+                if not self._take() and not (self._ask_holder() and self._take()):
+                    raise InUseError(path=str(path.parent), what=what, is_here=bool(self._here()))
         except BaseException:
             self.file.close()
             raise
@@ -57,6 +60,19 @@ class FileLock:
         except BlockingIOError:
             return False
         return True
+
+    def _here(self) -> list[FileLock]:
+        """Who holds it in this process; one at most."""
+        same = os.path.sameopenfile
+        return [
+            lock
+            for lock in list(_held)
+            if not lock.file.closed and same(lock.file.fileno(), self.file.fileno())
+        ]
+
+    def _ask_holder(self) -> bool:
+        """Have the holder in this process let it go; whether it has."""
+        return any(lock.make_way is not None and lock.make_way() for lock in self._here())
 
     def close(self) -> None:
         """Free the lock, also while a forked child has the file open."""

@@ -10,7 +10,7 @@ import os
 import sqlite3
 import weakref
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -88,7 +88,7 @@ class StateFile:
         """Lock and open the state of a client, or begin one.
 
         Raises:
-            InUseError: another process uses this id.
+            InUseError: another process uses this id, or a call of this process that is open.
             DamagedError: the file is not a state file, or cannot be read back.
             StorageFailedError: the system refuses to open or to sync it.
         """
@@ -190,6 +190,10 @@ class StateFile:
         """Take back what was not committed."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
+
+    def may_be_taken(self, make_way: Callable[[], bool]) -> None:
+        """Let another client of this process have the id; see `FileLock.make_way`."""
+        self._lock.make_way = make_way
 
     def close(self) -> None:
         """Close the file and free the lock."""

@@ -48,7 +48,7 @@ from reliable_pubsub.common.retry import (
     poll_pause_s,
     unheard,
 )
-from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
+from reliable_pubsub.common.state_file import ClientState, MemoryState, StateFile, open_state
 from reliable_pubsub.common.steps import DELIVERED_S, Wait
 from reliable_pubsub.common.surroundings import client_here
 from reliable_pubsub.relay.above import reachable
@@ -59,7 +59,7 @@ from .delivery import AcknowledgedBy, Delivery, DeliveryS, DeliveryWatch
 from .link import OnLogChanged, PublisherLink
 from .offering import Interest, OfferCounts, OfferLink, ZmqOfferLink
 from .outbox import Outbox, Pending, PendingTransaction, Receipt
-from .stream import LingerS, Stream
+from .stream import LingerS, Stream, StreamSender
 from .transaction import Encoded, Transaction
 from .unnumbered import Unnumbered
 
@@ -152,15 +152,22 @@ class Publisher:
         )
         self._committing = Committing(self._link, self.outbox, self._state, self._recorder)
         self._sending: Sequence[WaitingPut] = ()  # whose messages the batch in doubt has
-        self._streaming = False
+        self._sender: StreamSender | None = None
         self._gate = Gate(f"publisher {self.client!r}", self._begin_again, threads=True)
         self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
+        if isinstance(self._state, StateFile):
+            self._state.may_be_taken(self._make_way)
+
+    def _make_way(self) -> bool:
+        """Another client of this process wants this id: close, unless a call or a stream is on."""
+        idle = self._sender is None or self._sender.is_idle
+        return idle and self._gate.replace(lambda: self._end(None))
 
     def _begin_again(self) -> None:
         """Know what the state says, and nothing else: a call was broken off somewhere."""
         self._asker.transport.reopen()
         self._unnumbered.offering.begin_again()
-        self._streaming = False
+        self._sender = None
         self.outbox.reload(self._state.load())
         self._link.begin_again()
         self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
@@ -182,6 +189,9 @@ class Publisher:
 
     @closing
     def _free(self, error: BaseException | None) -> None:
+        self._end(error)
+
+    def _end(self, error: BaseException | None) -> None:
         self._gate.closed = True  # from here on it can only be freed, again if it is broken off
         self._asker.close()
         self._unnumbered.offering.close()
@@ -447,12 +457,14 @@ class Publisher:
             raise UsageError("this publisher has an open stream; close it first")
         life = self._gate.lives
         stream = Stream(
-            lambda topic, batch: self._stream_batch(topic, batch, life),
-            linger_s=linger_s,
-            release=lambda: self._end_stream(life),
+            lambda topic, batch: self._stream_batch(topic, batch, life), linger_s=linger_s
         )
-        self._streaming = True
+        self._sender = stream.sender
         return stream
+
+    @property
+    def _streaming(self) -> bool:
+        return self._sender is not None and not self._sender.is_over
 
     @gated
     def _stream_batch(self, topic: str, batch: Batch, life: int) -> Receipt:
@@ -461,11 +473,6 @@ class Publisher:
         put = WaitingPut(topic, batch, 2, is_alone=True)
         self._put_with_others(put)
         return put.result()
-
-    @gated_after_close
-    def _end_stream(self, life: int) -> None:
-        if life == self._gate.lives:
-            self._streaming = False
 
     @gated
     def transaction(self, plan: PlanMark | None = None) -> Transaction:

@@ -65,12 +65,12 @@ class StreamBatch:
         return self._done.wait(timeout_s)
 
 
-_streams: weakref.WeakSet[Stream] = weakref.WeakSet()
+_senders: weakref.WeakSet[StreamSender] = weakref.WeakSet()
 
 
 def _end_in_child() -> None:
-    for stream in list(_streams):
-        stream.end_in_child()
+    for sender in list(_senders):
+        sender.end_in_child()
 
 
 os.register_at_fork(after_in_child=_end_in_child)
@@ -102,91 +102,63 @@ class Ticket:
         return receipt.part(self._index)
 
 
-class Stream:
-    """A buffered publisher. One thread calls `put`; the publisher is the stream's until it closes.
+class StreamSender:
+    """What a stream shares with its thread: the batches, and what became of them.
 
-    After the first error nothing more is sent, so that no message overtakes one in doubt: every
-    message behind it ends with the same error.
+    The thread knows it and not the `Stream`, so a stream that is dropped is collected; then what it
+    has collected is sent, and the thread ends.
     """
 
-    def __init__(
-        self,
-        put_batch: Callable[[str, Batch], Receipt],
-        *,
-        linger_s: float,
-        release: Callable[[], None],
-    ) -> None:
-        """Start the sending thread; use `Publisher.stream`."""
+    def __init__(self, put_batch: Callable[[str, Batch], Receipt], linger_s: float) -> None:
+        """Start the sending thread."""
         self._put_batch = put_batch
         self._linger_s = linger_s
-        self._release = release
         self._make_locks()
-        self._open: StreamBatch | None = None  # still growing
+        self.open: StreamBatch | None = None  # still growing
         self._full: deque[StreamBatch] = deque()
         self._sending: StreamBatch | None = None
         self._flushing = False
         self._closing = False
         self._error: BaseException | None = None
-        _streams.add(self)
+        _senders.add(self)
         self._thread = threading.Thread(target=self._run, name="publisher stream", daemon=True)
         self._thread.start()
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing waits to be sent."""
+        return not (self.open or self._full or self._sending)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it was closed or dropped, and sends nothing any more."""
+        return self._closing and not self._thread.is_alive()
+
     def _make_locks(self) -> None:
-        self._lock = threading.RLock()  # guards everything that changes
-        self._leave: Callable[[], object] = self._lock.release
-        self._work = threading.Condition(self._lock)  # the sender waits for work
-        self._room = threading.Condition(self._lock)  # the caller waits for room, or for the end
+        self.lock = threading.RLock()  # guards everything that changes
+        self.leave: Callable[[], object] = self.lock.release
+        self._work = threading.Condition(self.lock)  # the sender waits for work
+        self._room = threading.Condition(self.lock)  # the caller waits for room, or for the end
 
     def end_in_child(self) -> None:
         """A forked child has the messages, and no thread that sends them: the parent does."""
         error = ForkedError(what="this stream", pid=os.getppid())
         self._make_locks()  # the sender may have held them
-        left = [self._sending, *self._full, self._open]
-        self._error, self._sending, self._open = error, None, None
+        left = [self._sending, *self._full, self.open]
+        self._error, self._sending, self.open = error, None, None
         self._full.clear()
         for batch in left:
             if batch is not None:
                 batch.end_in_child(error)
 
-    def _let_go(self) -> None:
+    def let_go(self) -> None:
         """Free the lock, however often this thread holds it: it may have left it by an exception.
 
         The sender would wait for ever.
         """
         with suppress(RuntimeError):
             while True:
-                self._lock.release()
-
-    def put(self, topic: TopicName, payload: bytes) -> Ticket:
-        """Add a message; it is sent when its batch is full, or `linger_s` has passed.
-
-        Waits only while full batches stand before it.
-
-        Raises:
-            UsageError, TooLargeError, InvalidNameError: nothing was added.
-            PubSubError: the stream has failed; `Ticket.result` tells the fate of each message.
-        """
-        if type(payload) is not bytes:  # the decorator would be half of what this call costs
-            payload = check_argument(Stream.put, "payload", payload)
-        if type(topic) is not str:
-            topic = check_argument(Stream.put, "topic", topic)
-        size = len(payload) + MESSAGE_OVERHEAD_BYTES
-        try:
-            self._lock.acquire()
-            batch = self._open
-            if (
-                batch is None
-                or batch.topic != topic
-                or batch.size + size > BYTES_MAX
-                or len(batch.payloads) == BATCH_MESSAGES_MAX
-            ):
-                batch = self._begin_batch(topic, len(payload))
-            batch.size += size
-            batch.payloads.append(payload)
-            return (Ticket(batch, len(batch.payloads) - 1), self._leave())[0]
-        except BaseException:
-            self._let_go()
-            raise
+                self.lock.release()
 
     def flush(self) -> None:
         """Send everything now; return when it is stored.
@@ -194,11 +166,11 @@ class Stream:
         Raises:
             PubSubError: the first thing that went wrong.
         """
-        self._let_go()
-        with self._lock:
+        self.let_go()
+        with self.lock:
             self._flushing = True
             self._work.notify()
-            while (self._open or self._full or self._sending) and self._error is None:
+            while (self.open or self._full or self._sending) and self._error is None:
                 self._room.wait()
             self._flushing = False
             if self._error is not None:
@@ -213,25 +185,19 @@ class Stream:
         try:
             self.flush()
         finally:
-            self._let_go()
-            with self._lock:
+            self.let_go()
+            with self.lock:
                 self._closing = True
                 self._work.notify()
             self._thread.join()
-            self._release()
 
-    def __enter__(self) -> Stream:
-        return self
+    def abandon(self) -> None:
+        """Nobody can put or wait any more: send what was collected, and end."""
+        with self.lock:
+            self._flushing = self._closing = True
+            self._work.notify()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
-    def _begin_batch(self, topic: str, payload_bytes: int) -> StreamBatch:
+    def begin_batch(self, topic: str, payload_bytes: int) -> StreamBatch:
         """Close the open batch and open one; the lock is held."""
         if payload_bytes > PAYLOAD_BYTES_MAX:
             raise TooLargeError(
@@ -248,24 +214,24 @@ class Stream:
             raise self._error
         if self._closing:
             raise UsageError("the stream is closed")
-        if self._open is not None:
-            self._full.append(self._open)
-        self._open = StreamBatch(topic, time.monotonic() + self._linger_s)
+        if self.open is not None:
+            self._full.append(self.open)
+        self.open = StreamBatch(topic, time.monotonic() + self._linger_s)
         self._work.notify()
-        return self._open
+        return self.open
 
     def _take(self) -> StreamBatch | None:
         """Wait for a batch that is due; None when the stream closes."""
-        with self._lock:
+        with self.lock:
             self._sending = None
             while True:
                 if self._full:
                     break
-                if self._open is not None:
-                    left_s = self._open.due_at_s - time.monotonic()
+                if self.open is not None:
+                    left_s = self.open.due_at_s - time.monotonic()
                     if left_s <= 0 or self._flushing:
-                        self._full.append(self._open)
-                        self._open = None
+                        self._full.append(self.open)
+                        self.open = None
                         break
                     self._work.wait(left_s)
                     continue
@@ -288,12 +254,84 @@ class Stream:
 
     def _fail(self, batch: StreamBatch, error: Exception) -> None:
         """End every message that is not stored with the same error."""
-        with self._lock:
+        with self.lock:
             self._error = error
-            left = [batch, *self._full, *([self._open] if self._open else [])]
+            left = [batch, *self._full, *([self.open] if self.open else [])]
             self._full.clear()
-            self._open = None
+            self.open = None
             self._sending = None
             self._room.notify_all()
         for one in left:
             one.settle(None, error)
+
+
+class Stream:
+    """A buffered publisher. One thread calls `put`; the publisher is the stream's until it closes.
+
+    After the first error nothing more is sent, so that no message overtakes one in doubt: every
+    message behind it ends with the same error.
+    """
+
+    def __init__(self, put_batch: Callable[[str, Batch], Receipt], *, linger_s: float) -> None:
+        """Start the sending thread; use `Publisher.stream`."""
+        self.sender = StreamSender(put_batch, linger_s)
+        weakref.finalize(self, self.sender.abandon).atexit = False
+
+    def put(self, topic: TopicName, payload: bytes) -> Ticket:
+        """Add a message; it is sent when its batch is full, or `linger_s` has passed.
+
+        Waits only while full batches stand before it.
+
+        Raises:
+            UsageError, TooLargeError, InvalidNameError: nothing was added.
+            PubSubError: the stream has failed; `Ticket.result` tells the fate of each message.
+        """
+        if type(payload) is not bytes:  # the decorator would be half of what this call costs
+            payload = check_argument(Stream.put, "payload", payload)
+        if type(topic) is not str:
+            topic = check_argument(Stream.put, "topic", topic)
+        sender = self.sender
+        size = len(payload) + MESSAGE_OVERHEAD_BYTES
+        try:
+            sender.lock.acquire()
+            batch = sender.open
+            if (
+                batch is None
+                or batch.topic != topic
+                or batch.size + size > BYTES_MAX
+                or len(batch.payloads) == BATCH_MESSAGES_MAX
+            ):
+                batch = sender.begin_batch(topic, len(payload))
+            batch.size += size
+            batch.payloads.append(payload)
+            return (Ticket(batch, len(batch.payloads) - 1), sender.leave())[0]
+        except BaseException:
+            sender.let_go()
+            raise
+
+    def flush(self) -> None:
+        """Send everything now; return when it is stored.
+
+        Raises:
+            PubSubError: the first thing that went wrong.
+        """
+        self.sender.flush()
+
+    def close(self) -> None:
+        """Flush, and give the publisher back.
+
+        Raises:
+            PubSubError: as `flush`; the publisher is given back all the same.
+        """
+        self.sender.close()
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

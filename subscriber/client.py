@@ -57,7 +57,7 @@ from reliable_pubsub.common.start import (
     newest,
     start_of,
 )
-from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
+from reliable_pubsub.common.state_file import ClientState, MemoryState, StateFile, open_state
 from reliable_pubsub.common.surroundings import client_here
 from reliable_pubsub.relay.push import UnstoredFrames
 
@@ -184,6 +184,8 @@ class Subscriber:
         self._in_hand: dict[str, Message] = {}  # the last message handed over, not acknowledged
         self._gate = Gate(f"subscriber {self.client!r}", self._begin_again, threads=False)
         self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
+        if isinstance(self._state, StateFile):
+            self._state.may_be_taken(lambda: self._gate.replace(lambda: self._free(None)))
 
     def _begin_again(self) -> None:
         """Know what the state says, and nothing else: a call was broken off somewhere.

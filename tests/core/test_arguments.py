@@ -247,7 +247,7 @@ class House:
     @cached_property
     def stream(self) -> Stream:
         """One that stores nothing; its thread ends with the process."""
-        return Stream(lambda topic, batch: self.receipt, linger_s=0, release=lambda: None)
+        return Stream(lambda topic, batch: self.receipt, linger_s=0)
 
     def looks(self) -> object:
         """Everything that a call may change."""

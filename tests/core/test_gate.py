@@ -152,6 +152,17 @@ def test_work_of_a_call_that_was_broken_off_while_it_waited_is_not_done_by_other
     assert counter.call(others) == []
 
 
+def test_a_client_that_is_replaced_is_in_a_call_until_everything_is_freed() -> None:
+    """Or a thread that waits would come in while it is freed."""
+    gate = Counter()._gate
+    seen = []
+
+    assert gate.replace(lambda: seen.append(gate._turns[0].is_running()))
+
+    assert seen == [True]
+    assert gate.closed
+
+
 NOT_CALLS = {"put", "put_many", "put_batch", "wait_delivered", "messages", "offer_counts"}
 NOT_CALLS |= {"close", "abandon"}  # they free through it
 CALLS = [
