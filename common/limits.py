@@ -91,8 +91,16 @@ UNHEARD_BYTES_MAX_TOGETHER: Final = 64 * MIB  # of all connections of an endpoin
 STALLED_CONNECTIONS_MAX: Final = 8  # that do not read what is sent to them, of an endpoint
 PUSH_FRAME_BYTES_MAX: Final = 512  # what a peer says on a push endpoint: a subscription
 PREFIX_BYTES: Final = 32  # that a subscription of a plain ZeroMQ subscriber counts beside itself
-PREFIX_BYTES_MAX: Final = 64 * KIB  # of one connection's subscriptions
-PREFIX_BYTES_MAX_TOGETHER: Final = 256 * KIB  # of all; libzmq holds about 100 times as much
+PREFIX_BYTES_MAX: Final = 16 * KIB  # of one connection's subscriptions
+# Of all. Libzmq holds about 100 times as much, and walks all of it for each connection that ends.
+PREFIX_BYTES_MAX_TOGETHER: Final = 64 * KIB
+SAID_BYTES_MAX: Final = 16 * KIB  # by one connection on a push endpoint, at once
+SAID_BYTES_PER_S: Final = KIB  # and from then on
+SAID_BYTES_MAX_IN_DEBT: Final = 2 * KIB  # by one connection while all have said too much
+SAID_BYTES_MAX_TOGETHER: Final = 128 * KIB  # by all connections of a push endpoint, at once
+SAID_BYTES_PER_S_TOGETHER: Final = 64 * KIB
+CONNECTION_BYTES: Final = KIB  # that a new connection counts beside what it says
+PUSH_RECEIVE_BUFFER_BYTES: Final = 1 * KIB  # of a connection, that the kernel keeps for us
 
 # Numbers are signed 64-bit on disk.
 NUMBER_MAX: Final = 2**63 - 1
@@ -125,6 +133,8 @@ assert CACHE_BYTES_MAX >= 2 * BODY_BYTES_MAX
 assert BODY_BYTES_MAX < RING_BYTES_MAX < RINGS_BYTES_MAX
 assert TOPICS_MAX < SESSIONS_MAX
 assert TOPIC_BYTES_MAX + 2 < PUSH_FRAME_BYTES_MAX < PREFIX_BYTES_MAX < PREFIX_BYTES_MAX_TOGETHER
+assert SAID_BYTES_MAX_IN_DEBT < SAID_BYTES_MAX < SAID_BYTES_MAX_TOGETHER
+assert 2 * PUSH_FRAME_BYTES_MAX < SAID_BYTES_MAX_IN_DEBT  # a handshake and a subscription fit
 assert PEER_REQUESTS_MAX * (HEADER_BYTES_MAX + BODY_BYTES_MAX) <= UNHEARD_BYTES_MAX
 assert UNHEARD_BYTES_MAX < UNHEARD_BYTES_MAX_TOGETHER
 assert IDLE_SESSIONS_MAX < SESSIONS_MAX

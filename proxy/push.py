@@ -132,9 +132,9 @@ class Push:
         """What is wanted below, as of the last `has_changed`."""
         return self._table.above
 
-    def listen(self) -> None:
-        """Take what peers say on the data socket."""
-        self._fan_out.listen(self._links)
+    def listen(self) -> bool:
+        """Take what peers say on the data socket; return whether there may be more."""
+        return self._fan_out.listen(self._links)
 
     def expire(self, now_s: float) -> None:
         """Forget the links whose lease is over."""
@@ -143,8 +143,7 @@ class Push:
 
     def close(self) -> None:
         """Unbind."""
-        self._fan_out.connections.close()
-        self.socket.close()
+        self._fan_out.close()
 
     def answer(self, frames: Sequence[bytes], now_s: float) -> Reply:
         """Answer a request that `relay.wire.is_for_node` has found to be one for us."""

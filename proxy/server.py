@@ -200,7 +200,9 @@ class Server:
         roles = {socket: door.role for door in self.doors for socket in door.sockets}
         self._receivers = {socket: Receiver(socket) for socket in roles}
         self._poll = SocketPoll(
-            [*roles, self.push.socket, self.ingress.socket], self._wake_up.descriptor
+            [*roles, self.push.socket, self.ingress.socket],
+            self._wake_up.descriptor,
+            unasked=self.push.socket,
         )
         try:
             while not self._stopping:
@@ -210,8 +212,8 @@ class Server:
                     self._settle()
                 for socket in ready:
                     if socket is self.push.socket:
-                        self.push.listen()
-                        self._poll.look_at(socket)
+                        if self.push.listen():
+                            self._poll.look_at(socket)
                     elif socket is self.ingress.socket:
                         self.ingress.turn(self.broker)
                         self._poll.look_at(socket)

@@ -42,8 +42,20 @@ class OtherPoll:
 class SocketPoll:
     """Waits for requests, and for one descriptor that other threads write to."""
 
-    def __init__(self, sockets: Sequence[zmq.Socket[bytes]], wake_descriptor: int) -> None:
-        """Watch the sockets; all of them are looked at first."""
+    def __init__(
+        self,
+        sockets: Sequence[zmq.Socket[bytes]],
+        wake_descriptor: int,
+        *,
+        unasked: zmq.Socket[bytes] | None = None,
+    ) -> None:
+        """Watch the sockets; all of them are looked at first.
+
+        Args:
+            unasked: is served whenever it woke, because the look at its EVENTS does not leave the
+                interpreter to other threads, and may take long (relay/guard.py).
+        """
+        self._unasked = unasked
         self._epoll = select.epoll() if hasattr(select, "epoll") else OtherPoll()
         self._epoll.register(wake_descriptor, POLLIN)
         self._wake_descriptor = wake_descriptor
@@ -67,7 +79,11 @@ class SocketPoll:
                 woken = True
             else:
                 look.add(self._by_descriptor[descriptor])
-        return woken, [socket for socket in look if int(socket.getsockopt(zmq.EVENTS)) & POLLIN]
+        return woken, [
+            socket
+            for socket in look
+            if socket is self._unasked or int(socket.getsockopt(zmq.EVENTS)) & POLLIN
+        ]
 
     def close(self) -> None:
         """Stop watching."""

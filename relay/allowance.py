@@ -14,7 +14,13 @@ from typing import Final
 from msgspec import Struct
 
 from reliable_pubsub.common.limits import (
+    CONNECTION_BYTES,
     KIB,
+    SAID_BYTES_MAX,
+    SAID_BYTES_MAX_IN_DEBT,
+    SAID_BYTES_MAX_TOGETHER,
+    SAID_BYTES_PER_S,
+    SAID_BYTES_PER_S_TOGETHER,
     STALLED_CONNECTIONS_MAX,
     UNHEARD_BYTES_MAX,
     UNHEARD_BYTES_MAX_TOGETHER,
@@ -89,3 +95,80 @@ def to_be_cut(tallies: Mapping[int, Tally], now_s: float) -> list[int]:
     )
     excess = max(len(stalled) - STALLED_CONNECTIONS_MAX, 0)
     return list(dict.fromkeys([*cut, *(number for _, number in stalled[:excess])]))
+
+
+class Bucket:
+    """Bytes that may come: a number at once, and a number per second from then on.
+
+    More may be taken than is left. The debt is paid by the time that passes.
+    """
+
+    __slots__ = ("_at_s", "_bytes_max", "_bytes_per_s", "_left")
+
+    def __init__(self, bytes_max: int, bytes_per_s: int, now_s: float) -> None:
+        """The bucket is full."""
+        self._bytes_max, self._bytes_per_s = bytes_max, bytes_per_s
+        self._left, self._at_s = float(bytes_max), now_s
+
+    def left(self, now_s: float) -> float:
+        """Bytes that are left; below 0 is a debt."""
+        refilled = self._left + (now_s - self._at_s) * self._bytes_per_s
+        self._left, self._at_s = min(refilled, float(self._bytes_max)), now_s
+        return self._left
+
+    def used(self, now_s: float) -> float:
+        """Bytes that were taken and are not refilled yet."""
+        return self._bytes_max - self.left(now_s)
+
+    def take(self, size_bytes: int, now_s: float) -> None:
+        """Take bytes, whether they are there or not."""
+        self.left(now_s)
+        self._left -= size_bytes
+
+    def paid_in_s(self, now_s: float) -> float:
+        """Seconds until a debt is paid."""
+        return max(-self.left(now_s) / self._bytes_per_s, 0.0)
+
+
+class Said:
+    """What one connection has said on a push endpoint."""
+
+    __slots__ = ("_bucket", "_received")
+
+    def __init__(self, now_s: float) -> None:
+        """The connection is new."""
+        self._bucket = Bucket(SAID_BYTES_MAX, SAID_BYTES_PER_S, now_s)
+        self._received = 0
+
+    def hear(self, received_bytes: int, now_s: float) -> int:
+        """Take what the kernel has counted since the connection began; return what is new of it."""
+        new, self._received = received_bytes - self._received, received_bytes
+        self._bucket.take(new, now_s)
+        return new
+
+    def recent_bytes(self, now_s: float) -> float:
+        """What was said lately: SAID_BYTES_PER_S of it are forgotten each second."""
+        return self._bucket.used(now_s)
+
+
+class Admission:
+    """Who may go on, and whether more may come in, by what all connections of an endpoint say."""
+
+    def __init__(self, now_s: float) -> None:
+        """There are no connections."""
+        self._bucket = Bucket(SAID_BYTES_MAX_TOGETHER, SAID_BYTES_PER_S_TOGETHER, now_s)
+
+    def accepted(self, now_s: float) -> Said:
+        """Count a new connection."""
+        self._bucket.take(CONNECTION_BYTES, now_s)
+        return Said(now_s)
+
+    def hears(self, said: Said, received_bytes: int, now_s: float) -> bool:
+        """Count what a connection has said; False: the connection is to be cut."""
+        self._bucket.take(said.hear(received_bytes, now_s), now_s)
+        bound = SAID_BYTES_MAX_IN_DEBT if self.closed_for_s(now_s) else SAID_BYTES_MAX
+        return said.recent_bytes(now_s) <= bound
+
+    def closed_for_s(self, now_s: float) -> float:
+        """Seconds for which no connection may come in; 0: they may."""
+        return self._bucket.paid_in_s(now_s)

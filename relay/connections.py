@@ -12,6 +12,7 @@ import secrets
 import socket
 import struct
 import sys
+import threading
 from contextlib import suppress
 from typing import Final
 
@@ -40,7 +41,10 @@ class Connection:
 
 
 class Connections:
-    """Belongs to the thread of the loop, whichever thread has the socket."""
+    """Belongs to the thread of the loop, whichever thread has the socket.
+
+    A guard, which is another thread, may call `arrived`, `at` and `cut`.
+    """
 
     def __init__(
         self, context: zmq.Context[zmq.Socket[bytes]], endpoint: zmq.Socket[bytes]
@@ -52,7 +56,10 @@ class Connections:
         self._events.setsockopt(zmq.LINGER, 0)
         self._events.setsockopt(zmq.RCVHWM, 0)  # at a mark libzmq's own thread would wait for us
         self._events.connect(address)
+        self.descriptor = int(self._events.getsockopt(zmq.FD))  # readable: connections came, ended
+        self._lock = threading.Lock()  # of `_events` and of what is told by them
         self._by_descriptor: dict[int, Connection] = {}
+        self._arrived: list[Connection] | None = None  # kept once there is a guard
         self._round: list[Connection] = []
         self._notable: dict[int, Connection] = {}  # those that make us hold something
         self._ended: list[Connection] = []
@@ -81,8 +88,22 @@ class Connections:
     def ended(self) -> list[Connection]:
         """Those that have ended since the last time."""
         self._take_events()
-        ended, self._ended = self._ended, []
+        with self._lock:
+            ended, self._ended = self._ended, []
         return ended
+
+    def arrived(self) -> list[Connection]:
+        """Those that have come since the last time; the first time, all that are there."""
+        self._take_events()
+        with self._lock:
+            if self._arrived is None:
+                self._arrived = list(self._by_descriptor.values())
+            arrived, self._arrived = self._arrived, []
+        return arrived
+
+    def at(self, descriptor: int) -> Connection | None:
+        """The connection with this descriptor."""
+        return self._by_descriptor.get(descriptor)
 
     def cut(self, connection: Connection) -> None:
         """End a connection from our side."""
@@ -101,7 +122,7 @@ class Connections:
             self._round = list(self._by_descriptor.values())
         seen, self._round = self._round[:LOOKED_AT_MAX], self._round[LOOKED_AT_MAX:]
         for connection in {*seen, *self._notable.values()}:
-            look = None if connection.is_cut else _look(connection.descriptor)
+            look = None if connection.is_cut else kernel_counts(connection.descriptor)
             if look is None:
                 continue
             connection.tally.look(look, now_s)
@@ -117,6 +138,10 @@ class Connections:
         self._events.close()
 
     def _take_events(self) -> None:
+        with self._lock:
+            self._take_events_locked()
+
+    def _take_events_locked(self) -> None:
         while True:
             try:
                 event, _ = self._events.recv_multipart(zmq.DONTWAIT)
@@ -131,10 +156,18 @@ class Connections:
 
     def _accepted(self, descriptor: int) -> None:
         with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as held:
-            self._by_descriptor[descriptor] = Connection(descriptor, held.getpeername())
+            connection = Connection(descriptor, held.getpeername())
+            self._by_descriptor[descriptor] = connection
+            if self._arrived is not None:
+                self._arrived.append(connection)
 
 
-def _look(descriptor: int) -> Look | None:
+def counts_bytes() -> bool:
+    """Whether the kernel counts the bytes of a connection for us."""
+    return _TCP_INFO is not None
+
+
+def kernel_counts(descriptor: int) -> Look | None:
     """What the kernel has counted; None where it does not."""
     if _TCP_INFO is None:
         return None

@@ -20,9 +20,11 @@ from reliable_pubsub.common.limits import (
     PREFIX_BYTES_MAX,
     PREFIX_BYTES_MAX_TOGETHER,
     PUSH_FRAME_BYTES_MAX,
+    PUSH_RECEIVE_BUFFER_BYTES,
 )
 
 from .connections import Connection
+from .guard import guard_of
 from .interest_link import Links
 from .interest_table import InterestTable
 from .pattern import EVERYTHING, Kinds, Pattern
@@ -66,8 +68,10 @@ class FanOut:
             "push",
             sent_max=DATA_MESSAGES_MAX,
             frame_bytes_max=PUSH_FRAME_BYTES_MAX,
+            receive_buffer_bytes=PUSH_RECEIVE_BUFFER_BYTES,
         )
         self.socket, self.connections = listener.socket, listener.connections
+        self._guard = guard_of(listener)
         self.socket.setsockopt(zmq.XPUB_MANUAL, 1)
         self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self.sent_singly = 0
@@ -88,16 +92,23 @@ class FanOut:
         """Prefixes that plain subscribers want."""
         return len(self._plain)
 
-    def listen(self, links: Links) -> None:
-        """Take what peers say on the data socket: where a link is, or what a plain one wants."""
+    def listen(self, links: Links) -> bool:
+        """Take what peers say on the data socket: where a link is, or what a plain one wants.
+
+        Returns:
+            Whether there may be more.
+        """
         for _ in range(TURN_MAX):
             try:
                 frame = self.socket.recv(zmq.DONTWAIT, copy=False)
             except zmq.Again:
-                self._is_mixed_up = False
+                self._is_mixed_up = is_more = False
                 break
             self._take(frame.bytes, self.connections.heard(frame), links)
+        else:
+            is_more = True
         self._forget_ended()
+        return is_more
 
     def _take(self, said: bytes, speaker: Connection | None, links: Links) -> None:
         if said[:1] not in (b"\0", b"\1"):
@@ -181,6 +192,18 @@ class FanOut:
         for link in links:
             self._prefixes.pop(link, None)
             self._served.forget(link)
+
+    def stop_guard(self) -> None:
+        """End the thread that watches; before the socket is closed."""
+        if self._guard is not None:
+            self._guard.close()
+            self._guard = None
+
+    def close(self) -> None:
+        """Unbind."""
+        self.stop_guard()
+        self.connections.close()
+        self.socket.close()
 
     def new_turn(self) -> None:
         """A turn of the loop begins."""

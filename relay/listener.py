@@ -8,6 +8,7 @@ drops is a peer that has fallen silent: the heartbeat closes its connection (doc
 from __future__ import annotations
 
 import ctypes
+import os
 import socket
 import struct
 from collections.abc import Sequence
@@ -39,8 +40,32 @@ class Listener(Struct, frozen=True):
     hears_resets: bool  # the system did not take the filter: some let only root set one
 
 
-def listen(endpoint: str, backlog: int) -> Listener:
+class Gate:
+    """Whether a listening socket lets connections in.
+
+    Where it does not, the kernel drops what asks for one, and the peer's kernel asks again after
+    1 s, 2 s, 4 s and so on. The connections that are there notice nothing.
+    """
+
+    def __init__(self, listener: Listener) -> None:
+        """It is open."""
+        self._descriptor = listener.descriptor
+        self._is_open = True
+
+    def set_open(self, *, is_open: bool) -> None:
+        """Open or close it."""
+        if is_open == self._is_open:
+            return
+        with socket.socket(fileno=os.dup(self._descriptor)) as listening:
+            if _filter(listening, _DROP_RESETS if is_open else (_DROP,)):
+                self._is_open = is_open
+
+
+def listen(endpoint: str, backlog: int, receive_buffer_bytes: int | None = None) -> Listener:
     """Listen at `tcp://host:port`; `*` is every address, or a port of the system's choice.
+
+    Args:
+        receive_buffer_bytes: of each connection, in the kernel; None: as the system has it.
 
     Raises:
         OSError: the address is in use, or not of this machine.
@@ -50,7 +75,9 @@ def listen(endpoint: str, backlog: int) -> Listener:
     try:
         listening.setblocking(False)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        # Before there are connections, which inherit it.
+        # Before there are connections, which inherit both.
+        if receive_buffer_bytes is not None:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
         hears_resets = not _filter(listening, _DROP_RESETS)
         listening.bind(("" if host == "*" else host, 0 if port == "*" else int(port)))
         listening.listen(backlog)

@@ -134,6 +134,7 @@ class Relay:
                 wait_s = self._turn(ready)
             self._tell_the_rest(poller)
         finally:
+            self.fan_out.stop_guard()
             self._context.destroy(linger=200)
             self._wake_up.close()
 

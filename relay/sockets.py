@@ -17,7 +17,7 @@ from reliable_pubsub.common.limits import FRAME_BYTES_MAX, PEER_REQUESTS_MAX
 from reliable_pubsub.common.transport import RECONNECT_MS, RECONNECT_MS_MAX
 
 from .connections import Connections
-from .listener import listen
+from .listener import Listener, listen
 
 Context = zmq.Context[zmq.Socket[bytes]]
 Socket = zmq.Socket[bytes]
@@ -40,6 +40,7 @@ class Listening(Struct, frozen=True):
     socket: Socket
     connections: Connections
     hears_resets: bool  # so that nothing bounds the messages kept of one peer
+    listener: Listener | None  # None: it is no TCP socket
 
 
 class Receiver:
@@ -86,6 +87,7 @@ def listening(
     sent_max: int,
     received_max: int = PEER_REQUESTS_MAX,
     frame_bytes_max: int = FRAME_BYTES_MAX,
+    receive_buffer_bytes: int | None = None,
 ) -> Listening:
     """Bind a socket that strangers connect to.
 
@@ -96,6 +98,7 @@ def listening(
             TCP and its resets are not heard: one that is stopped and ends would end us
             (docs/decisions/0014).
         frame_bytes_max: a peer that sends a longer frame is cut off.
+        receive_buffer_bytes: of each TCP connection, in the kernel; None: as the system has it.
 
     Raises:
         ConfigurationError: the endpoint cannot be bound.
@@ -112,11 +115,11 @@ def listening(
     socket.setsockopt(zmq.ZAP_DOMAIN, b"reliable-pubsub")
     socket.setsockopt(zmq.RCVHWM, NO_BOUND)
     socket.setsockopt(zmq.SNDHWM, sent_max)
-    hears_resets = False
+    hears_resets, listener = False, None
     connections = Connections(context, socket)
     try:
         if endpoint.startswith("tcp:"):
-            listener = listen(endpoint, BACKLOG)
+            listener = listen(endpoint, BACKLOG, receive_buffer_bytes)
             socket.setsockopt(zmq.USE_FD, listener.descriptor)
             hears_resets = listener.hears_resets
             if not hears_resets:
@@ -129,7 +132,7 @@ def listening(
             f"cannot bind the {what} endpoint {endpoint}: {error.strerror}; is another proxy "
             "or relay running there?"
         ) from error
-    return Listening(socket, connections, hears_resets)
+    return Listening(socket, connections, hears_resets, listener)
 
 
 def connecting(context: Context, kind: int, *, sent_max: int, received_max: int) -> Socket:

@@ -53,6 +53,7 @@ class Outcome(Struct, frozen=True, kw_only=True):
     memory: dict[str, Memory]
     puts: int
     attacks: int
+    deliveries_beside: int  # to both subscribers, while the flood lasted
     longest_s: dict[str, float]  # silence, by who had it
     problems: list[str]
 
@@ -167,6 +168,7 @@ class Siege:
             memory[name] = Memory(mib, mib, mib + GROWTH_MIB_MAX)
         for slot in ("put_us", "deliveries_us", "pushed_deliveries_us"):
             board[slot] = 0
+        delivered = board["deliveries"] + board["pushed_deliveries"]
         board["crowd_goes"] = AT_THE_PROXY
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s and not self._ended():
@@ -174,6 +176,7 @@ class Siege:
             tick(LOOK_S)
             self._look(memory)
         attacks = board["attacks"]
+        delivered = board["deliveries"] + board["pushed_deliveries"] - delivered
         board["crowd_goes"] = NOWHERE
         self._look(memory)
         problems = self._ended() or list(self._end())
@@ -194,6 +197,7 @@ class Siege:
             memory=memory,
             puts=board["puts"],
             attacks=attacks,
+            deliveries_beside=delivered,
             longest_s={name: board[slot] / 1e6 for name, slot in slots.items()},
             problems=problems,
         )

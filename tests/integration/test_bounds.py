@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 import pytest
 import zmq
@@ -22,13 +22,15 @@ from reliable_pubsub.common.limits import (
     PUSH_FRAME_BYTES_MAX,
     UNHEARD_BYTES_MAX,
 )
+from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.proxy.ingress import Ingress
 from reliable_pubsub.proxy.push import Push, PushSettings
 from reliable_pubsub.relay import sockets
-from reliable_pubsub.relay.connections import _look
+from reliable_pubsub.relay.connections import kernel_counts
 from reliable_pubsub.relay.fan_out import PLAIN, FanOut
 from reliable_pubsub.relay.interest_link import Links
 from reliable_pubsub.relay.interest_table import InterestTable
+from reliable_pubsub.relay.listener import Gate, listen
 from reliable_pubsub.relay.pattern import Kinds
 from reliable_pubsub.relay.sockets import Listening, Receiver, listening
 from tests.fakes import a_broker
@@ -122,8 +124,10 @@ def context() -> Iterator[sockets.Context]:
 
 
 @pytest.fixture
-def below(context: sockets.Context) -> Below:
-    return Below(context)
+def below(context: sockets.Context) -> Iterator[Below]:
+    below = Below(context)
+    yield below
+    below.fan_out.close()
 
 
 def until_ended(peer: Raw, turn: Callable[[], None], says: bytes = b"") -> None:
@@ -218,12 +222,44 @@ def test_who_subscribes_twice_and_leaves_is_forgotten(below: Below) -> None:
     below.turns_until(lambda: not below.table.is_wanted("topic"), "end of the second")
 
 
+@pytest.mark.skipif(not IS_LINUX, reason="TCP_INFO and packet filters are Linux's")
+def test_who_says_too_much_is_cut_off_while_the_loop_is_busy(below: Below) -> None:
+    """Libzmq's own thread answers PINGs, so nothing here waits for a turn of the loop."""
+    peer = Raw(below.fan_out.endpoint, b"SUB")
+
+    until_ended(peer, lambda: None, zmtp.command(b"PING", bytes(2)) * 100)
+
+
+def comes_in(endpoint: str, timeout_s: float) -> bool:
+    """Whether a connection is there before so long."""
+    with socket.socket() as peer:
+        peer.settimeout(timeout_s)
+        with suppress(TimeoutError):
+            peer.connect(address_of(endpoint))
+            return True
+    return False
+
+
+@pytest.mark.skipif(not IS_LINUX, reason="packet filters are Linux's")
+def test_a_closed_gate_lets_no_connection_in_until_it_is_open() -> None:
+    listener = listen("tcp://127.0.0.1:*", 8)
+    with socket.socket(fileno=listener.descriptor) as listening_socket:
+        endpoint = "tcp://{}:{}".format(*listening_socket.getsockname())
+        gate = Gate(listener)
+        gate.set_open(is_open=False)
+        assert not comes_in(endpoint, STOPPED_S)
+        gate.set_open(is_open=True)
+        assert comes_in(endpoint, PATIENCE_S)
+
+
 @pytest.fixture
-def ingress(context: sockets.Context) -> Ingress:
+def ingress(context: sockets.Context) -> Iterator[Ingress]:
     settings = PushSettings(endpoint="tcp://127.0.0.1:*")
-    ingress = Ingress(context, settings, Push(context, settings, boot="b"))
+    push = Push(context, settings, boot="b")
+    ingress = Ingress(context, settings, push)
     ingress.tell()
-    return ingress
+    yield ingress
+    push.close()
 
 
 def test_who_sends_the_ingress_what_is_no_offer_is_cut_off(ingress: Ingress) -> None:
@@ -265,7 +301,7 @@ def test_a_descriptor_that_was_closed_meanwhile_is_not_looked_at() -> None:
     closed = os.dup(0)
     os.close(closed)
 
-    assert _look(closed) is None
+    assert kernel_counts(closed) is None
 
 
 def test_a_message_of_many_frames_is_taken_in_parts(context: sockets.Context) -> None:
@@ -333,6 +369,8 @@ def test_a_connection_that_is_cut_while_its_input_is_stopped_does_not_end_the_pr
 def test_another_port_that_is_found_is_on_the_same_interface(context: sockets.Context) -> None:
     taken = Push(context, PushSettings(endpoint="tcp://127.0.0.2:*"), boot="b")
     other = Push(context, PushSettings(endpoint=taken.endpoint, is_default=True), boot="b")
+    for push in (taken, other):
+        push.close()
 
     assert other.endpoint.startswith("tcp://127.0.0.2:")
     assert other.endpoint != taken.endpoint

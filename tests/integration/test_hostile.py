@@ -22,12 +22,15 @@ from msgspec.structs import replace
 from reliable_pubsub import Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.limits import BODY_BYTES_MAX
 from reliable_pubsub.common.messages import Role, Status
+from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.common.wire import encode_request
 from reliable_pubsub.proxy.front_door import FrontDoor
 from reliable_pubsub.relay import sockets
 from tests.fuzz import zmtp
 from tests.fuzz.attacks import KINDS, attack
 from tests.fuzz.crowd import Crowd, address_of
+from tests.fuzz.floods import PUSH
+from tests.fuzz.siege import Siege
 from tests.fuzz.trial import DESCRIPTORS_SPARE, SCENE, Trial, footprint, hostile_attacks, make_known
 
 from .harness import PATIENCE_S, REPOSITORY, Process, Service, eventually
@@ -36,6 +39,7 @@ SEED = 20
 ATTACKS = 10  # of one kind at each endpoint
 STAYS_S_MAX = 0.2
 FLOOD, AT_ONCE = 1000, 20
+FLOOD_S, FLOOD_MIB_MAX = 4.0, 80.0
 ANSWER_S = 20.0
 ENDLESS = 200  # requests of full size: more than both sides and the kernel keep of a connection
 STOPPED_MS = 2000  # a connection that takes nothing for so long is stopped
@@ -115,6 +119,22 @@ def test_honest_clients_lose_nothing_beside_a_hostile_flood(tmp_path: Path) -> N
     assert result.verdict.perfect
     assert result.puts > 0 < result.accomplice_puts
     assert result.after.descriptors <= result.before.descriptors + DESCRIPTORS_SPARE
+
+
+@pytest.mark.skipif(not IS_LINUX, reason="TCP_INFO and packet filters are Linux's")
+def test_honest_clients_get_each_message_once_beside_a_flood_of_the_push_endpoint(
+    tmp_path: Path,
+) -> None:
+    """P7: at 100 connections a second; one subscriber polls, one is pushed to."""
+    siege = Siege(tmp_path, frozenset({PUSH}), seed=SEED, attacks_per_s=100)
+    with siege.running():
+        outcome = siege.run(FLOOD_S)
+
+    memory = outcome.memory["proxy"]
+    assert outcome.problems == []
+    assert outcome.attacks > 0
+    assert outcome.deliveries_beside > 0, "nothing was delivered beside the flood"
+    assert memory.most_mib - memory.before_mib < FLOOD_MIB_MAX
 
 
 @pytest.mark.parametrize("stays", [True, False], ids=["a moment later", "at once"])

@@ -201,7 +201,7 @@ class TestTheQueue:
     def push(self, context: Context) -> Iterator[Push]:
         push = Push(context, PushSettings(endpoint=ANY_PORT), boot="b")
         yield push
-        push.socket.close()
+        push.close()
 
     def heard(self, context: Context, push: Push) -> zmq.Socket[bytes]:
         """A plain subscriber of everything, that the proxy has heard of."""
@@ -260,7 +260,7 @@ class TestTheEndpoint:
 
         assert push.endpoint != taken
         assert push.endpoint.startswith("tcp://127.0.0.1:")
-        push.socket.close()
+        push.close()
 
     def test_that_was_chosen_and_is_taken_is_refused_in_a_sentence(self, service: Service) -> None:
         service.start_proxy()

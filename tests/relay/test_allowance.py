@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from reliable_pubsub.common.limits import (
+    CONNECTION_BYTES,
+    KIB,
     MIB,
+    SAID_BYTES_MAX,
+    SAID_BYTES_MAX_IN_DEBT,
+    SAID_BYTES_MAX_TOGETHER,
+    SAID_BYTES_PER_S,
+    SAID_BYTES_PER_S_TOGETHER,
     STALLED_CONNECTIONS_MAX,
     UNHEARD_BYTES_MAX,
     UNHEARD_BYTES_MAX_TOGETHER,
 )
-from reliable_pubsub.relay.allowance import STALLED_S_MAX, Look, Tally, to_be_cut
+from reliable_pubsub.relay.allowance import STALLED_S_MAX, Admission, Look, Tally, to_be_cut
 
 PING_BYTES = 9
 
@@ -88,3 +95,62 @@ def test_an_ordinary_peer_is_not_notable_and_one_that_holds_much_is() -> None:
     one.look(Look(100, 1000, True), 0.0)
     one.look(Look(100, 1000, True), 0.1)
     assert one.is_notable
+
+
+# What is said on a push endpoint.
+
+HONEST_BYTES = 150  # a handshake and where the link is
+
+
+def in_debt(now_s: float) -> Admission:
+    admission = Admission(now_s)
+    for _ in range(SAID_BYTES_MAX_TOGETHER // CONNECTION_BYTES + 1):
+        admission.accepted(now_s)
+    return admission
+
+
+def test_a_connection_may_say_so_much_at_once_and_so_much_a_second() -> None:
+    admission = Admission(0.0)
+    within, above = admission.accepted(0.0), admission.accepted(0.0)
+
+    assert admission.hears(within, SAID_BYTES_MAX, 0.0)
+    assert not admission.hears(above, SAID_BYTES_MAX + 1, 0.0)
+    assert admission.hears(within, SAID_BYTES_MAX + 9 * SAID_BYTES_PER_S, 9.0)
+    assert not admission.hears(within, SAID_BYTES_MAX + 9 * SAID_BYTES_PER_S + 1, 9.0)
+
+
+def test_a_hundred_honest_links_come_in_at_once() -> None:
+    admission = Admission(0.0)
+    links = [admission.accepted(0.0) for _ in range(100)]
+
+    assert all(admission.hears(link, HONEST_BYTES, 0.0) for link in links)
+    assert admission.closed_for_s(0.0) == 0
+
+
+def test_links_whose_heartbeats_go_on_without_end_are_never_cut() -> None:
+    admission = Admission(0.0)
+    links = [admission.accepted(0.0) for _ in range(100)]
+    for turn in range(1, 1000):
+        now_s = turn * 5.0
+        assert all(admission.hears(link, turn * 2 * 9, now_s) for link in links)
+    assert admission.closed_for_s(now_s) == 0
+
+
+def test_while_all_together_have_said_too_much_nobody_comes_in() -> None:
+    admission = Admission(0.0)
+    speakers = [admission.accepted(0.0) for _ in range(64)]
+    for speaker in speakers:
+        admission.hears(speaker, 4 * KIB, 0.0)
+    debt = 64 * (4 * KIB + CONNECTION_BYTES) - SAID_BYTES_MAX_TOGETHER
+    closed_s = debt / SAID_BYTES_PER_S_TOGETHER
+
+    assert admission.closed_for_s(0.0) == closed_s
+    assert admission.closed_for_s(closed_s) == 0
+
+
+def test_while_nobody_comes_in_a_connection_may_say_less() -> None:
+    debt = in_debt(0.0)
+    quiet, loud = debt.accepted(0.0), debt.accepted(0.0)
+
+    assert debt.hears(quiet, SAID_BYTES_MAX_IN_DEBT, 0.0)
+    assert not debt.hears(loud, SAID_BYTES_MAX_IN_DEBT + 1, 0.0)
