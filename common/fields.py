@@ -1,20 +1,19 @@
-"""Checked reading of a document that a person wrote: every problem is kept, the good values used.
+"""Checked reading of a document that a person wrote: msgspec checks, an error names every key.
 
-Pure: it takes what `yaml_file.py` has parsed. `Problems` collects what is wrong with a file, in
-the order of its lines; `Fields` gives the checked values of one mapping in it.
+Pure: it takes what `yaml_file.py` has parsed. `read` converts a value to its type; where msgspec
+refuses, it walks down to the smallest parts that are refused, with the lines where they are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import fields
 
-from . import names
-from .errors import ConfigurationError, InvalidNameError
+from .errors import ConfigurationError
 from .wording import (
     alternatives,
     did_you_mean,
@@ -112,8 +111,11 @@ def _explain_mapping(
         kinds = [by_tag[tag]]
     elif tag_key:
         problems.add((*at, tag_key), refused(tag, Literal[tuple(by_tag)]))
-    for key in value:
-        if key not in every:
+    types = {one.encode_name: one for one in fields(kinds[0])} if len(kinds) == 1 else {}
+    for key, item in value.items():
+        if key in types:
+            _explain(problems, (*at, key), item, types[key].type)
+        elif key not in every:
             allowed = f"one of {', '.join(every)}" if len(every) > 1 else f"only {every[0]}"
             text = f"found an unknown key, expected {allowed}{did_you_mean(key, every)}"
             problems.add((*at, key), text, at_key=True)
@@ -121,11 +123,8 @@ def _explain_mapping(
             owners = " or ".join(str(name) for name, one in by_tag.items() if key in keys_of(one))
             text = f"found with {tag_key} {tag}, expected only with {tag_key} {owners}"
             problems.add((*at, key), text)
-    for field in fields(kinds[0]) if len(kinds) == 1 else ():
-        key = field.encode_name
-        if key in value:
-            _explain(problems, (*at, key), value[key], field.type)
-        elif field.required:
+    for key, field in types.items():
+        if field.required and key not in value:
             problems.add((*at, key), f"found nothing, expected {expected(field.type)}")
 
 
@@ -136,121 +135,6 @@ def _quoted(at: KeyPath, value: object, kind: Any) -> str:
         return ""
     shown = "" if value is None else in_words(value)
     return f'; if it is meant as text, quote it: {at[-1] if at else ""}: "{shown}"'
-
-
-_C = TypeVar("_C", bound=str)
-
-
-class Fields:
-    """The keys of one mapping. Each method gives a checked value, or its default and a problem."""
-
-    def __init__(self, problems: Problems, key_path: KeyPath, values: Mapping[str, object]) -> None:
-        self._problems = problems
-        self._key_path = key_path
-        self._values = values
-
-    def has(self, key: str) -> bool:
-        """Say whether a key is given."""
-        return key in self._values
-
-    def given(self, key: str, default: object) -> object:
-        """The value as it stands in the file, or the default."""
-        return self._values.get(key, default)
-
-    def problem(self, key: str | None, text: str) -> None:
-        """Note a problem of a key, or of the whole mapping."""
-        key_path = self._key_path if key is None else (*self._key_path, key)
-        self._problems.add(key_path, text)
-
-    def wrong(self, key: str, expected: str) -> None:
-        """Note that a value is not what it has to be."""
-        self.problem(key, f"found {in_words(self._values.get(key))}, expected {expected}")
-
-    def check_keys(self, known: Sequence[str]) -> None:
-        """Note each key that such a mapping does not have."""
-        for key in self._values:
-            if key not in known:
-                text = f"found an unknown key, expected one of {', '.join(known)}"
-                key_path = (*self._key_path, key)
-                self._problems.add(key_path, text + did_you_mean(key, known), at_key=True)
-
-    def topic(self) -> str:
-        """Give the topic; it is required."""
-        text = self.text("topic", numbers_need_quotes=True)
-        if not self.has("topic"):
-            self.wrong("topic", "the name of a topic")
-        elif text is not None:
-            try:
-                return names.exact(text)
-            except InvalidNameError as error:
-                self.wrong("topic", error.expected)
-        return ""
-
-    def text(self, key: str, *, numbers_need_quotes: bool = False) -> str | None:
-        """Give text; None if the key is not given."""
-        value = self._values.get(key)
-        if isinstance(value, str) or not self.has(key):
-            return value if isinstance(value, str) else None
-        advice = ""
-        if numbers_need_quotes and not isinstance(value, list | dict):
-            shown = "" if value is None else in_words(value)
-            advice = f'; if it is meant as text, quote it: {key}: "{shown}"'
-        self.wrong(key, f"text{advice}")
-        return None
-
-    def whole(self, key: str, maximum: int) -> int:
-        """Give a whole number from 1; its default is 1."""
-        value = self._values.get(key, 1)
-        if isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= maximum:
-            return value
-        self.wrong(key, f"a whole number from 1 to {maximum:,}")
-        return 1
-
-    def seconds(self, key: str) -> float:
-        """Give a pause; its default is 0."""
-        seconds = seconds_of(self._values.get(key, 0))
-        if seconds is None:
-            self.wrong(key, f"seconds from 0 to {SLEEP_S_MAX:,}")
-            return 0.0
-        return seconds
-
-    def timeout(self) -> float | None:
-        """Give the time a get may wait; None if it is not given."""
-        if not self.has("timeout"):
-            return None
-        seconds = seconds_of(self._values["timeout"])
-        if not seconds:
-            expected = f"seconds above 0, at most {SLEEP_S_MAX:,}; leave it out to wait for ever"
-            self.wrong("timeout", expected)
-            return None
-        return seconds
-
-    def flag(self, key: str, *, default: bool) -> bool:
-        """Give true or false."""
-        value = self._values.get(key, default)
-        if isinstance(value, bool):
-            return value
-        self.wrong(key, "true or false")
-        return default
-
-    def choice(self, key: str, choices: Sequence[_C], *, default: _C | None) -> _C | None:
-        """Give one of a few words; None if it is wrong, or required and not given."""
-        if default is not None and not self.has(key):
-            return default
-        value = self._values.get(key)
-        for choice in choices:
-            if choice == value:
-                return choice
-        advice = did_you_mean(value, choices) if isinstance(value, str) else ""
-        self.wrong(key, f"one of {', '.join(choices)}{advice}")
-        return None
-
-
-def seconds_of(value: object) -> float | None:
-    """Give a number from 0 to a day as seconds; None for all else, NaN and booleans included."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value) if 0 <= value <= SLEEP_S_MAX else None
 
 
 def _in_words(key_path: KeyPath) -> str:

@@ -122,7 +122,7 @@ def _put(step: _Step, keys: PutKeys) -> PublisherStep:
             "subscribers make dead letters",
         )
     from_file = keys.message_file is not UNSET
-    numbered = _given(keys.numbered, not from_file)
+    numbered = or_else(keys.numbered, not from_file)
     if from_file == (keys.message is not UNSET):
         found = "both" if from_file else "neither"
         step.problem(None, f"found {found}, expected one of message and message_file")
@@ -136,14 +136,14 @@ def _put(step: _Step, keys: PutKeys) -> PublisherStep:
         _check_batch_fits(step, keys.batch, keys.message, numbered)
     put = PublisherStep(
         topic=keys.topic,
-        message=_given(keys.message, None),
-        message_file=_given(keys.message_file, None),
+        message=or_else(keys.message, None),
+        message_file=or_else(keys.message_file, None),
         number_of_times=keys.number_of_times,
         sleep_between_messages_s=keys.sleep_between_messages,
         sleep_after_s=keys.sleep_after,
         batch=keys.batch,
         numbered=numbered,
-        qos=_given(keys.qos, _profile(keys.profile).qos),
+        qos=or_else(keys.qos, _profile(keys.profile).qos),
         wait=keys.wait,
         acknowledged_by=keys.acknowledged_by,
         timeout_s=keys.timeout,
@@ -176,7 +176,7 @@ def _action(step: _Step, keys: SubscribeKeys | GetKeys | UnsubscribeKeys) -> Sub
         return SubscriberStep(
             action="unsubscribe", topic=keys.topic, sleep_after_s=keys.sleep_after
         )
-    between = _given(keys.sleep_between_messages, keys.sleep_between)
+    between = or_else(keys.sleep_between_messages, keys.sleep_between)
     if keys.sleep_between and keys.sleep_between_messages is not UNSET:
         step.problem(
             "sleep_between_messages",
@@ -190,7 +190,7 @@ def _action(step: _Step, keys: SubscribeKeys | GetKeys | UnsubscribeKeys) -> Sub
         sleep_after_s=keys.sleep_after,
         batch=keys.batch,
         on_empty=keys.on_empty,
-        timeout_s=_given(keys.timeout, None),
+        timeout_s=or_else(keys.timeout, None),
     )
 
 
@@ -216,11 +216,11 @@ def _subscribe(step: _Step, keys: SubscribeKeys) -> SubscriberStep:
         topic=keys.topic,
         sleep_after_s=keys.sleep_after,
         start=start,
-        qos=_given(keys.qos, profile.qos),
-        session=_given(keys.session, profile.session),
-        lease_s=_given(keys.lease, profile.lease_s),
-        push=_given(keys.push, profile.push),
-        max_deliveries=_given(keys.max_deliveries, None),
+        qos=or_else(keys.qos, profile.qos),
+        session=or_else(keys.session, profile.session),
+        lease_s=or_else(keys.lease, profile.lease_s),
+        push=or_else(keys.push, profile.push),
+        max_deliveries=or_else(keys.max_deliveries, None),
         replay=keys.replay,
     )
 
@@ -229,7 +229,8 @@ def _profile(name: str | UnsetType) -> Profile:
     return PROFILES[name] if isinstance(name, str) else NO_PROFILE
 
 
-def _given(value: T | UnsetType, default: T) -> T:
+def or_else(value: T | UnsetType, default: T) -> T:
+    """The value of a key, or what counts where it is left out."""
     return default if isinstance(value, UnsetType) else value
 
 

@@ -42,14 +42,14 @@ def plain(kind: Any) -> Any:
 
 def alternatives(kind: Any) -> tuple[Any, ...]:
     """The types of which a value may have any one; "not given" is none of them."""
-    if get_origin(plain(kind)) in (Union, types.UnionType):
-        return tuple(
-            one
-            for arm in get_args(plain(kind))
-            if arm is not UnsetType
-            for one in alternatives(arm)
-        )
-    return (kind,)
+    arms = _arms(plain(kind))
+    if len(arms) == 1:
+        return (kind,)
+    return tuple(one for arm in arms if arm is not UnsetType for one in alternatives(arm))
+
+
+def _arms(kind: Any) -> tuple[Any, ...]:
+    return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
 
 
 def structs_of(kind: Any) -> tuple[type[Struct], ...]:
@@ -67,6 +67,9 @@ def keys_of(*kinds: type[Struct]) -> tuple[str, ...]:
 
 def expected(kind: Any) -> str:
     """What a value of a type has to be."""
+    given = [arm for arm in _arms(kind) if arm is not UnsetType]
+    if len(given) == 1 and given != [kind]:
+        return expected(given[0])
     about = facts(kind)
     if "expected" in about:
         return str(about["expected"])
@@ -74,8 +77,6 @@ def expected(kind: Any) -> str:
         examples = ", ".join(map(str, about.get("examples", ())))
         return f"{about['title']} such as {examples}" if examples else str(about["title"])
     arms = alternatives(kind)
-    if arms != (kind,) and len(arms) == 1:
-        return expected(arms[0])
     structs = structs_of(kind)
     if len(arms) > max(1, len(structs)):
         return ", or ".join(dict.fromkeys(map(expected, arms)))
@@ -91,6 +92,8 @@ def expected(kind: Any) -> str:
     if kind not in (int, float):
         return _KINDS.get(kind, "a mapping")
     what = "a whole number" if kind is int else "a number"
+    if "le" not in about:
+        return what
     low = f"above {about['gt']:,}" if "gt" in about else f"from {about['ge']:,}"
     unit = f" ({about['unit']})" if "unit" in about else ""
     return f"{what} {low} to {about['le']:,}{unit}"

@@ -1,7 +1,6 @@
 """The keys of a scenario, each once: name, kind of value, range, default, meaning.
 
-As `common/step_keys.py` is for step files; `scenario_file.py` takes the names of the keys from here
-and checks what a schema cannot say.
+As `common/step_keys.py` is for step files; `scenario_file.py` checks what a type cannot say.
 """
 
 from __future__ import annotations
@@ -13,28 +12,30 @@ from msgspec import UNSET, Meta, Struct, UnsetType, field
 from reliable_pubsub.common.fields import SLEEP_S_MAX
 from reliable_pubsub.common.limits import STEP_MESSAGES_MAX
 from reliable_pubsub.common.step_keys import (
+    STEPS_EXPECTED,
     GetKeys,
     PutKeys,
     SubscribeKeys,
     UnsubscribeKeys,
 )
-from reliable_pubsub.common.wording import keys_of
 from reliable_pubsub.relay.pattern import Strategy
 
 from .scenario import ACK_TIMEOUT_S, PATIENCE_S, PROXY, SEND_RETRIES, ByChance, Fault
 
 BYTES_MAX: Final = 2**31
 
+_DURATION: Final = r"[0-9]{1,6}(\.[0-9]{1,6})? ?(ms|s)"
+_DURATION_EXPECTED: Final = {"expected": "a duration such as 0.5s, 300ms or 2"}
 Duration = (
-    Annotated[float, Meta(ge=0, le=SLEEP_S_MAX, title="duration")]
-    | Annotated[str, Meta(pattern=r"^[0-9]{1,6}(\.[0-9]{1,6})? ?(ms|s)$", title="duration")]
+    Annotated[float, Meta(ge=0, le=SLEEP_S_MAX, title="duration", extra=_DURATION_EXPECTED)]
+    | Annotated[str, Meta(pattern=f"^{_DURATION}$", title="duration", extra=_DURATION_EXPECTED)]
 )
 Names = (
     Annotated[str, Meta(title="name")]
     | Annotated[list[str], Meta(min_length=1, title="list of names")]
 )
 Count = Annotated[int, Meta(ge=1, le=STEP_MESSAGES_MAX)]
-Rule = Annotated[str, Meta(pattern=r"^R([1-9]|1[0-2])$")]
+Rule = Annotated[str, Meta(pattern=r"^R([1-9]|1[0-2])$", extra={"expected": "a rule, R1 to R12"})]
 
 
 class TriggerKeys(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -68,11 +69,24 @@ class ClientKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     ] = ""
     start: (
         Annotated[
-            Literal["subscribed", "at once"] | Duration | TriggerKeys,
+            Annotated[
+                str,
+                Meta(
+                    pattern=f"^(subscribed|at once|{_DURATION})$",
+                    title="subscribed, at once",
+                    examples=["subscribed", "at once", "2s"],
+                ),
+            ]
+            | Annotated[float, Meta(ge=0, le=SLEEP_S_MAX, title="duration")]
+            | TriggerKeys,
             Meta(
+                extra={
+                    "expected": "subscribed, at once, a duration such as 0.5s, 300ms or 2, or "
+                    "{process: NAME, put: 20}"
+                },
                 description="at once (default of subscribers); subscribed: when all subscribers "
                 "are (default of publishers); so long after that; or after {process: publisher-1, "
-                "put: 50}"
+                "put: 50}",
             ),
         ]
         | UnsetType
@@ -83,6 +97,15 @@ class ClientKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     send_retries: Annotated[int, Meta(ge=0, le=1000, description="how often to ask again")] = (
         SEND_RETRIES
     )
+
+
+class GetAllFile(Struct, forbid_unknown_fields=True):
+    """A step file of a subscriber of a scenario."""
+
+    steps: Annotated[
+        list[SubscribeKeys | GetAllKeys | UnsubscribeKeys],
+        Meta(min_length=1, extra=STEPS_EXPECTED),
+    ]
 
 
 class PublisherKeys(ClientKeys, kw_only=True):
@@ -150,7 +173,9 @@ class EventKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     )
     restart: (
         Annotated[
-            Names | Duration,
+            Annotated[str, Meta(title="name")]
+            | Annotated[list[str], Meta(min_length=1, title="list of names")]
+            | Annotated[float, Meta(ge=0, le=SLEEP_S_MAX, title="duration")],
             Meta(
                 description="SIGTERM if it runs, and start; with kill or rollback the time until "
                 "the next start (default 0.5s), or never"
@@ -265,16 +290,40 @@ class ExpectKeys(Struct, kw_only=True, forbid_unknown_fields=True):
 class ScenarioKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     """A scenario."""
 
-    title: Annotated[str, Meta(min_length=1, description="one sentence")]
-    publishers: Annotated[dict[str, PublisherKeys], Meta(description="by name")] = {}
-    subscribers: Annotated[dict[str, SubscriberKeys], Meta(description="by name")] = {}
+    title: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="one sentence",
+            extra={"expected": "a sentence that says what happens"},
+        ),
+    ]
+    publishers: Annotated[
+        dict[str, PublisherKeys],
+        Meta(description="by name", extra={"expected": "publishers by name, each with its steps"}),
+    ] = {}
+    subscribers: Annotated[
+        dict[str, SubscriberKeys],
+        Meta(description="by name", extra={"expected": "subscribers by name, each with its steps"}),
+    ] = {}
     relays: Annotated[
-        dict[str, RelayKeys], Meta(description="by name: relay-1: {} for an ordinary one")
+        dict[str, RelayKeys],
+        Meta(
+            description="by name: relay-1: {} for an ordinary one",
+            extra={"expected": "relays by name"},
+        ),
     ] = {}
     proxy: Annotated[
         dict[str, Any], Meta(description="settings of the proxy, such as durability: os")
     ] = {}
-    events: Annotated[list[EventKeys], Meta(description="what happens")] = []
+    events: Annotated[
+        list[
+            Annotated[
+                EventKeys, Meta(extra={"expected": "a mapping such as {at: 1s, kill: proxy}"})
+            ]
+        ],
+        Meta(description="what happens", extra={"expected": "a list of events"}),
+    ] = []
     expect: Annotated[ExpectKeys, Meta(description="how it ends")] | UnsetType = UNSET
     seed: Annotated[
         int, Meta(ge=0, le=BYTES_MAX, description="for events at random; --seed wins")
@@ -285,13 +334,3 @@ class ScenarioKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     patience: Annotated[Duration, Meta(description="give up when nothing moves for so long")] = (
         PATIENCE_S
     )
-
-
-SCENARIO_KEYS: Final = keys_of(ScenarioKeys)
-PUBLISHER_KEYS: Final = keys_of(PublisherKeys)
-SUBSCRIBER_KEYS: Final = keys_of(SubscriberKeys)
-RELAY_KEYS: Final = keys_of(RelayKeys)
-TRIGGER_KEYS: Final = keys_of(TriggerKeys)
-RANDOM_KEYS: Final = ("every", "random", "until", "of")
-EVENT_KEYS: Final = tuple(key for key in keys_of(EventKeys) if key not in RANDOM_KEYS)
-EXPECT_KEYS: Final = keys_of(ExpectKeys)

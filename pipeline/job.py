@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 import click
+from msgspec import UNSET, Meta, UnsetType, defstruct
 from msgspec.structs import replace
 
 from reliable_pubsub.common import names
@@ -20,10 +21,9 @@ from reliable_pubsub.common.command_line import (
     stop_on_signals,
 )
 from reliable_pubsub.common.errors import UsageError
-from reliable_pubsub.common.fields import Fields, Problems
+from reliable_pubsub.common.fields import Problems, read
 from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.surroundings import retry_policy
-from reliable_pubsub.common.wording import in_words
 from reliable_pubsub.common.yaml_file import load_yaml
 
 from .instants import instant_ns
@@ -66,12 +66,6 @@ def _read_config(ctx: click.Context, parameter: click.Parameter, path: Path | No
         return
     with readable_errors():
         document = load_yaml(path)
-        problems = Problems(document)
-        data = document.data
-        if not isinstance(data, dict):
-            problems.add((), f"found {in_words(data)}, expected options and their values")
-            problems.raise_if_any()
-            return
         known = {
             name.removeprefix("--"): one
             for one in ctx.command.params
@@ -79,30 +73,37 @@ def _read_config(ctx: click.Context, parameter: click.Parameter, path: Path | No
             for name in one.opts
             if name.startswith("--") and name != "--help"
         }
-        fields = Fields(problems, (), data)
-        fields.check_keys(tuple(known))
-        defaults: dict[str, object] = {}
-        for key, option in known.items():
-            if key in data:
-                defaults[str(option.name)] = _value(fields, key, option)
+        kind = defstruct(
+            "Options",
+            [(f"option_{n}", _type_of(one), UNSET) for n, one in enumerate(known.values())],
+            rename={f"option_{n}": key for n, key in enumerate(known)},
+            forbid_unknown_fields=True,
+        )
+        problems = Problems(document)
+        read(problems, (), document.data, kind)
         problems.raise_if_any()
-    ctx.default_map = defaults
+        assert isinstance(document.data, dict)
+    ctx.default_map = {
+        str(known[key].name): _as_on_the_command_line(known[key], value)
+        for key, value in document.data.items()
+    }
 
 
-def _value(fields: Fields, key: str, option: click.Option) -> object:
-    """The value of a key, as the option takes it on the command line."""
-    value = fields.given(key, None)
+def _type_of(option: click.Option) -> Any:
+    """What the key of an option may have in a file."""
     if option.is_flag:
-        return fields.flag(key, default=False)
-    if not option.multiple:
-        values: Sequence[object] = [value]
-    else:
-        values = value if isinstance(value, list) else [value]
-    for one in values:
-        if isinstance(one, bool) or not isinstance(one, str | int | float):
-            fields.wrong(key, "text or a number" + (", or a list of them" * option.multiple))
-            return None
-    texts = [str(one) for one in values]
+        return bool | UnsetType
+    word = str | int | float
+    expected = "text or a number" + (", or a list of them" * option.multiple)
+    kind = word | list[str | int | float] if option.multiple else word
+    return Annotated[kind, Meta(extra={"expected": expected})] | UnsetType
+
+
+def _as_on_the_command_line(option: click.Option, value: Any) -> object:
+    """A flag, or text, or several texts."""
+    if option.is_flag:
+        return value
+    texts = [str(one) for one in (value if isinstance(value, list) else [value])]
     return texts if option.multiple else texts[0]
 
 
