@@ -40,6 +40,9 @@ class Problems:
         self.document = document
         self._lines: list[tuple[int, str]] = []
 
+    def __len__(self) -> int:
+        return len(self._lines)
+
     def add(self, key_path: KeyPath, text: str, *, at_key: bool = False) -> None:
         """Note a problem of a value, or of its key."""
         document = self.document
@@ -71,8 +74,11 @@ def read(problems: Problems, key_path: KeyPath, value: object, kind: type[T]) ->
     """Convert a value to its type; if it is not of it, note the smallest parts that are not."""
     try:
         return msgspec.convert(value, kind)
-    except msgspec.ValidationError:
+    except msgspec.ValidationError as error:
+        noted = len(problems)
         _explain(problems, key_path, value, kind)
+        if len(problems) == noted:  # what we do not understand is refused nevertheless
+            problems.add(key_path, str(error))
         return None
 
 
