@@ -48,6 +48,12 @@ def alternatives(kind: Any) -> tuple[Any, ...]:
     return tuple(one for arm in arms if arm is not UnsetType for one in alternatives(arm))
 
 
+def given_type(kind: Any) -> Any:
+    """The type of a key that is given: of `X | UnsetType` it is X."""
+    given = [arm for arm in _arms(kind) if arm is not UnsetType]
+    return given[0] if len(given) == 1 else kind
+
+
 def _arms(kind: Any) -> tuple[Any, ...]:
     return get_args(kind) if get_origin(kind) in (Union, types.UnionType) else (kind,)
 
@@ -67,9 +73,7 @@ def keys_of(*kinds: type[Struct]) -> tuple[str, ...]:
 
 def expected(kind: Any) -> str:
     """What a value of a type has to be."""
-    given = [arm for arm in _arms(kind) if arm is not UnsetType]
-    if len(given) == 1 and given != [kind]:
-        return expected(given[0])
+    kind = given_type(kind)
     about = facts(kind)
     if "expected" in about:
         return str(about["expected"])

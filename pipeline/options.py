@@ -6,12 +6,13 @@ the same, so that a query can be moved by changing the format.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Final, Literal, get_args
+from typing import Annotated, Final, Literal, TypeVar, get_args, get_origin
 
-from msgspec import Struct
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import fields
 
 from reliable_pubsub.common import names
 from reliable_pubsub.common.endpoint import check_endpoint
@@ -19,35 +20,128 @@ from reliable_pubsub.common.errors import UsageError
 from reliable_pubsub.common.limits import NUMBER_MAX
 from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
-from reliable_pubsub.common.wording import did_you_mean
+from reliable_pubsub.common.step_file import or_else
+from reliable_pubsub.common.wording import did_you_mean, facts, given_type, plain, refused
 
 Table = Literal["messages", "topics", "subscriptions", "publishers", "deliveries"]
 Edge = Literal["earliest", "latest"]
+Place = Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | Edge
 
 MAX_OFFSETS_PER_TRIGGER: Final = 100_000  # a long backlog must not become one batch
 MAX_RECORDS_PER_PARTITION: Final = 50_000
 
-OPTIONS: Final[Mapping[str, str]] = {
-    "endpoint": "the proxy's endpoint for subscribers",
-    "allowPlaintext": "true: the endpoint may be on another machine; traffic is not encrypted",
-    "subscribe": "topics, separated by commas",
-    "subscribePattern": "a regular expression; topics whose whole name matches, also later ones",
-    "startingOffsets": 'earliest (default), latest, or JSON such as {"a": 23, "b": "latest"}',
-    "startingTimestamp": "begin with the first message taken at this time or later",
-    "endingOffsets": "as startingOffsets (exclusive); latest is the default of a batch",
-    "endingTimestamp": "end before the first message taken at this time or later",
-    "maxOffsetsPerTrigger": "messages of one batch of a stream, over all topics",
-    "maxBytesPerTrigger": "bytes of one batch of a stream, by the average size in each topic",
-    "minPartitions": "at least so many tasks, where there are so many messages",
-    "maxRecordsPerPartition": "messages of one task",
-    "failOnDataLoss": "true (default): stop where messages are gone; false: go on behind them",
-    "includeHeaders": "false leaves the column out",
-    "subscriber": "id under which the proxy knows this query's place: lag, retention",
-    "table": "messages (default), topics, subscriptions, publishers, deliveries",
-    "histories": "for the table deliveries: the folder of --history files",
-    "timeoutMs": "milliseconds to wait for one answer of the proxy",
-    "retries": "how often to ask again",
-}
+Flag = Literal["true", "false"]
+Positive = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
+T = TypeVar("T", bound=Struct)
+USUAL: Final = RetryPolicy()
+
+
+class ProxyWords(Struct, kw_only=True, rename="camel"):
+    """The options of source and sink that say how the proxy is asked."""
+
+    allow_plaintext: Annotated[
+        Flag,
+        Meta(description="true: the endpoint may be on another machine; traffic is not encrypted"),
+    ] = "false"
+    path: str | UnsetType = UNSET  # what `.load("a,b")` or `.save("a")` says
+    timeout_ms: Annotated[
+        Positive, Meta(description="milliseconds to wait for one answer of the proxy")
+    ] = int(USUAL.timeout_s * 1000)
+    retries: Annotated[int, Meta(ge=0, le=NUMBER_MAX, description="how often to ask again")] = (
+        USUAL.retries_max
+    )
+
+    @property
+    def retry(self) -> RetryPolicy:
+        """How to ask again."""
+        return RetryPolicy(timeout_s=self.timeout_ms / 1000, retries_max=self.retries)
+
+
+class SourceWords(ProxyWords, kw_only=True, rename="camel"):
+    """The options of the source, as they are written."""
+
+    endpoint: Annotated[str, Meta(description="the proxy's endpoint for subscribers")] = (
+        SUBSCRIBER_ENDPOINT
+    )
+    subscribe: Annotated[str, Meta(description="topics, separated by commas")] | UnsetType = UNSET
+    subscribe_pattern: (
+        Annotated[
+            str,
+            Meta(
+                description="a regular expression; topics whose whole name matches, also later ones"
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    starting_offsets: (
+        Annotated[
+            str,
+            Meta(
+                description='earliest (default), latest, or JSON such as {"a": 23, "b": "latest"}'
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    starting_timestamp: (
+        Annotated[str, Meta(description="begin with the first message taken at this time or later")]
+        | UnsetType
+    ) = UNSET
+    ending_offsets: (
+        Annotated[
+            str,
+            Meta(description="as startingOffsets (exclusive); latest is the default of a batch"),
+        ]
+        | UnsetType
+    ) = UNSET
+    ending_timestamp: (
+        Annotated[str, Meta(description="end before the first message taken at this time or later")]
+        | UnsetType
+    ) = UNSET
+    max_offsets_per_trigger: Annotated[
+        Positive, Meta(description="messages of one batch of a stream, over all topics")
+    ] = MAX_OFFSETS_PER_TRIGGER
+    max_bytes_per_trigger: (
+        Annotated[
+            Positive,
+            Meta(description="bytes of one batch of a stream, by the average size in each topic"),
+        ]
+        | UnsetType
+    ) = UNSET
+    min_partitions: Annotated[
+        Positive, Meta(description="at least so many tasks, where there are so many messages")
+    ] = 1
+    max_records_per_partition: Annotated[Positive, Meta(description="messages of one task")] = (
+        MAX_RECORDS_PER_PARTITION
+    )
+    fail_on_data_loss: Annotated[
+        Flag,
+        Meta(description="true (default): stop where messages are gone; false: go on behind them"),
+    ] = "true"
+    include_headers: Annotated[Flag, Meta(description="false leaves the column out")] = "true"
+    subscriber: Annotated[
+        str,
+        Meta(description="id under which the proxy knows this query's place: lag, retention"),
+    ] = ""
+    table: Annotated[
+        Table,
+        Meta(description="messages (default), topics, subscriptions, publishers, deliveries"),
+    ] = "messages"
+    histories: (
+        Annotated[str, Meta(description="for the table deliveries: the folder of --history files")]
+        | UnsetType
+    ) = UNSET
+
+
+def described(kind: type[Struct]) -> dict[str, str]:
+    """The options of a kind, with their meanings; `path` is not for people."""
+    return {
+        one.encode_name: about["description"]
+        for one in fields(kind)
+        if (about := facts(given_type(one.type)))
+    }
+
+
+OPTIONS: Final[Mapping[str, str]] = described(SourceWords)
 
 
 class Positions(Struct, frozen=True):
@@ -100,142 +194,118 @@ def parse_options(
     Raises:
         UsageError: a name that does not exist (with the closest), or a value that cannot be.
     """
-    words = Words(known_options(given, OPTIONS))
-    table = words.table()
-    topics, pattern = words.topics(needed=table == "messages")
-    endpoint = words.text("endpoint", SUBSCRIBER_ENDPOINT)
-    check_endpoint(endpoint, words.flag("allowPlaintext", default=False))
-    if words.has("histories") != (table == "deliveries"):
+    words = typed_options(given, SourceWords)
+    check_endpoint(words.endpoint, words.allow_plaintext == "true")
+    topics, pattern = _topics(words)
+    if (words.histories is not UNSET) != (words.table == "deliveries"):
         raise UsageError(
             "option 'histories' names the folder of --history files for table=deliveries; they "
             "are given together"
         )
-    subscriber = words.text("subscriber", "")
-    ending = words.positions("ending", "latest", instant_ns)
+    starting = _positions(
+        "starting", words.starting_offsets, words.starting_timestamp, "earliest", instant_ns
+    )
     return SourceOptions(
-        endpoint=endpoint,
+        endpoint=words.endpoint,
         topics=topics,
         pattern=pattern,
-        starting=words.positions("starting", "earliest", instant_ns) or Positions("earliest"),
-        ending=ending,
-        trigger_rows_max=words.number("maxOffsetsPerTrigger", 1, MAX_OFFSETS_PER_TRIGGER),
-        trigger_bytes_max=words.number("maxBytesPerTrigger", 1, 0) or None,
-        partitions_min=words.number("minPartitions", 1, 1),
-        partition_rows_max=words.number("maxRecordsPerPartition", 1, MAX_RECORDS_PER_PARTITION),
-        fail_on_data_loss=words.flag("failOnDataLoss", default=True),
-        include_headers=words.flag("includeHeaders", default=True),
-        subscriber=names.client_id(subscriber) if subscriber else "",
-        table=table,
-        histories=words.text("histories", ""),
-        retry=words.retry(),
+        starting=starting or Positions("earliest"),
+        ending=_positions(
+            "ending", words.ending_offsets, words.ending_timestamp, "latest", instant_ns
+        ),
+        trigger_rows_max=words.max_offsets_per_trigger,
+        trigger_bytes_max=or_else(words.max_bytes_per_trigger, None),
+        partitions_min=words.min_partitions,
+        partition_rows_max=words.max_records_per_partition,
+        fail_on_data_loss=words.fail_on_data_loss == "true",
+        include_headers=words.include_headers == "true",
+        subscriber=names.client_id(words.subscriber) if words.subscriber else "",
+        table=words.table,
+        histories=or_else(words.histories, ""),
+        retry=words.retry,
     )
 
 
-def known_options(given: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """Options by their own names, whatever case Spark made of them; `path` is always known.
+def typed_options(given: Mapping[str, str], kind: type[T]) -> T:
+    """Options by their own names, whatever case Spark made of them, with their types.
 
     Raises:
-        UsageError: a name that does not exist, with the closest.
+        UsageError: a name that does not exist (with the closest), or a value that cannot be.
     """
-    by_lower = {name.lower(): name for name in (*known, "path")}
-    text: dict[str, str] = {}
-    for name, value in given.items():
-        if name.lower() not in by_lower:
+    by_lower = {one.encode_name.lower(): one for one in fields(kind)}
+    values: dict[str, object] = {}
+    for name, text in given.items():
+        option = by_lower.get(name.lower())
+        if option is None:
+            known = described(kind)
             advice = did_you_mean(name, known) or f"; known are {', '.join(known)}"
             raise UsageError(f"option {name!r:.60} is unknown{advice}")
-        text[by_lower[name.lower()]] = value
-    return text
-
-
-class Words:
-    """The text of the options, read as what each has to be."""
-
-    def __init__(self, text: Mapping[str, str]) -> None:
-        self._text = text
-
-    def has(self, name: str) -> bool:
-        return name in self._text
-
-    def text(self, name: str, default: str) -> str:
-        return self._text.get(name, default)
-
-    def flag(self, name: str, *, default: bool) -> bool:
-        value = self._text.get(name, str(default)).lower()
-        if value not in ("true", "false"):
-            raise self._wrong(name, "true or false")
-        return value == "true"
-
-    def number(self, name: str, low: int, default: int) -> int:
-        if name not in self._text:
-            return default
-        text = self._text[name]
-        if not re.fullmatch(r"[0-9]{1,19}", text) or not low <= int(text) <= NUMBER_MAX:
-            raise self._wrong(name, f"a whole number from {low}")
-        return int(text)
-
-    def table(self) -> Table:
-        for table in get_args(Table):
-            if table == self._text.get("table", "messages"):
-                found: Table = table
-                return found
-        raise self._wrong("table", f"one of {', '.join(get_args(Table))}")
-
-    def topics(self, *, needed: bool) -> tuple[tuple[str, ...], str]:
-        given = [name for name in ("subscribe", "subscribePattern", "path") if name in self._text]
-        if not needed and not given:
-            return (), ".*"
-        if len(given) != 1:
-            found = f"found {' and '.join(given)}" if given else "found none of them"
-            raise UsageError(
-                f"{found}; name topics by exactly one: subscribe=a,b or subscribePattern=regex or "
-                '.load("a,b")'
-            )
-        text = self._text[given[0]]
-        if given[0] == "subscribePattern":
-            try:
-                re.compile(text)
-            except re.error as error:
-                raise self._wrong(given[0], f"a regular expression ({error})") from error
-            return (), text
-        return tuple(names.exact(topic.strip()) for topic in text.split(",")), ""
-
-    def positions(
-        self, which: str, edge: Edge, instant_ns: Callable[[str], int | None]
-    ) -> Positions | None:
-        """`startingOffsets` or `startingTimestamp`, and the same for the end."""
-        offsets, timestamp = f"{which}Offsets", f"{which}Timestamp"
-        if offsets in self._text and timestamp in self._text:
-            raise UsageError(f"found {offsets} and {timestamp}; give one of them")
-        if timestamp in self._text:
-            time_ns = instant_ns(self._text[timestamp])
-            if time_ns is None:
-                raise self._wrong(timestamp, "2026-11-21T08:30:00Z, or milliseconds since 1970")
-            return Positions(edge, timestamp_ns=time_ns)
-        if offsets not in self._text:
-            return None
-        text = self._text[offsets].strip()
-        if text in get_args(Edge):
-            return Positions("earliest" if text == "earliest" else "latest")
+        one_of_a_few = get_origin(plain(option.type)) is Literal
         try:
-            by_topic = json.loads(text)
-        except ValueError:
-            by_topic = None
-        if not isinstance(by_topic, dict) or not all(map(_is_position, by_topic.values())):
-            raise self._wrong(offsets, 'earliest, latest, or JSON such as {"a": 23, "b": "latest"}')
-        return Positions(edge, {names.topic(topic): place for topic, place in by_topic.items()})
+            values[option.encode_name] = msgspec.convert(
+                text.lower() if one_of_a_few else text, option.type, strict=False
+            )
+        except msgspec.ValidationError as error:
+            raise UsageError(
+                f"option {option.encode_name}: {refused(text, option.type)}"
+            ) from error
+    return msgspec.convert(values, kind)
 
-    def retry(self) -> RetryPolicy:
-        usual = RetryPolicy()
-        timeout_ms = self.number("timeoutMs", 1, int(usual.timeout_s * 1000))
-        return RetryPolicy(
-            timeout_s=timeout_ms / 1000, retries_max=self.number("retries", 0, usual.retries_max)
+
+def _wrong(name: str, text: str, expected: str) -> UsageError:
+    return UsageError(f"option {name}: found {text!r:.80}, expected {expected}")
+
+
+def _topics(words: SourceWords) -> tuple[tuple[str, ...], str]:
+    """The topics, or the pattern."""
+    ways = {
+        "subscribe": words.subscribe,
+        "subscribePattern": words.subscribe_pattern,
+        "path": words.path,
+    }
+    given = {name: text for name, text in ways.items() if not isinstance(text, UnsetType)}
+    if words.table != "messages" and not given:
+        return (), ".*"
+    if len(given) != 1:
+        found = f"found {' and '.join(given)}" if given else "found none of them"
+        raise UsageError(
+            f"{found}; name topics by exactly one: subscribe=a,b or subscribePattern=regex or "
+            '.load("a,b")'
         )
+    ((name, text),) = given.items()
+    if name == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise _wrong(name, text, f"a regular expression ({error})") from error
+        return (), text
+    return tuple(names.exact(topic.strip()) for topic in text.split(",")), ""
 
-    def _wrong(self, name: str, expected: str) -> UsageError:
-        return UsageError(f"option {name}: found {self._text[name]!r:.80}, expected {expected}")
 
-
-def _is_position(value: object) -> bool:
-    if isinstance(value, str):
-        return value in get_args(Edge)
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= NUMBER_MAX
+def _positions(
+    which: str,
+    offsets: str | UnsetType,
+    timestamp: str | UnsetType,
+    edge: Edge,
+    instant_ns: Callable[[str], int | None],
+) -> Positions | None:
+    """`startingOffsets` or `startingTimestamp`, and the same for the end."""
+    if not isinstance(timestamp, UnsetType):
+        if offsets is not UNSET:
+            raise UsageError(f"found {which}Offsets and {which}Timestamp; give one of them")
+        time_ns = instant_ns(timestamp)
+        if time_ns is None:
+            expected = "2026-11-21T08:30:00Z, or milliseconds since 1970"
+            raise _wrong(f"{which}Timestamp", timestamp, expected)
+        return Positions(edge, timestamp_ns=time_ns)
+    if isinstance(offsets, UnsetType):
+        return None
+    text = offsets.strip()
+    if text in get_args(Edge):
+        return Positions("earliest" if text == "earliest" else "latest")
+    try:
+        by_topic = msgspec.json.decode(text, type=dict[str, Place])
+    except (msgspec.MsgspecError, UnicodeEncodeError) as error:
+        expected = 'earliest, latest, or JSON such as {"a": 23, "b": "latest"}'
+        raise _wrong(f"{which}Offsets", offsets, expected) from error
+    return Positions(edge, {names.topic(topic): place for topic, place in by_topic.items()})

@@ -3,29 +3,53 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Annotated, Final
 
-from msgspec import Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from reliable_pubsub.common import names
 from reliable_pubsub.common.endpoint import check_endpoint
 from reliable_pubsub.common.errors import UsageError
-from reliable_pubsub.common.limits import CLIENT_ID_CHARS_MAX
+from reliable_pubsub.common.limits import CLIENT_ID_CHARS_MAX, NUMBER_MAX
 from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.settings import PUBLISHER_ENDPOINT
+from reliable_pubsub.common.step_file import or_else
 
-from .options import Words, known_options
+from .options import ProxyWords, described, typed_options
 
-SINK_OPTIONS: Final[Mapping[str, str]] = {
-    "endpoint": "the proxy's endpoint for publishers",
-    "allowPlaintext": "true: the endpoint may be on another machine; traffic is not encrypted",
-    "topic": "where all rows go; without it the column topic says so",
-    "sinkId": "begin of the publisher's id; the query's own id follows",
-    "txnAppId": "of a batch: the publisher's id, with txnVersion",
-    "txnVersion": "of a batch: grows with each write; a repeated one stores nothing",
-    "timeoutMs": "milliseconds to wait for one answer of the proxy",
-    "retries": "how often to ask again",
-}
+
+class SinkWords(ProxyWords, kw_only=True, rename="camel"):
+    """The options of the sink, as they are written."""
+
+    endpoint: Annotated[str, Meta(description="the proxy's endpoint for publishers")] = (
+        PUBLISHER_ENDPOINT
+    )
+    topic: (
+        Annotated[str, Meta(description="where all rows go; without it the column topic says so")]
+        | UnsetType
+    ) = UNSET
+    sink_id: (
+        Annotated[str, Meta(description="begin of the publisher's id; the query's own id follows")]
+        | UnsetType
+    ) = UNSET
+    txn_app_id: (
+        Annotated[str, Meta(description="of a batch: the publisher's id, with txnVersion")]
+        | UnsetType
+    ) = UNSET
+    txn_version: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=NUMBER_MAX,
+                description="of a batch: grows with each write; a repeated one stores nothing",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+SINK_OPTIONS: Final[Mapping[str, str]] = described(SinkWords)
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})  # it keeps them here
 RUN_ID_CHARS: Final = 37  # "-" and a UUID
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {  # with the types that a query may give them
@@ -62,31 +86,30 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOpti
         UsageError: a name that does not exist (with the closest), or a value that cannot be.
     """
     ours = {name: value for name, value in given.items() if name.lower() not in OF_SPARK}
-    text = known_options(ours, SINK_OPTIONS)
-    words = Words(text)
-    if words.has("path") and words.has("topic"):
+    words = typed_options(ours, SinkWords)
+    if words.path is not UNSET and words.topic is not UNSET:
         raise UsageError("the topic is named twice: by option 'topic', and by .save() or .start()")
-    topic = words.text("topic", words.text("path", ""))
-    endpoint = words.text("endpoint", PUBLISHER_ENDPOINT)
-    check_endpoint(endpoint, words.flag("allowPlaintext", default=False))
-    if words.has("txnAppId") != words.has("txnVersion"):
+    topic = or_else(words.topic, or_else(words.path, ""))
+    check_endpoint(words.endpoint, words.allow_plaintext == "true")
+    named = words.txn_app_id is not UNSET
+    if named != (words.txn_version is not UNSET):
         raise UsageError("options txnAppId and txnVersion are given together")
-    if words.has("txnAppId") and (streaming or words.has("sinkId")):
+    if named and (streaming or words.sink_id is not UNSET):
         raise UsageError(
             "txnAppId names the publisher of a batch; a stream has sinkId and the batches of its "
             "checkpoint"
         )
-    sink_id = names.client_id(words.text("sinkId", "spark"))
+    sink_id = names.client_id(or_else(words.sink_id, "spark"))
     if len(sink_id) > CLIENT_ID_CHARS_MAX - RUN_ID_CHARS:
         most = CLIENT_ID_CHARS_MAX - RUN_ID_CHARS
         raise UsageError(f"option sinkId: {sink_id!r} is longer than {most} characters")
     return SinkOptions(
-        endpoint=endpoint,
+        endpoint=words.endpoint,
         topic=names.exact(topic) if topic else "",
         sink_id=sink_id,
-        app_id=names.client_id(words.text("txnAppId", "")) if words.has("txnAppId") else "",
-        version=words.number("txnVersion", 0, 0),
-        retry=words.retry(),
+        app_id=names.client_id(words.txn_app_id) if words.txn_app_id is not UNSET else "",
+        version=or_else(words.txn_version, 0),
+        retry=words.retry,
     )
 
 
