@@ -63,7 +63,7 @@ class PutKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     """A step of a publisher: put a message, or the lines of a file, a number of times."""
 
     topic: Annotated[Topic, Meta(description="where to put")]
-    message: Annotated[str, Meta(description="text to put; this or message_file")] | UnsetType = (
+    message: Annotated[str | UnsetType, Meta(description="text to put; this or message_file")] = (
         UNSET
     )
     message_file: (
@@ -87,16 +87,12 @@ class PutKeys(Struct, kw_only=True, forbid_unknown_fields=True):
         _PUT.sleep_after_s
     )
     batch: Annotated[BatchSize, Meta(description="messages in one request, at most")] = _PUT.batch
-    numbered: (
-        Annotated[
-            bool,
-            Meta(
-                description="append _1, _2, ... to the message; default true, with a file always "
-                "false"
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    numbered: Annotated[
+        bool | UnsetType,
+        Meta(
+            description="append _1, _2, ... to the message; default true, with a file always false"
+        ),
+    ] = UNSET
     qos: QoSLevel | UnsetType = UNSET
     profile: ProfileName | UnsetType = UNSET
     wait: Annotated[
@@ -118,33 +114,27 @@ class SubscribeKeys(
     """A step of a subscriber: subscribe, or resume a subscription."""
 
     topic: Annotated[Topic, Meta(description="what to subscribe to")]
-    start: (
-        Annotated[
-            str,
-            Meta(
-                description="where to begin: now, last, earliest, offset 42, newest 10, "
-                "time 2026-11-01T12:00:00Z, age 1h; what was acknowledged does not come again; "
-                "default: where the subscription stands, or now"
-            ),
-        ]
-        | UnsetType
-    ) = field(name="from", default=UNSET)
+    start: Annotated[
+        str | UnsetType,
+        Meta(
+            description="where to begin: now, last, earliest, offset 42, newest 10, "
+            "time 2026-11-01T12:00:00Z, age 1h; what was acknowledged does not come again; "
+            "default: where the subscription stands, or now"
+        ),
+    ] = field(name="from", default=UNSET)
     replay: Annotated[
         bool,
         Meta(description="begin there also if that was acknowledged: it comes again, marked"),
     ] = _GET.replay
     qos: QoSLevel | UnsetType = UNSET
     profile: ProfileName | UnsetType = UNSET
-    session: (
-        Annotated[
-            SessionKind,
-            Meta(
-                description="clean ends with this process, or when its lease does",
-                extra_json_schema={"default": NO_PROFILE.session},
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    session: Annotated[
+        SessionKind | UnsetType,
+        Meta(
+            description="clean ends with this process, or when its lease does",
+            extra_json_schema={"default": NO_PROFILE.session},
+        ),
+    ] = UNSET
     lease: (
         Annotated[
             float,
@@ -158,16 +148,13 @@ class SubscribeKeys(
         ]
         | UnsetType
     ) = UNSET
-    push: (
-        Annotated[
-            bool,
-            Meta(
-                description="be pushed to, instead of polling",
-                extra_json_schema={"default": NO_PROFILE.push},
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    push: Annotated[
+        bool | UnsetType,
+        Meta(
+            description="be pushed to, instead of polling",
+            extra_json_schema={"default": NO_PROFILE.push},
+        ),
+    ] = UNSET
     max_deliveries: (
         Annotated[
             int,
@@ -191,9 +178,9 @@ class GetKeys(Struct, kw_only=True, forbid_unknown_fields=True, tag_field="actio
         _GET.number_of_times
     )
     sleep_between: Annotated[Pause, Meta(description="seconds between gets")] = _GET.sleep_between_s
-    sleep_between_messages: (
-        Annotated[Pause, Meta(description="the same as sleep_between")] | UnsetType
-    ) = UNSET
+    sleep_between_messages: Annotated[
+        Pause | UnsetType, Meta(description="the same as sleep_between")
+    ] = UNSET
     sleep_after: Annotated[Pause, Meta(description="seconds after the last one")] = (
         _GET.sleep_after_s
     )
@@ -202,19 +189,16 @@ class GetKeys(Struct, kw_only=True, forbid_unknown_fields=True, tag_field="actio
         OnEmpty,
         Meta(description="skip: a get that finds nothing counts as done"),
     ] = _GET.on_empty
-    timeout: (
-        Annotated[
-            Timeout,
-            Meta(
-                description="seconds that one get may wait; default: no end",
-                extra={
-                    "expected": f"seconds above 0, at most {SLEEP_S_MAX:,}; leave it out to wait "
-                    "for ever"
-                },
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
+    timeout: Annotated[
+        Timeout | UnsetType,
+        Meta(
+            description="seconds that one get may wait; default: no end",
+            extra={
+                "expected": f"seconds above 0, at most {SLEEP_S_MAX:,}; leave it out to wait "
+                "for ever"
+            },
+        ),
+    ] = UNSET
 
 
 class UnsubscribeKeys(

@@ -23,6 +23,7 @@ _KINDS: Final[Mapping[Any, str]] = {str: "text", bool: "true or false"}
 def facts(kind: Any) -> dict[str, Any]:
     """What the `Meta`s of a type say: range, description, title, and what they have as extra."""
     found: dict[str, Any] = {}
+    kind = given_type(kind)
     while get_origin(kind) is Annotated:
         kind, *metas = get_args(kind)
         for meta in metas:
@@ -30,13 +31,15 @@ def facts(kind: Any) -> dict[str, Any]:
             said = {name: getattr(meta, name) for name in _ASPECTS}
             said |= {**(meta.extra_json_schema or {}), **(meta.extra or {})}
             found |= {name: value for name, value in said.items() if value is not None}
+        kind = given_type(kind)
     return found
 
 
 def plain(kind: Any) -> Any:
-    """The type without its `Meta`s."""
+    """The type without its `Meta`s, of a key that is given."""
+    kind = given_type(kind)
     while get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]
+        kind = given_type(get_args(kind)[0])
     return kind
 
 
@@ -73,7 +76,6 @@ def keys_of(*kinds: type[Struct]) -> tuple[str, ...]:
 
 def expected(kind: Any) -> str:
     """What a value of a type has to be."""
-    kind = given_type(kind)
     about = facts(kind)
     if "expected" in about:
         return str(about["expected"])

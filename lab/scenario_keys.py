@@ -42,8 +42,8 @@ class TriggerKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     """When a client has put, or got, so many messages."""
 
     process: Annotated[str, Meta(description="name of a publisher or subscriber")]
-    put: Annotated[Count, Meta(description="of a publisher: messages put")] | UnsetType = UNSET
-    get: Annotated[Count, Meta(description="of a subscriber: messages got")] | UnsetType = UNSET
+    put: Annotated[Count | UnsetType, Meta(description="of a publisher: messages put")] = UNSET
+    get: Annotated[Count | UnsetType, Meta(description="of a subscriber: messages got")] = UNSET
 
 
 AllOrCount = Annotated[
@@ -146,29 +146,21 @@ class EventKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     Or, with `every`, one of several things again and again.
     """
 
-    at: Annotated[Duration, Meta(description="so long after all are subscribed")] | UnsetType = (
+    at: Annotated[Duration | UnsetType, Meta(description="so long after all are subscribed")] = (
         UNSET
     )
-    after: (
-        Annotated[
-            TriggerKeys,
-            Meta(
-                description="when a client has put or got so many: {process: publisher-1, put: 40}"
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    kill: (
-        Annotated[Names, Meta(description="kill -9; then the same command is started again")]
-        | UnsetType
-    ) = UNSET
-    stop: (
-        Annotated[
-            Names, Meta(description="SIGSTOP: it stops running, and keeps everything it holds")
-        ]
-        | UnsetType
-    ) = UNSET
-    continue_: Annotated[Names, Meta(description="SIGCONT")] | UnsetType = field(
+    after: Annotated[
+        TriggerKeys | UnsetType,
+        Meta(description="when a client has put or got so many: {process: publisher-1, put: 40}"),
+    ] = UNSET
+    kill: Annotated[
+        Names | UnsetType, Meta(description="kill -9; then the same command is started again")
+    ] = UNSET
+    stop: Annotated[
+        Names | UnsetType,
+        Meta(description="SIGSTOP: it stops running, and keeps everything it holds"),
+    ] = UNSET
+    continue_: Annotated[Names | UnsetType, Meta(description="SIGCONT")] = field(
         name="continue", default=UNSET
     )
     restart: (
@@ -183,68 +175,52 @@ class EventKeys(Struct, kw_only=True, forbid_unknown_fields=True):
         ]
         | UnsetType
     ) = UNSET
-    cut: (
-        Annotated[
-            Names,
-            Meta(
-                description="close the connections of a client or relay to the node above, for "
-                "requests and pushes, and refuse new ones"
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    cut_push: (
-        Annotated[
-            Names,
-            Meta(
-                description="the same for the connection over which messages are pushed to a "
-                "subscriber (push: true in its step) or a relay; requests still pass"
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    half_open: (
-        Annotated[Names, Meta(description="requests of the client arrive, answers do not")]
-        | UnsetType
-    ) = UNSET
-    delay: (
-        Annotated[
-            Names,
-            Meta(
-                description="requests on connections that are open now arrive later (`by`), even "
-                "when the client has given up; new connections are quick"
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    slow: Annotated[Names, Meta(description="no more than bytes_per_s passes")] | UnsetType = UNSET
-    heal: Annotated[Names, Meta(description="the link works again")] | UnsetType = UNSET
-    fill_disk: (
-        Annotated[
-            Names,
-            Meta(
-                description="the proxy gets a disk of 32 MiB, and it is filled; needs user "
-                "namespaces, else exit code 2"
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    free_disk: Annotated[Names, Meta(description="space on that disk again")] | UnsetType = UNSET
-    backup: Annotated[Names, Meta(description="copy the data of the proxy")] | UnsetType = UNSET
-    rollback: (
-        Annotated[Names, Meta(description="kill the proxy, put the copy back, start")] | UnsetType
-    ) = UNSET
-    lasts: (
-        Annotated[
-            Duration,
-            Meta(
-                description="with stop, cut, cut_push, half_open, delay, slow, fill_disk: taken "
-                "back after so long"
-            ),
-        ]
-        | UnsetType
-    ) = field(name="for", default=UNSET)
-    by: Annotated[Duration, Meta(description="with delay: how much later")] | UnsetType = UNSET
+    cut: Annotated[
+        Names | UnsetType,
+        Meta(
+            description="close the connections of a client or relay to the node above, for "
+            "requests and pushes, and refuse new ones"
+        ),
+    ] = UNSET
+    cut_push: Annotated[
+        Names | UnsetType,
+        Meta(
+            description="the same for the connection over which messages are pushed to a "
+            "subscriber (push: true in its step) or a relay; requests still pass"
+        ),
+    ] = UNSET
+    half_open: Annotated[
+        Names | UnsetType, Meta(description="requests of the client arrive, answers do not")
+    ] = UNSET
+    delay: Annotated[
+        Names | UnsetType,
+        Meta(
+            description="requests on connections that are open now arrive later (`by`), even "
+            "when the client has given up; new connections are quick"
+        ),
+    ] = UNSET
+    slow: Annotated[Names | UnsetType, Meta(description="no more than bytes_per_s passes")] = UNSET
+    heal: Annotated[Names | UnsetType, Meta(description="the link works again")] = UNSET
+    fill_disk: Annotated[
+        Names | UnsetType,
+        Meta(
+            description="the proxy gets a disk of 32 MiB, and it is filled; needs user "
+            "namespaces, else exit code 2"
+        ),
+    ] = UNSET
+    free_disk: Annotated[Names | UnsetType, Meta(description="space on that disk again")] = UNSET
+    backup: Annotated[Names | UnsetType, Meta(description="copy the data of the proxy")] = UNSET
+    rollback: Annotated[
+        Names | UnsetType, Meta(description="kill the proxy, put the copy back, start")
+    ] = UNSET
+    lasts: Annotated[
+        Duration | UnsetType,
+        Meta(
+            description="with stop, cut, cut_push, half_open, delay, slow, fill_disk: taken "
+            "back after so long"
+        ),
+    ] = field(name="for", default=UNSET)
+    by: Annotated[Duration | UnsetType, Meta(description="with delay: how much later")] = UNSET
     after_bytes: (
         Annotated[
             int, Meta(ge=0, le=BYTES_MAX, description="with cut: so many bytes of a request pass")
@@ -258,10 +234,9 @@ class EventKeys(Struct, kw_only=True, forbid_unknown_fields=True):
         Literal["backup", "start"],
         Meta(description="with rollback: the newest copy, or that of the beginning"),
     ] = "backup"
-    every: (
-        Annotated[Duration, Meta(description="one of these again and again, so long apart")]
-        | UnsetType
-    ) = UNSET
+    every: Annotated[
+        Duration | UnsetType, Meta(description="one of these again and again, so long apart")
+    ] = UNSET
     random: (
         Annotated[
             ByChance | Annotated[list[ByChance], Meta(min_length=1, title="a list of these")],
@@ -269,10 +244,10 @@ class EventKeys(Struct, kw_only=True, forbid_unknown_fields=True):
         ]
         | UnsetType
     ) = UNSET
-    until: Annotated[Duration, Meta(description="with every: the end of it")] | UnsetType = UNSET
-    of: (
-        Annotated[Names, Meta(description="with every: to whom; default: any process")] | UnsetType
-    ) = UNSET
+    until: Annotated[Duration | UnsetType, Meta(description="with every: the end of it")] = UNSET
+    of: Annotated[
+        Names | UnsetType, Meta(description="with every: to whom; default: any process")
+    ] = UNSET
 
 
 class ExpectKeys(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -324,13 +299,13 @@ class ScenarioKeys(Struct, kw_only=True, forbid_unknown_fields=True):
         ],
         Meta(description="what happens", extra={"expected": "a list of events"}),
     ] = []
-    expect: Annotated[ExpectKeys, Meta(description="how it ends")] | UnsetType = UNSET
+    expect: Annotated[ExpectKeys | UnsetType, Meta(description="how it ends")] = UNSET
     seed: Annotated[
         int, Meta(ge=0, le=BYTES_MAX, description="for events at random; --seed wins")
     ] = 1
-    fault: (
-        Annotated[Fault, Meta(description="a fault of the product that is switched on")] | UnsetType
-    ) = UNSET
+    fault: Annotated[
+        Fault | UnsetType, Meta(description="a fault of the product that is switched on")
+    ] = UNSET
     patience: Annotated[Duration, Meta(description="give up when nothing moves for so long")] = (
         PATIENCE_S
     )

@@ -63,50 +63,34 @@ class SourceWords(ProxyWords, kw_only=True, rename="camel"):
     endpoint: Annotated[str, Meta(description="the proxy's endpoint for subscribers")] = (
         SUBSCRIBER_ENDPOINT
     )
-    subscribe: Annotated[str, Meta(description="topics, separated by commas")] | UnsetType = UNSET
-    subscribe_pattern: (
-        Annotated[
-            str,
-            Meta(
-                description="a regular expression; topics whose whole name matches, also later ones"
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    starting_offsets: (
-        Annotated[
-            str,
-            Meta(
-                description='earliest (default), latest, or JSON such as {"a": 23, "b": "latest"}'
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    starting_timestamp: (
-        Annotated[str, Meta(description="begin with the first message taken at this time or later")]
-        | UnsetType
-    ) = UNSET
-    ending_offsets: (
-        Annotated[
-            str,
-            Meta(description="as startingOffsets (exclusive); latest is the default of a batch"),
-        ]
-        | UnsetType
-    ) = UNSET
-    ending_timestamp: (
-        Annotated[str, Meta(description="end before the first message taken at this time or later")]
-        | UnsetType
-    ) = UNSET
+    subscribe: Annotated[str | UnsetType, Meta(description="topics, separated by commas")] = UNSET
+    subscribe_pattern: Annotated[
+        str | UnsetType,
+        Meta(description="a regular expression; topics whose whole name matches, also later ones"),
+    ] = UNSET
+    starting_offsets: Annotated[
+        str | UnsetType,
+        Meta(description='earliest (default), latest, or JSON such as {"a": 23, "b": "latest"}'),
+    ] = UNSET
+    starting_timestamp: Annotated[
+        str | UnsetType,
+        Meta(description="begin with the first message taken at this time or later"),
+    ] = UNSET
+    ending_offsets: Annotated[
+        str | UnsetType,
+        Meta(description="as startingOffsets (exclusive); latest is the default of a batch"),
+    ] = UNSET
+    ending_timestamp: Annotated[
+        str | UnsetType,
+        Meta(description="end before the first message taken at this time or later"),
+    ] = UNSET
     max_offsets_per_trigger: Annotated[
         Positive, Meta(description="messages of one batch of a stream, over all topics")
     ] = MAX_OFFSETS_PER_TRIGGER
-    max_bytes_per_trigger: (
-        Annotated[
-            Positive,
-            Meta(description="bytes of one batch of a stream, by the average size in each topic"),
-        ]
-        | UnsetType
-    ) = UNSET
+    max_bytes_per_trigger: Annotated[
+        Positive | UnsetType,
+        Meta(description="bytes of one batch of a stream, by the average size in each topic"),
+    ] = UNSET
     min_partitions: Annotated[
         Positive, Meta(description="at least so many tasks, where there are so many messages")
     ] = 1
@@ -126,10 +110,9 @@ class SourceWords(ProxyWords, kw_only=True, rename="camel"):
         Table,
         Meta(description="messages (default), topics, subscriptions, publishers, deliveries"),
     ] = "messages"
-    histories: (
-        Annotated[str, Meta(description="for the table deliveries: the folder of --history files")]
-        | UnsetType
-    ) = UNSET
+    histories: Annotated[
+        str | UnsetType, Meta(description="for the table deliveries: the folder of --history files")
+    ] = UNSET
 
 
 def described(kind: type[Struct]) -> dict[str, str]:

@@ -24,18 +24,15 @@ class SinkWords(ProxyWords, kw_only=True, rename="camel"):
     endpoint: Annotated[str, Meta(description="the proxy's endpoint for publishers")] = (
         PUBLISHER_ENDPOINT
     )
-    topic: (
-        Annotated[str, Meta(description="where all rows go; without it the column topic says so")]
-        | UnsetType
-    ) = UNSET
-    sink_id: (
-        Annotated[str, Meta(description="begin of the publisher's id; the query's own id follows")]
-        | UnsetType
-    ) = UNSET
-    txn_app_id: (
-        Annotated[str, Meta(description="of a batch: the publisher's id, with txnVersion")]
-        | UnsetType
-    ) = UNSET
+    topic: Annotated[
+        str | UnsetType, Meta(description="where all rows go; without it the column topic says so")
+    ] = UNSET
+    sink_id: Annotated[
+        str | UnsetType, Meta(description="begin of the publisher's id; the query's own id follows")
+    ] = UNSET
+    txn_app_id: Annotated[
+        str | UnsetType, Meta(description="of a batch: the publisher's id, with txnVersion")
+    ] = UNSET
     txn_version: (
         Annotated[
             int,
