@@ -12,10 +12,9 @@ from msgspec.structs import replace
 from reliable_pubsub.common import names
 from reliable_pubsub.common.arguments import Seconds, checked
 from reliable_pubsub.common.asking import Asker
-from reliable_pubsub.common.batch import Batch, EventTimeNs, crc32, decode_batch
+from reliable_pubsub.common.batch import Batch, EventTimeNs
 from reliable_pubsub.common.dead_letter import check_put_on
 from reliable_pubsub.common.errors import (
-    ConflictError,
     InDoubtError,
     LimitError,
     NotDeliveredError,
@@ -26,20 +25,14 @@ from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close,
 from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.messages import (
     AnyReply,
-    Conflict,
     Count,
     Delivered,
-    Duplicate,
-    Gap,
-    Limit,
-    Put,
-    PutAck,
     QoS,
 )
 from reliable_pubsub.common.messages import Delivery as DeliveryRequest
 from reliable_pubsub.common.names import TopicName
 from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.recorder import Call, Recorder
+from reliable_pubsub.common.recorder import Recorder
 from reliable_pubsub.common.retry import (
     Clock,
     RetryPolicy,
@@ -54,11 +47,11 @@ from reliable_pubsub.common.surroundings import client_here
 from reliable_pubsub.relay.above import reachable
 
 from .combining import WaitingPut, failed, fitting, joined, stored
-from .committing import Committing
 from .delivery import AcknowledgedBy, Delivery, DeliveryS, DeliveryWatch
 from .link import OnLogChanged, PublisherLink
 from .offering import Interest, OfferCounts, OfferLink, ZmqOfferLink
 from .outbox import Outbox, Pending, PendingTransaction, Receipt
+from .settling import Settling
 from .stream import LingerS, Stream, StreamSender
 from .transaction import Encoded, Transaction
 from .unnumbered import Unnumbered
@@ -150,8 +143,7 @@ class Publisher:
             connect_offers=connect_offers
             or (lambda ingress: ZmqOfferLink(reachable(ingress, here.endpoint))),
         )
-        self._committing = Committing(self._link, self.outbox, self._state, self._recorder)
-        self._sending: Sequence[WaitingPut] = ()  # whose messages the batch in doubt has
+        self._settling = Settling(self._link, self.outbox, self._state, self._recorder)
         self._sender: StreamSender | None = None
         self._gate = Gate(f"publisher {self.client!r}", self._begin_again, threads=True)
         self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
@@ -377,7 +369,7 @@ class Publisher:
             puts = [one for one in puts if not one.is_settled]
             stored(puts, self._put_once(puts, plan))
         except LimitError as error:
-            if put.is_alone or max(len(puts), len(self._sending)) == 1:
+            if put.is_alone or max(len(puts), self._settling.shares) == 1:
                 failed(puts, error)
             for one in puts:
                 one.is_alone = True
@@ -385,31 +377,15 @@ class Publisher:
             failed(puts, error)
 
     def _put_once(self, puts: Sequence[WaitingPut], plan: PlanMark | None) -> Receipt:
-        batch, body = joined(puts)
-        topic = puts[0].topic
         match puts[0].qos:
             case 2:
-                return self._put_numbered(puts, len(batch.payloads), body, plan)
+                return self._settling.put(puts, plan)
             case 1:
-                return self._unnumbered.put_at_least_once(topic, batch, body)
+                return self._unnumbered.put_at_least_once(puts[0].topic, *joined(puts))
             case 0:
-                return self._unnumbered.offer(topic, batch, body)
+                return self._unnumbered.offer(puts[0].topic, *joined(puts))
             case never:
                 assert_never(never)
-
-    def _put_numbered(
-        self, puts: Sequence[WaitingPut], count: int, body: bytes, plan: PlanMark | None
-    ) -> Receipt:
-        topic = puts[0].topic
-        self._link.meet_all([names.topic(topic)])  # before it is numbered: rule R24
-        self._sending = puts
-        pending, changes = self.outbox.number(topic, count, crc32(body), body, plan)
-        try:
-            self._state.write(changes, durable=False)
-        except BaseException:
-            self.outbox.dropped()  # it was never sent, and is not kept: the caller may put it again
-            raise
-        return self._settle(pending)
 
     @gated
     def interest(self, topic: TopicName) -> Interest:
@@ -509,10 +485,7 @@ class Publisher:
         return self._resume()
 
     def _resume(self) -> Receipt | None:
-        if self.outbox.transaction is not None:
-            return self._committing.settle()[0]
-        pending = self.outbox.pending
-        return None if pending is None else self._settle(pending)
+        return next(iter(self._settling.settle()), None)
 
     @gated
     def ready_for(self, topic: str, plan: PlanMark | None = None, count: Count = 1) -> int:
@@ -562,93 +535,7 @@ class Publisher:
     ) -> tuple[Receipt, ...]:
         self._gate.check_life(life, "this transaction")
         self._resume()
-        return self._committing.transact(batches, plan)
-
-    def _settle(self, pending: Pending) -> Receipt:
-        """Send a batch until the proxy has it."""
-        try:
-            with self._recorder.call("put", pending.topic) as call:
-                return self._settle_call(pending, call)
-        except InDoubtError as error:
-            failed(self._sending, error, kept=True)
-            raise
-
-    def _settle_call(self, pending: Pending, call: Call) -> Receipt:
-        reply = self._send(pending, call)
-        if isinstance(reply, Gap):
-            self._link.connected = False  # the comparison of the numberings tells what is lost
-            reply = self._send(pending, call)
-        if self._link.adopts and self._is_used(reply):
-            self._link.meet(pending.topic, conflict=True)  # it gets the next number
-            reply = self._send(pending, call)
-        if isinstance(reply, PutAck | Duplicate):
-            numbered = self.outbox.pending
-            assert numbered is not None
-            if self._is_used(reply):
-                error = ConflictError(
-                    f"topic {numbered.topic!r}: sequence {numbered.first_sequence} was used "
-                    "before, and what it stood for is no longer stored, so it cannot be compared: "
-                    "this state is older than what was sent with this id. Use --on-log-changed "
-                    "adopt to go on with the proxy's numbering"
-                )
-                call.unknown(error)  # what it stood for may have been this very batch
-                raise error
-            duplicate = isinstance(reply, Duplicate)
-            call.ok(  # before the batch is let go: if this fails it is kept, and asked for again
-                epoch=self.outbox.epoch,
-                sequence=numbered.first_sequence,
-                count=numbered.count,
-                offset=reply.offset,
-                duplicate=duplicate,
-                durability=reply.durability,
-            )
-            receipt = Receipt(
-                numbered.topic,
-                self.client,
-                numbered.first_sequence,
-                numbered.count,
-                reply.offset,
-                reply.durability,
-                duplicate,
-            )
-            stored(self._sending, receipt)  # before, too: or a thread that waits would put it again
-            self._state.write(self.outbox.stored(reply.offset), durable=False)
-            return receipt
-        if isinstance(reply, Limit):
-            self._state.write(self.outbox.dropped(), durable=False)
-        self._link.refused(reply)
-
-    def _send(self, pending: Pending, call: Call) -> AnyReply:
-        return self._link.ask_as_known(lambda: self._send_once(pending, call))
-
-    def _send_once(self, pending: Pending, call: Call) -> AnyReply:
-        """Send the pending batch once the numberings agree; that may give it other numbers."""
-        if pending.topic not in self._link.met:
-            self._link.meet(pending.topic)
-        pending = self.outbox.pending or pending
-        if call.recorded:
-            before = pending.plan_before
-            call.invoke(
-                epoch=self.outbox.epoch,
-                sequence=pending.first_sequence,
-                crcs=tuple(map(crc32, decode_batch(pending.body, pending.count).payloads)),
-                **(before.place if before else {}),
-            )
-        return self._link.ask(
-            Put(
-                **self._link.head(),
-                topic=pending.topic,
-                first_sequence=pending.first_sequence,
-                count=pending.count,
-                crc=pending.crc,
-            ),
-            pending.body,
-        )
-
-    def _is_used(self, reply: AnyReply) -> bool:
-        """Whether the numbers of the pending batch stand for other content, or may."""
-        unproven = isinstance(reply, Duplicate) and self.outbox.is_unproven(reply.offset)
-        return unproven or isinstance(reply, Conflict)
+        return self._settling.transact(batches, plan)
 
 
 def _not_delivered(receipt: Receipt, delivery: Delivery, why: str) -> NotDeliveredError:

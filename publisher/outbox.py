@@ -135,9 +135,14 @@ class Outbox:
         self.__dict__ = Outbox(stored).__dict__
 
     @property
-    def is_in_doubt(self) -> bool:
-        """Whether something is numbered and not settled; nothing else may be numbered then."""
-        return self.pending is not None or self.transaction is not None
+    def in_doubt(self) -> tuple[Pending, ...]:
+        """What is numbered and not settled: a batch, or those of a transaction.
+
+        While there is any, nothing else may be numbered.
+        """
+        if self.transaction is not None:
+            return self.transaction.batches
+        return () if self.pending is None else (self.pending,)
 
     def granted(self, epoch: int) -> Changes:
         """The proxy has granted an epoch."""
@@ -158,7 +163,7 @@ class Outbox:
             plan: the place behind these messages, if they are of a plan: they may have a number.
             count: of the messages that go together.
         """
-        assert not self.is_in_doubt, "one at a time"
+        assert not self.in_doubt, "one at a time"
         return self._next(topic, self._repeats if self.is_running(plan) else Repeats(), count)
 
     def _next(self, topic: str, repeats: Repeats, count: int) -> int:
@@ -269,7 +274,7 @@ class Outbox:
         Args:
             batches: with any number; each gets the one that follows in its topic.
         """
-        assert not self.is_in_doubt, "one at a time"
+        assert not self.in_doubt, "one at a time"
         assert self.transactions is not None
         before = None if plan is None else self.plan
         again = self._repeats.first(TRANSACTIONS) if self.is_running(plan) else None
@@ -379,10 +384,8 @@ class Outbox:
 
     def _last_in_doubt(self, topic: str) -> int:
         """The highest number of what is in doubt on a topic; 0: nothing."""
-        doubted = list(self.transaction.batches) if self.transaction else []
-        if self.pending is not None:
-            doubted.append(self.pending)
-        return max((one.last_sequence for one in doubted if one.topic == topic), default=0)
+        numbers = (one.last_sequence for one in self.in_doubt if one.topic == topic)
+        return max(numbers, default=0)
 
     def _difference(self, topic: str, ours: Numbering, theirs: Numbering) -> str:
         """What is wrong between the two numberings; "" if nothing.

@@ -61,7 +61,7 @@ def _numbering(kind: type[_Numbering]) -> Variant:
         def __init__(self, client: str, **more: Any) -> None:
             super().__init__(client, **more)
             self.outbox = kind(self.outbox)
-            for part in (self._link, self._unnumbered, self._committing):
+            for part in (self._link, self._unnumbered, self._settling):
                 vars(part)["_outbox"] = self.outbox
             self._link._memory = self.outbox
 

@@ -124,7 +124,7 @@ class PublisherMachine(PuttingMachine):
                     publisher.begin_plan(begin, TOPICS)
                 mark = publisher.outbox.plan
                 assert mark is not None
-                index = self._places.index(mark.message) - publisher.outbox.is_in_doubt
+                index = self._places.index(mark.message) - bool(publisher.outbox.in_doubt)
                 if index == len(self._plan):
                     break
                 if self._world.happens("put_qos_0", self._faults.put_qos_0):
