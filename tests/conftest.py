@@ -19,7 +19,7 @@ for name in [name for name in os.environ if name.startswith(ENVIRONMENT_PREFIX)]
     del os.environ[name]
 
 # More examples than these have found nothing for long; `--hypothesis-profile long` looks again.
-settings.register_profile("house", deadline=None, max_examples=40)
+settings.register_profile("house", deadline=None, max_examples=25)
 settings.register_profile("quick", deadline=None, max_examples=15)
 settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("house")

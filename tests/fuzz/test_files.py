@@ -173,19 +173,19 @@ def test_files_of_ours_with_a_slip_of_the_pen(
 # What costs a reader most: large files of many small parts, and of one large part.
 
 LARGE = {
-    "steps without end": b"steps:\n" + b"- topic: t\n  message: m\n" * 5_000,
-    "wrong steps without end": b"steps:\n" + b"- {q: 1}\n" * 10_000,
-    "keys without end": b"".join(b"k%d: 1\n" % n for n in range(10_000)),
-    "topics without end": b"topics:\n" + b"".join(b" t%d: {}\n" % n for n in range(20_000)),
-    "wrong topics without end": b"topics:\n" + b"".join(b" t%d: 1\n" % n for n in range(9_000)),
+    "steps without end": b"steps:\n" + b"- topic: t\n  message: m\n" * 1_500,
+    "wrong steps without end": b"steps:\n" + b"- {q: 1}\n" * 3_000,
+    "keys without end": b"".join(b"k%d: 1\n" % n for n in range(3_000)),
+    "topics without end": b"topics:\n" + b"".join(b" t%d: {}\n" % n for n in range(6_000)),
+    "wrong topics without end": b"topics:\n" + b"".join(b" t%d: 1\n" % n for n in range(3_000)),
     "one long line": b"a: " + b"x" * 1_000_000,
     "one long key": b"k" * 1_000_000 + b": 1",
     "levels without end": b"[" * 1_000_000,
     "quotes without end": b'"' * 1_000_000,
     "documents without end": b"---\n" * 250_000,
-    "escapes without end": b'a: "' + b"\\u0041" * 150_000 + b'"',
+    "escapes without end": b'a: "' + b"\\u0041" * 50_000 + b'"',
     "a long number": b"a: " + b"9" * 1_000_000,
-    "empty lines": b"\n" * 1_000_000,
+    "empty lines": b"\n" * 300_000,
 }
 
 

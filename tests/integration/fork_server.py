@@ -15,17 +15,17 @@ import importlib
 import json
 import os
 import runpy
+import select
 import signal
 import socket
 import subprocess
 import sys
-import time
+import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-LOOK_AGAIN_S: Final = 0.005
 _FRAME_BYTES_MAX: Final = 1 << 18
 
 
@@ -50,11 +50,15 @@ class ForkedProcess:
         Raises:
             subprocess.TimeoutExpired: it still runs.
         """
-        deadline_s = time.monotonic() + (float("inf") if timeout is None else timeout)
-        while (code := self.poll()) is None:
-            if time.monotonic() > deadline_s:
-                raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
-            time.sleep(LOOK_AGAIN_S)
+        if self.poll() is None:
+            end = os.pidfd_open(self.pid)  # its id is not used again before it is reaped
+            try:
+                if not select.select([end], [], [], timeout)[0]:
+                    raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
+            finally:
+                os.close(end)
+        code = self.poll()
+        assert code is not None
         return code
 
     def send_signal(self, number: int) -> None:
@@ -71,6 +75,7 @@ class _Helper:
     """This side of the process that forks."""
 
     def __init__(self, imports: Sequence[str], repository: Path) -> None:
+        self._asking = threading.Lock()
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
@@ -89,8 +94,9 @@ class _Helper:
             )
 
     def ask(self, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> Any:
-        socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
-        answer = self._socket.recv(_FRAME_BYTES_MAX)
+        with self._asking:
+            socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
+            answer = self._socket.recv(_FRAME_BYTES_MAX)
         assert answer, "the fork server has ended"
         return json.loads(answer)
 

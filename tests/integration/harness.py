@@ -31,7 +31,8 @@ from .fork_server import ForkedProcess, start_forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 40.0  # a wait that is longer has failed
-LOOK_AGAIN_S = 0.005
+LOOK_AGAIN_S = 0.005  # at first; what takes long is looked at less often, for looking costs CPU
+LOOK_AGAIN_S_MAX = 0.03
 ANY_PORT = "tcp://127.0.0.1:*"
 NOWHERE = "tcp://127.0.0.1:1"  # nobody listens there
 
@@ -51,10 +52,12 @@ T = TypeVar("T")
 def eventually(look: Callable[[], T], what: str, *, timeout_s: float = PATIENCE_S) -> T:
     """Look again and again until there is something to see; give it."""
     deadline_s = time.monotonic() + timeout_s
+    pause_s = LOOK_AGAIN_S
     while not (found := look()):
         if time.monotonic() > deadline_s:
             raise AssertionError(f"after {timeout_s:g} s there was still no {what}")
-        time.sleep(LOOK_AGAIN_S)
+        time.sleep(pause_s)
+        pause_s = min(1.2 * pause_s, LOOK_AGAIN_S_MAX)
     return found
 
 

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 from click.shell_completion import ShellComplete
@@ -22,6 +23,7 @@ from reliable_pubsub.lab.cast import FOLDERS
 from reliable_pubsub.lab.catalogue import load_scenario, shipped
 from reliable_pubsub.lab.running import main as run
 
+from .fork_server import ForkedProcess, start_forked
 from .harness import REPOSITORY, eventually
 
 PATIENCE_S = 90.0
@@ -36,17 +38,40 @@ def command(*arguments: str | Path) -> list[str]:
 
 
 def lab(*arguments: str | Path, path: str | None = None) -> Result:
-    """Args: path: of the shell, where the usual one shall not count."""
-    return subprocess.run(
-        command(*arguments),
-        env=os.environ | ({} if path is None else {"PATH": path}),
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-        timeout=PATIENCE_S,
-        cwd=REPOSITORY,
-        check=False,
-    )
+    """Run the command; what it starts is executed, itself it is forked where that is possible.
+
+    Args:
+        path: of the shell, where the usual one shall not count.
+    """
+    environment = os.environ | ({} if path is None else {"PATH": path})
+    with TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr:
+        process: subprocess.Popen[bytes] | ForkedProcess
+        if sys.platform == "linux":
+            process = start_forked(
+                "reliable_pubsub",
+                ["lab", *map(str, arguments)],
+                repository=REPOSITORY,
+                directory=REPOSITORY,
+                environment=environment,
+                stdout=stdout.fileno(),
+                stderr=stderr.fileno(),
+            )
+        else:
+            process = subprocess.Popen(
+                command(*arguments),
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=stdout,
+                stderr=stderr,
+                cwd=REPOSITORY,
+            )
+        try:
+            code = process.wait(PATIENCE_S)
+        finally:
+            process.kill()
+        stdout.seek(0)
+        stderr.seek(0)
+        return Result(command(*arguments), code, stdout.read(), stderr.read())
 
 
 @pytest.fixture(scope="module")

@@ -207,6 +207,6 @@ TestWithStrategySubsume = ATableOfInterest.TestCase
 TestWithStrategyNone = WithStrategyNone.TestCase
 TestWithStrategyDedup = WithStrategyDedup.TestCase
 TestWithStrategyAll = WithStrategyAll.TestCase
-TestWithStrategySubsume.settings = settings(max_examples=100, stateful_step_count=30)
+TestWithStrategySubsume.settings = settings(max_examples=50, stateful_step_count=30)
 for _other in (TestWithStrategyNone, TestWithStrategyDedup, TestWithStrategyAll):
-    _other.settings = settings(max_examples=40, stateful_step_count=30)
+    _other.settings = settings(max_examples=20, stateful_step_count=30)
