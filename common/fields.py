@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeVar, get_args, get_or
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import fields
 
 from .errors import ConfigurationError
 from .wording import (
@@ -19,6 +18,7 @@ from .wording import (
     did_you_mean,
     expected,
     facts,
+    fields_of,
     first_of,
     in_words,
     keys_of,
@@ -117,7 +117,7 @@ def _explain_mapping(
         kinds = [by_tag[tag]]
     elif tag_key:
         problems.add((*at, tag_key), refused(tag, Literal[tuple(by_tag)]))
-    types = {one.encode_name: one for one in fields(kinds[0])} if len(kinds) == 1 else {}
+    types = fields_of(kinds[0]) if len(kinds) == 1 else {}
     for key, item in value.items():
         if key in types:
             _explain(problems, (*at, key), item, types[key].type)

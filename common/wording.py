@@ -9,10 +9,11 @@ from __future__ import annotations
 import difflib
 import types
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 from msgspec import Meta, Struct, UnsetType
-from msgspec.structs import fields
+from msgspec.structs import FieldInfo, fields
 
 PROBLEMS_MAX: Final = 20  # of one file, reported at once
 
@@ -67,10 +68,17 @@ def structs_of(kind: Any) -> tuple[type[Struct], ...]:
     return tuple(one for one in arms if isinstance(one, type) and issubclass(one, Struct))
 
 
+@cache
+def fields_of(kind: type[Struct]) -> dict[str, FieldInfo]:
+    """The fields of a mapping by their keys. Kept: msgspec reads the annotations at each call."""
+    return {field.encode_name: field for field in fields(kind)}
+
+
+@cache
 def keys_of(*kinds: type[Struct]) -> tuple[str, ...]:
     """The keys of mappings, as they are written, each once; first the one that tells them apart."""
     tags = [one.__struct_config__.tag_field for one in kinds]
-    keys = [field.encode_name for one in kinds for field in fields(one)]
+    keys = [key for one in kinds for key in fields_of(one)]
     return tuple(dict.fromkeys([tag for tag in tags if tag] + keys))
 
 
