@@ -25,7 +25,7 @@ from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.settings import Resolved, Settings, typed
 from reliable_pubsub.relay.sockets import allow_connections
 
-from .push import PushSettings
+from .push import EndpointSettings
 from .server import Server, ServerSettings
 from .state import BrokerSettings
 from .topic_log import Retention
@@ -77,12 +77,12 @@ def server_settings(
     )
 
 
-def data_endpoint(chosen: Resolved, requests: str) -> PushSettings:
+def data_endpoint(chosen: Resolved, requests: str) -> EndpointSettings:
     """Where data goes in or out: as chosen, or on the interface where requests come in."""
     endpoint = str(chosen.value)
     if chosen.origin != "default":
-        return PushSettings(endpoint=endpoint)
-    return PushSettings(endpoint=beside(requests, endpoint), is_default=True)
+        return EndpointSettings(endpoint=endpoint)
+    return EndpointSettings(endpoint=beside(requests, endpoint), is_default=True)
 
 
 def left_behind(settings: ServerSettings) -> list[str]:
@@ -256,7 +256,7 @@ def _ready_line(server: Server, settings: Settings) -> str:
     return (
         f"ready: proxy publishers={publishers} subscribers={subscribers} "
         f"durability={settings.durability} data-dir={settings.data_dir} "
-        f"topics={len(server.broker.topics)} messages={server.checked.messages} "
+        f"topics={len(server.engine.broker.topics)} messages={server.checked.messages} "
         f"push={server.push.endpoint} ingress={server.ingress.endpoint}"
     )
 

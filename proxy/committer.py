@@ -16,6 +16,7 @@ from queue import SimpleQueue
 
 from msgspec import Struct
 
+from .engine import Work
 from .records import Record
 from .store import Store
 
@@ -27,18 +28,13 @@ class Committed(Struct, frozen=True, gc=False):
 
 
 class Failed(Struct, frozen=True):
-    """A commit failed; nothing behind it was written, until `restart`."""
+    """A commit failed; nothing after it is written, until `restart`."""
 
     error: Exception
 
 
-class _Work(Struct, frozen=True):
-    records: Sequence[Record]
-    lsn: int
-
-
 class _Restart(Struct, frozen=True):
-    """Behind this, records build on the durable state again."""
+    """Records after this one build on the durable state again."""
 
 
 class _Stop(Struct, frozen=True):
@@ -58,10 +54,7 @@ class Committer:
         self._store = store
         self._wake = wake
         self._interval_s = interval_s
-        self._queue: SimpleQueue[_Work | _Restart | _Stop] = SimpleQueue()
-        self._taken: list[Record] = []  # not yet given to the thread
-        self._taken_lsn = 0
-        self._urgent = False
+        self._queue: SimpleQueue[Work | _Restart | _Stop] = SimpleQueue()
         self._stopping = threading.Event()
         self.outcomes: deque[Committed | Failed] = deque()
         self.commits = 0
@@ -75,42 +68,16 @@ class Committer:
 
     # The loop thread's side.
 
-    def submit(self, records: Sequence[Record], lsn: int) -> None:
-        """Take records; `hand_over` at the end of the turn gives them to the thread.
-
-        Args:
-            lsn: number of the last of them.
-        """
-        self._taken.extend(records)
-        self._taken_lsn = lsn
-        self._urgent = self._urgent or any(record.urgent for record in records)
-
-    @property
-    def waiting(self) -> bool:
-        """Whether lazy records wait for company, or for `flush`."""
-        return bool(self._taken)
-
-    def hand_over(self) -> None:
-        """Give the records of this turn to the thread, if an answer waits for one of them."""
-        if self._urgent:
-            self.flush()
-
-    def flush(self) -> None:
-        """Give all records to the thread, the lazy ones too."""
-        if self._taken:
-            self._queue.put(_Work(self._taken, self._taken_lsn))
-            self._taken = []
-            self._urgent = False
+    def submit(self, work: Work) -> None:
+        """Give records to the thread."""
+        self._queue.put(work)
 
     def restart(self) -> None:
         """After `Failed`: the state is what the store holds; what comes now builds on that."""
-        self._taken = []
-        self._urgent = False
         self._queue.put(_Restart())
 
     def close(self) -> None:
         """Write what is queued, end the thread."""
-        self.flush()
         self._stopping.set()
         self._queue.put(_Stop())
         if self._thread.is_alive():
@@ -128,7 +95,7 @@ class Committer:
                 if isinstance(item, _Restart):
                     failed = False
                     records = []
-                elif isinstance(item, _Work) and not failed:
+                elif isinstance(item, Work) and not failed:
                     records.extend(item.records)
                     lsn = item.lsn
             if records:
@@ -138,7 +105,7 @@ class Committer:
             if self._interval_s:
                 self._stopping.wait(self._interval_s)
 
-    def _take(self) -> list[_Work | _Restart | _Stop]:
+    def _take(self) -> list[Work | _Restart | _Stop]:
         """Wait for work; take all of it."""
         work = [self._queue.get()]
         while not isinstance(work[-1], _Stop) and not self._queue.empty():

@@ -1,64 +1,39 @@
-"""The server: one loop thread that owns the state, and the law in one place (`_serve`)."""
+"""The shell of the proxy: one loop thread that carries values in and out of the engine."""
 
 from __future__ import annotations
 
 import secrets
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import zmq
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.errors import MalformedError
-from reliable_pubsub.common.limits import BODY_BYTES_MAX, CACHE_BYTES_MAX, MIB
-from reliable_pubsub.common.messages import (
-    Abort,
-    AnyReply,
-    AnyRequest,
-    Commit,
-    CommitterStatus,
-    Delivery,
-    Durability,
-    Hello,
-    Listeners,
-    ListenersReport,
-    Put,
-    Refusal,
-    Ring,
-    Role,
-    Stage,
-    Status,
-    StatusReport,
-)
+from reliable_pubsub.common.messages import CommitterStatus, Durability, Role, StatusReport
 from reliable_pubsub.common.recorder import Recorder
 from reliable_pubsub.common.system import WakeUp
-from reliable_pubsub.common.wire import decode_request, encode_reply
 from reliable_pubsub.relay.sockets import Receiver
-from reliable_pubsub.relay.wire import is_for_node
 
-from .broker import Broker
 from .check import BadRange, Checked, check_store
 from .committer import Committer, Failed
+from .engine import Answer, Engine, Visible, Work
 from .front_door import FrontDoor
 from .history import ProxyHistory
 from .ingress import Ingress
 from .log_check import LogDamage
-from .log_reader import ENTRY_BYTES, StoreReader
-from .push import Push, PushSettings
-from .records import Appended, Decision, Record, StoredState
-from .ring import Rings
+from .log_reader import StoreReader
+from .push import EndpointSettings, Push
+from .pushes import Down
 from .socket_poll import SocketPoll
 from .state import BrokerSettings
 from .store import LOG_BYTES_MAX, StorageFullError, Store, open_reader, read_state, reading
+from .wanted import Want
 
-DISK_PATIENCE_S = 1.0  # an answer that waits longer is put off: a REP socket serves others
-TICK_S = 0.1  # lazy cursors are at most so much older on disk than in memory
-SUBSCRIBER_SOCKETS = 4  # gets are answered at once, so few are enough
-UNWRITTEN_BYTES_MAX = 16 * MIB  # durability `snapshot`: above this an ACK waits for the disk
-assert UNWRITTEN_BYTES_MAX + BODY_BYTES_MAX < CACHE_BYTES_MAX  # so all of it can be read
+TICK_S: Final = 0.1
+SUBSCRIBER_SOCKETS: Final = 4  # gets are answered at once, so few are enough
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -67,23 +42,13 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     data_dir: Path
     publisher_endpoint: str
     subscriber_endpoint: str
-    push: PushSettings
-    ingress: PushSettings
+    push: EndpointSettings
+    ingress: EndpointSettings
     durability: Durability = "sync"
     snapshot_interval_s: float = 0.01
     rep_sockets: int = 32
     accept_loss: bool = False
     broker: BrokerSettings = BrokerSettings()
-
-
-class _Held(Struct, frozen=True):
-    """An answer that waits for the disk."""
-
-    visible_at: int
-    since_s: float
-    socket: zmq.Socket[bytes]
-    reply: AnyReply
-    frames: list[bytes]  # encoded while the disk is busy
 
 
 class Server:
@@ -110,7 +75,6 @@ class Server:
         self._settings = settings
         self._warn = warn
         self._log_is_held = False
-        self._snapshot = settings.durability == "snapshot"
         self._store = Store(
             settings.data_dir,
             settings.durability,
@@ -124,29 +88,12 @@ class Server:
                 report=report_loss,
                 progress=progress,
             )
-            connection = open_reader(self._store.path)
-            self._reader = StoreReader(connection)
-            self._state_connection = connection
+            self._state_connection = open_reader(self._store.path)
+            self._reader = StoreReader(self._state_connection)
             self._boot = secrets.token_hex(8)
-            self._rings = Rings()
-            with reading():
-                stored = read_state(connection, self.checked.segments)
-            self.broker = self._new_broker(stored, None)
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-            self.doors = [
-                FrontDoor(
-                    self._context,
-                    "publisher",
-                    settings.publisher_endpoint,
-                    settings.rep_sockets,
-                ),
-                FrontDoor(
-                    self._context, "subscriber", settings.subscriber_endpoint, SUBSCRIBER_SOCKETS
-                ),
-            ]
-            self.push = Push(self._context, settings.push, boot=self._boot)
-            self.ingress = Ingress(self._context, settings.ingress, self.push)
-            self.ingress.look_at_all(self.broker)
+            self._bind()
+            self.engine = self._new_engine()
         except BaseException:
             self._store.close()
             raise
@@ -154,33 +101,39 @@ class Server:
         self._committer = Committer(
             self._store,
             wake=self._wake_up.wake,
-            interval_s=settings.snapshot_interval_s if self._snapshot else 0.0,
+            interval_s=settings.snapshot_interval_s if settings.durability == "snapshot" else 0.0,
         )
         self._recorder = recorder or Recorder()
-        self._history = ProxyHistory(
-            self._recorder, [(log.topic_id, log.topic) for log in self.broker.topics.values()]
-        )
-        self._held: deque[_Held] = deque()
-        self._disk_hangs = False  # since a commit takes longer than answers wait
-        self._requests_count = self._malformed_count = 0
-        self._unwritten: deque[tuple[int, int]] = deque()  # record number, bytes
-        self._unwritten_bytes = 0
+        topics = self.engine.broker.topics.values()
+        self._history = ProxyHistory(self._recorder, [(log.topic_id, log.topic) for log in topics])
         self._tick_at_s = 0.0
-        self._lazy_at_s: float | None = None
         self._stopping = False
 
-    def _new_broker(
-        self, stored: StoredState, storage_full_until_s: float | None, why: str = ""
-    ) -> Broker:
-        return Broker(
+    def _bind(self) -> None:
+        settings = self._settings
+        self.doors = [
+            FrontDoor(
+                self._context, "publisher", settings.publisher_endpoint, settings.rep_sockets
+            ),
+            FrontDoor(
+                self._context, "subscriber", settings.subscriber_endpoint, SUBSCRIBER_SOCKETS
+            ),
+        ]
+        self.push = Push(self._context, settings.push, boot=self._boot)
+        self.ingress = Ingress(self._context, settings.ingress)
+
+    def _new_engine(self) -> Engine:
+        with reading():
+            stored = read_state(self._state_connection, self.checked.segments)
+        return Engine(
             stored,
             boot=self._boot,
             reader=self._reader,
             durability=self._settings.durability,
             settings=self._settings.broker,
-            storage_full_until_s=storage_full_until_s,
-            storage_full_why=why,
-            rings=self._rings,
+            pushes=self.push.pushes,
+            ingress_endpoint=self.ingress.endpoint,
+            describe=self._described,
         )
 
     def stop(self) -> None:
@@ -207,24 +160,27 @@ class Server:
         try:
             while not self._stopping:
                 woken, ready = self._poll.wait(TICK_S)
+                self.push.new_turn()
                 if woken:
                     self._wake_up.heard()
-                    self._settle()
+                    self._take_outcomes()
                 for socket in ready:
                     if socket is self.push.socket:
                         if self.push.listen():
                             self._poll.look_at(socket)
                     elif socket is self.ingress.socket:
-                        self.ingress.turn(self.broker)
+                        self.ingress.turn(self.engine)
                         self._poll.look_at(socket)
                     else:
-                        self._serve(socket, roles[socket])
-                self._committer.hand_over()
-                if self.push.turn():
-                    self._poll.look_at(self.push.socket)
+                        self._take_request(socket, roles[socket])
+                    self._carry_out()
+                self.engine.end_turn()
+                self._carry_out()
                 self._tick()
+            self.engine.flush()
+            self._carry_out()
             self._committer.close()
-            self._settle()
+            self._take_outcomes()
         except BaseException as error:
             self._recorder.end(error)
             raise
@@ -233,10 +189,7 @@ class Server:
         finally:
             self._close()
 
-    # The law: decide, apply, durable, then visible.
-
-    def _serve(self, socket: zmq.Socket[bytes], role: Role) -> None:
-        """Take one request; answer it once, now or when what it rests on is durable."""
+    def _take_request(self, socket: zmq.Socket[bytes], role: Role) -> None:
         try:
             taken = self._receivers[socket].take()
         except zmq.Again:
@@ -244,115 +197,54 @@ class Server:
         if taken is None:  # an envelope without delimiter is no request; a long one goes on
             self._poll.look_at(socket)
             return
-        _, frames = taken
-        try:
-            request, body = decode_request(frames)
-        except MalformedError as error:
-            if role == "subscriber" and is_for_node(frames):
-                reply = self.push.answer(frames, time.monotonic())
-                self._send(socket, encode_reply(reply))
-                return
-            self._malformed_count += 1
-            self._send(socket, encode_reply(self.broker.malformed(str(error))))
-            return
-        self._requests_count += 1
-        if not _belongs(request, role):
-            self._malformed_count += 1
-            text = f"{type(request).__name__.upper()} does not belong on the {role} endpoint"
-            self._send(socket, encode_reply(self.broker.malformed(text, request)))
-            return
-        now_s = time.monotonic()
-        self.broker.heard(request, now_s)
-        decision = self.broker.decide(request, body, now_ns=time.time_ns())  # decide,
-        if self._disk_hangs:
-            decision = self.broker.without_waiting(request, decision)
-        if decision.records:
-            self.broker.apply(decision.records)  # apply,
-            self._submit(decision.records)  # durable,
-        if isinstance(request, Ring) and not isinstance(decision.reply, Refusal):
-            self._rings.asked(request.topic, request.client, request.place)
-        if decision.visible_at <= self.broker.durable_lsn:  # then visible
-            self._answer(socket, decision)
-        else:
-            frames = encode_reply(decision.reply, decision.body)
-            self._held.append(_Held(decision.visible_at, now_s, socket, decision.reply, frames))
+        now_s, now_ns = time.monotonic(), time.time_ns()
+        self.engine.receive(taken[1], socket, role=role, now_s=now_s, now_ns=now_ns)
 
-    def _submit(self, records: Sequence[Record]) -> None:
-        """Give records to the committer."""
-        self._committer.submit(records, self.broker.lsn)
-        self._history.submitted(records, self.broker.lsn)
-        self.ingress.look_at(self.broker, records)
-        if self._snapshot:
-            size = sum(ENTRY_BYTES + len(getattr(r, "body", b"")) for r in records)
-            self._unwritten.append((self.broker.lsn, size))
-            self._unwritten_bytes += size
-            if self._unwritten_bytes <= UNWRITTEN_BYTES_MAX:
-                # The lossy mode, by choice: what is in memory counts as durable.
-                self._show(self.broker.committed(self.broker.lsn))
+    def _carry_out(self) -> None:
+        """Do what the engine says, in its order."""
+        for output in self.engine.outputs():
+            match output:
+                case Answer(socket, frames):
+                    socket.send_multipart(frames)
+                    self._poll.look_at(socket)
+                case Work(records, lsn):
+                    self._history.submitted(records, lsn)
+                    self._committer.submit(output)
+                case Visible(batches):
+                    self._reader.add(batches)
+                case Down():
+                    self.push.send(output)
+                    self._poll.look_at(self.push.socket)
+                case Want():
+                    self.ingress.tell(output)
+                    self._poll.look_at(self.ingress.socket)
 
-    def _settle(self) -> None:
-        """Take the committer's outcomes: make visible what is durable."""
-        newest: list[Appended] = []
+    def _take_outcomes(self) -> None:
+        """Tell the engine what has become of its work."""
         while self._committer.outcomes:
             outcome = self._committer.outcomes.popleft()
-            self._disk_hangs = False
             if isinstance(outcome, Failed):
-                self._release()
                 self._commit_failed(outcome.error)
-                continue
-            while self._unwritten and self._unwritten[0][0] <= outcome.lsn:
-                self._unwritten_bytes -= self._unwritten.popleft()[1]
-            self._history.durable(outcome.lsn)
-            if outcome.lsn > self.broker.durable_lsn:
-                newest += self.broker.committed(outcome.lsn)
-        self._release()
-        self._show(newest)
-
-    def _show(self, batches: Sequence[Appended]) -> None:
-        """From here on these are seen: by whoever asks, and by whom they are pushed to."""
-        self._reader.add(batches)
-        for batch in batches:
-            log = self.broker.topic_of(batch)
-            self.push.take(log.topic, log.log, batch)
-
-    def _release(self) -> None:
-        """Let the answers leave that rest on nothing pending any more."""
-        while self._held and self._held[0].visible_at <= self.broker.durable_lsn:
-            held = self._held.popleft()
-            self._send(held.socket, held.frames)
-
-    def _put_off(self) -> None:
-        """The disk does not answer: let the answers that wait for it be asked for again.
-
-        Their records stay applied and under way; the repeat is known by them (rules R4, R11, R12).
-        """
-        self._disk_hangs = True
-        while self._held:
-            held = self._held.popleft()
-            self._send(held.socket, encode_reply(self.broker.not_yet(held.reply)))
+            else:
+                self._history.durable(outcome.lsn)  # before the answers that rest on it
+                self.engine.committed(outcome.lsn)
+        self._carry_out()
 
     def _commit_failed(self, error: Exception) -> None:
-        """A full disk: go back to what is durable, refuse what waited. Anything else ends us."""
+        """A full disk: go back to what is durable. Anything else ends the process."""
         if not isinstance(error, StorageFullError):
             raise error
-        until_s = time.monotonic() + self._settings.broker.storage_retry_s
         segments = (
             check_store(self._state_connection).segments  # in memory nothing tells what was lost
-            if self._snapshot
-            else self.broker.durable_segments()
+            if self._settings.durability == "snapshot"
+            else self.engine.broker.durable_segments()
         )
         self._reader.clear()
         with reading():
             stored = read_state(self._state_connection, segments)
-        self.broker = self._new_broker(stored, until_s, error.why)
-        self.ingress.look_at_all(self.broker)
         self._committer.restart()
         self._history.forgotten()
-        self._unwritten.clear()
-        self._unwritten_bytes = 0
-        while self._held:
-            held = self._held.popleft()
-            self._send(held.socket, encode_reply(self.broker.not_stored(held.reply)))
+        self.engine.failed(stored, error.why, now_s=time.monotonic())
 
     def _tick(self) -> None:
         """Do what is due by time."""
@@ -360,25 +252,13 @@ class Server:
         if now_s < self._tick_at_s:
             return
         self._tick_at_s = now_s + TICK_S / 2
-        if self._held and now_s - self._held[0].since_s > DISK_PATIENCE_S:
-            self._put_off()
         self._look_at_log()
         self.push.expire(now_s)
         self.ingress.connections.look(now_s)
         for door in self.doors:
             door.connections.look(now_s)
-        self.ingress.tell()
-        self._poll.look_at(self.ingress.socket)
-        due = self.broker.tick(now_s=now_s, now_ns=time.time_ns())
-        if due:
-            self.broker.apply(due)
-            self._submit(due)
-        if not self._committer.waiting:
-            self._lazy_at_s = None
-        elif self._lazy_at_s is None:
-            self._lazy_at_s = now_s + TICK_S
-        elif now_s >= self._lazy_at_s:
-            self._committer.flush()
+        self.engine.tick(now_s=now_s, now_ns=time.time_ns())
+        self._carry_out()
 
     def _look_at_log(self) -> None:
         """Say when another program begins to keep the log of the store from being emptied."""
@@ -392,37 +272,20 @@ class Server:
             )
         self._log_is_held = is_held
 
-    def _answer(self, socket: zmq.Socket[bytes], decision: Decision) -> None:
-        reply: AnyReply = decision.reply
-        if isinstance(reply, StatusReport):
-            reply = self._completed(reply)
-        elif isinstance(reply, ListenersReport):
-            reply = replace(
-                reply,
-                pushed=self.push.is_wanted(reply.topic),
-                ingress_endpoint=self.ingress.endpoint,
-            )
-        self._send(socket, encode_reply(reply, decision.body))
-
-    def _send(self, socket: zmq.Socket[bytes], frames: list[bytes]) -> None:
-        socket.send_multipart(frames)
-        self._poll.look_at(socket)
-
-    def _completed(self, report: StatusReport) -> StatusReport:
-        """Add what the core does not know."""
+    def _described(self, report: StatusReport) -> StatusReport:
+        """Add what the engine does not know."""
+        broker = self.engine.broker
         return replace(
             report,
-            requests_count=self._requests_count,
-            dropped_requests=self._malformed_count,
-            push=self.push.status(),
-            ingress=self.ingress.status(),
+            push=self.push.pushes.status(),
+            ingress=self.ingress.status(self.engine),
             store_path=str(self._store.path),
             committer=CommitterStatus(
-                queued_records=self.broker.lsn - self.broker.durable_lsn,
+                queued_records=broker.lsn - broker.durable_lsn,
                 commits=self._committer.commits,
                 records=self._committer.records,
                 last_commit_ms=self._committer.last_commit_s * 1000,
-                storage_full=self.broker.storage_full,
+                storage_full=broker.storage_full,
                 log_held_bytes=self._store.log_held_bytes or UNSET,
             ),
         )
@@ -440,16 +303,3 @@ class Server:
         self._reader.close()
         self._store.close()
         self._wake_up.close()
-
-
-def _belongs(request: AnyRequest, role: Role) -> bool:
-    """Whether a verb may come in at this endpoint."""
-    match request:
-        case Hello():
-            return request.role == role
-        case Status():
-            return True
-        case Put() | Stage() | Commit() | Abort() | Listeners() | Delivery():
-            return role == "publisher"
-        case _:
-            return role == "subscriber"

@@ -33,6 +33,7 @@ from reliable_pubsub.common.messages import (
 from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.wire import decode_reply, decode_request, encode_reply
 from reliable_pubsub.proxy.broker import Broker
+from reliable_pubsub.proxy.engine import Engine, Visible, Work
 from reliable_pubsub.proxy.records import (
     Appended,
     Decision,
@@ -334,9 +335,9 @@ class MemoryLog:
 
 
 class MemoryProxy:
-    """The law of `server.py` without socket, disk, thread and clock.
+    """The engine with a disk in memory.
 
-    `decide` asks and applies; `commit` is the disk; `ask` is both. `restarted` is what stands up
+    `decide` takes a request; `commit` is the disk; `ask` is both. `restarted` is what comes up
     after `kill -9`: it knows what was committed and nothing else.
     """
 
@@ -350,12 +351,16 @@ class MemoryProxy:
     ) -> None:
         self.settings = settings
         self.log = log or MemoryLog()
-        self.broker = Broker(stored, boot=boot, reader=self.log, settings=settings)
+        self.engine = Engine(stored, boot=boot, reader=self.log, settings=settings)
         self.now_ns = NOW_NS
         self.now_s = 0.0  # monotonic clock, as of the last tick
         self.uncommitted: list[Record] = []
         self.durable = State(stored, settings)
         self.boots = 1
+
+    @property
+    def broker(self) -> Broker:
+        return self.engine.broker
 
     def allow(self, **settings: int) -> None:
         """Be a proxy whose operator has chosen other limits."""
@@ -363,20 +368,29 @@ class MemoryProxy:
 
     def decide(self, request: AnyRequest, body: bytes = b"") -> Decision:
         """Decide and apply; nothing is durable yet."""
-        self.broker.heard(request, self.now_s)
-        decision = self.broker.decide(request, body, now_ns=self.now_ns)
-        self.take(decision.records)
+        decision = self.engine.handle(request, body, None, now_s=self.now_s, now_ns=self.now_ns)
+        self._carry_out()
         return decision
 
     def commit(self) -> None:
         """Everything applied becomes durable."""
         self.durable.apply(self.uncommitted)
         self.durable.committed(self.durable.lsn)
-        self.log.add(self.broker.committed(self.broker.lsn))
         for record in self.uncommitted:
             if isinstance(record, Trimmed):
                 self.log.trim(record)
         self.uncommitted = []
+        self.engine.committed(self.broker.lsn)
+        self._carry_out()
+
+    def _carry_out(self) -> None:
+        self.engine.flush()
+        for output in self.engine.outputs():
+            match output:
+                case Work(records):
+                    self.uncommitted += records
+                case Visible(batches):
+                    self.log.add(batches)
 
     def ask(self, request: AnyRequest, body: bytes = b"") -> AnyReply:
         """Decide, apply, durable, then visible."""
@@ -395,7 +409,8 @@ class MemoryProxy:
     def tick(self, *, now_s: float = 1.0) -> None:
         """Let due work be done, and make it durable."""
         self.now_s = now_s
-        self.take(self.broker.tick(now_s=now_s, now_ns=self.now_ns))
+        self.engine.tick(now_s=now_s, now_ns=self.now_ns)
+        self._carry_out()
         self.commit()
 
     def restarted(self) -> MemoryProxy:
@@ -415,8 +430,8 @@ class MemoryProxy:
 
     def take(self, records: Sequence[Record]) -> None:
         """Apply records that no request asked for; `commit` makes them durable."""
-        self.broker.apply(records)
-        self.uncommitted += records
+        self.engine._apply(records)
+        self._carry_out()
 
 
 def a_broker(

@@ -31,7 +31,6 @@ from reliable_pubsub.common.messages import (
 )
 from reliable_pubsub.common.wire import encode_reply, encode_request
 from reliable_pubsub.proxy import transactions
-from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import Appended, Staged
 from reliable_pubsub.proxy.state import BrokerSettings
 from reliable_pubsub.proxy.topic_log import Retention
@@ -242,13 +241,7 @@ class TestACommit:
 
     def test_on_a_full_disk_is_refused_while_staging_goes_on(self) -> None:
         proxy = a_broker()
-        full = Broker(
-            as_stored(proxy.durable),
-            boot="boot-2",
-            reader=proxy.log,
-            storage_full_until_s=99.0,
-        )
-        proxy.broker = full
+        proxy.engine.failed(as_stored(proxy.durable), "the disk is full", now_s=0.0)
 
         stage, commit = proxy.ask(a_stage(1), put_body(1)), proxy.ask(a_commit(1))
 

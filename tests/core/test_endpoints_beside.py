@@ -7,7 +7,7 @@ import pytest
 from reliable_pubsub.common.endpoint import any_port_beside, beside, stays_behind
 from reliable_pubsub.common.settings import resolve
 from reliable_pubsub.proxy.__main__ import broker_settings, left_behind, server_settings
-from reliable_pubsub.proxy.push import PushSettings
+from reliable_pubsub.proxy.push import EndpointSettings
 from reliable_pubsub.proxy.server import ServerSettings
 
 INGRESS = "tcp://127.0.0.1:5554"
@@ -53,8 +53,8 @@ def test_ingress_follows_the_publishers_and_push_the_subscribers() -> None:
         publisher_endpoint="tcp://10.0.0.7:6000", subscriber_endpoint="tcp://10.0.0.8:6001"
     )
 
-    assert wanted.ingress == PushSettings(endpoint="tcp://10.0.0.7:5554", is_default=True)
-    assert wanted.push == PushSettings(endpoint="tcp://10.0.0.8:5557", is_default=True)
+    assert wanted.ingress == EndpointSettings(endpoint="tcp://10.0.0.7:5554", is_default=True)
+    assert wanted.push == EndpointSettings(endpoint="tcp://10.0.0.8:5557", is_default=True)
     assert left_behind(wanted) == []
 
 
@@ -66,7 +66,7 @@ def test_what_is_chosen_stays_and_is_warned_of_where_others_do_not_reach_it() ->
         push_endpoint="tcp://127.0.0.1:5557",
     )
 
-    assert wanted.ingress == PushSettings(endpoint=INGRESS)
+    assert wanted.ingress == EndpointSettings(endpoint=INGRESS)
     first, second = left_behind(wanted)
     assert INGRESS in first
     assert "QoS 0 is dropped" in first

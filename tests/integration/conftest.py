@@ -12,7 +12,7 @@ from queue import SimpleQueue
 
 import pytest
 
-from reliable_pubsub.proxy.push import PushSettings
+from reliable_pubsub.proxy.push import EndpointSettings
 from reliable_pubsub.proxy.server import Server, ServerSettings
 
 from .gated_store import GatedStore
@@ -52,8 +52,8 @@ def server(store: GatedStore, tmp_path: Path, service: Service) -> Iterator[None
         data_dir=tmp_path / "data",
         publisher_endpoint=ANY_PORT,
         subscriber_endpoint=ANY_PORT,
-        push=PushSettings(endpoint=ANY_PORT),
-        ingress=PushSettings(endpoint=ANY_PORT),
+        push=EndpointSettings(endpoint=ANY_PORT),
+        ingress=EndpointSettings(endpoint=ANY_PORT),
     )
     opened: SimpleQueue[Server] = SimpleQueue()
 

@@ -24,7 +24,8 @@ from reliable_pubsub.common.limits import (
 )
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.proxy.ingress import Ingress
-from reliable_pubsub.proxy.push import Push, PushSettings
+from reliable_pubsub.proxy.push import EndpointSettings, Push
+from reliable_pubsub.proxy.wanted import Want
 from reliable_pubsub.relay import sockets
 from reliable_pubsub.relay.connections import kernel_counts
 from reliable_pubsub.relay.fan_out import PLAIN, FanOut
@@ -254,19 +255,17 @@ def test_a_closed_gate_lets_no_connection_in_until_it_is_open() -> None:
 
 @pytest.fixture
 def ingress(context: sockets.Context) -> Iterator[Ingress]:
-    settings = PushSettings(endpoint="tcp://127.0.0.1:*")
-    push = Push(context, settings, boot="b")
-    ingress = Ingress(context, settings, push)
-    ingress.tell()
+    ingress = Ingress(context, EndpointSettings(endpoint="tcp://127.0.0.1:*"))
+    ingress.tell(Want(frozenset({b"t"}), frozenset()))
     yield ingress
-    push.close()
+    ingress.close()
 
 
 def test_who_sends_the_ingress_what_is_no_offer_is_cut_off(ingress: Ingress) -> None:
-    broker = a_broker().broker
+    engine = a_broker().engine
     peer = Raw(ingress.endpoint, b"PUB")
 
-    until_ended(peer, lambda: ingress.turn(broker), JUNK)
+    until_ended(peer, lambda: ingress.turn(engine), JUNK)
 
 
 # Messages without end.
@@ -367,8 +366,8 @@ def test_a_connection_that_is_cut_while_its_input_is_stopped_does_not_end_the_pr
 
 
 def test_another_port_that_is_found_is_on_the_same_interface(context: sockets.Context) -> None:
-    taken = Push(context, PushSettings(endpoint="tcp://127.0.0.2:*"), boot="b")
-    other = Push(context, PushSettings(endpoint=taken.endpoint, is_default=True), boot="b")
+    taken = Push(context, EndpointSettings(endpoint="tcp://127.0.0.2:*"), boot="b")
+    other = Push(context, EndpointSettings(endpoint=taken.endpoint, is_default=True), boot="b")
     for push in (taken, other):
         push.close()
 

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Sequence
 
 from reliable_pubsub.proxy.committer import Committed, Committer
+from reliable_pubsub.proxy.engine import Work
 from reliable_pubsub.proxy.records import Record
 from tests.fakes import an_append
 
@@ -33,13 +34,11 @@ def test_what_came_while_a_commit_ran_is_one_commit() -> None:
     woken = threading.Semaphore(0)
     committer = Committer(store, wake=woken.release)  # type: ignore[arg-type]
     committer.start()
-    committer.submit([an_append(0)], 1)
-    committer.hand_over()
+    committer.submit(Work([an_append(0)], 1))
     assert store.began.wait(PATIENCE_S)
 
     for lsn in range(2, 42):  # forty turns of the loop, each with the put of another client
-        committer.submit([an_append(lsn - 1)], lsn)
-        committer.hand_over()
+        committer.submit(Work([an_append(lsn - 1)], lsn))
     store.may_end.set()
 
     assert all(woken.acquire(timeout=PATIENCE_S) for _ in range(2))

@@ -11,16 +11,14 @@ import zmq
 from msgspec import UNSET
 
 from reliable_pubsub import TryLaterError
-from reliable_pubsub.common.limits import MIB, PUSH_BODY_BYTES_MAX
+from reliable_pubsub.common.limits import PUSH_BODY_BYTES_MAX
 from reliable_pubsub.common.messages import Malformed, PushStatus
 from reliable_pubsub.common.transport import ReqTransport
 from reliable_pubsub.common.wire import PROTOCOL, encode_request
-from reliable_pubsub.proxy.push import TURN_MAX, WAITING_BYTES_MAX, Push, PushSettings
+from reliable_pubsub.proxy.push import EndpointSettings, Push
 from reliable_pubsub.relay.messages import Node
-from reliable_pubsub.relay.push import decode_push
 from reliable_pubsub.relay.topology import ask_node
 from reliable_pubsub.relay.wire import decode_node_reply
-from tests.fakes import an_append
 
 from .gated_store import GatedStore
 from .harness import ANY_PORT, IMPATIENT, PATIENCE_S, Service, eventually
@@ -196,58 +194,6 @@ class TestWhatIsNotDurable:
         assert leaf.is_silent()
 
 
-class TestTheQueue:
-    @pytest.fixture
-    def push(self, context: Context) -> Iterator[Push]:
-        push = Push(context, PushSettings(endpoint=ANY_PORT), boot="b")
-        yield push
-        push.close()
-
-    def heard(self, context: Context, push: Push) -> zmq.Socket[bytes]:
-        """A plain subscriber of everything, that the proxy has heard of."""
-        subscriber = a_plain_subscriber(context, push.endpoint, b"")
-
-        def listen() -> int:
-            push.listen()
-            return push.status().plain
-
-        eventually(listen, "plain subscriber")
-        return subscriber
-
-    def test_is_bounded_and_counts_what_it_drops(self, context: Context, push: Push) -> None:
-        subscriber = self.heard(context, push)
-        count = WAITING_BYTES_MAX // MIB + 3
-        for base in range(count):
-            push.take("t", "log", an_append(base, body=b"x" * MIB))
-
-        kept = push.status().queued
-        assert 0 < kept < count
-        assert push.status().dropped == count - kept
-        assert push.turn()
-        first = decode_push(subscriber.recv_multipart())
-        assert first.pushed.batch.base == count - kept  # the oldest went
-        assert (push.status().sent, push.status().queued) == (kept, 0)
-
-    def test_leaves_in_parts_so_that_requests_come_between(
-        self, context: Context, push: Push
-    ) -> None:
-        subscriber = self.heard(context, push)
-        for base in range(TURN_MAX + 1):
-            push.take("t", "log", an_append(base))
-
-        assert push.turn()
-        assert push.status().queued == 1
-        assert push.turn()
-        assert not push.turn()
-        subscriber.close()
-
-    def test_takes_nothing_that_nobody_wants(self, push: Push) -> None:
-        push.take("t", "log", an_append(0))
-
-        assert not push.turn()
-        assert push.status().dropped == 0
-
-
 class TestTheEndpoint:
     def test_is_another_free_port_if_nobody_chose_it_and_it_is_taken(
         self, context: Context
@@ -256,7 +202,7 @@ class TestTheEndpoint:
         port = holder.bind_to_random_port("tcp://127.0.0.1")
         taken = f"tcp://127.0.0.1:{port}"
 
-        push = Push(context, PushSettings(endpoint=taken, is_default=True), boot="b")
+        push = Push(context, EndpointSettings(endpoint=taken, is_default=True), boot="b")
 
         assert push.endpoint != taken
         assert push.endpoint.startswith("tcp://127.0.0.1:")

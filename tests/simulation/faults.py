@@ -27,10 +27,10 @@ from .simulation import Variant
 
 FAULTS: Final[Mapping[str, Variant]] = {
     # What leaves the proxy, and when.
-    "ack before durable": Variant(proxy=proxy.AckBeforeDurable),
-    "full disk: memory kept": Variant(proxy=proxy.ForgetsNothingOnFullDisk),
-    "full disk: acknowledged": Variant(proxy=proxy.AcknowledgesFullDisk),
-    "hanging disk: acknowledged": Variant(proxy=proxy.AcknowledgesWhatTheDiskHasNot),
+    "ack before durable": Variant(engine=proxy.AckBeforeDurable),
+    "full disk: memory kept": Variant(engine=proxy.ForgetsNothingOnFullDisk),
+    "full disk: acknowledged": Variant(engine=proxy.AcknowledgesFullDisk),
+    "hanging disk: acknowledged": Variant(engine=proxy.AcknowledgesWhatTheDiskHasNot),
     "answers outlive the process": Variant(proxy=proxy.AnswersAfterItsDeath),
     "failed commit is retried": Variant(proxy=proxy.RetriesFailedCommit),
     # What outlives it.

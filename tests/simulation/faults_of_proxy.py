@@ -6,66 +6,73 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from reliable_pubsub.proxy.broker import Broker
+from reliable_pubsub.proxy.engine import Answer, Engine
 from reliable_pubsub.proxy.records import CursorMoved, Decision, Record, StoredState
 
 from .simulated_proxy import SimulatedProxy
 from .simulated_store import SimulatedStore
 
-# The shell: what leaves, and when.
+# The engine: what leaves, and when.
 
 
-class AckBeforeDurable(SimulatedProxy):
+class AckBeforeDurable(Engine):
     """Answers from memory: the seed's way, and the fault that Jepsen found in NATS."""
 
-    def may_answer(self, broker: Broker, decision: Decision) -> bool:
+    def _may_leave(self, decision: Decision) -> bool:
         return True
 
 
-class ForgetsNothingOnFullDisk(SimulatedProxy):
+class ForgetsNothingOnFullDisk(Engine):
     """After a failed commit it goes on with a memory that the disk does not have."""
 
-    def commit_failed(self) -> None:
-        assert self.broker is not None
-        self._committer.restart()
+    def failed(self, stored: StoredState, why: str, *, now_s: float) -> None:
         self._held.clear()
 
 
-class AcknowledgesFullDisk(SimulatedProxy):
+class AcknowledgesFullDisk(Engine):
     """After a failed commit it sends the answers that waited, as if all were well."""
 
-    def commit_failed(self) -> None:
-        while self._held:
-            held = self._held.popleft()
-            held.answer(held.frames)
-        super().commit_failed()
+    def failed(self, stored: StoredState, why: str, *, now_s: float) -> None:
+        _send_all_held(self)
+        super().failed(stored, why, now_s=now_s)
 
 
-class AcknowledgesWhatTheDiskHasNot(SimulatedProxy):
+class AcknowledgesWhatTheDiskHasNot(Engine):
     """An answer that has waited for too long leaves as it is."""
 
     def _put_off(self) -> None:
-        while self._held:
-            held = self._held.popleft()
-            held.answer(held.frames)
+        _send_all_held(self)
+
+
+def _send_all_held(engine: Engine) -> None:
+    while engine._held:
+        held = engine._held.popleft()
+        engine._outputs.append(Answer(held.reply_to, held.frames))
+
+
+# The shell.
 
 
 class AnswersAfterItsDeath(SimulatedProxy):
     """What waited for a commit when the process died is sent by the next one."""
 
+    def crash(self, where: str) -> None:
+        self._dead = self.engine or getattr(self, "_dead", None)
+        super().crash(where)
+
     def start(self) -> None:
-        while self.broker is None and self._held:
-            held = self._held.popleft()
-            held.answer(held.frames)
+        dead: Engine | None = getattr(self, "_dead", None)
+        while self.engine is None and dead is not None and dead._held:
+            held = dead._held.popleft()
+            held.reply_to(held.frames)
         super().start()
 
 
 class RetriesFailedCommit(SimulatedProxy):
     """After an I/O error it syncs once more, and believes that: the pages are gone (fsyncgate)."""
 
-    def commit_broke(self) -> None:
-        assert self.broker is not None
-        self.broker.committed(self.broker.lsn)
+    def commit_broke(self, engine: Engine) -> None:
+        engine.committed(engine.broker.lsn)
         self._committer.restart()
 
 

@@ -7,13 +7,12 @@ from math import inf
 
 from msgspec.structs import replace
 
-from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.records import Appended, Record, StoredState
+from reliable_pubsub.proxy.engine import Engine
+from reliable_pubsub.proxy.records import Appended, Record
 from reliable_pubsub.relay.push import PushFrames
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.push_queue import PushQueue, Standing
 
-from .simulated_proxy import SimulatedProxy
 from .simulated_push import TIMING
 from .simulation import Variant
 
@@ -80,19 +79,12 @@ def _subscriber_with(queue: type[PushQueue]) -> type[Subscriber]:
     return Faulty
 
 
-class PushesUndurable(SimulatedProxy):
+class PushesUndurable(Engine):
     """A batch is pushed when it is in memory, and a crash may still take it back."""
 
-    def _new_broker(self, stored: StoredState, storage_full_until_s: float | None) -> Broker:
-        broker = super()._new_broker(stored, storage_full_until_s)
-        apply = broker.apply
-
-        def apply_and_push(records: Sequence[Record]) -> None:
-            apply(records)
-            self.show([record for record in records if isinstance(record, Appended)])
-
-        setattr(broker, "apply", apply_and_push)  # noqa: B010  (mypy: it is a method)
-        return broker
+    def _apply(self, records: Sequence[Record]) -> None:
+        super()._apply(records)
+        self._show([record for record in records if isinstance(record, Appended)])
 
 
 FAULTS_OF_PUSH: Mapping[str, Variant] = {
@@ -101,5 +93,5 @@ FAULTS_OF_PUSH: Mapping[str, Variant] = {
     "push: another life's is taken": Variant(subscriber=_subscriber_with(TakesAnyLife)),
     "push: never pulls": Variant(subscriber=_subscriber_with(NeverPulls)),
     "push: says that it pulled": Variant(subscriber=_subscriber_with(SaysThatItPulled)),
-    "push: before durable": Variant(proxy=PushesUndurable),
+    "push: before durable": Variant(engine=PushesUndurable),
 }

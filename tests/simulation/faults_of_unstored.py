@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.messages import BatchHeader, Put
 from reliable_pubsub.proxy.broker import Broker
+from reliable_pubsub.proxy.engine import BecameOfOffer, Engine
 from reliable_pubsub.proxy.ring import Read, Rings
 from reliable_pubsub.relay.push import UnstoredFrames
 from reliable_pubsub.relay.unstored import OfferFrames, decode_offer
@@ -62,8 +63,8 @@ class OfANewRing(SimulatedProxy):
 
     def start(self) -> None:
         super().start()
-        if self.broker is not None:
-            self._rings.__class__ = ReadsAnew
+        if self.engine is not None:
+            self.engine.rings.__class__ = ReadsAnew
 
 
 class NumbersAnew(Broker):
@@ -77,13 +78,11 @@ class NumbersAnew(Broker):
         return super().take_offer(replace(offered, offer=offer), is_wanted=is_wanted, now_ns=now_ns)
 
 
-class StoresIt(SimulatedProxy):
+class StoresIt(Engine):
     """What comes at QoS 0 is put, too."""
 
-    def receive_offer(self, frames: Sequence[bytes]) -> None:
-        super().receive_offer(frames)
-        if self.broker is None or self.world.now_s < self._stopped_until_s:
-            return
+    def offered(self, frames: Sequence[bytes], *, now_ns: int) -> BecameOfOffer | None:
+        became = super().offered(frames, now_ns=now_ns)
         offered = decode_offer(frames)
         offer = offered.offer
         put = Put(
@@ -96,9 +95,8 @@ class StoresIt(SimulatedProxy):
             crc=offer.crc,
             qos=1,
         )
-        decision = self.broker.decide(put, offered.body, now_ns=self.world.wall_ns())
-        self.broker.apply(decision.records)
-        self._committer.submit(decision.records, self.broker.lsn)
+        self._apply(self.broker.decide(put, offered.body, now_ns=now_ns).records)
+        return became
 
 
 FAULTS_OF_UNSTORED: Mapping[str, Variant] = {
@@ -106,5 +104,5 @@ FAULTS_OF_UNSTORED: Mapping[str, Variant] = {
     "QoS 0: begins below its subscription": Variant(subscriber=_subscriber_with(BeginsBelow)),
     "QoS 0: the ring is read anew": Variant(proxy=OfANewRing),
     "QoS 0: another number": Variant(broker=NumbersAnew),
-    "QoS 0: stored, too": Variant(proxy=StoresIt),
+    "QoS 0: stored, too": Variant(engine=StoresIt),
 }

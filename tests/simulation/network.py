@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+from reliable_pubsub.common.messages import Role
+
 from .swarm import Faults
 from .world import Process, Turn, World
 
-Answer = Callable[[list[bytes]], None]
+Reply = Callable[[list[bytes]], None]
 
 
 class Asker(Protocol):
     """Who sends a request: a client's transport, or its link for pushes."""
 
     client: str
+    role: Role
     socket: int
 
     def arrive(self, socket: int | None, frames: list[bytes]) -> Turn | None:
@@ -24,8 +27,12 @@ class Asker(Protocol):
 class Door(Protocol):
     """Where requests arrive."""
 
-    def receive(self, frames: Sequence[bytes], answer: Answer) -> None:
-        """Take a request, if somebody is there; `answer` is called at most once."""
+    def receive(self, frames: Sequence[bytes], role: Role, reply: Reply) -> None:
+        """Take a request, if the proxy runs; `reply` is called at most once.
+
+        Args:
+            role: of the endpoint at which it comes in.
+        """
 
 
 class Network:
@@ -56,12 +63,16 @@ class Network:
         socket = transport.socket
 
         def arrive() -> None:
-            self._door.receive(kept, lambda reply: self._reply(transport, socket, reply))
+            self._door.receive(
+                kept, transport.role, lambda reply: self._reply(transport, socket, reply)
+            )
 
         def arrive_as_copy() -> None:
             stray = world.happens("stray", faults.stray)
             self._door.receive(
-                kept, lambda reply: self._reply(transport, None, reply) if stray else None
+                kept,
+                transport.role,
+                lambda reply: self._reply(transport, None, reply) if stray else None,
             )
 
         cut = self._until(self._cut_until_s, transport.client)
@@ -92,9 +103,10 @@ class SimulatedTransport:
 
     endpoint = "sim://proxy"
 
-    def __init__(self, process: Process, network: Network, client: str) -> None:
+    def __init__(self, process: Process, network: Network, client: str, role: Role) -> None:
         """Open the first socket."""
         self.client = client
+        self.role: Role = role
         self.socket = 1  # number of the socket that is open now
         self._process = process
         self._network = network

@@ -80,7 +80,7 @@ class PuttingMachine(Machine):
         publisher = self.make(
             self.name,
             retry=self._retry,
-            transport=SimulatedTransport(process, self._network, self.name),
+            transport=SimulatedTransport(process, self._network, self.name, "publisher"),
             clock=SimulatedClock(process),
             state=self.state_of(process),
             on_log_changed=self.on_log_changed,

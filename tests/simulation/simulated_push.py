@@ -12,23 +12,19 @@ from typing import Final
 from msgspec.structs import replace
 
 from reliable_pubsub.common.errors import MalformedError
-from reliable_pubsub.common.messages import BatchHeader, Reply
+from reliable_pubsub.common.messages import Role
 from reliable_pubsub.common.wire import encode_request
-from reliable_pubsub.proxy.records import Appended
-from reliable_pubsub.relay.interest_link import Links, Wish
-from reliable_pubsub.relay.interest_table import InterestTable
-from reliable_pubsub.relay.messages import Interest
-from reliable_pubsub.relay.pattern import Kinds, Pattern
+from reliable_pubsub.proxy.pushes import Down, Pushes
+from reliable_pubsub.relay.interest_link import Wish
+from reliable_pubsub.relay.pattern import Pattern
 from reliable_pubsub.relay.push import (
     AnyPush,
-    Pushed,
-    PushedUnstored,
     PushFrames,
     decode_any_push,
     decode_push,
     encode_push,
 )
-from reliable_pubsub.relay.wire import decode_node_reply, decode_node_request
+from reliable_pubsub.relay.wire import decode_node_reply
 from reliable_pubsub.subscriber.push_queue import PushTiming
 
 from .network import Network
@@ -42,64 +38,33 @@ RECONNECT_S: Final = 0.1
 TIMING: Final = PushTiming(silence_s_min=0.01, silence_s_max=0.2, tell_s=0.1, misses_max=2)
 
 
-class PushTop:
-    """The upper end, of one start of the proxy: who wants what, and what goes down to them."""
+class SimulatedFanOut:
+    """The upper end, of one start of the proxy: where each link is, and what it is sent."""
 
-    def __init__(self, boot: str, send: Callable[[bytes, list[bytes]], None]) -> None:
-        """Nobody is below.
+    def __init__(self, pushes: Pushes, send: Callable[[bytes, list[bytes]], None]) -> None:
+        """Begin without links.
 
         Args:
             send: carries frames to a link, named by its 16 bytes.
         """
-        self._boot = boot
+        self._pushes = pushes
         self._send = send
-        kinds = Kinds()
-        self._table: InterestTable[bytes] = InterestTable(strategy="dedup", kinds=kinds)
-        self._links = Links(
-            self._table,
-            node=f"proxy-{boot}",
-            kinds=kinds,
-            push_endpoint="inproc://push",
-            boot=boot,
-            lease_s=LEASE_S,
-        )
         self._served: dict[bytes, frozenset[Pattern]] = {}  # by link, where its data socket is
-
-    def answer(self, frames: Sequence[bytes], now_s: float) -> Reply:
-        """Take a set or a digest."""
-        request = decode_node_request(frames)
-        assert isinstance(request, Interest)
-        return self._links.take(request, now_s)
 
     def is_here(self, link: bytes) -> None:
         """The data socket of a link has said its name."""
-        self._served[link] = self._links.applied(link)
+        self._served[link] = self._pushes.links.applied(link)
 
     def expire(self, now_s: float) -> None:
-        """Forget the links whose lease is over."""
-        for link in self._links.expire(now_s):
+        """Forget the links whose lease has ended."""
+        for link in self._pushes.links.expire(now_s):
             self._served.pop(link, None)
 
-    def take(self, topic: str, log: str, batch: Appended) -> None:
-        """A batch has become visible: it goes to those who want it."""
-        pushed = Pushed(boot=self._boot, log=log, batch=batch.header)
-        self._push(topic, pushed, batch.body)
-
-    def take_unstored(self, topic: str, header: BatchHeader, body: bytes) -> None:
-        """A batch was put at QoS 0."""
-        self._push(topic, PushedUnstored(boot=self._boot, batch=header), body)
-
-    def is_wanted(self, topic: str) -> bool:
-        """Whether somebody is to be pushed what is put on a topic."""
-        return self._table.is_wanted(topic)
-
-    def _push(self, topic: str, pushed: Pushed | PushedUnstored, body: bytes) -> None:
-        if not self.is_wanted(topic):
-            return
-        frames = encode_push(topic, pushed, body)
+    def send(self, down: Down) -> None:
+        """Push frames to every link that wants their topic."""
         for link, patterns in self._served.items():
-            if Pattern("exact", topic) in patterns:
-                self._send(link, frames)
+            if Pattern("exact", down.topic) in patterns:
+                self._send(link, down.frames)
 
 
 class PushNetwork:
@@ -108,7 +73,7 @@ class PushNetwork:
     def __init__(self, world: World, faults: Faults, network: Network) -> None:
         """Nobody is connected."""
         self.network = network
-        self.top: PushTop | None = None  # of the proxy that runs
+        self.top: SimulatedFanOut | None = None  # of the proxy that runs
         self._world = world
         self._faults = faults
         self._links: dict[bytes, SimulatedPushLink] = {}
@@ -134,7 +99,7 @@ class PushNetwork:
 
         self._world.at(self._world.random.uniform(0.0002, 0.003), arrive)
 
-    def proxy_started(self, top: PushTop) -> None:
+    def proxy_started(self, top: SimulatedFanOut) -> None:
         """Everybody finds it, after a while."""
         self.top = top
         for name, link in self._links.items():
@@ -179,6 +144,7 @@ class SimulatedPushLink:
     def __init__(self, network: PushNetwork, process: Process, client: str, name: bytes) -> None:
         """Connect."""
         self.client = client
+        self.role: Role = "subscriber"
         self.socket = 0  # it is never reopened
         self._network = network
         self._process = process

@@ -69,7 +69,7 @@ class SinkMachine(Machine):
         writer = TransactionWriter(
             self.name,
             retry=self._retry,
-            transport=SimulatedTransport(process, self._network, self.name),
+            transport=SimulatedTransport(process, self._network, self.name, "publisher"),
             clock=SimulatedClock(process),
         )
         process.nonce = writer._session.nonce

@@ -270,7 +270,7 @@ class SubscriberMachine(Machine):
         subscriber = self.make(
             self.name,
             retry=self._retry,
-            transport=SimulatedTransport(process, self._network, self.name),
+            transport=SimulatedTransport(process, self._network, self.name, "subscriber"),
             clock=SimulatedClock(process),
             state=self.state_of(process),
             on_log_changed=self.on_log_changed,

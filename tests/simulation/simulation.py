@@ -15,6 +15,7 @@ from reliable_pubsub.common.messages import QoS, SessionKind
 from reliable_pubsub.lab.checker import check
 from reliable_pubsub.proxy import topic_log
 from reliable_pubsub.proxy.broker import Broker
+from reliable_pubsub.proxy.engine import Engine
 from reliable_pubsub.proxy.records import DeadLettered, Expired, Forgotten, Record, Trimmed
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.relay import interest_link
@@ -53,6 +54,7 @@ class Variant(Struct, frozen=True, kw_only=True):
     """The parts of a system; the sound ones, unless a fault is planted."""
 
     broker: type[Broker] = Broker
+    engine: type[Engine] = Engine
     proxy: type[SimulatedProxy] = SimulatedProxy
     store: type[SimulatedStore] = SimulatedStore
     publisher: MakePublisher = Publisher
@@ -124,6 +126,7 @@ class Simulation:
         self._store = variant.store(self._committed, self.recording.set_back)
         self._proxy = variant.proxy(world, self._faults, self._store)
         self._proxy.broker_class = variant.broker
+        self._proxy.engine_class = variant.engine
         if self._faults.dead_limit:
             self._proxy.dead_topics_max = len(TOPICS) + world.seed % 2
         self._network = Network(world, self._faults, self._proxy)
