@@ -33,7 +33,7 @@ def check_start(
     at, _, value = subscription.asked.partition(" ")
     start = subscription.start
     lowest = _begins(facts, topic, subscription.called_ns)
-    at_own = _is_own_place(before, subscription)
+    at_own = _is_own_place(facts, stream, before, subscription)
     asked = (
         f"{stream.subscriber} on {topic!r} asked for `{subscription.asked}` and began at {start}"
     )
@@ -42,7 +42,7 @@ def check_start(
             finding.broken(asked)
         case "last" if before is not None:
             if not subscription.resumed:
-                _check_last(before, start, asked, finding)
+                _check_last(facts, stream, before, start, asked, finding)
         case "earliest" | "last" if facts.has_proxy:
             if at == "last" and _had_subscription(facts, stream, subscription):
                 return  # before this history began: nobody knows where it stood
@@ -76,14 +76,30 @@ def _check_not_again(
         )
 
 
-def _is_own_place(before: Subscription | None, subscription: Subscription) -> bool:
+def _is_own_place(
+    facts: Facts, stream: Stream, before: Subscription | None, subscription: Subscription
+) -> bool:
     """Whether it begins where its subscriber was, and not earlier, as the start would have it."""
     if subscription.replay:
         return False
     if before is None:
         return subscription.resumed  # it brought a place: of a subscribe whose answer was not told
-    highest = max(before.handed_end, before.recorded_end, before.confirmed)
+    highest = _highest(facts, stream, before)
     return subscription.resumed or before.confirmed <= subscription.start <= highest
+
+
+def _highest(facts: Facts, stream: Stream, before: Subscription) -> int:
+    """The highest place that a subscription may have reached.
+
+    A dead letter moves it too, also if the answer was lost and the subscriber died.
+    """
+    letters = (
+        letter.offset + 1
+        for letter in facts.dead_letters
+        if (letter.topic, letter.subscriber) == (stream.topic, stream.subscriber)
+        and letter.generation == before.generation
+    )
+    return max(before.handed_end, before.recorded_end, before.confirmed, *letters)
 
 
 def _forgets(
@@ -125,9 +141,16 @@ def check_marks(facts: Facts, finding: Finding) -> None:
                     )
 
 
-def _check_last(before: Subscription, start: int, asked: str, finding: Finding) -> None:
-    """Behind what was acknowledged last, of what was handed over."""
-    highest = max(before.handed_end, before.recorded_end, before.confirmed)
+def _check_last(
+    facts: Facts,
+    stream: Stream,
+    before: Subscription,
+    start: int,
+    asked: str,
+    finding: Finding,
+) -> None:
+    """After what was acknowledged last, of what was handed over or given up."""
+    highest = _highest(facts, stream, before)
     if not before.confirmed <= start <= highest:
         finding.broken(
             f"{asked}; it had confirmed up to {before.confirmed}, and was given up to {highest}"

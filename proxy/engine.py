@@ -1,4 +1,4 @@
-"""The engine: the law of the proxy, without socket, disk, thread, clock or chance.
+"""The engine, the core of the proxy: its law, without socket, disk, thread, clock or chance.
 
 Everything that a proxy does to keep its promise is an order of four steps:
 

@@ -386,6 +386,17 @@ class SmallWorld:
             del facts["epoch"]
             self.write(who, Failed, **facts, code="DEAD_LETTER_REFUSED")
             return
+        at = self.bury(name, topic, offset)
+        client.in_hand.pop(topic, None)
+        client.place[topic] = client.durable[topic] = offset + 1
+        self._position(client, topic)
+        self.write(who, Ok, **facts, offset=at, cursor=offset + 1)
+        if client.output:
+            self._record(client, topic)
+
+    def bury(self, name: str, topic: str, offset: int) -> int:
+        """The proxy stores the letter of a message; the offset of the letter."""
+        client = self.clients[name]
         letters = self.topic(topic + DEAD_SUFFIX)
         crc, at = self.log[topic][offset].crc, len(letters)
         letter = Seen(at, name, at + 1, crc, self.log_ns + at)
@@ -401,12 +412,7 @@ class SmallWorld:
             letter=letter,
             epoch=client.epoch,
         )
-        client.in_hand.pop(topic, None)
-        client.place[topic] = client.durable[topic] = offset + 1
-        self._position(client, topic)
-        self.write(who, Ok, **facts, offset=at, cursor=offset + 1)
-        if client.output:
-            self._record(client, topic)
+        return at
 
     def acknowledge(self, name: str, topic: str) -> None:
         """What is in hand is done; the proxy has that durably."""

@@ -665,6 +665,38 @@ def test_a_replay_from_where_it_was_asked_for_is_sound(start: str, at: int) -> N
     assert_sound(world)
 
 
+def begin_after_one_more_than_was_given(world: SmallWorld, *, is_buried: bool) -> None:
+    """A subscriber dies with two of three messages, and goes on after the third."""
+    fresh = SmallWorld()
+    fresh.start_client("p1", "publisher")
+    fresh.start_client("s1", "subscriber")
+    fresh.subscribe("s1", "t")
+    fresh.put("p1", "t", 3)
+    fresh.get("s1", "t", 2)
+    if is_buried:
+        fresh.bury("s1", "t", 2)
+    fresh.kill("s1")
+    fresh.restart("s1")
+    fresh.subscribe("s1", "t", start="offset 1", at=3, cursor=2)
+    fresh.put("p1", "t")
+    fresh.get("s1", "t")
+    vars(world).update(vars(fresh))
+    world.finish()
+
+
+def test_a_start_after_a_dead_letter_whose_answer_was_lost_is_sound() -> None:
+    """`max_deliveries` gave the message up; the process died before it heard of that."""
+    world = SmallWorld()
+    begin_after_one_more_than_was_given(world, is_buried=True)
+
+    assert_sound(world)
+
+
+@planted("R8")
+def a_start_is_above_the_place_of_its_subscriber(world: SmallWorld) -> None:
+    begin_after_one_more_than_was_given(world, is_buried=False)
+
+
 @planted("R8")
 def a_replay_begins_at_another_offset(world: SmallWorld) -> None:
     begin_with_a_replay(world, "offset 2", 3)
