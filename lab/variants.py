@@ -22,7 +22,7 @@ from reliable_pubsub.proxy.records import Appended, CursorMoved, Decision
 from reliable_pubsub.proxy.schema import TABLES
 from reliable_pubsub.proxy.topic_log import PublisherMark, TopicLog
 from reliable_pubsub.subscriber import fetching
-from reliable_pubsub.subscriber.inbox import direct_followers
+from reliable_pubsub.subscriber.direct_followers import direct_followers
 
 
 class AppendsAgain(Broker):

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reliable_pubsub.common.limits import MIB
-from reliable_pubsub.subscriber.inbox import StoredBatch
+from reliable_pubsub.subscriber.direct_followers import StoredBatch
 
 ROWS_MAX: Final = 10_000  # of a record batch
 BYTES_MAX: Final = 4 * MIB  # of its payloads; a record batch may pass it by one stored batch

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from reliable_pubsub.common.batch import fits_event_time
 from reliable_pubsub.common.errors import LogChangedError, LostError, TruncatedError
 from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX
-from reliable_pubsub.subscriber.inbox import StoredBatch
+from reliable_pubsub.subscriber.direct_followers import StoredBatch
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .columns import MessageColumns

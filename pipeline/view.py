@@ -13,8 +13,9 @@ from reliable_pubsub.common.retry import Clock
 from reliable_pubsub.common.start import at_time
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import SystemClock
-from reliable_pubsub.subscriber.inbox import Place, StoredBatch
-from reliable_pubsub.subscriber.kept_place import KeptPlace
+from reliable_pubsub.subscriber.direct_followers import StoredBatch
+from reliable_pubsub.subscriber.external_cursor import ExternalCursor
+from reliable_pubsub.subscriber.place import Place
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .offsets import Offsets, TopicOffset
@@ -35,7 +36,7 @@ class TopicView:
         *,
         status: StatusClient | None = None,
         reader: LogReader | None = None,
-        kept: KeptPlace | None = None,
+        kept: ExternalCursor | None = None,
         clock: Clock | None = None,
     ) -> None:
         """Prepare; the proxy is asked at the first call.
@@ -49,7 +50,7 @@ class TopicView:
         self._reader = reader or LogReader(endpoint, retry=retry)
         self._kept = kept
         if kept is None and options.subscriber:
-            self._kept = KeptPlace(options.subscriber, endpoint, retry=retry)
+            self._kept = ExternalCursor(options.subscriber, endpoint, retry=retry)
         self._clock = clock or SystemClock()
         self._extents: dict[str, TopicExtent] = {}
         self._asked_s = float("-inf")

@@ -67,8 +67,9 @@ from reliable_pubsub.publisher.delivery import Delivery  # noqa: E402
 from reliable_pubsub.publisher.offering import Interest  # noqa: E402
 from reliable_pubsub.publisher.outbox import Receipt  # noqa: E402
 from reliable_pubsub.publisher.transaction import Transaction  # noqa: E402
-from reliable_pubsub.subscriber.client import Reading, Subscriber  # noqa: E402
+from reliable_pubsub.subscriber.client import Subscriber  # noqa: E402
 from reliable_pubsub.subscriber.fetching import QoSWarning  # noqa: E402
+from reliable_pubsub.subscriber.reader import Reading  # noqa: E402
 
 __all__ = [
     "Billing",

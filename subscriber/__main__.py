@@ -37,9 +37,9 @@ from reliable_pubsub.common.yaml_file import load_yaml
 
 from .client import Subscriber
 from .fetching import lower_qos_in_words
-from .link import OnLogChanged
 from .output import Output, Shown, begin_output, check_repeats
 from .runner import SubscriberRun
+from .subscribing import OnLogChanged
 
 
 @click.command(

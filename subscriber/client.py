@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 from types import TracebackType
 
-from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common import names
@@ -18,20 +15,13 @@ from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.dead_letter import MaxDeliveries, check_may_die, check_reason
 from reliable_pubsub.common.errors import (
     InDoubtError,
-    RefusedError,
     UsageError,
 )
 from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close
 from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.messages import (
-    Ack,
-    AnyReply,
     Count,
-    History,
     LeaseS,
-    MessageBatches,
-    NoMessagesYet,
-    PutAck,
     QoS,
     SessionKind,
     Start,
@@ -39,7 +29,7 @@ from reliable_pubsub.common.messages import (
 )
 from reliable_pubsub.common.names import TopicName
 from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.recorder import Call, Recorder, seen
+from reliable_pubsub.common.recorder import Recorder
 from reliable_pubsub.common.retry import (
     Clock,
     RetryPolicy,
@@ -47,35 +37,24 @@ from reliable_pubsub.common.retry import (
     Transport,
     unheard,
 )
-from reliable_pubsub.common.settings import Settings
 from reliable_pubsub.common.start import (
-    LastReceived,
-    Now,
     Place,
-    Position,
-    at_offset,
-    newest,
     start_of,
 )
 from reliable_pubsub.common.state_file import ClientState, MemoryState, StateFile, open_state
 from reliable_pubsub.common.surroundings import client_here
-from reliable_pubsub.relay.push import UnstoredFrames
 
+from .dead_letters import DeadLetters
 from .fetching import Fetching, OnLowerQoS, warn_of_lower_qos
-from .giving_up import GivingUp
-from .inbox import Changes, Inbox, messages_in
-from .link import Asked, OnLogChanged, SubscriberLink, lease_ms_of
-from .push_queue import PushCounts, PushTiming
+from .hand_over import HandOver, Messages
+from .inbox import Inbox
+from .push_queue import PushCounts, PushTiming, timing_of
 from .pushing import Pushing, PushLink, ZmqPushLink
-from .reader import stored_batches
-from .ring_queue import UnstoredCounts
-
-
-class Reading(Struct, frozen=True):
-    """The state of a topic at one moment: its newest message, and where to go on from there."""
-
-    message: Message | None  # None: nothing is stored
-    position: Position
+from .qos0_queue import UnstoredCounts
+from .reader import Reading, StoredReader
+from .requests import Requests
+from .session import SubscriberSession
+from .subscribing import OnLogChanged, Subscribing, asked_of, lease_ms_of
 
 
 class Subscriber:
@@ -157,31 +136,29 @@ class Subscriber:
             on_silence=on_silence,
             role="subscriber",
         )
-        self._link = SubscriberLink(
-            self._asker,
-            self.inbox,
-            self._state,
-            on_log_changed=on_log_changed,
-            recorder=self._recorder,
+        self._session = SubscriberSession(
+            self._asker, self.inbox, self._state, recorder=self._recorder
         )
+        self._subscribing = Subscribing(self._session, on_log_changed=on_log_changed)
+        self._requests = Requests(self._session, self._subscribing)
         self._pushing = Pushing(
+            self.inbox,
             connect_push
             or (lambda: ZmqPushLink(here.endpoint, self.client, here.settings.push_via)),
-            timing=push_timing or _timing(here.settings),
+            timing=push_timing or timing_of(here.settings),
             clock=self._asker.clock,
-            on_unstored=self._take_unstored,
         )
-        self._passing_first = True  # whose turn it is, when both sorts of messages wait
-        self._fetching = Fetching(self._link, self.inbox, self._pushing, on_lower_qos=on_lower_qos)
-        self._giving_up = GivingUp(
-            self.client,
-            self._link,
-            self.inbox,
-            self._fetching,
-            state=self._state,
-            recorder=self._recorder,
+        self._fetching = Fetching(
+            self._session,
+            self._requests,
+            self._pushing,
+            forgets=on_log_changed != "stop",
+            on_lower_qos=on_lower_qos,
         )
-        self._in_hand: dict[str, Message] = {}  # the last message handed over, not acknowledged
+        self._dead_letters = DeadLetters(self._session, self._requests)
+        self._hand_over = HandOver(
+            self._session, self._requests, self._fetching, self._dead_letters
+        )
         self._gate = Gate(f"subscriber {self.client!r}", self._begin_again, threads=False)
         self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
         if isinstance(self._state, StateFile):
@@ -194,10 +171,7 @@ class Subscriber:
         """
         self._asker.transport.reopen()
         self.inbox.reload(self._state.load())
-        self._link.begin_again()
-        self._fetching.begin_again()
-        self._giving_up.begin_again()
-        self._in_hand.clear()
+        self._session.begin_again()
         self._pushing.begin_again()
         self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
 
@@ -232,15 +206,9 @@ class Subscriber:
             self._asker.retry = replace(self._asker.retry, retries_max=0)  # telling it can wait
         try:
             self._gate.begin_again()
-            for topic in {*self._in_hand, *self._giving_up.topics}:
-                self._write(self._take_processed(topic))
-            for topic, session in list(self._link.told.items()):
-                place = self.inbox.places.get(topic)
-                # What was sent ahead and not handed over is not to come again with a mark.
-                ahead = isinstance(self._state, MemoryState) and self._fetching.ahead(topic)
-                if place is not None and (place.cursor > session.told or ahead):
-                    self._acknowledge_to_proxy(topic)
-            self._link.bye()
+            # What was sent ahead and not handed over is not to come again with a mark.
+            self._hand_over.leave(tells_ahead=isinstance(self._state, MemoryState))
+            self._subscribing.bye()
         except InDoubtError as error:
             if isinstance(self._state, MemoryState):
                 self._free(error)
@@ -319,22 +287,15 @@ class Subscriber:
         """
         topic = names.exact(topic)
         self._check_bound(topic, max_deliveries)
-        _check_replay(start, replay)
-        log = None
-        if isinstance(start, Position):
-            log = start.log
-            start = _start_at(start, topic)
-        if session == "clean" and start is None:
-            start = Now
-        terms = Terms(qos=qos, session=session, lease_ms=lease_ms_of(session, lease_s))
-        asked = Asked(
-            start=start, replay=replay, log=log, terms=terms, max_deliveries=max_deliveries
-        )
-        self._fetching.drop(topic)  # what is in hand stays, if this is refused
-        self._link.subscribe(topic, asked)
-        self._forget(topic)
+        lease_ms = lease_ms_of(session, lease_s)
+        terms = Terms(qos=qos, session=session, lease_ms=lease_ms)
+        asked = asked_of(topic, start, replay, terms, max_deliveries)
+        subscription = self.inbox.add(topic)
+        subscription.drop_fetched()  # what is in hand stays, if this is refused
+        self._subscribing.subscribe(subscription, asked)
+        subscription.drop()
         self._pushing.use(topic, push)
-        return self.inbox.places[topic].cursor
+        return subscription.place.cursor
 
     @gated
     def use_push(self, topic: str, push: bool) -> None:
@@ -359,8 +320,8 @@ class Subscriber:
     @gated_after_close
     def unstored_counts(self, topic: str) -> UnstoredCounts:
         """What became of what was put at QoS 0 on a topic, in this process."""
-        ring = self._link.rings.get(topic)
-        return UnstoredCounts() if ring is None else ring.counts
+        queue = self.inbox.of(topic).qos0
+        return UnstoredCounts() if queue is None else queue.counts
 
     @gated
     def unsubscribe(self, topic: TopicName) -> None:
@@ -371,10 +332,11 @@ class Subscriber:
         """
         topic = names.exact(topic)
         with self._recorder.call("unsubscribe", topic) as call:
-            self._link.unsubscribe(topic, call)
+            subscription = self.inbox.of(topic)
+            self._subscribing.unsubscribe(subscription, call)
             self._pushing.use(topic, False)
-            self._forget(topic)
-            self._state.write(self.inbox.unsubscribed(topic), durable=True)
+            subscription.drop()
+            self._subscribing.ended(subscription)
             call.ok(epoch=self.inbox.epoch)
 
     @gated
@@ -397,33 +359,7 @@ class Subscriber:
                 store its letter; the next get gives it once more.
             InDoubtError, FencedError, LogChangedError.
         """
-        return self._get(topic, max_messages, timeout_s)
-
-    def _get(self, topic: str, max_messages: int, timeout_s: float) -> list[Message]:
-        with self._recorder.call("get", topic) as call:
-            done = self._take_processed(topic)
-            fetched = self._giving_up.living(topic) or deque()
-            if not (fetched or self._link.rings.get(topic)):
-                self._write(done)
-                done = {}
-                fetched = self._wait(topic, call, max_messages, timeout_s)
-            passing = self._hand_over_unstored(topic, max_messages, len(fetched))
-            room = max_messages - len(passing)
-            messages = list(islice(fetched, self._giving_up.how_many(topic, room)))
-            place = self.inbox.places.get(topic)
-            try:
-                handed = passing + self._hand_over(topic, messages, done)
-                if call.recorded and handed:
-                    call.ok(epoch=self.inbox.epoch, messages=tuple(map(seen, handed)))
-            except BaseException:
-                if place is not None:  # they were not handed over, and are not counted as such
-                    self.inbox.kept(topic, place)
-                raise
-            for _ in messages:  # only now: had a write failed, they would still be the next ones
-                fetched.popleft()
-            if messages and self.inbox.places[topic].terms.qos:
-                self._in_hand[topic] = messages[-1]
-            return handed
+        return self._hand_over.get(self.inbox.of(topic), max_messages, timeout_s)
 
     @checked
     def messages(self, topic: str, *, timeout_s: Seconds | None = None) -> Iterator[Message]:
@@ -433,7 +369,7 @@ class Subscriber:
             timeout_s: end when nothing came for so long; None waits for ever.
         """
         wait_s = float("inf") if timeout_s is None else timeout_s
-        return _Messages(self._gate, lambda: self._get(topic, 1, wait_s))
+        return Messages(self._gate, lambda: self._hand_over.get(self.inbox.of(topic), 1, wait_s))
 
     @gated
     def acknowledge(self, topic: str) -> None:
@@ -442,8 +378,9 @@ class Subscriber:
         Raises:
             InDoubtError, NotSubscribedError, FencedError, LogChangedError.
         """
-        self._write(self._take_processed(topic))
-        self._acknowledge_to_proxy(topic)
+        subscription = self.inbox.of(topic)
+        self._hand_over.settle(subscription)
+        self._requests.acknowledge(subscription)
 
     @gated
     def reject(self, message: Message, reason: str) -> int:
@@ -469,24 +406,9 @@ class Subscriber:
             NotSubscribedError, FencedError, LogChangedError.
             StaleError: another place was chosen meanwhile (`on_log_changed`).
         """
-        topic = message.topic
         check_reason(reason)
-        check_may_die(topic)
-        if topic in self._giving_up.topics:
-            under_way = self._giving_up.is_under_way(message)
-            offset = self._finish_letter(topic)
-            if under_way:
-                return offset
-        place, last = self.inbox.places.get(topic), self._in_hand.get(topic)
-        if place is None or last is None or not place.cursor <= message.offset <= last.offset:
-            raise UsageError(
-                f"message {message.message_id} at offset {message.offset} of {topic!r} is not in "
-                "hand: only what the last get gave can be rejected"
-            )
-        self._giving_up.begin(message, reason)
-        if message.offset == last.offset:
-            del self._in_hand[topic]
-        return self._finish_letter(topic)
+        check_may_die(message.topic)
+        return self._hand_over.reject(self.inbox.of(message.topic), message, reason)
 
     @gated
     def keep_alive(self) -> None:
@@ -497,7 +419,7 @@ class Subscriber:
         """
         for topic, place in self.inbox.places.items():
             if place.terms.lease_ms:
-                self._acknowledge_to_proxy(topic)
+                self._requests.acknowledge(self.inbox.of(topic))
                 return  # the proxy counts the silence of a client, not of a topic
 
     @gated
@@ -519,9 +441,7 @@ class Subscriber:
             TruncatedError: `start` is no longer stored; it names the first that is left.
             LostError: an operator has given up what stood there. UsageError, InDoubtError.
         """
-        topic = names.exact(topic)
-        request, reply, body = self._ask_history(topic, start_of(start), max_messages)
-        return messages_in(topic, stored_batches(request, reply, body))[:max_messages]
+        return StoredReader(self._session).read(names.exact(topic), start_of(start), max_messages)
 
     @gated
     def read(self, topic: TopicName) -> Reading:
@@ -533,29 +453,18 @@ class Subscriber:
         Raises:
             InDoubtError.
         """
-        topic = names.exact(topic)
-        request, reply, body = self._ask_history(topic, newest(1), 1)
-        messages = messages_in(topic, stored_batches(request, reply, body))
-        assert isinstance(reply, MessageBatches | NoMessagesYet)
-        log = None if reply.log is UNSET else reply.log
-        message = messages[-1] if messages else None
-        end = message.offset + 1 if message else reply.end
-        return Reading(message, Position(topic, end, log))
+        return StoredReader(self._session).newest(names.exact(topic))
 
     @gated
     def record(self, topic: str, plan: PlanMark) -> None:
         """Write that what is in hand is processed, and the place in the plan, in one step."""
         with self._recorder.call("record", topic) as call:
-            self._take_processed(topic)
-            place = self.inbox.places.get(topic)
-            # All of the place: what was processed may stem from a call whose own write failed.
-            changes = {} if place is None else self.inbox.restated(topic)
-            changes |= self.inbox.mark_plan(plan)
-            self._state.write(changes, durable=True)  # the output goes with it, at any level
-            if place is not None:
-                cursor = place.cursor
-                self._link.durable[topic] = cursor
-                call.ok(epoch=self.inbox.epoch, cursor=cursor)
+            subscription = self.inbox.of(topic)
+            self._hand_over.settle(subscription)
+            # The output goes with it, so it is durable at any level.
+            self._session.save(subscription, durable=True, also=self.inbox.mark_plan(plan))
+            if subscription.is_subscribed:
+                call.ok(epoch=self.inbox.epoch, cursor=subscription.place.cursor)
 
     @gated
     def mark_plan(self, plan: PlanMark) -> None:
@@ -565,42 +474,7 @@ class Subscriber:
     @gated
     def connect(self) -> None:
         """Get an epoch now; the other calls do it when they need one."""
-        self._link.connect()
-
-    # How it is done.
-
-    def _ask_history(
-        self, topic: str, start: Start, messages_max: int
-    ) -> tuple[History, AnyReply, bytes]:
-        request = History(**self._link.head(), topic=topic, start=start, messages_max=messages_max)
-        return request, *self._asker.ask(request)
-
-    def _wait(self, topic: str, call: Call, max_messages: int, timeout_s: float) -> deque[Message]:
-        """Fetch until there is something that is not given up, or time is over."""
-        deadline_s = self._asker.clock.now_s() + timeout_s
-        while self._fetching.wait(topic, call, max_messages, timeout_s) is not None:
-            living = self._giving_up.living(topic)
-            if living or self._link.rings.get(topic):
-                return living or deque()
-            timeout_s = max(deadline_s - self._asker.clock.now_s(), 0.0)
-        return deque()
-
-    def _take_unstored(self, push: UnstoredFrames) -> None:
-        ring = self._link.rings.get(push.topic)
-        if ring is not None:
-            ring.pushed(push)
-
-    def _hand_over_unstored(self, topic: str, messages_max: int, stored: int) -> list[Message]:
-        """What was put at QoS 0; if stored messages wait too, they take turns."""
-        ring = self._link.rings.get(topic)
-        if not ring:
-            return []
-        self._passing_first = not self._passing_first
-        room = messages_max - stored if self._passing_first else messages_max
-        messages = ring.hand_over(max(room, 0))
-        for message in messages:
-            self._fetching.tell_lower_level(topic, message.publisher, 0)
-        return messages
+        self._session.connect()
 
     def _check_bound(self, topic: str, max_deliveries: int | None) -> None:
         if max_deliveries is None:
@@ -611,107 +485,3 @@ class Subscriber:
                 "max_deliveries needs a state_dir: a process without one does not know how often "
                 "a message was handed over before"
             )
-
-    def _acknowledge_to_proxy(self, topic: str) -> None:
-        with self._recorder.call("acknowledge", topic) as call:
-            before = self._link.told.get(topic)
-            try:
-                reply, _ = self._link.ask_with_cursor(Ack, topic, call)
-            finally:
-                if self._link.told.get(topic) is not before:
-                    self._fetching.drop(topic)  # our place was confirmed anew, or moved
-            if not isinstance(reply, PutAck):
-                self._link.refused(reply)
-            call.ok(epoch=self.inbox.epoch, cursor=self.inbox.places[topic].cursor)
-
-    def _take_processed(self, topic: str) -> Changes:
-        """What is in hand is done; the changes are still to be written."""
-        if topic not in self.inbox.places:  # a clean session that has ended, while we asked
-            self._forget(topic)
-            return {}
-        if topic in self._giving_up.topics:
-            self._finish_letter(topic)
-        message = self._in_hand.pop(topic, None)
-        lost_end = self._fetching.lost_up_to(topic)
-        if lost_end is not None:
-            return self.inbox.lost(topic, lost_end)
-        if message is None:
-            return {}
-        return self.inbox.processed(topic, message.offset + 1, message.timestamp_ns)
-
-    def _finish_letter(self, topic: str) -> int:
-        """Send the letter that is under way; if it is refused, what is in hand comes again."""
-        try:
-            return self._giving_up.finish(topic)
-        except RefusedError:
-            if topic not in self._giving_up.topics:
-                self._in_hand.pop(topic, None)
-            raise
-
-    def _forget(self, topic: str) -> None:
-        """What was fetched, and is in hand, belongs to a subscription that is no more."""
-        self._fetching.forget(topic)
-        self._giving_up.forget(topic)
-        self._in_hand.pop(topic, None)
-
-    def _write(self, changes: Changes) -> None:
-        if changes:
-            self._state.write(changes, durable=False)
-
-    def _hand_over(self, topic: str, messages: list[Message], done: Changes) -> list[Message]:
-        """Write that these go out now; mark those that went out before."""
-        if not messages:
-            self._write(done)
-            return []
-        if self.inbox.places[topic].terms.qos == 0:  # at most once: it is done with before
-            last = messages[-1]
-            changes = self.inbox.processed(topic, last.offset + 1, last.timestamp_ns)
-            self._write(done | changes)
-            return messages
-        _, changes = self.inbox.handed_over(topic, messages[-1].offset + 1)
-        self._state.write(done | changes, durable=False)
-        place = self.inbox.places[topic]
-        if len(place.in_hand) == 1 and place.in_hand[0][1] == 1 and place.shown <= place.cursor:
-            return messages
-        return [
-            replace(m, delivery_count=place.deliveries(m.offset) + (m.offset < place.shown))
-            for m in messages
-        ]
-
-
-def _check_replay(start: Start | Position | None, replay: bool) -> None:
-    if replay and (start is None or start in (Now, LastReceived)):
-        raise UsageError(
-            "replay needs a start that may lie below what was acknowledged: Earliest, "
-            "at_offset(n), newest(n), at_time(t), ago(age) or a Position"
-        )
-
-
-class _Messages(Iterator[Message]):
-    """Messages one by one; each step is a call of the subscriber."""
-
-    def __init__(self, gate: Gate, get: Callable[[], list[Message]]) -> None:
-        self._gate = gate
-        self._get = get
-        self._ended = False
-
-    @gated
-    def __next__(self) -> Message:
-        """The next one; that is the word that the one before is done with."""
-        found = [] if self._ended else self._get()
-        if not found:
-            self._ended = True
-            raise StopIteration
-        return found[0]
-
-
-def _timing(settings: Settings) -> PushTiming:
-    return PushTiming(
-        silence_s_min=settings.push_silence_min, silence_s_max=settings.push_silence_max
-    )
-
-
-def _start_at(position: Position, topic: str) -> Start:
-    if position.topic != topic:
-        raise UsageError(f"the position is one of {position.topic!r}, not of {topic!r}")
-    return at_offset(position.offset)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import sys
 import warnings
-from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import takewhile
 from math import inf
@@ -16,16 +15,25 @@ from msgspec import UNSET
 from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.errors import LostError
 from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX
-from reliable_pubsub.common.messages import BatchHeader, Get, Lost, MessageBatches, NoMessagesYet
+from reliable_pubsub.common.messages import (
+    BatchHeader,
+    Get,
+    Lost,
+    MessageBatches,
+    NoMessagesYet,
+    Ring,
+)
 from reliable_pubsub.common.recorder import Call
 from reliable_pubsub.common.retry import poll_pause_s
 
-from .inbox import Inbox, direct_followers
-from .link import SubscriberLink
+from .direct_followers import direct_followers
 from .push_queue import Standing
 from .pushing import Pushing
+from .requests import Requests
+from .session import SubscriberSession
+from .subscription import Subscription
 
-FETCH_AHEAD = 10  # times the messages asked for; those behind wait here, unacknowledged
+FETCH_AHEAD = 10  # times the messages asked for; the rest wait here, unacknowledged
 
 OnLowerQoS = Callable[[str, str, int], None]  # topic, publisher, its level
 
@@ -51,139 +59,168 @@ def warn_of_lower_qos(topic: str, publisher: str, qos: int) -> None:
 
 
 class Fetching:
-    """Brings the direct followers of each cursor here, and keeps them until they are taken."""
+    """Brings what follows each cursor here, where it stays until it is handed over."""
 
     def __init__(
         self,
-        link: SubscriberLink,
-        inbox: Inbox,
+        session: SubscriberSession,
+        requests: Requests,
         pushing: Pushing,
         *,
+        forgets: bool,
         on_lower_qos: OnLowerQoS,
     ) -> None:
-        """Nothing was fetched."""
-        self._link = link
-        self._inbox = inbox
+        """Prepare; nothing was fetched.
+
+        Args:
+            forgets: continue where the log no longer has what was in hand at a crash.
+            on_lower_qos: called once for each topic and publisher of a lower level.
+        """
+        self._session = session
+        self._requests = requests
         self._pushing = pushing
-        self._clock = link.asker.clock
+        self._forgets = forgets
+        self._clock = session.asker.clock
         self._on_lower_qos = on_lower_qos
-        self._lower: set[tuple[str, str]] = set()  # topics and publishers that were told of
-        self._fetched: dict[str, deque[Message]] = {}  # not yet handed over, from the cursor on
-        self._lost: dict[str, int] = {}  # reported as gone up to here, and not yet passed
-
-    def ahead(self, topic: str) -> deque[Message] | None:
-        """What was fetched and not handed over; the caller takes from it what it hands over."""
-        return self._fetched.get(topic)
-
-    def drop(self, topic: str) -> None:
-        """What waits was not confirmed: the log may be another one there."""
-        self._fetched.pop(topic, None)
-
-    def begin_again(self) -> None:
-        """Forget what waits; a call was broken off somewhere."""
-        self._fetched.clear()
-        self._lost.clear()
-
-    def forget(self, topic: str) -> None:
-        """The subscription is no more, and what was fetched or lost belongs to it."""
-        self.drop(topic)
-        self._lost.pop(topic, None)
-
-    def lost_up_to(self, topic: str) -> int | None:
-        """Up to where a loss was reported since the last time; None: there was none."""
-        return self._lost.pop(topic, None)
 
     def wait(
-        self, topic: str, call: Call, messages_max: int, timeout_s: float
-    ) -> deque[Message] | None:
-        """Fetch, asking again with growing pauses, until something comes or time is over.
+        self, subscription: Subscription, call: Call, messages_max: int, timeout_s: float
+    ) -> bool:
+        """Fetch, asking again with growing pauses, until there is something or time is over.
+
+        Whatever the program has processed is written before this asks or waits.
+
+        Returns:
+            Whether there is something to hand over.
 
         Raises:
-            LostError: messages are gone; the next call goes on behind them.
+            LostError: messages are lost; the next call continues after them.
         """
         deadline_s = self._clock.now_s() + timeout_s
         empty = 0
-        asks = timeout_s <= 0
+        wanted = min(messages_max * FETCH_AHEAD, BATCH_MESSAGES_MAX)
         while True:
-            fetched = self._next(topic, call, messages_max, asks=asks)
-            self._link.read_ring(topic, min(messages_max * FETCH_AHEAD, BATCH_MESSAGES_MAX))
-            if fetched or self._link.rings.get(topic):
-                self._fetched[topic] = fetched or deque()
-                return fetched
+            subscription.fetched.extend(self._next(subscription, call, wanted, asks=timeout_s <= 0))
+            self._read_qos0(subscription, wanted)
+            if subscription.has_next:
+                return True
             empty += 1
             left_s = deadline_s - self._clock.now_s()
             if left_s <= 0:
-                return None
-            if topic in self._pushing:
-                self._pushing.wait(topic, left_s)
+                return False
+            self._session.save(subscription)
+            if subscription.pushes is not None:
+                self._pushing.wait(subscription.pushes, left_s)
             else:
                 self._clock.sleep(min(poll_pause_s(empty), left_s))
 
     def _next(
-        self, topic: str, call: Call, messages_max: int, *, asks: bool
-    ) -> deque[Message] | None:
+        self, subscription: Subscription, call: Call, messages_max: int, *, asks: bool
+    ) -> Sequence[Message]:
         """What was pushed; if nothing was, and a pull is due or `asks`, what a pull finds."""
-        if topic not in self._pushing:
-            return self._pull(topic, call, messages_max)
-        standing = self._standing(topic)
-        pushed = self._pushing.take(topic, standing) if standing else None
+        pushes = subscription.pushes
+        if pushes is None:
+            return self._pull(subscription, call, messages_max)
+        standing = _standing(subscription)
+        pushed = self._pushing.take(pushes, standing) if standing else None
         if pushed or (pushed is not None and not asks):
             headers, bodies = [h for h, _ in pushed], [body for _, body in pushed]
-            return self._followers(topic, headers, b"".join(bodies))
-        fetched = self._pull(topic, call, messages_max)
-        standing = self._standing(topic)
+            return self._followers(subscription, headers, b"".join(bodies))
+        found = self._pull(subscription, call, messages_max)
+        standing = _standing(subscription)
         assert standing is not None
-        self._pushing.pulled(topic, standing, fetched[-1].offset + 1 if fetched else None)
-        return fetched
+        self._pushing.pulled(pushes, standing, found[-1].offset + 1 if found else None)
+        return found
 
-    def _standing(self, topic: str) -> Standing | None:
-        """Where we stand; None: the proxy of this moment has not confirmed it yet."""
-        place, session = self._inbox.places.get(topic), self._link.told.get(topic)
-        if place is None or session is None:
-            return None
-        heard_s = place.terms.lease_ms / 2000 or inf
-        return Standing(place.log, session.boot, place.cursor, session.told, heard_s)
-
-    def _followers(self, topic: str, headers: Sequence[BatchHeader], body: bytes) -> deque[Message]:
+    def _followers(
+        self, subscription: Subscription, headers: Sequence[BatchHeader], body: bytes
+    ) -> Sequence[Message]:
         """The messages of batches that follow our cursor directly."""
-        place = self._inbox.places[topic]
+        place = subscription.place
         qos = place.terms.qos
-        found = direct_followers(topic, place.cursor, headers, body, qos=qos)
-        self._tell_lower_levels(qos, headers, topic)
-        return deque(found)
+        found = direct_followers(subscription.topic, place.cursor, headers, body, qos=qos)
+        for header in headers:
+            self.report_lower_qos(subscription, header.publisher, header.qos)
+        return found
 
-    def _pull(self, topic: str, call: Call, messages_max: int) -> deque[Message] | None:
+    def _pull(self, subscription: Subscription, call: Call, messages_max: int) -> Sequence[Message]:
         """One GET; it acknowledges what our durable state has as processed."""
-        wanted = min(messages_max * FETCH_AHEAD, BATCH_MESSAGES_MAX)
-        reply, body = self._link.ask_with_cursor(Get, topic, call, messages_max=wanted)
+        reply, body = self._requests.ask(Get, subscription, call, messages_max=messages_max)
         if isinstance(reply, MessageBatches | NoMessagesYet):
-            self._link.compare(topic, reply.end)
-            self._link.rings[topic].hinted(reply.boot, reply.ring)
+            self._compare(subscription, reply.end)
+            assert subscription.qos0 is not None
+            subscription.qos0.hinted(reply.boot, reply.ring)
         match reply:
             case MessageBatches():
-                return self._followers(topic, reply.batches, body)
+                return self._followers(subscription, reply.batches, body)
             case NoMessagesYet():
-                return None
-            case Lost() if self._inbox.places[topic].terms.qos == 0:
-                self._link.pass_lost(topic, reply)
-                return self._pull(topic, call, messages_max)
+                return ()
+            case Lost() if subscription.place.terms.qos == 0:
+                self._pass_lost(subscription, reply)
+                return self._pull(subscription, call, messages_max)
             case Lost():
-                # The place moves when the program comes back: else a kill now would silence it.
-                self._lost[topic] = reply.end
+                subscription.lost(reply.end)
                 bound = None if reply.waiting_max is UNSET else reply.waiting_max
-                raise LostError(topic=topic, first=reply.first, end=reply.end, waiting_max=bound)
+                raise LostError(
+                    topic=subscription.topic, first=reply.first, end=reply.end, waiting_max=bound
+                )
             case _:
-                self._link.refused(reply)
+                self._session.refused(reply)
 
-    def _tell_lower_levels(self, qos: int, batches: Sequence[BatchHeader], topic: str) -> None:
-        """Say once of each publisher that what it puts has a lower level than was asked for."""
-        for batch in batches:
-            if batch.qos < qos:
-                self.tell_lower_level(topic, batch.publisher, batch.qos)
+    def _compare(self, subscription: Subscription, end: int) -> None:
+        """Check that the log, which ends at `end`, still has what was in hand at a crash."""
+        place = subscription.place.compared(subscription.topic, end, forget=self._forgets)
+        if place is not subscription.place:
+            subscription.move(place)
+            self._session.save(subscription, durable=True)
 
-    def tell_lower_level(self, topic: str, publisher: str, qos: int) -> None:
-        """Say once of a publisher that its messages have this level, if more was asked for."""
-        if (topic, publisher) not in self._lower and qos < self._inbox.places[topic].terms.qos:
-            self._lower.add((topic, publisher))
-            self._link.tell(logging.WARNING, lower_qos_in_words(topic, publisher, qos), topic)
+    def _pass_lost(self, subscription: Subscription, reply: Lost) -> None:
+        """At QoS 0, count lost messages and skip past them."""
+        assert subscription.qos0 is not None
+        subscription.qos0.counts.lost += reply.end - reply.first
+        subscription.move(subscription.place.moved(reply.end, None))
+        self._session.save(subscription)
+
+    def _read_qos0(self, subscription: Subscription, messages_max: int) -> None:
+        """Read what no push has brought of what was put at QoS 0."""
+        queue, confirmation = subscription.qos0, subscription.confirmation
+        while queue is not None and confirmation is not None and queue.is_missing:
+            self._session.save(subscription)
+            reply, body = self._session.asker.ask(
+                Ring(
+                    **self._session.head(),
+                    topic=subscription.topic,
+                    generation=confirmation.generation,
+                    boot=confirmation.boot,
+                    place=queue.place,
+                    messages_max=messages_max,
+                )
+            )
+            match reply:
+                case MessageBatches(first=int() as first):
+                    queue.read(subscription.topic, first, reply.batches, body)
+                    if queue.place >= reply.end:
+                        queue.emptied()
+                case NoMessagesYet():
+                    queue.emptied()
+                case _:
+                    subscription.forgotten()  # the next request finds out what is wrong
+                    return
+
+    def report_lower_qos(self, subscription: Subscription, publisher: str, qos: int) -> None:
+        """Report once for each publisher that its messages have a lower level than asked for."""
+        if qos < subscription.place.terms.qos and publisher not in subscription.lower_qos:
+            subscription.lower_qos.add(publisher)
+            topic = subscription.topic
+            self._session.tell(logging.WARNING, lower_qos_in_words(topic, publisher, qos), topic)
             self._on_lower_qos(topic, publisher, qos)
+
+
+def _standing(subscription: Subscription) -> Standing | None:
+    """Where the subscriber is; None: the proxy of this moment has not confirmed it yet."""
+    confirmation = subscription.confirmation
+    if confirmation is None:
+        return None
+    place = subscription.place
+    heard_s = place.terms.lease_ms / 2000 or inf
+    return Standing(place.log, confirmation.boot, place.cursor, confirmation.told, heard_s)

@@ -23,6 +23,7 @@ from reliable_pubsub.common.arguments import check_fields
 from reliable_pubsub.common.limits import MIB
 from reliable_pubsub.common.messages import BatchHeader, Positive
 from reliable_pubsub.common.retry import poll_pause_s
+from reliable_pubsub.common.settings import Settings
 from reliable_pubsub.relay.push import PushFrames
 
 QUEUE_BYTES_MAX: Final = 4 * MIB  # of bodies; what comes beyond is pulled when its turn comes
@@ -41,6 +42,13 @@ class PushTiming(Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_fields(self)
+
+
+def timing_of(settings: Settings) -> PushTiming:
+    """The timing that the settings of a client give."""
+    return PushTiming(
+        silence_s_min=settings.push_silence_min, silence_s_max=settings.push_silence_max
+    )
 
 
 class Standing(Struct, frozen=True):

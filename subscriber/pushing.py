@@ -1,4 +1,4 @@
-"""Being pushed to: the link to the node above, and the queue of each topic. Decides nothing."""
+"""Receiving pushes: one link to the node above for all topics. Decides nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from reliable_pubsub.relay.pattern import Pattern
 from reliable_pubsub.relay.push import AnyPush, UnstoredFrames, decode_any_push
 from reliable_pubsub.relay.sockets import Context
 
+from .inbox import Inbox
 from .push_queue import PushCounts, PushQueue, PushTiming, Standing
+from .subscription import Subscription
 
 TURN_MAX = 1_000  # pushes that are taken at once
 
@@ -98,38 +100,30 @@ class Pushing:
 
     def __init__(
         self,
+        inbox: Inbox,
         connect: Callable[[], PushLink],
         *,
         timing: PushTiming,
         clock: Clock,
-        on_unstored: Callable[[UnstoredFrames], object],
     ) -> None:
-        """Nothing is pushed; the link is made for the first topic.
-
-        Args:
-            on_unstored: takes what was put at QoS 0.
-        """
-        self._on_unstored = on_unstored
+        """Nothing is pushed; the link is made for the first topic."""
+        self._inbox = inbox
         self._connect = connect
         self._timing = timing
         self._clock = clock
         self._link: PushLink | None = None
-        self._queues: dict[str, PushQueue] = {}
 
     def __contains__(self, topic: str) -> bool:
         """Whether a topic is pushed."""
-        return topic in self._queues
+        return self._inbox.of(topic).pushes is not None
 
     def use(self, topic: str, is_used: bool) -> None:
         """Begin or end pushing of a topic; what is queued is pulled again, so nothing is lost."""
         if is_used:
-            self._queues[topic] = PushQueue(self._timing)
+            self._inbox.add(topic).pushes = PushQueue(self._timing)
         else:
-            self._queues.pop(topic, None)
-        if self._queues:
-            self._link = self._link or self._connect()
-        if self._link is not None:
-            self._link.want(frozenset(self._queues))
+            self._inbox.of(topic).pushes = None
+        self._want()
 
     def counts(self, topic: str) -> PushCounts:
         """What became of the pushes of a topic.
@@ -137,36 +131,37 @@ class Pushing:
         Raises:
             UsageError: push is not on for it.
         """
-        if topic not in self._queues:
+        queue = self._inbox.of(topic).pushes
+        if queue is None:
             raise UsageError(f"push is not on for topic {topic!r:.80}; see use_push")
-        return self._queues[topic].counts
+        return queue.counts
 
     def is_polled(self, topic: str) -> bool:
         """Whether pushing of a topic does not work now."""
-        return self._queues[topic].is_polled
+        queue = self._inbox.of(topic).pushes
+        return queue is not None and queue.is_polled
 
-    def take(self, topic: str, standing: Standing) -> list[tuple[BatchHeader, bytes]] | None:
+    def take(self, queue: PushQueue, standing: Standing) -> list[tuple[BatchHeader, bytes]] | None:
         """What follows the cursor; empty: nothing yet; None: pull."""
-        queue = self._queues[topic]
         queue.stand(standing)
-        self._collect(topic)
+        self._collect(queue)
         if not queue.pull_due_in_s(self._clock.now_s()):
             return None
         return queue.take()
 
-    def pulled(self, topic: str, standing: Standing, end: int | None) -> None:
+    def pulled(self, queue: PushQueue, standing: Standing, end: int | None) -> None:
         """A pull was answered; see `PushQueue.pulled`."""
-        queue, now_s = self._queues[topic], self._clock.now_s()
+        now_s = self._clock.now_s()
         queue.stand(standing)
         misses = queue.counts.misses
         queue.pulled(end, now_s)
         if queue.counts.misses > misses and self._link is not None:
             self._link.doubt(now_s)
 
-    def wait(self, topic: str, seconds: float) -> None:
+    def wait(self, queue: PushQueue, seconds: float) -> None:
         """Wait until something comes for any topic, or a pull is due for this one."""
         assert self._link is not None
-        due_s = self._queues[topic].wait_s(self._clock.now_s())
+        due_s = queue.wait_s(self._clock.now_s())
         if due_s > 0:
             self._link.wait(min(seconds, due_s))
 
@@ -177,34 +172,47 @@ class Pushing:
             self._link = None
 
     def begin_again(self) -> None:
-        """Another link, and empty queues; a call was broken off somewhere."""
+        """Use another link, and empty queues; a call was left by a foreign exception."""
         self.close()
-        for topic, queue in self._queues.items():
-            self._queues[topic] = PushQueue(self._timing)
-            self._queues[topic].counts = queue.counts
-        if self._queues:
-            self._link = self._connect()
-            self._link.want(frozenset(self._queues))
+        for subscription in self._pushed():
+            counts = subscription.pushes.counts if subscription.pushes else PushCounts()
+            subscription.pushes = PushQueue(self._timing)
+            subscription.pushes.counts = counts
+        self._want()
 
-    def _collect(self, topic: str) -> None:
+    def _pushed(self) -> list[Subscription]:
+        subscriptions = self._inbox.subscriptions.values()
+        return [one for one in subscriptions if one.pushes is not None]
+
+    def _want(self) -> None:
+        """Ask for the topics that are pushed; make a link if there is none for them."""
+        topics = frozenset(one.topic for one in self._pushed())
+        if topics and self._link is None:
+            self._link = self._connect()
+        if self._link is not None:
+            self._link.want(topics)
+
+    def _collect(self, queue: PushQueue) -> None:
         now_s = self._clock.now_s()
-        if self._queues[topic].wants_new_link(now_s):
+        if queue.wants_new_link(now_s):
             self._renew()
         assert self._link is not None
         is_linked = self._link.turn(now_s)
-        for queue in self._queues.values():
-            queue.linked(is_linked)
+        for one in self._pushed():
+            assert one.pushes is not None
+            one.pushes.linked(is_linked)
         for push in self._link.receive():
+            subscription = self._inbox.of(push.topic)
             if isinstance(push, UnstoredFrames):
-                self._on_unstored(push)
-            elif push.topic in self._queues:
-                self._queues[push.topic].pushed(push, now_s)
+                if subscription.qos0 is not None:
+                    subscription.qos0.pushed(push)
+            elif subscription.pushes is not None:
+                subscription.pushes.pushed(push, now_s)
 
     def _renew(self) -> None:
-        """Another link, under another name; what the old one still brings is never seen."""
-        assert self._link is not None
-        self._link.close()
-        self._link = self._connect()
-        self._link.want(frozenset(self._queues))
-        for queue in self._queues.values():
-            queue.relinked()
+        """Use another link, under another name; what the old one still brings is never seen."""
+        self.close()
+        self._want()
+        for subscription in self._pushed():
+            assert subscription.pushes is not None
+            subscription.pushes.relinked()

@@ -1,13 +1,14 @@
-"""`LogReader`: reads the stored batches of any topic; no subscription, nothing is remembered."""
+"""Reading stored messages of any topic by place; no subscription, nothing is remembered."""
 
 from __future__ import annotations
 
 import secrets
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from reliable_pubsub.common import names
-from reliable_pubsub.common.asking import Asker
+from reliable_pubsub.common.asking import Asker, Session
+from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.errors import (
     LogChangedError,
     LostError,
@@ -26,9 +27,9 @@ from reliable_pubsub.common.messages import (
 from reliable_pubsub.common.retry import Clock, RetryPolicy, Silence, Transport, unheard
 from reliable_pubsub.common.session import refusal
 from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
-from reliable_pubsub.common.start import in_words, start_of
+from reliable_pubsub.common.start import Position, in_words, newest, start_of
 
-from .inbox import StoredBatch, direct_batches
+from .direct_followers import StoredBatch, direct_batches, messages_in
 
 
 class LogReader:
@@ -107,6 +108,43 @@ class LogReader:
         )
         reply, body = self._asker.ask(request)
         return stored_batches(request, reply, body)
+
+
+class Reading(Struct, frozen=True):
+    """The state of a topic at one moment: its newest message, and where to continue from there."""
+
+    message: Message | None  # None: nothing is stored
+    position: Position
+
+
+class StoredReader:
+    """Reads stored messages with the session of a client."""
+
+    def __init__(self, session: Session) -> None:
+        """Prepare; the proxy is asked at the first read."""
+        self._session = session
+
+    def read(self, topic: str, start: Start, messages_max: int) -> list[Message]:
+        """See `Subscriber.history`."""
+        return self._ask(topic, start, messages_max)[0]
+
+    def newest(self, topic: str) -> Reading:
+        """See `Subscriber.read`."""
+        messages, reply = self._ask(topic, newest(1), 1)
+        log = None if reply.log is UNSET else reply.log
+        message = messages[-1] if messages else None
+        end = message.offset + 1 if message else reply.end
+        return Reading(message, Position(topic, end, log))
+
+    def _ask(
+        self, topic: str, start: Start, messages_max: int
+    ) -> tuple[list[Message], MessageBatches | NoMessagesYet]:
+        head = self._session.head()
+        request = History(**head, topic=topic, start=start, messages_max=messages_max)
+        reply, body = self._session.asker.ask(request)
+        messages = messages_in(topic, stored_batches(request, reply, body))
+        assert isinstance(reply, MessageBatches | NoMessagesYet)
+        return messages[:messages_max], reply
 
 
 def stored_batches(request: History, reply: AnyReply, body: bytes) -> list[StoredBatch]:

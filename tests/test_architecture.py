@@ -79,9 +79,11 @@ CORE_FILES = [
     *(f"relay/{name}.py" for name in ("push", "wire", "batch_cache", "passing", "unstored")),
     *(f"relay/{name}.py" for name in ("tree", "tree_figure", "allowance", "one_proxy")),
     "common/markup.py",
-    "subscriber/inbox.py",
-    "subscriber/push_queue.py",
-    "subscriber/ring_queue.py",
+    *(
+        f"subscriber/{name}.py"
+        for name in ("inbox", "subscription", "place", "direct_followers", "push_queue")
+    ),
+    "subscriber/qos0_queue.py",
     *(f"lab/{name}.py" for name in ("run", "verdict", "facts", "final_log", "untold")),
     "lab/subscription.py",
     *(f"lab/{name}.py" for name in ("finding", "checker", "story")),

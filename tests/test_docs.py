@@ -25,7 +25,7 @@ from reliable_pubsub.common.steps import DELIVERED_S
 from reliable_pubsub.relay.interest_link import digest_of
 from reliable_pubsub.relay.pattern import Kinds, Pattern
 from reliable_pubsub.relay.unstored import LINKED
-from reliable_pubsub.subscriber.link import CLEAN_LEASE_MS
+from reliable_pubsub.subscriber.subscribing import CLEAN_LEASE_MS
 from scripts import protocol_tables
 from tests.lab.test_checker import PLANTED
 from tests.simulation.faults import FAULTS

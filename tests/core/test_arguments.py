@@ -254,8 +254,8 @@ class House:
         return (
             [list(transport.sent) for transport in self.transports],
             [dict(disk.values) for disk in self.disks],
-            dict(self.subscriber._in_hand),
-            list(self.subscriber._fetching.ahead("t") or ()),
+            self.subscriber.inbox.of("t").in_hand,
+            list(self.subscriber.inbox.of("t").fetched),
             self.subscriber.is_pushed("t"),
             repr(self.transaction._rows),
             self.publisher._streaming,

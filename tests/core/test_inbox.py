@@ -11,7 +11,10 @@ from reliable_pubsub.common.batch import Message, crc32
 from reliable_pubsub.common.errors import LogChangedError, MalformedError
 from reliable_pubsub.common.messages import BatchHeader, SubAck
 from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.subscriber.inbox import Changes, Inbox, Place, direct_followers
+from reliable_pubsub.subscriber.direct_followers import direct_followers
+from reliable_pubsub.subscriber.inbox import Inbox
+from reliable_pubsub.subscriber.place import Place, repositioned
+from reliable_pubsub.subscriber.subscription import Changes, Subscription
 from tests.fakes import LOG, NOW_NS, put_body
 
 Batches = tuple[list[BatchHeader], bytes]
@@ -30,9 +33,14 @@ class Written:
             else:
                 self.values[name] = value
 
-    def reopened(self) -> Inbox:
-        """The inbox of the next process."""
-        return Inbox(self.values)
+    def move(self, held: Subscription, place: Place) -> None:
+        """Move a subscription, and write it."""
+        held.move(place)
+        self.write(held.row())
+
+    def reopened(self) -> Subscription:
+        """The subscription in the next process."""
+        return Inbox(self.values).of("t")
 
 
 def a_sub_ack(cursor: int, *, log: str = LOG) -> SubAck:
@@ -48,11 +56,17 @@ def a_sub_ack(cursor: int, *, log: str = LOG) -> SubAck:
     )
 
 
-def an_inbox(cursor: int = 0) -> tuple[Inbox, Written]:
-    """An inbox whose subscription has been confirmed."""
-    inbox, written = Inbox({}), Written()
-    written.write(inbox.subscribed(a_sub_ack(cursor)))
-    return inbox, written
+def held_at(cursor: int = 0) -> tuple[Subscription, Written]:
+    """A subscription that has been confirmed."""
+    held, written = Subscription("t"), Written()
+    written.move(held, repositioned(a_sub_ack(cursor)))
+    return held, written
+
+
+def count_of(held: Subscription, end: int) -> int:
+    """How often the next message was handed over, once it is handed over up to `end`."""
+    held.move(held.place.handed_over(end))
+    return held.place.deliveries(held.place.cursor)
 
 
 def batches(*places: tuple[int, int]) -> Batches:
@@ -125,174 +139,171 @@ class TestDirectFollowers:
 class TestTheCursor:
     def test_moves_when_a_message_is_processed_and_not_when_it_is_handed_over(self) -> None:
         """H4, R9: a crash before the message is done leaves it to be done."""
-        inbox, written = an_inbox()
+        held, written = held_at()
 
-        written.write(inbox.handed_over("t", 1)[1])
-        in_hand = written.reopened().places["t"].cursor
-        written.write(inbox.processed("t", 1, NOW_NS))
-        done = written.reopened().places["t"].cursor
+        written.move(held, held.place.handed_over(1))
+        in_hand = written.reopened().place.cursor
+        written.move(held, held.place.moved(1, NOW_NS))
+        done = written.reopened().place.cursor
 
         assert (in_hand, done) == (0, 1)
 
     def test_keeps_the_witness_of_what_was_processed_last(self) -> None:
         """R14: the next SUB can show that it speaks of the same log."""
-        inbox, written = an_inbox()
+        held, written = held_at()
 
-        written.write(inbox.processed("t", 3, NOW_NS))
+        written.move(held, held.place.moved(3, NOW_NS))
 
-        assert written.reopened().places["t"] == Place(LOG, 3, NOW_NS)
+        assert written.reopened().place == Place(LOG, 3, NOW_NS)
 
     def test_never_goes_back(self) -> None:
-        inbox, _ = an_inbox(5)
+        held, _ = held_at(5)
 
         with pytest.raises(AssertionError):
-            inbox.processed("t", 4, NOW_NS)
+            held.place.moved(4, NOW_NS)
 
     def test_goes_on_behind_what_is_lost(self) -> None:
-        inbox, written = an_inbox(2)
+        held, written = held_at(2)
 
-        written.write(inbox.lost("t", 9))
+        written.move(held, held.place.moved(9, None))
 
-        assert written.reopened().places["t"] == Place(LOG, 9)
+        assert written.reopened().place == Place(LOG, 9)
 
     def test_and_the_place_in_the_plan_are_written_together(self) -> None:
         """H6, R16: place, plan and length of the output file are one record."""
-        inbox, written = an_inbox()
+        held, written = held_at()
         plan = PlanMark("digest", step=1, message=4, output_bytes=120)
 
-        written.write(inbox.processed("t", 1, NOW_NS) | inbox.mark_plan(plan))
+        held.move(held.place.moved(1, NOW_NS))
+        written.write(held.row() | Inbox({}).mark_plan(plan))
 
-        again = written.reopened()
+        again = Inbox(written.values)
         assert (again.places["t"].cursor, again.plan) == (1, plan)
 
 
 class TestDeliveries:
     def test_begin_with_one(self) -> None:
-        inbox, _ = an_inbox()
+        held, _ = held_at()
 
-        assert inbox.handed_over("t", 1)[0] == 1
+        assert count_of(held, 1) == 1
 
     def test_are_counted_across_crashes(self) -> None:
         """H27, R9: what was in hand when the process died comes again, and says how often."""
-        inbox, written = an_inbox()
+        held, written = held_at()
         counts = []
         for _ in range(3):
-            count, changes = inbox.handed_over("t", 1)
-            counts.append(count)
-            written.write(changes)
-            inbox = written.reopened()
+            counts.append(count_of(held, 1))
+            written.write(held.row())
+            held = written.reopened()
 
         assert counts == [1, 2, 3]
 
     def test_begin_anew_behind_a_message_that_was_processed(self) -> None:
-        inbox, written = an_inbox()
-        written.write(inbox.handed_over("t", 1)[1])
-        inbox = written.reopened()
-        written.write(inbox.handed_over("t", 1)[1])
-        written.write(inbox.processed("t", 1, NOW_NS))
+        held, written = held_at()
+        written.move(held, held.place.handed_over(1))
+        held = written.reopened()
+        written.move(held, held.place.handed_over(1))
+        written.move(held, held.place.moved(1, NOW_NS))
 
-        assert inbox.handed_over("t", 2)[0] == 1
+        assert count_of(held, 2) == 1
 
     def test_of_many_in_hand_stay_counted_when_they_come_again_one_by_one(self) -> None:
         """H4: a batch of three was in hand; behind the crash each of the three is marked."""
-        inbox, written = an_inbox()
-        written.write(inbox.handed_over("t", 3)[1])
-        inbox = written.reopened()
+        held, written = held_at()
+        written.move(held, held.place.handed_over(3))
+        held = written.reopened()
         counts = []
         for end in (1, 2, 3, 4):
-            counts.append(inbox.handed_over("t", end)[0])
-            inbox.processed("t", end, NOW_NS)
+            counts.append(count_of(held, end))
+            held.move(held.place.moved(end, NOW_NS))
 
         assert counts == [2, 2, 2, 1]
 
     def test_of_more_than_was_in_hand_keep_the_mark_of_those_that_were(self) -> None:
-        inbox, written = an_inbox()
-        written.write(inbox.handed_over("t", 2)[1])
-        inbox = written.reopened()
+        held, written = held_at()
+        written.move(held, held.place.handed_over(2))
+        held = written.reopened()
 
-        count, _ = inbox.handed_over("t", 5)
+        count = count_of(held, 5)
 
         assert count == 2
-        assert inbox.places["t"].in_hand[-1][0] == 5
+        assert held.place.in_hand[-1][0] == 5
 
     def test_behind_a_loss_stay_counted(self) -> None:
         """H27: the oldest of what was in hand is gone; what is left of it still comes again."""
-        inbox, written = an_inbox()
-        written.write(inbox.handed_over("t", 3)[1])
-        inbox = written.reopened()
+        held, written = held_at()
+        written.move(held, held.place.handed_over(3))
+        held = written.reopened()
 
-        written.write(inbox.lost("t", 2))
+        written.move(held, held.place.moved(2, None))
 
-        assert written.reopened().handed_over("t", 3)[0] == 2
+        assert count_of(written.reopened(), 3) == 2
 
 
 class TestALogThatEndsBelowWhatWasShown:
     """R14: the cursor fits, but what was in hand when the process died is gone."""
 
     def test_is_another_one(self) -> None:
-        inbox, written = an_inbox(4)
-        written.write(inbox.handed_over("t", 6)[1])
+        held, written = held_at(4)
+        written.move(held, held.place.handed_over(6))
 
         with pytest.raises(LogChangedError, match="offsets 4 to 5 were handed over"):
-            written.reopened().compared("t", 5, forget=False)
+            written.reopened().place.compared("t", 5, forget=False)
 
     def test_is_taken_without_it_if_a_person_says_so(self) -> None:
-        inbox, written = an_inbox(4)
-        written.write(inbox.handed_over("t", 6)[1])
-        inbox = written.reopened()
+        held, written = held_at(4)
+        written.move(held, held.place.handed_over(6))
+        held = written.reopened()
 
-        written.write(inbox.compared("t", 5, forget=True))
+        written.move(held, held.place.compared("t", 5, forget=True))
 
-        assert written.reopened().places["t"] == Place(LOG, 4)
+        assert written.reopened().place == Place(LOG, 4)
 
     def test_is_not_one_that_ends_right_behind_it(self) -> None:
-        inbox, _ = an_inbox(4)
-        inbox.handed_over("t", 6)
+        held, _ = held_at(4)
+        place = held.place.handed_over(6)
 
-        assert inbox.compared("t", 6, forget=False) == {}
+        assert place.compared("t", 6, forget=False) is place
 
 
 class TestAConfirmedSubscription:
     def test_gives_a_new_subscriber_its_place(self) -> None:
-        inbox, written = an_inbox(7)
+        held, written = held_at(7)
 
-        assert inbox.places["t"] == written.reopened().places["t"] == Place(LOG, 7)
+        assert held.place == written.reopened().place == Place(LOG, 7)
 
     def test_does_not_move_a_subscriber_that_is_further(self) -> None:
         """R13: the own place is the evidence; what a crash of the proxy took back stays done."""
-        inbox, _ = an_inbox(7)
+        held, _ = held_at(7)
 
-        changes = inbox.subscribed(a_sub_ack(5))
+        place = held.place.confirmed(a_sub_ack(5), adopt=False)
 
-        assert changes == {}
-        assert inbox.places["t"].cursor == 7
+        assert place is held.place
+        assert place.cursor == 7
 
     def test_stops_a_subscriber_whose_state_is_an_older_copy(self) -> None:
         """H13: it would do again what it did before."""
-        inbox, _ = an_inbox(5)
+        held, _ = held_at(5)
 
         with pytest.raises(LogChangedError, match="older copy"):
-            inbox.subscribed(a_sub_ack(7))
-
-        assert inbox.places["t"].cursor == 5
+            held.place.confirmed(a_sub_ack(7), adopt=False)
 
     def test_moves_such_a_subscriber_if_a_person_says_so(self) -> None:
-        inbox, _ = an_inbox(5)
+        held, _ = held_at(5)
 
-        inbox.subscribed(a_sub_ack(7), adopt=True)
-
-        assert inbox.places["t"].cursor == 7
+        assert held.place.confirmed(a_sub_ack(7), adopt=True).cursor == 7
 
     def test_that_was_repositioned_counts_in_both_directions(self) -> None:
-        inbox, _ = an_inbox(5)
+        held, _ = held_at(5)
 
-        inbox.repositioned(a_sub_ack(2, log="another.1"))
+        place = repositioned(a_sub_ack(2, log="another.1"), held.place)
 
-        assert inbox.places["t"] == Place("another.1", 2)
+        assert place == Place("another.1", 2)
 
     def test_that_ended_leaves_nothing(self) -> None:
-        inbox, written = an_inbox(5)
+        held, written = held_at(5)
 
-        written.write(inbox.unsubscribed("t"))
+        held.ended()
+        written.write(held.row())
 
-        assert written.reopened().places == {}
+        assert not written.reopened().is_subscribed

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from reliable_pubsub.common.messages import BatchHeader
 from reliable_pubsub.relay.pattern import Pattern
 from reliable_pubsub.relay.push import AnyPush, Pushed, PushFrames
-from reliable_pubsub.subscriber.push_queue import PushTiming, Standing
+from reliable_pubsub.subscriber.inbox import Inbox
+from reliable_pubsub.subscriber.push_queue import PushQueue, PushTiming, Standing
 from reliable_pubsub.subscriber.pushing import Pushing, ZmqPushLink
 from tests.fakes import FakeClock
 
@@ -62,9 +63,8 @@ class Pushes:
     def __init__(self, *topics: str) -> None:
         self.links: list[SilentLink] = []
         self.clock = FakeClock()
-        self.pushing = Pushing(
-            self._connect, timing=TIMING, clock=self.clock, on_unstored=lambda _: None
-        )
+        self.inbox = Inbox({})
+        self.pushing = Pushing(self.inbox, self._connect, timing=TIMING, clock=self.clock)
         for topic in topics:
             self.pushing.use(topic, True)
 
@@ -72,23 +72,29 @@ class Pushes:
         self.links.append(SilentLink())
         return self.links[-1]
 
+    def queue(self, topic: str) -> PushQueue:
+        """Of one topic."""
+        queue = self.inbox.of(topic).pushes
+        assert queue is not None
+        return queue
+
     def taken(self, topic: str, cursor: int = 0) -> list[int] | None:
         """Offsets that can be taken; None: a pull is due."""
-        found = self.pushing.take(topic, Standing(LOG, BOOT, cursor, cursor))
+        found = self.pushing.take(self.queue(topic), Standing(LOG, BOOT, cursor, cursor))
         return None if found is None else [header.base for header, _ in found]
 
     def miss(self, topic: str, offset: int) -> None:
         """A pull finds what no push has brought, long after it was usual."""
         self.clock.time_s += TIMING.silence_s_max
         assert self.taken(topic, offset) is None
-        self.pushing.pulled(topic, Standing(LOG, BOOT, offset, offset), offset + 1)
+        self.pushing.pulled(self.queue(topic), Standing(LOG, BOOT, offset, offset), offset + 1)
 
 
 def a_failed_link() -> Pushes:
     """A link over which nothing comes: three pulls in a row had to find what it did not bring."""
     pushes = Pushes("t", "u")
     assert pushes.taken("t") is None
-    pushes.pushing.pulled("t", AT_START, None)
+    pushes.pushing.pulled(pushes.queue("t"), AT_START, None)
     for offset in range(TIMING.misses_max):
         pushes.miss("t", offset)
     assert pushes.pushing.counts("t").misses == TIMING.misses_max
@@ -154,7 +160,7 @@ class TestATopicAmongOthers:
         pushes = Pushes("t", "u")
         for topic in ("t", "u"):
             assert pushes.taken(topic) is None
-            pushes.pushing.pulled(topic, AT_START, None)
+            pushes.pushing.pulled(pushes.queue(topic), AT_START, None)
 
         pushes.links[0].coming = [
             a_push(topic, base) for base in range(4) for topic in ("t", "not wanted", "u")

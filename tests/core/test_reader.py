@@ -16,8 +16,9 @@ from reliable_pubsub.common.errors import (
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.proxy.state import BrokerSettings
 from reliable_pubsub.proxy.topic_log import Retention
-from reliable_pubsub.subscriber.inbox import Place, messages_in
-from reliable_pubsub.subscriber.kept_place import KeptPlace
+from reliable_pubsub.subscriber.direct_followers import messages_in
+from reliable_pubsub.subscriber.external_cursor import ExternalCursor
+from reliable_pubsub.subscriber.place import Place
 from reliable_pubsub.subscriber.reader import LogReader
 from tests.fakes import (
     LOG,
@@ -47,9 +48,9 @@ def a_reader(link: Link) -> LogReader:
     return LogReader(retry=PATIENT, transport=FakeTransport(link, clock), clock=clock)
 
 
-def a_keeper(link: Link, client: str = "job") -> KeptPlace:
+def a_keeper(link: Link, client: str = "job") -> ExternalCursor:
     clock = FakeClock()
-    return KeptPlace(client, retry=PATIENT, transport=FakeTransport(link, clock), clock=clock)
+    return ExternalCursor(client, retry=PATIENT, transport=FakeTransport(link, clock), clock=clock)
 
 
 class TestAReader:
@@ -103,7 +104,7 @@ class TestAReader:
             LogReader(transport=FakeTransport(damaged)).read("t", 0)
 
 
-class TestAKeptPlace:
+class TestAExternalCursor:
     def test_begins_at_the_end_if_no_place_is_given(self) -> None:
         assert a_keeper(Link(a_log(3))).tell("t").cursor == 3
 

@@ -10,7 +10,7 @@ from reliable_pubsub.common.limits import MIB
 from reliable_pubsub.common.messages import BatchHeader
 from reliable_pubsub.proxy.ring import ENTRY_BYTES, Rings
 from reliable_pubsub.relay.push import PushedUnstored, UnstoredFrames
-from reliable_pubsub.subscriber.ring_queue import QUEUE_BYTES_MAX, RingQueue
+from reliable_pubsub.subscriber.qos0_queue import QUEUE_BYTES_MAX, QoS0Queue
 from tests.fakes import put_body
 
 BOOT = "boot-1"
@@ -26,13 +26,13 @@ def a_push(place: int, count: int = 1, *, boot: str = BOOT, body: bool = True) -
     return UnstoredFrames("t", pushed, put_body(place, count) if body else None)
 
 
-def a_queue(place: int = 0) -> RingQueue:
-    queue = RingQueue()
+def a_queue(place: int = 0) -> QoS0Queue:
+    queue = QoS0Queue()
     queue.confirmed(BOOT, place, anew=True)
     return queue
 
 
-def taken(queue: RingQueue) -> list[int]:
+def taken(queue: QoS0Queue) -> list[int]:
     return [int(message.payload[1:]) for message in queue.hand_over(1_000)]
 
 

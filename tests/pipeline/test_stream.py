@@ -22,7 +22,7 @@ from reliable_pubsub.pipeline.stream import QueryStream, batch_ranges
 from reliable_pubsub.pipeline.view import EXTENTS_S, TopicView
 from reliable_pubsub.proxy.state import BrokerSettings
 from reliable_pubsub.proxy.topic_log import Retention
-from reliable_pubsub.subscriber.kept_place import KeptPlace
+from reliable_pubsub.subscriber.external_cursor import ExternalCursor
 from reliable_pubsub.subscriber.reader import LogReader
 from tests.fakes import (
     LOG,
@@ -55,7 +55,9 @@ class Job:
             status=StatusClient("", PATIENT, transport=self.transport(), clock=self.clock),
             reader=self.reader(),
             kept=(
-                KeptPlace(self.options.subscriber, transport=self.transport(), clock=self.clock)
+                ExternalCursor(
+                    self.options.subscriber, transport=self.transport(), clock=self.clock
+                )
                 if self.options.subscriber
                 else None
             ),

@@ -74,17 +74,34 @@ FAULTS: Final[Mapping[str, Variant]] = {
     "generation not compared": Variant(broker=subscribing.AnyGenerationReads),
     "ACK rests on a lazy cursor": Variant(broker=subscribing.AckRestsOnLazyCursor),
     "acks before inbox is durable": Variant(subscriber=clients.AcknowledgesBeforeInbox),
+    "asks before it writes": Variant(
+        subscriber=clients.with_parts(session=clients.AsksBeforeItWrites)
+    ),
     "output apart from cursor": Variant(subscriber=clients.OutputAndCursorApart),
-    "redelivery not marked": Variant(subscriber=clients.ForgetsWhatWasInHand),
-    "cursor moves on hand-over": Variant(subscriber=clients.AcknowledgesOnReceipt),
+    "redelivery not marked": Variant(
+        subscriber=clients.with_parts(hand_over=clients.ForgetsWhatWasInHand)
+    ),
+    "cursor moves on hand-over": Variant(
+        subscriber=clients.with_parts(hand_over=clients.AcknowledgesOnReceipt)
+    ),
     "in hand before it is given": Variant(subscriber=clients.HandsOverBeforeItReturns),
-    "older offsets taken": Variant(subscriber=clients.that(clients.TakesOlderOffsets)),
-    "fetched outlives unsubscribe": Variant(subscriber=clients.that(clients.KeepsWhatItFetched)),
+    "older offsets taken": Variant(
+        subscriber=clients.with_parts(
+            fetching=clients.TakesOlderOffsets, dead_letters=clients.KeepsOlderOffsets
+        )
+    ),
+    "fetched outlives unsubscribe": Variant(
+        subscriber=clients.with_parts(
+            subscription=clients.KeepsWhatItFetched, dead_letters=clients.KeepsOlderOffsets
+        )
+    ),
     # What is removed.
     "trims unread messages": Variant(broker=subscribing.TrimsUnread),
     "LOST one message too short": Variant(broker=subscribing.LostIsTooShort),
-    "loss swallowed": Variant(subscriber=clients.that(clients.SwallowsLosses)),
-    "loss passed before it is told": Variant(subscriber=clients.that(clients.PassesLossUntold)),
+    "loss swallowed": Variant(subscriber=clients.with_parts(fetching=clients.SwallowsLosses)),
+    "loss passed before it is told": Variant(
+        subscriber=clients.with_parts(fetching=clients.PassesLossUntold)
+    ),
     # A log that was set back.
     "LOG_CHANGED never told": Variant(broker=subscribing.NeverTellsLogChanged),
     "witness not compared": Variant(broker=subscribing.NoWitness),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -25,10 +24,14 @@ from reliable_pubsub.common.recorder import Call
 from reliable_pubsub.common.state_file import ClientState, MemoryState
 from reliable_pubsub.common.wire import decode_reply, encode_reply
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.outbox import Changes
 from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.dead_letters import DeadLetters
+from reliable_pubsub.subscriber.direct_followers import direct_followers
 from reliable_pubsub.subscriber.fetching import Fetching
-from reliable_pubsub.subscriber.inbox import direct_followers
+from reliable_pubsub.subscriber.hand_over import HandOver
+from reliable_pubsub.subscriber.session import SubscriberSession
+from reliable_pubsub.subscriber.subscribing import Subscribing
+from reliable_pubsub.subscriber.subscription import Subscription
 
 
 class _Withholding:
@@ -168,33 +171,81 @@ class OutputAndCursorApart(Subscriber):
         super().record(topic, plan)
 
 
-class ForgetsWhatWasInHand(Subscriber):
+def with_parts(
+    *,
+    hand_over: type[HandOver] = HandOver,
+    fetching: type[Fetching] = Fetching,
+    subscribing: type[Subscribing] = Subscribing,
+    dead_letters: type[DeadLetters] = DeadLetters,
+    session: type[SubscriberSession] = SubscriberSession,
+    subscription: type[Subscription] = Subscription,
+) -> type[Subscriber]:
+    """A subscriber of which one part has other rules."""
+
+    class Faulty(Subscriber):
+        def __init__(self, client: str, **more: Any) -> None:
+            super().__init__(client, **more)
+            self._hand_over.__class__ = hand_over
+            self._fetching.__class__ = fetching
+            self._subscribing.__class__ = subscribing
+            self._dead_letters.__class__ = dead_letters
+            self._session.__class__ = session
+            self.inbox.new_subscription = subscription
+            for known in self.inbox.subscriptions.values():
+                known.__class__ = subscription
+
+    return Faulty
+
+
+class ForgetsWhatWasInHand(HandOver):
     """Does not mark what it hands over a second time."""
 
-    def _hand_over(self, topic: str, messages: list[Message], done: Changes) -> list[Message]:
-        again = super()._hand_over(topic, messages, done)
+    def hand_over(self, subscription: Subscription, messages: list[Message]) -> list[Message]:
+        again = super().hand_over(subscription, messages)
         return [replace(message, delivery_count=1) for message in again]
 
 
-class AcknowledgesOnReceipt(Subscriber):
+class AcknowledgesOnReceipt(HandOver):
     """The cursor moves when a message is handed over, before it is processed."""
 
-    def get(self, topic: str, *, max_messages: int = 1, timeout_s: float = 0.0) -> list[Message]:
-        found = super().get(topic, max_messages=max_messages, timeout_s=timeout_s)
-        self._write(self._take_processed(topic))
+    def get(self, subscription: Subscription, messages_max: int, timeout_s: float) -> list[Message]:
+        found = super().get(subscription, messages_max, timeout_s)
+        self.settle(subscription)
+        self._session.save(subscription)
         return found
 
 
-class HandsOverBeforeItReturns(Subscriber):
-    """What is on its way to the program is in hand, also if the call is broken off behind that."""
+class AsksBeforeItWrites(SubscriberSession):
+    """What was processed is written with what follows it, and the proxy is asked for that first."""
+
+    def save_before_telling(self, subscription: Subscription) -> None:
+        pass
+
+
+class InHandBeforeItIsGiven(HandOver):
+    """What is on its way to the program is in hand already."""
+
+    def hand_over(self, subscription: Subscription, messages: list[Message]) -> list[Message]:
+        if messages:
+            subscription.handed_over(messages[-1])
+        return super().hand_over(subscription, messages)
+
+
+class InHandOnce(Subscription):
+    """It is in hand already when it is handed over."""
+
+    def handed_over(self, last: Message) -> None:
+        if self.in_hand is None:
+            super().handed_over(last)
+
+
+class HandsOverBeforeItReturns(
+    with_parts(hand_over=InHandBeforeItIsGiven, subscription=InHandOnce)  # type: ignore[misc]
+):
+    """What is on its way to the program is in hand, also if the call is broken off after that."""
 
     def _begin_again(self) -> None:
         self._asker.transport.reopen()
-
-    def _hand_over(self, topic: str, messages: list[Message], done: Changes) -> list[Message]:
-        if messages:
-            self._in_hand[topic] = messages[-1]
-        return super()._hand_over(topic, messages, done)
 
 
 class GoesOnAsIfNothingWas(Publisher):
@@ -204,60 +255,49 @@ class GoesOnAsIfNothingWas(Publisher):
         self._asker.transport.reopen()
 
 
-class _Fetching(Fetching):
-    def __init__(self, subscriber: Subscriber) -> None:
-        super().__init__(
-            subscriber._link,
-            subscriber.inbox,
-            subscriber._pushing,
-            on_lower_qos=subscriber._fetching._on_lower_qos,
-        )
-        self._subscriber = subscriber
+class TakesOlderOffsets(Fetching):
+    """Whatever is in a batch is handed over, also what was had before."""
+
+    def _followers(
+        self, subscription: Subscription, headers: Sequence[BatchHeader], body: bytes
+    ) -> Sequence[Message]:
+        first = headers[0].base if headers else subscription.place.cursor
+        return direct_followers(subscription.topic, first, headers, body)
 
 
-def that(fetching: type[_Fetching]) -> type[Subscriber]:
-    """A subscriber to which what comes next of a topic is brought by other rules."""
+class KeepsOlderOffsets(DeadLetters):
+    """What lies below the cursor is not left out when it is looked at, either."""
 
-    class Faulty(Subscriber):
-        def __init__(self, client: str, **more: Any) -> None:
-            super().__init__(client, **more)
-            self._fetching = fetching(self)
-
-    return Faulty
+    def bury(self, subscription: Subscription) -> None:
+        fetched = subscription.fetched
+        if not fetched or fetched[0].offset >= subscription.place.cursor:
+            super().bury(subscription)
 
 
-class TakesOlderOffsets(_Fetching):
-    """Whatever stands in a batch is handed over, also what was had before."""
-
-    def _followers(self, topic: str, headers: Sequence[BatchHeader], body: bytes) -> deque[Message]:
-        first = headers[0].base if headers else self._inbox.places[topic].cursor
-        return deque(direct_followers(topic, first, headers, body))
-
-
-class KeepsWhatItFetched(_Fetching):
+class KeepsWhatItFetched(Subscription):
     """What was fetched outlives the subscription."""
 
-    def forget(self, topic: str) -> None:
+    def drop_fetched(self) -> None:
         pass
 
 
-class SwallowsLosses(_Fetching):
-    """It goes on behind a loss without a word."""
+class SwallowsLosses(Fetching):
+    """It continues after a loss without a word."""
 
-    def _pull(self, topic: str, call: Call, messages_max: int) -> deque[Message] | None:
+    def _pull(self, subscription: Subscription, call: Call, messages_max: int) -> Sequence[Message]:
         try:
-            return super()._pull(topic, call, messages_max)
+            return super()._pull(subscription, call, messages_max)
         except LostError:
-            return None
+            return ()
 
 
-class PassesLossUntold(_Fetching):
+class PassesLossUntold(Fetching):
     """A loss is acknowledged, and then reported: whatever goes wrong in between silences it."""
 
-    def _pull(self, topic: str, call: Call, messages_max: int) -> deque[Message] | None:
+    def _pull(self, subscription: Subscription, call: Call, messages_max: int) -> Sequence[Message]:
         try:
-            return super()._pull(topic, call, messages_max)
+            return super()._pull(subscription, call, messages_max)
         except LostError:
-            self._subscriber._write(self._subscriber._take_processed(topic))
-            self._subscriber._acknowledge_to_proxy(topic)
+            subscription.settle()
+            self._requests.acknowledge(subscription)
             raise

@@ -8,8 +8,10 @@ from typing import Any
 from reliable_pubsub.common.messages import Dead
 from reliable_pubsub.proxy.broker import Broker
 from reliable_pubsub.proxy.records import CursorMoved, DeadLettered, Decision, Record, StoredState
-from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.dead_letters import DeadLetters
+from reliable_pubsub.subscriber.subscription import Subscription
 
+from .faults_of_clients import with_parts
 from .simulated_store import SimulatedStore
 from .simulation import Variant
 
@@ -61,38 +63,30 @@ class CursorWithoutLetter(Broker):
         return Decision(decision.reply, records, decision.visible_at)
 
 
-class _GivingUpWithFault(Subscriber):
-    """A subscriber with other rules for a letter that is refused."""
-
-    def __init__(self, client: str, **more: Any) -> None:
-        super().__init__(client, **more)
-        self._giving_up._withdraw = self._withdraw  # type: ignore[method-assign]
-
-    def _withdraw(self, topic: str, offset: int) -> None:
-        raise NotImplementedError
-
-
-class RefusedLetterStaysNoted(_GivingUpWithFault):
+class RefusedLetterStaysNoted(DeadLetters):
     """It is sent again and again, and the topic waits for it."""
 
-    def _withdraw(self, topic: str, offset: int) -> None:
+    def _withdraw(self, subscription: Subscription, offset: int) -> None:
         pass
 
 
-class RefusedLetterIsDone(_GivingUpWithFault):
+class RefusedLetterIsDone(DeadLetters):
     """A message whose letter is refused is passed over."""
 
-    def _withdraw(self, topic: str, offset: int) -> None:
-        giving_up = self._giving_up
-        message = giving_up._rejected.pop(topic).message
-        changes = self.inbox.processed(topic, offset + 1, message.timestamp_ns)
-        self._state.write(changes, durable=True)
+    def _withdraw(self, subscription: Subscription, offset: int) -> None:
+        letter = subscription.letter
+        assert letter is not None
+        subscription.letter_stored()
+        subscription.move(subscription.place.moved(offset + 1, letter.message.timestamp_ns))
+        self._session.save(subscription, durable=True)
 
 
 FAULTS_OF_DEAD_LETTERS: Mapping[str, Variant] = {
     "letter and cursor apart": Variant(store=LetterAndCursorApart),
     "repeated DEAD is stored again": Variant(broker=RepeatedDeadIsStoredAgain),
     "cursor without letter": Variant(broker=CursorWithoutLetter),
-    "refused letter stays noted": Variant(subscriber=RefusedLetterStaysNoted),
-    "refused letter is done": Variant(subscriber=RefusedLetterIsDone),
+    "refused letter stays noted": Variant(
+        subscriber=with_parts(dead_letters=RefusedLetterStaysNoted)
+    ),
+    "refused letter is done": Variant(subscriber=with_parts(dead_letters=RefusedLetterIsDone)),
 }

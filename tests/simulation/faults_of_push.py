@@ -74,7 +74,7 @@ def _subscriber_with(queue: type[PushQueue]) -> type[Subscriber]:
         def use_push(self, topic: str, push: bool) -> None:
             super().use_push(topic, push)
             if push:
-                self._pushing._queues[topic] = queue(TIMING)
+                self.inbox.add(topic).pushes = queue(TIMING)
 
     return Faulty
 

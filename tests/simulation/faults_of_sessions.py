@@ -28,7 +28,10 @@ from reliable_pubsub.proxy.records import (
 from reliable_pubsub.proxy.subscriptions import Subscription
 from reliable_pubsub.proxy.topic_log import TopicLog
 from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.subscribing import Subscribing
+from reliable_pubsub.subscriber.subscription import Subscription as Held
 
+from .faults_of_clients import with_parts
 from .simulation import Variant
 
 # Levels.
@@ -65,11 +68,11 @@ class RecordsLevel1Lazily(Subscriber):
 
     def record(self, topic: str, plan: PlanMark) -> None:
         place = self.inbox.places.get(topic)
-        state: Any = self._state
         if place is None or place.terms.qos == 2:
             return super().record(topic, plan)
-        changes = self._take_processed(topic) | self.inbox.mark_plan(plan)
-        return state.write(changes, durable=False)  # type: ignore[no-any-return]
+        subscription = self.inbox.of(topic)
+        self._hand_over.settle(subscription)
+        return self._session.save(subscription, also=self.inbox.mark_plan(plan))
 
 
 # Where a subscription begins.
@@ -163,15 +166,11 @@ class ForgetsWhatItWasSent(Broker):
         return replace(decision, reply=replace(decision.reply, shown=decision.reply.cursor))
 
 
-class ReplayIsNotMarked(Subscriber):
+class ReplayIsNotMarked(Subscribing):
     """What a client with a place of its own reads again looks like new."""
 
-    def __init__(self, client: str, **more: Any) -> None:
-        super().__init__(client, **more)
-        inbox = self.inbox
-        inbox.repositioned = lambda reply, before=None: type(inbox).repositioned(  # type: ignore[method-assign]
-            inbox, replace(reply, shown=reply.cursor)
-        )
+    def _take(self, subscription: Held, sub: Any, reply: SubAck) -> None:
+        super()._take(subscription, replace(sub, before=None), replace(reply, shown=reply.cursor))
 
 
 class TruncatesTheFirst(Broker):
@@ -324,7 +323,7 @@ FAULTS_OF_SESSIONS: Mapping[str, Variant] = {
     "replay keeps its generation": Variant(broker=ReplayKeepsItsGeneration),
     "start below the cursor": Variant(broker=BeginsBelowTheCursor),
     "sent before, not told": Variant(broker=ForgetsWhatItWasSent),
-    "replay not marked": Variant(subscriber=ReplayIsNotMarked),
+    "replay not marked": Variant(subscriber=with_parts(subscribing=ReplayIsNotMarked)),
     "first offset is truncated": Variant(broker=TruncatesTheFirst),
     "expires after one lease": Variant(broker=ExpiresAfterOneLease),
     "GET keeps no lease": Variant(broker=GetKeepsNoLease),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from msgspec.structs import replace
 
@@ -13,14 +13,15 @@ from reliable_pubsub.proxy.engine import BecameOfOffer, Engine
 from reliable_pubsub.proxy.ring import Read, Rings
 from reliable_pubsub.relay.push import UnstoredFrames
 from reliable_pubsub.relay.unstored import OfferFrames, decode_offer
-from reliable_pubsub.subscriber.client import Subscriber
-from reliable_pubsub.subscriber.ring_queue import RingQueue
+from reliable_pubsub.subscriber.qos0_queue import QoS0Queue
+from reliable_pubsub.subscriber.subscription import Subscription
 
+from .faults_of_clients import with_parts
 from .simulated_proxy import SimulatedProxy
 from .simulation import Variant
 
 
-class TakesRepeats(RingQueue):
+class TakesRepeats(QoS0Queue):
     """A push that comes again is a message again."""
 
     def pushed(self, push: UnstoredFrames) -> BatchHeader | None:
@@ -28,24 +29,23 @@ class TakesRepeats(RingQueue):
         return super().pushed(replace(push, pushed=replace(push.pushed, batch=header)))
 
 
-class BeginsBelow(RingQueue):
+class BeginsBelow(QoS0Queue):
     """Each process reads the ring from its begin, also what an earlier one handed over."""
 
     def confirmed(self, boot: str, end: int, *, anew: bool) -> None:
         super().confirmed(boot, end, anew=False)
 
 
-def _subscriber_with(queue: Callable[[], RingQueue]) -> type[Subscriber]:
-    class Queues(dict[str, RingQueue]):
-        def setdefault(self, topic: str, _: Any = None) -> RingQueue:
-            return super().setdefault(topic, queue())
+class OfRepeats(Subscription):
+    """Has such a queue."""
 
-    class Faulty(Subscriber):
-        def __init__(self, client: str, **more: Any) -> None:
-            super().__init__(client, **more)
-            self._link.rings = Queues()
+    new_qos0_queue = TakesRepeats
 
-    return Faulty
+
+class OfWhatWasBefore(Subscription):
+    """Has such a queue."""
+
+    new_qos0_queue = BeginsBelow
 
 
 class ReadsAnew(Rings):
@@ -100,8 +100,10 @@ class StoresIt(Engine):
 
 
 FAULTS_OF_UNSTORED: Mapping[str, Variant] = {
-    "QoS 0: a repeat is a message": Variant(subscriber=_subscriber_with(TakesRepeats)),
-    "QoS 0: begins below its subscription": Variant(subscriber=_subscriber_with(BeginsBelow)),
+    "QoS 0: a repeat is a message": Variant(subscriber=with_parts(subscription=OfRepeats)),
+    "QoS 0: begins below its subscription": Variant(
+        subscriber=with_parts(subscription=OfWhatWasBefore)
+    ),
     "QoS 0: the ring is read anew": Variant(proxy=OfANewRing),
     "QoS 0: another number": Variant(broker=NumbersAnew),
     "QoS 0: stored, too": Variant(engine=StoresIt),

@@ -1,7 +1,7 @@
 """The way of what is put at QoS 0, in the simulated world: sent once, to a proxy that is there.
 
 What is the shell's in a real process (`publisher/offering.py`'s link, `proxy/ingress.py`) is here;
-`Offering`, offers, `RingReading`, `Rings` and `RingQueue` are the real ones.
+`Offering`, offers, `RingReading`, `Rings` and `QoS0Queue` are the real ones.
 """
 
 from __future__ import annotations

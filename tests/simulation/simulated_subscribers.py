@@ -279,7 +279,7 @@ class SubscriberMachine(Machine):
             push_timing=TIMING,
             connect_push=lambda: self.pushes.connect(process, self.name),
         )
-        process.nonce = subscriber._link.nonce
+        process.nonce = subscriber._session.nonce
         process.interrupts = self._faults.interrupt
         for topic in subscriber.inbox.places:
             subscriber.use_push(topic, self._terms[topic].push)
@@ -359,8 +359,9 @@ class SubscriberMachine(Machine):
 
     def is_drained(self, subscriber: Subscriber, topic: str) -> bool:
         """Whether everything that will ever be there was handed over."""
-        message = subscriber._in_hand.get(topic)
-        cursor = message.offset + 1 if message else subscriber.inbox.places[topic].cursor
+        subscription = subscriber.inbox.of(topic)
+        message = subscription.in_hand
+        cursor = message.offset + 1 if message else subscription.place.cursor
         return cursor == self._end(topic)
 
 

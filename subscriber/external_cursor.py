@@ -1,4 +1,4 @@
-"""`KeptPlace`: a subscription whose place is kept elsewhere, with the effect of its messages.
+"""`ExternalCursor`: a subscription whose cursor is stored elsewhere, beside its effects.
 
 A job with a checkpoint, or a sink that stores the offset beside its rows, reads with `LogReader`
 and needs no inbox. What it does need of a subscription is that the proxy knows its place: for lag,
@@ -13,11 +13,11 @@ from reliable_pubsub.common.messages import AnyReply, Sub, SubAck
 from reliable_pubsub.common.retry import Clock, RetryPolicy, Transport
 from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
 
-from .inbox import Place
+from .place import Place
 
 
-class KeptPlace:
-    """Subscribes, and tells the proxy where its owner stands. One running process for each id."""
+class ExternalCursor:
+    """Subscribes, and tells the proxy how far its owner is. One running process for each id."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class KeptPlace:
             place: None begins at the end of the topic, or resumes what exists where it is.
 
         Returns:
-            Where the subscription stands now: the greater of the place and what the proxy knew.
+            Where the subscription is now: the greater of the place and what the proxy knew.
 
         Raises:
             LogChangedError: the place is not one of this log.

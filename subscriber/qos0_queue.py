@@ -19,7 +19,7 @@ from reliable_pubsub.common.limits import MIB
 from reliable_pubsub.common.messages import BatchHeader
 from reliable_pubsub.relay.push import UnstoredFrames
 
-from .inbox import StoredBatch, direct_batches
+from .direct_followers import StoredBatch, direct_batches
 
 QUEUE_BYTES_MAX: Final = 4 * MIB  # of bodies; what comes beyond stays in the ring until it is full
 
@@ -32,7 +32,7 @@ class UnstoredCounts(Struct, kw_only=True):
     repeats: int = 0  # batches that came again, and were dropped
 
 
-class RingQueue:
+class QoS0Queue:
     """One topic's messages at QoS 0, in the order of their places."""
 
     def __init__(self) -> None:

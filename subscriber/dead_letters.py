@@ -1,0 +1,123 @@
+"""Dead letters: messages given up, by their program or because they were delivered too often.
+
+That a message is given up is durable here before the proxy hears of it, and the same letter is sent
+until the proxy has it; so it is stored once, whatever dies in between. Where the proxy refuses it
+for good, that is reported, the note is withdrawn, and the message comes again. A bound of
+deliveries lets it through then, once in each process, so that a program can always continue.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from reliable_pubsub.common.batch import Message
+from reliable_pubsub.common.dead_letter import DELIVERIES_USED_UP, dead_letter
+from reliable_pubsub.common.errors import (
+    DeadLetterRefusedError,
+    FencedError,
+    LogChangedError,
+    MalformedError,
+    NotSubscribedError,
+    RefusedError,
+    StaleError,
+)
+
+from .requests import Requests
+from .session import SubscriberSession
+from .subscription import Subscription
+
+
+class DeadLetters:
+    """Sends dead letters for one subscriber."""
+
+    def __init__(self, session: SubscriberSession, requests: Requests) -> None:
+        """Prepare; no letter is under way."""
+        self._session = session
+        self._requests = requests
+
+    def bury(self, subscription: Subscription) -> None:
+        """Make dead letters of the next messages that are given up, until one is not."""
+        while subscription.fetched:
+            message, place = subscription.fetched[0], subscription.place
+            if message.offset < place.cursor:
+                subscription.fetched.popleft()
+                continue
+            bound = place.max_deliveries
+            used_up = bound is not None and place.deliveries(message.offset) >= bound
+            reason = place.giving_up or (DELIVERIES_USED_UP if used_up else "")
+            if not reason or subscription.refused_letter == message.offset:
+                return
+            self.begin(subscription, message, reason)
+            gives_up = f"gives up {message.message_id} at offset {message.offset}: {reason}"
+            self._session.tell(logging.WARNING, gives_up, subscription.topic)
+            try:
+                self.finish(subscription)
+            except StaleError:  # another place was chosen; nothing is fetched there
+                return
+
+    def begin(self, subscription: Subscription, message: Message, reason: str) -> None:
+        """Note durably that a message is to become a dead letter; all before it is processed.
+
+        Raises:
+            UsageError: the letter cannot be encoded. StorageFailedError. Nothing has changed.
+        """
+        place = subscription.place
+        deliveries = place.deliveries(message.offset)
+        letter = dead_letter(message, self._session.client, deliveries, reason)
+        subscription.move(place.gives_up(message.offset, reason))
+        try:
+            self._session.save(subscription, durable=True)
+        except BaseException:
+            subscription.move(place)
+            raise
+        subscription.gives_up(message, letter)
+
+    def finish(self, subscription: Subscription) -> int:
+        """Send the letter that is under way, for the first time or again: always the same bytes.
+
+        Returns:
+            Its offset.
+
+        Raises:
+            DeadLetterRefusedError: it is not stored, and not under way any more.
+        """
+        letter = subscription.letter
+        assert letter is not None
+        offset = letter.message.offset
+        with self._session.recorder.call("reject", subscription.topic) as call:
+            try:
+                reply = self._requests.send_letter(subscription, offset, letter.body, call)
+            except StaleError:
+                subscription.drop()
+                raise
+            except RefusedError as error:
+                if not _is_of_the_letter(error):
+                    raise
+                self._withdraw(subscription, offset)
+                raise DeadLetterRefusedError(
+                    error, topic=subscription.topic, offset=offset
+                ) from error
+            # Before our place moves: a process that dies in between finds out, and records it.
+            call.ok(epoch=self._session.inbox.epoch, cursor=offset + 1, offset=reply.offset)
+        if subscription.place.cursor <= offset:
+            after = subscription.place.moved(offset + 1, letter.message.timestamp_ns)
+            subscription.move(after)
+            self._session.save(subscription)
+        subscription.letter_stored()
+        return reply.offset
+
+    def _withdraw(self, subscription: Subscription, offset: int) -> None:
+        """The proxy has not stored the letter, and never will: the message comes again."""
+        subscription.move(subscription.place.kept())
+        self._session.save(subscription, durable=True)
+        subscription.letter_refused(offset)
+
+
+def _is_of_the_letter(error: RefusedError) -> bool:
+    """Whether a refusal says for certain that the letter is not stored.
+
+    The others speak of the client or its place, or are an answer that cannot be read.
+    """
+    if isinstance(error, MalformedError):
+        return error.is_our_request
+    return not isinstance(error, FencedError | LogChangedError | NotSubscribedError)

@@ -1,0 +1,170 @@
+"""Handing messages over to the program, and taking its word that they are processed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import islice
+
+from msgspec.structs import replace
+
+from reliable_pubsub.common.batch import Message
+from reliable_pubsub.common.errors import UsageError
+from reliable_pubsub.common.gate import Gate, gated
+from reliable_pubsub.common.recorder import seen
+
+from .dead_letters import DeadLetters
+from .fetching import Fetching
+from .requests import Requests
+from .session import SubscriberSession
+from .subscription import Subscription
+
+
+class HandOver:
+    """What `get`, `reject` and `close` do, for one subscriber."""
+
+    def __init__(
+        self,
+        session: SubscriberSession,
+        requests: Requests,
+        fetching: Fetching,
+        dead_letters: DeadLetters,
+    ) -> None:
+        """Prepare; nothing is in hand."""
+        self._session = session
+        self._requests = requests
+        self._fetching = fetching
+        self._dead_letters = dead_letters
+        self._stored_first = True  # when both sorts of messages wait
+
+    def settle(self, subscription: Subscription) -> None:
+        """What the program has in hand is processed; the place is still to be written."""
+        if not subscription.is_subscribed:  # a clean session that has ended, while we asked
+            subscription.drop()
+            return
+        if subscription.letter is not None:
+            self._dead_letters.finish(subscription)
+        subscription.settle()
+
+    def get(self, subscription: Subscription, messages_max: int, timeout_s: float) -> list[Message]:
+        """Settle what is in hand, and hand over what follows.
+
+        That is one write: what was processed goes with what is handed over now. Only where the
+        proxy has to be asked, or nothing is there yet, it is written before (decision 0036).
+        """
+        with self._session.recorder.call("get", subscription.topic) as call:
+            self.settle(subscription)
+            self._dead_letters.bury(subscription)
+            clock = self._session.asker.clock
+            deadline_s = clock.now_s() + timeout_s if timeout_s else 0.0
+            while not subscription.has_next and self._fetching.wait(
+                subscription, call, messages_max, timeout_s
+            ):
+                self._dead_letters.bury(subscription)
+                timeout_s = max(deadline_s - clock.now_s(), 0.0) if timeout_s else 0.0
+            unstored = self._take_qos0(subscription, messages_max)
+            messages = self._next(subscription, messages_max - len(unstored))
+            before = subscription.place if messages else None
+            try:
+                handed = unstored + self.hand_over(subscription, messages)
+                if call.recorded and handed:
+                    call.ok(epoch=self._session.inbox.epoch, messages=tuple(map(seen, handed)))
+            except BaseException:
+                if before is not None:  # they were not handed over, and are not counted as such
+                    subscription.move(before)
+                raise
+            for _ in messages:  # only now: had a write failed, they would still be the next ones
+                subscription.fetched.popleft()
+            if messages and subscription.place.terms.qos:
+                subscription.handed_over(messages[-1])
+            return handed
+
+    def _next(self, subscription: Subscription, messages_max: int) -> list[Message]:
+        """What was fetched; redelivered one at a time, so only a failing message's count grows."""
+        if not subscription.fetched:
+            return []
+        place = subscription.place
+        if place.max_deliveries and place.deliveries(place.cursor):
+            messages_max = min(1, messages_max)
+        return list(islice(subscription.fetched, messages_max))
+
+    def _take_qos0(self, subscription: Subscription, messages_max: int) -> list[Message]:
+        """What was put at QoS 0; if stored messages wait too, they take turns."""
+        if not subscription.qos0:
+            return []
+        self._stored_first = not self._stored_first
+        if self._stored_first:
+            messages_max = max(messages_max - len(subscription.fetched), 0)
+        messages = subscription.qos0.hand_over(messages_max)
+        for message in messages:
+            self._fetching.report_lower_qos(subscription, message.publisher, 0)
+        return messages
+
+    def hand_over(self, subscription: Subscription, messages: list[Message]) -> list[Message]:
+        """Write that these go out now; mark those that went out before."""
+        if not messages:
+            self._session.save(subscription)
+            return []
+        place, last = subscription.place, messages[-1]
+        if place.terms.qos == 0:  # at most once: it is processed before
+            subscription.move(place.moved(last.offset + 1, last.timestamp_ns))
+            self._session.save(subscription)
+            return messages
+        place = place.handed_over(last.offset + 1)
+        subscription.move(place)
+        self._session.save(subscription)
+        if place.is_first_delivery:
+            return messages
+        return [
+            replace(m, delivery_count=place.deliveries(m.offset) + (m.offset < place.shown))
+            for m in messages
+        ]
+
+    def reject(self, subscription: Subscription, message: Message, reason: str) -> int:
+        """Give up a message that is in hand; gives the offset of its dead letter."""
+        letter = subscription.letter
+        if letter is not None:
+            offset = self._dead_letters.finish(subscription)
+            if letter.message == message:
+                return offset
+        last = subscription.in_hand
+        if last is None or not subscription.place.cursor <= message.offset <= last.offset:
+            raise UsageError(
+                f"message {message.message_id} at offset {message.offset} of "
+                f"{subscription.topic!r} is not in hand: only what the last get gave can be "
+                "rejected"
+            )
+        self._dead_letters.begin(subscription, message, reason)
+        return self._dead_letters.finish(subscription)
+
+    def leave(self, *, tells_ahead: bool) -> None:
+        """Settle what is in hand, and tell the proxy what it does not know of our cursors.
+
+        Args:
+            tells_ahead: also where it has sent messages that were not handed over.
+        """
+        subscriptions = list(self._session.inbox.subscriptions.values())
+        for subscription in subscriptions:
+            if subscription.in_hand is not None or subscription.letter is not None:
+                self.settle(subscription)
+                self._session.save(subscription)
+        for subscription in [one for one in subscriptions if one.is_to_be_told(ahead=tells_ahead)]:
+            self._requests.acknowledge(subscription)
+
+
+class Messages(Iterator[Message]):
+    """Messages one by one; each step is a call of the subscriber."""
+
+    def __init__(self, gate: Gate, get: Callable[[], list[Message]]) -> None:
+        """Prepare; the first step makes the first call."""
+        self._gate = gate
+        self._get = get
+        self._ended = False
+
+    @gated
+    def __next__(self) -> Message:
+        """The next one; the one before is processed."""
+        found = [] if self._ended else self._get()
+        if not found:
+            self._ended = True
+            raise StopIteration
+        return found[0]

@@ -1,0 +1,63 @@
+"""The session of a subscriber with its proxy, and what it writes to its state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from reliable_pubsub.common.asking import Asker, Session
+from reliable_pubsub.common.recorder import Recorder
+from reliable_pubsub.common.state_file import ClientState
+
+from .inbox import Inbox
+from .subscription import Subscription
+
+
+class SubscriberSession(Session):
+    """A session in which subscriptions are confirmed; another one knows none of them."""
+
+    def __init__(
+        self, asker: Asker, inbox: Inbox, state: ClientState, *, recorder: Recorder
+    ) -> None:
+        """Prepare; the proxy is asked at the first call."""
+        super().__init__(asker, "subscriber", memory=inbox, state=state, recorder=recorder)
+        self.inbox = inbox
+        self.recorder = recorder
+        self._control = 0
+
+    def connect(self) -> None:
+        """Begin a session; see `Session.connect`."""
+        super().connect()
+        self._control = 0
+        for subscription in self.inbox.subscriptions.values():
+            subscription.forgotten()
+
+    def control_head(self) -> dict[str, Any]:
+        """The head of a SUB or UNSUB, with the number that orders them (rule R12)."""
+        self._control += 1
+        return {**self.head(), "control": self._control}
+
+    def save(
+        self,
+        subscription: Subscription,
+        *,
+        durable: bool = False,
+        also: Mapping[str, bytes | None] | None = None,
+    ) -> None:
+        """Write a place if it has changed, in one step with `also`.
+
+        Args:
+            durable: survive power loss, with every write before; then it is written in any case.
+        """
+        changes = dict(also or {})
+        if not subscription.is_saved or (durable and subscription.is_subscribed):
+            changes |= subscription.row()
+        if changes:
+            self._state.write(changes, durable=durable)
+            subscription.written(durable=durable)
+
+    def save_before_telling(self, subscription: Subscription) -> None:
+        """Write a place before the proxy hears of its cursor: durably at QoS 2 (rule R9)."""
+        place = subscription.place
+        at_qos_2 = place.terms.qos == 2
+        self.save(subscription, durable=at_qos_2 and place.cursor > subscription.durable_cursor)
