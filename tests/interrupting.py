@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dis
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -46,7 +47,7 @@ class Interrupter:
         return self._stepped
 
     def _stepped(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any]:
-        if event == self._event:
+        if event == self._event and not (self._opcodes and _is_return(frame)):
             self.count += 1
             if self._at and self.count == self._at[0]:
                 del self._at[0]
@@ -69,6 +70,11 @@ class Interrupter:
         trace: TracebackType | None,
     ) -> None:
         sys.settrace(None)
+
+
+def _is_return(frame: FrameType) -> bool:
+    """Whether the next step returns: Python looks for signals at calls and jumps, never there."""
+    return dis.opname[frame.f_code.co_code[frame.f_lasti]] == "RETURN_VALUE"
 
 
 @contextmanager
