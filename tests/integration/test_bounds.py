@@ -197,9 +197,13 @@ def test_of_all_that_subscribe_too_much_together_the_largest_is_cut_off(below: B
     each = PREFIX_BYTES_MAX // (32 + PREFIX_BYTES) - 100
     peers = [Raw(below.fan_out.endpoint, b"SUB") for _ in range(8)]
     for place, peer in enumerate(peers):
-        peer.socket.settimeout(PATIENCE_S)
-        peer.socket.sendall(subscriptions(place * 10_000, each - place))
-        peer.socket.setblocking(False)
+        count = each - place
+        peer.says(subscriptions(place * 10_000, count))
+
+        def is_heard(count: int = count) -> bool:
+            return any(len(one.prefixes) == count for one in below.fan_out._said.values())
+
+        below.turns_until(is_heard, "words of all of them, one after another")
 
     def is_settled() -> bool:
         return below.fan_out._size_bytes <= PREFIX_BYTES_MAX_TOGETHER and any(
