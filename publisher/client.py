@@ -366,8 +366,11 @@ class Publisher:
                 self._resume()  # settles it, if it was taken by a call that was broken off
             if put.is_settled:
                 return
-            puts = [one for one in puts if not one.is_settled]
-            stored(puts, self._put_once(puts, plan))
+            if others:
+                puts = [one for one in puts if not one.is_settled]
+            receipt = self._put_once(puts, plan)
+            if put.qos < 2:
+                stored(puts, receipt)
         except LimitError as error:
             if put.is_alone or max(len(puts), self._settling.shares) == 1:
                 failed(puts, error)
@@ -485,7 +488,7 @@ class Publisher:
         return self._resume()
 
     def _resume(self) -> Receipt | None:
-        return next(iter(self._settling.settle()), None)
+        return self._settling.settle()[0] if self.outbox.in_doubt else None
 
     @gated
     def ready_for(self, topic: str, plan: PlanMark | None = None, count: Count = 1) -> int:

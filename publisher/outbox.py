@@ -90,6 +90,8 @@ class Receipt(Struct, frozen=True):
 
     def part(self, index: int, count: int = 1) -> Receipt:
         """That of `count` of these messages, from the one at `index` on."""
+        if count == self.count:
+            return self
         return replace(
             self,
             first_sequence=self.first_sequence + index,

@@ -96,13 +96,16 @@ class Settling:
 
     def settle(self) -> tuple[Receipt, ...]:
         """Send what is in doubt until the proxy has it; a receipt for each topic."""
+        batches = self._outbox.in_doubt
         try:
+            if len(batches) == 1:
+                with self._recorder.call("put", batches[0].topic) as call:
+                    return self._settle([call])
             with ExitStack() as stack:
                 calls = [
-                    stack.enter_context(self._recorder.call("put", batch.topic))
-                    for batch in self._outbox.in_doubt
+                    stack.enter_context(self._recorder.call("put", one.topic)) for one in batches
                 ]
-                return self._settle(calls) if calls else ()
+                return self._settle(calls)
         except InDoubtError as error:
             if self._outbox.pending is not None:
                 failed(self._sending, error, kept=True)
