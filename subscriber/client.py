@@ -101,8 +101,8 @@ class Subscriber:
                 with an error, rewind to its start (may repeat), or adopt its end (may miss).
             transport, clock, state: the world outside, where a test brings its own; with a
                 transport no settings are looked for.
-            on_silence: told of attempts that went unanswered, as they happen.
-            on_lower_qos: told once of each topic and publisher whose messages have a lower level
+            on_silence: called for each attempt that goes unanswered.
+            on_lower_qos: called once for each topic and publisher whose messages have a lower level
                 than the subscription.
             push_timing: when a topic that is pushed is pulled all the same.
             push_via: where pushed data is found, if not where the proxy says: behind a tunnel.
@@ -165,7 +165,7 @@ class Subscriber:
             self._state.may_be_taken(lambda: self._gate.replace(lambda: self._free(None)))
 
     def _begin_again(self) -> None:
-        """Know what the state says, and nothing else: a call was broken off somewhere.
+        """Know what the state says, and nothing else: a call was left by a foreign exception.
 
         What was in hand is not acknowledged: it comes again, marked.
         """
@@ -264,7 +264,7 @@ class Subscriber:
                 process begins with what comes from now on. A message has the lower level of this
                 and its publisher's.
             session: persistent outlives this process. clean ends with `close`, or when its lease
-                does; it always begins anew, by default with what comes from now on.
+                does; it always begins again, by default with what comes from now on.
             lease_s: silence that the proxy bears, above 0 to 30 days: after so long the
                 subscription is suspended (seen in status), after twice as long it has expired: a
                 clean one has ended, a persistent one holds nothing back any more. None: any (for a
@@ -302,8 +302,8 @@ class Subscriber:
         """Be pushed to, or poll, from now on; at any time, and nothing is lost or doubled.
 
         A push is a hint: `get` gives the same messages in the same order with and without. With it
-        waiting asks nobody, and a message is here as soon as it is durable. Needs a proxy or relay
-        that pushes; while it does not, the topic is polled.
+        waiting sends no request, and a message is here as soon as it is durable. Needs a proxy or
+        relay that pushes; while it does not, the topic is polled.
         """
         self._pushing.use(topic, push)
 
@@ -354,7 +354,7 @@ class Subscriber:
 
         Raises:
             NotSubscribedError: there is no subscription.
-            LostError: messages are gone; the next get goes on behind them.
+            LostError: messages are lost; the next get continues after them.
             DeadLetterRefusedError: a message has used up its deliveries, and the proxy will not
                 store its letter; the next get gives it once more.
             InDoubtError, FencedError, LogChangedError.
@@ -387,7 +387,7 @@ class Subscriber:
         """Give a message up: it goes to `<topic>.dead`, and never comes again.
 
         What was handed over before it is acknowledged with that; what was handed over with it and
-        behind it stays in hand. Letter and cursor are one step at the proxy, so that a crash leaves
+        after it stays in hand. Letter and cursor are one step at the proxy, so that a crash leaves
         both or none. The topic of dead letters is read like any other.
 
         Args:
@@ -430,7 +430,7 @@ class Subscriber:
 
         Args:
             start: an offset, or `Earliest`, `newest(n)`, `at_time(t)`, `ago(age)`. For the next
-                page give the offset behind the last message; for what was taken after a message
+                page give the offset after the last message; for what was taken after a message
                 and not with it, `at_time(message.timestamp_ns + 1)`.
             max_messages: at most so many, 1..65,536; fewer if they do not fit into one answer.
 
@@ -445,7 +445,7 @@ class Subscriber:
 
     @gated
     def read(self, topic: TopicName) -> Reading:
-        """The newest message, and the position behind it.
+        """The newest message, and the position after it.
 
         `subscribe(topic, start=reading.position)` then gives everything that was put since, once:
         no message falls between the two (the race of P3Sub, reb00ted.org 2022-10-24).

@@ -1,6 +1,6 @@
 """The output file: one JSON line for each message, each once, across crashes.
 
-Its length is recorded in the same step as the place in the topics. Whatever stands behind that
+Its length is recorded in the same step as the place in the topics. Whatever comes after that
 length at a restart belongs to messages that will come again, and is cut off.
 """
 

@@ -5,7 +5,7 @@ queue takes only the direct follower of its end, with the right log id and boot;
 comes is dropped, and where it shows that something is missing, a pull is due. A pull is also due
 when pushes were silent for longer than they used to be, and to tell the proxy a cursor that moved.
 A pull that finds what no push has brought is a miss; some misses in a row mean that pushing has
-failed: then the topic is polled, until a push comes or a new link stands.
+failed: then the topic is polled, until a push comes or a new link works.
 
 The silence allowed is the mean time between arrivals and four deviations, as TCP's timer
 (RFC 6298), between two bounds; it doubles with each pull that finds nothing.
@@ -52,7 +52,7 @@ def timing_of(settings: Settings) -> PushTiming:
 
 
 class Standing(Struct, frozen=True):
-    """Where the subscriber stands, and in which life of the proxy."""
+    """Where the subscriber is, and in which run of the proxy."""
 
     log: str
     boot: str
@@ -174,7 +174,7 @@ class PushQueue:
         """A pull has been answered.
 
         Args:
-            end: the offset behind what it found; None: there is nothing.
+            end: the offset after what it found; None: there is nothing.
         """
         self.counts.pulls += 1
         self._asked_at_s = now_s

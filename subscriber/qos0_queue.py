@@ -28,7 +28,7 @@ class UnstoredCounts(Struct, kw_only=True):
     """What became of what was put at QoS 0, in this process."""
 
     taken: int = 0  # messages
-    lost: int = 0  # messages that were there and that nobody can have any more
+    lost: int = 0  # messages that were there and can no longer be read
     repeats: int = 0  # batches that came again, and were dropped
 
 
@@ -95,7 +95,7 @@ class QoS0Queue:
         """A push has come; its header, if it was taken."""
         header = push.pushed.batch
         if push.pushed.boot != self._boot:
-            return None  # the subscription is confirmed anew first, which tells where to begin
+            return None  # the subscription is confirmed again first, which tells where to begin
         if header.base + header.count <= self._place:
             self.counts.repeats += 1
             return None

@@ -33,7 +33,7 @@ from .direct_followers import StoredBatch, direct_batches, messages_in
 
 
 class LogReader:
-    """Reads by offsets. Any number of them, anywhere, disturb nobody and leave no trace."""
+    """Reads by offsets. Any number of readers can run at once; the proxy keeps nothing for them."""
 
     def __init__(
         self,
@@ -85,7 +85,7 @@ class LogReader:
             log: log id that `start` speaks of; None takes whatever log is there.
             witness_ns: with an offset: timestamp of the batch that holds the one before it, if it
                 is known.
-            messages_max, bytes_max: no further batch behind these bounds; one comes at least.
+            messages_max, bytes_max: no further batch beyond these bounds; one comes at least.
 
         Returns:
             Whole batches, each the direct follower of the one before; the first may begin below

@@ -7,7 +7,7 @@ subscription confirmed with our own place as evidence (rules R11 to R14).
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from reliable_pubsub.common import names
 from reliable_pubsub.common.asking import SESSIONS_MAX
@@ -84,7 +84,8 @@ class Requests:
             StaleError: of DEAD: the place was chosen again before its message was given up.
             TryLaterError: the proxy forgets the subscription again and again.
         """
-        self._check_subscribed(subscription)
+        if not subscription.is_subscribed:
+            self._refuse(subscription.topic)
         for _ in range(SESSIONS_MAX):
             # Forgotten, and the new HELLO in doubt: our old epoch may be fenced by our own new one.
             if subscription.confirmation is None or not self._session.connected:
@@ -92,7 +93,10 @@ class Requests:
                 self._subscribing.resume(subscription)
             confirmation = subscription.confirmation
             assert confirmation is not None
-            cursor = _cursor_to_tell(subscription, given_up)
+            cursor = subscription.place.cursor
+            if given_up is not None:
+                _check_letter(subscription, given_up)
+                cursor = given_up
             self._session.save_before_telling(subscription)
             if kind is not Get:  # a GET changes nothing but what an earlier line has told
                 call.invoke(epoch=self._session.inbox.epoch, cursor=cursor)
@@ -121,23 +125,22 @@ class Requests:
             raise TryLaterError(code=code, text=reply.text, attempts=SESSIONS_MAX)
         self._session.refused(reply)
 
-    def _check_subscribed(self, subscription: Subscription) -> None:
-        topic = subscription.topic
+    def _refuse(self, topic: str) -> NoReturn:
         names.topic(topic)
-        if not subscription.is_subscribed:
-            names.exact(topic)
-            client = self._session.client
-            raise NotSubscribedError(f"{client!r} is not subscribed to {topic!r}; subscribe")
+        names.exact(topic)
+        client = self._session.client
+        raise NotSubscribedError(f"{client!r} is not subscribed to {topic!r}; subscribe")
 
 
-def _cursor_to_tell(subscription: Subscription, given_up: int | None) -> int:
-    """Our cursor; for a dead letter the offset of its message, if it is still to be given up."""
+def _check_letter(subscription: Subscription, given_up: int) -> None:
+    """Check that a message is still to be given up, or was: its place may have been chosen again.
+
+    Raises:
+        StaleError: it is not.
+    """
     place = subscription.place
-    if given_up is None:
-        return place.cursor
     if not (place.giving_up or place.cursor == given_up + 1):
         raise StaleError(
             f"topic {subscription.topic!r}: the place was chosen again before offset {given_up} "
             "was given up; it was not"
         )
-    return given_up

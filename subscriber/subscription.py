@@ -186,7 +186,7 @@ class Subscription:
         self._place = self._saved = place
         self.durable_cursor = -1  # below it, power loss takes nothing from here
         self._to_proxy = ToProxy.NONE if place is None else ToProxy.UNCONFIRMED
-        self._confirmation: Confirmation | None = None
+        self.confirmation: Confirmation | None = None  # None: the proxy has not confirmed it
         self._with_program = _IDLE
         self.fetched.clear()
         if self.qos0 is not None:
@@ -236,20 +236,15 @@ class Subscription:
 
     # The proxy.
 
-    @property
-    def confirmation(self) -> Confirmation | None:
-        """What the proxy of this moment knows; None: it has not confirmed the subscription."""
-        return self._confirmation
-
     def is_to_be_told(self, *, ahead: bool) -> bool:
         """Whether the proxy of this moment is behind our cursor.
 
         Args:
             ahead: also if it has sent messages that were not handed over.
         """
-        if self._confirmation is None:
+        if self.confirmation is None:
             return False
-        return self.place.cursor > self._confirmation.told or (ahead and bool(self.fetched))
+        return self.place.cursor > self.confirmation.told or (ahead and bool(self.fetched))
 
     def confirmed(self, reply: SubAck, *, anew: bool) -> None:
         """The proxy has confirmed the subscription; its place was taken already.
@@ -258,7 +253,7 @@ class Subscription:
             anew: it begins in this process, so what was put at QoS 0 before is left.
         """
         self._happens_at_proxy(Event.CONFIRM)
-        self._confirmation = Confirmation(reply.generation, reply.boot, reply.cursor)
+        self.confirmation = Confirmation(reply.generation, reply.boot, reply.cursor)
         if self.qos0 is None:
             self.qos0 = self.new_qos0_queue()
         self.qos0.confirmed(reply.boot, reply.ring, anew=anew)
@@ -281,7 +276,7 @@ class Subscription:
     def _happens_at_proxy(self, event: Event) -> None:
         before, self._to_proxy = self._to_proxy, TO_PROXY[self._to_proxy][event]
         if self._to_proxy is not ToProxy.CONFIRMED:
-            self._confirmation = None
+            self.confirmation = None
         if ToProxy.CONFIRMED in (before, self._to_proxy):
             self.drop_fetched()
 
