@@ -33,7 +33,7 @@ ENVIRONMENT: Final = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRI
 QUICK_TESTS: Final = (
     *("tests/core", "tests/wire", "tests/store", "tests/relay", "tests/lab", "tests/fuzz"),
     *("tests/simulation", "tests/test_architecture.py", "tests/test_docs.py"),
-    *("-m", "not slow", "--hypothesis-profile", "quick"),
+    *("-k", "not _in_a_browser", "-m", "not slow", "--hypothesis-profile", "quick"),
 )
 
 

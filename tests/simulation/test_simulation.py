@@ -18,6 +18,7 @@ SEEDS_OF_COVERAGE = 300
 outcome_of = cache(run_seed)
 
 
+@pytest.mark.slow  # the gate runs seeds beside the tests, too
 @pytest.mark.parametrize("first", range(0, SEEDS, SEEDS_IN_CHUNK))
 def test_no_seed_breaks_a_promise(first: int) -> None:
     outcomes = [outcome_of(seed) for seed in range(first, first + SEEDS_IN_CHUNK)]
@@ -30,6 +31,7 @@ def test_no_seed_breaks_a_promise(first: int) -> None:
     )
 
 
+@pytest.mark.slow
 def test_every_class_of_faults_happens() -> None:
     """One that never does is a hole: its rules are never put to the test."""
     tally = Tally()
