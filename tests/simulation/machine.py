@@ -350,7 +350,7 @@ class Machine:
         copies = [] if self.no_state else self._copies()
         if copies and self._world.happens("set_back", faults.set_back):
             copy = self._world.random.choice(copies)
-            # A transaction that is not the last any more is compared with nothing.
+            # The proxy keeps only the last transaction, so an older one cannot be compared.
             self._may_conflict = faults.transaction > 0 or "transaction" in self._disk.copies[copy]
             self.recording.event("power_loss", self.name, f"an older state, of {copy} writes")
             self._world.note(self.name, f"its state is restored from before write {copy}")
@@ -360,8 +360,10 @@ class Machine:
         if may and not self.no_state and self._world.happens("power_loss", faults.power_loss):
             if self.role == "publisher":
                 self._world.counts["same_bytes" if faults.same_bytes else "other_bytes"] += 1
-                self._may_conflict = faults.other_bytes or faults.transaction > 0
             survivors = self._world.random.randint(0, self._disk.lazy_writes)
             self.recording.event("power_loss", self.name, f"{survivors} lazy writes survive")
             self._world.note(self.name, f"power loss, {survivors} lazy writes survive")
             self._disk.lose_power(survivors)
+            if self.role == "publisher":
+                in_doubt = "transaction" in self._disk.values
+                self._may_conflict = faults.other_bytes or faults.transaction > 0 or in_doubt
