@@ -32,7 +32,7 @@ from .verdict import Verdict
 
 
 def check(run: Run) -> Verdict:
-    """Hold a run against rules R1 to R12."""
+    """Hold a run against rules V1 to V12."""
     facts = gather(run)
     stored, losses = durable_acknowledgement(facts)
     visible_when_durable(facts, stored)

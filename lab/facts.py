@@ -465,7 +465,7 @@ class _Reader:
     def failed(self, line: Failed) -> None:
         life = self.life(line)
         invoke = life.open.pop(line.call, None)
-        if invoke is not None and invoke.transaction:  # R2 looks for it; its number is free again
+        if invoke is not None and invoke.transaction:  # V2 looks for it; its number is free again
             key = (line.process, life.number, invoke.transaction)
             self.facts.transactions.pop(key, None)
         for attempt in life.open_attempts.pop(line.call, ()):

@@ -61,7 +61,7 @@ def final_logs(
     untold: Iterable[tuple[str, Seen]] = (),
 ) -> dict[str, FinalLog]:
     """The logs by topic. What an auditor read who came to the end counts, and of two lines for one
-    offset the last; rule R3 compares them all.
+    offset the last; rule V3 compares them all.
 
     Args:
         untold: of what the proxy may have stored without a line; it counts where nothing stands.

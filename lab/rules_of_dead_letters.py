@@ -1,4 +1,4 @@
-"""Dead letters: parts of rules R2 and R6. A message that is given up is no loss, and no gap. Pure.
+"""Dead letters: parts of rules V2 and V6. A message that is given up is no loss, and no gap. Pure.
 
 Its subscriber said so (`reject`), its letter stands in `<topic>.dead` once, and nobody else puts
 there.
@@ -22,7 +22,7 @@ WITHOUT_PAYLOAD = crc32(b"")  # of a letter whose payload did not fit
 
 
 def check_no_letter_twice(facts: Facts, finding: Finding) -> None:
-    """R2. One letter for each message of a subscription, with the content of the message."""
+    """V2. One letter for each message of a subscription, with the content of the message."""
     if facts.rollbacks_ns:
         return  # what was given up may be given up again
     told: set[tuple[str, str, int, int]] = set()
@@ -68,7 +68,7 @@ def _check_copies(facts: Facts, letters: FinalLog, finding: Finding) -> None:
 
 
 def check_letters_are_there(facts: Facts, finding: Finding) -> None:
-    """R6. What was given up stands among the dead letters."""
+    """V6. What was given up stands among the dead letters."""
     for subscriber, topic, offset, letter in _given_up(facts):
         log = facts.logs.get(topic + DEAD_SUFFIX)
         if log is None and not facts.has_proxy:

@@ -1,4 +1,4 @@
-"""Rule R6: each subscriber has each offset once, in order, without gap. Pure.
+"""Rule V6: each subscriber has each offset once, in order, without gap. Pure.
 
 What counts is its output file, if it has one, else what `get` gave to its program.
 """
@@ -30,13 +30,13 @@ class Received:
     position: int | None = None  # what is to come next; None: it received nothing
     skipped: list[tuple[int, int]] = field(default_factory=list)  # untold: first, end
     count: int = 0
-    late: list[Seen] = field(default_factory=list)  # in the output, never given: R9
+    late: list[Seen] = field(default_factory=list)  # in the output, never given: V9
 
 
 def delivered_once(facts: Facts) -> tuple[Finding, list[Received]]:
-    """R6. From the subscription point on each offset once, in order, without gap."""
+    """V6. From the subscription point on each offset once, in order, without gap."""
     finding = Finding(
-        "R6",
+        "V6",
         "each subscriber has every offset from where it subscribed, once, in order",
         "no subscriber has an output or a history of what it was given",
     )
@@ -252,7 +252,7 @@ class _HandOverReader:
             now = (life, bisect_right(self._losses_ns, line.at_ns))
             rollbacks = bisect_right(self._facts.rollbacks_ns, line.at_ns)
             if rollbacks > set_back:
-                self._known = range(0)  # who goes on in another log forgets what was in hand (R14)
+                self._known = range(0)  # in another log nothing is in hand (protocol R14)
             set_back = rollbacks
             new_life = last is not None and life != last[0]
             if last is not None and new_life:

@@ -1,4 +1,4 @@
-"""The second half of rule R1: durable, then visible. Pure.
+"""The second half of rule V1: durable, then visible. Pure.
 
 The proxy writes of a record when it is durable, and before an answer that rests on it leaves. So an
 answer that is heard before its line was sent too early. A killed proxy may leave a line out, and a

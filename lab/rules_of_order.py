@@ -1,4 +1,4 @@
-"""Rules R3, R7 and R10: one value for an offset, nothing goes back, no fenced effect. Pure."""
+"""Rules V3, V7 and V10: one value for an offset, nothing goes back, no fenced effect. Pure."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from .verdict import MessageKey
 
 
 def one_value(facts: Facts) -> Finding:
-    """R3. Whoever saw an offset saw the same message there; the log has it; it has no holes."""
+    """V3. Whoever saw an offset saw the same message there; the log has it; it has no holes."""
     finding = Finding(
-        "R3",
+        "V3",
         "one message for each offset, the same for everybody, and no holes",
         "nobody saw any offset",
     )
@@ -66,7 +66,7 @@ def sightings(facts: Facts) -> Iterator[tuple[str, str, Seen]]:
             yield stored.process, stored.topic, seen
     for (topic, publisher), attempts in facts.puts.items():
         for attempt in attempts.values():
-            if attempt.offset is not None and topic not in facts.logs:  # else it is R1
+            if attempt.offset is not None and topic not in facts.logs:  # else it is V1
                 yield (
                     publisher,
                     topic,
@@ -214,9 +214,9 @@ def _check_log_ids(facts: Facts, finding: Finding) -> None:
 
 
 def nothing_goes_back(facts: Facts) -> Finding:
-    """R7. Epochs, generations and cursors only grow, whoever restarts."""
+    """V7. Epochs, generations and cursors only grow, whoever restarts."""
     finding = Finding(
-        "R7",
+        "V7",
         "cursors, generations and epochs never go back",
         "no hello, no subscription and no position in any history",
     )
@@ -310,9 +310,9 @@ def _check_cursors(facts: Facts, finding: Finding) -> None:
 
 
 def fenced_are_silent(facts: Facts) -> Finding:
-    """R10. After an epoch was granted nothing is done any more under an older one."""
+    """V10. After an epoch was granted nothing is done any more under an older one."""
     finding = Finding(
-        "R10",
+        "V10",
         "a fenced process has no effect any more",
         "no epoch is told in any history",
     )

@@ -1,4 +1,4 @@
-"""Rules R1, R2, R4, R5 and R11: what became of the puts. Pure.
+"""Rules V1, V2, V4, V5 and V11: what became of the puts. Pure.
 
 Each rule is one pass over the puts, or over the log, in the order of offsets or of time. Source:
 the queue and Kafka workloads of Jepsen, which compare sets and orders in the same way.
@@ -24,9 +24,9 @@ NO_LOG = "no log: neither an auditor nor a proxy wrote a history"
 
 
 def durable_acknowledgement(facts: Facts) -> tuple[Finding, list[Losses]]:
-    """R1. Whoever lost, and where: from the beginning, the middle or the end of what it put."""
+    """V1. Whoever lost, and where: from the beginning, the middle or the end of what it put."""
     finding = Finding(
-        "R1",
+        "V1",
         "what was acknowledged was durable by then, and stands where its receipt says",
         "no put was acknowledged" if facts.logs else NO_LOG,
     )
@@ -128,8 +128,8 @@ def losses_of(topic: str, who: str, there: Sequence[bool]) -> Losses:
 
 
 def no_duplicate(facts: Facts) -> Finding:
-    """R2. Nothing twice, nothing of nobody, nothing whose put failed."""
-    finding = Finding("R2", "no message twice, none nobody put, none whose put failed", NO_LOG)
+    """V2. Nothing twice, nothing of nobody, nothing whose put failed."""
+    finding = Finding("V2", "no message twice, none nobody put, none whose put failed", NO_LOG)
     writers = {publisher for _, publisher in facts.puts} | {
         life.process for life in facts.lives.values() if life.role == "publisher"
     }
@@ -209,8 +209,8 @@ def _check_plan(
 
 
 def publisher_order(facts: Facts) -> Finding:
-    """R4. In the order of offsets a publisher's numbers are 1, 2, 3, ..., as far as stored."""
-    finding = Finding("R4", "each publisher's messages stand in its order, without gap", NO_LOG)
+    """V4. In the order of offsets a publisher's numbers are 1, 2, 3, ..., as far as stored."""
+    finding = Finding("V4", "each publisher's messages stand in its order, without gap", NO_LOG)
     for log in facts.logs.values():
         whole = log.first == 0
         for entries in log.by_publisher.values():
@@ -264,9 +264,9 @@ def _check_order(
 
 
 def real_time_order(facts: Facts) -> Finding:
-    """R5. What was acknowledged before another put began has the smaller offset."""
+    """V5. What was acknowledged before another put began has the smaller offset."""
     finding = Finding(
-        "R5",
+        "V5",
         "acknowledged before another put began: the smaller offset",
         "no put was acknowledged with an offset",
     )
@@ -299,11 +299,11 @@ def real_time_order(facts: Facts) -> Finding:
 
 
 def unknown_outcomes(facts: Facts) -> Finding:
-    """R11. A put whose outcome nobody knows stands once or not at all; a transaction whole.
+    """V11. A put whose outcome nobody knows stands once or not at all; a transaction whole.
 
     A publisher that finished its plan has settled what was unknown on the way.
     """
-    finding = Finding("R11", "what nobody knows the outcome of stands once or not at all")
+    finding = Finding("V11", "what nobody knows the outcome of stands once or not at all")
     finding.reason = "every put had a definite outcome" if facts.logs else NO_LOG
     if not facts.logs:
         return finding
@@ -339,7 +339,7 @@ def unknown_outcomes(facts: Facts) -> Finding:
                 and finished
                 and attempt.place is not None
                 and attempt.remembers
-                and attempt.place not in settled  # acknowledged and gone is for R1
+                and attempt.place not in settled  # acknowledged and gone is for V1
                 and not facts.removed_below(topic)
             ):
                 finding.broken(

@@ -1,4 +1,4 @@
-"""How sessions end: a part of rule R9. Pure."""
+"""How sessions end: a part of rule V9. Pure."""
 
 from __future__ import annotations
 

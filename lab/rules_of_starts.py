@@ -1,4 +1,4 @@
-"""Where subscriptions begin that were asked to begin somewhere: a part of rule R8. Pure.
+"""Where subscriptions begin that were asked to begin somewhere: a part of rule V8. Pure.
 
 One that goes on, because its client brought a cursor beside the start, never begins below what its
 subscriber has acknowledged; a replay may, and what comes again is marked.

@@ -1,4 +1,4 @@
-"""Rules R8, R9 and R12: where subscriptions begin and end, and how a run ends. Pure."""
+"""Rules V8, V9 and V12: where subscriptions begin and end, and how a run ends. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .verdict import MessageKey
 
 
 def subscription_points(facts: Facts) -> Finding:
-    """R8. A put begun after `subscribe` returned is behind the cursor; one over before is not."""
+    """V8. A put begun after `subscribe` returned is behind the cursor; one over before is not."""
     finding = Finding(
-        "R8",
+        "V8",
         "what is put after a subscribe is delivered; what was over before is not",
         "nobody subscribed, or no put has an offset",
     )
@@ -109,9 +109,9 @@ def _subscribed_before(facts: Facts) -> dict[tuple[str, str, int], int]:
 
 
 def nothing_while_away(facts: Facts, all_received: Sequence[Received]) -> Finding:
-    """R9. Nothing is delivered between an acknowledged unsubscribe and the next subscribe."""
+    """V9. Nothing is delivered between an acknowledged unsubscribe and the next subscribe."""
     finding = Finding(
-        "R9", "nothing is delivered between unsubscribe and subscribe", "nobody unsubscribed"
+        "V9", "nothing is delivered between unsubscribe and subscribe", "nobody unsubscribed"
     )
     for received in all_received:
         stream = received.stream
@@ -136,9 +136,9 @@ def nothing_while_away(facts: Facts, all_received: Sequence[Received]) -> Findin
 
 
 def everything_ends(facts: Facts, all_received: Sequence[Received]) -> Finding:
-    """R12. What was expected to finish did; who had to receive everything has it; all agree."""
+    """V12. What was expected to finish did; who had to receive everything has it; all agree."""
     finding = Finding(
-        "R12",
+        "V12",
         "in the end everything is finished, delivered and agreed on",
         "nobody wrote who was expected to finish",
     )
@@ -198,7 +198,7 @@ def _check_plans(facts: Facts, finding: Finding) -> None:
             if place is None:
                 continue
             begun.setdefault((publisher, place[1]), set()).add(place[2])
-            # If it is stored all the same, that is R2.
+            # If it is stored all the same, that is V2.
             put_again = put_by.get((place[1], place[2]), -1) >= place[0]
             if not put_again and facts.offset_of(attempt) is None:
                 finding.broken(

@@ -1,6 +1,6 @@
-"""Transactions stand whole or not at all: a part of rule R11. Pure.
+"""Transactions stand whole or not at all: a part of rule V11. Pure.
 
-That each of their messages stands once, and only if somebody put it, is for R2, as of any other.
+That each of their messages stands once, and only if somebody put it, is for V2, as of any other.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was put at QoS 0: handed over at most once, and in no log. A part of rule R6. Pure."""
+"""What was put at QoS 0: handed over at most once, and in no log. A part of rule V6. Pure."""
 
 from __future__ import annotations
 

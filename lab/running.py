@@ -130,7 +130,7 @@ def outcome(expected: Sequence[str], broken: Sequence[str], wrong: Sequence[str]
 
 
 def and_list(words: Sequence[str]) -> str:
-    """`R1, R3 and R7`."""
+    """`V1, V3 and V7`."""
     return " and ".join(filter(None, (", ".join(words[:-1]), words[-1])))
 
 

@@ -139,7 +139,7 @@ class Expectation(Struct, frozen=True, kw_only=True):
     """How it ends."""
 
     exit_codes: Mapping[str, int] = {}  # of clients; 0 where none is named
-    violated: tuple[str, ...] = ()  # an exercise that must fail: the rules that break, "R1"
+    violated: tuple[str, ...] = ()  # an exercise that must fail: the rules that break, "V1"
 
 
 class Scenario(Struct, frozen=True, kw_only=True):

@@ -35,7 +35,7 @@ Names = (
     | Annotated[list[str], Meta(min_length=1, title="list of names")]
 )
 Count = Annotated[int, Meta(ge=1, le=STEP_MESSAGES_MAX)]
-Rule = Annotated[str, Meta(pattern=r"^R([1-9]|1[0-2])$", extra={"expected": "a rule, R1 to R12"})]
+Rule = Annotated[str, Meta(pattern=r"^V([1-9]|1[0-2])$", extra={"expected": "a rule, V1 to V12"})]
 
 
 class TriggerKeys(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -258,7 +258,7 @@ class ExpectKeys(Struct, kw_only=True, forbid_unknown_fields=True):
         Meta(description="of clients, where it is not 0: {publisher-1: 4}"),
     ] = {}
     violated: Annotated[
-        list[Rule], Meta(description="the rules that must break, and no others: [R1, R3]")
+        list[Rule], Meta(description="the rules that must break, and no others: [V1, V3]")
     ] = []
 
 

@@ -44,9 +44,9 @@ class Losses(Struct, frozen=True):
 
 
 class RuleVerdict(Struct, frozen=True):
-    """One rule, R1 to R12."""
+    """One rule, V1 to V12."""
 
-    rule: str  # "R1"
+    rule: str  # "V1"
     title: str  # one line, for people
     checked: int  # how many facts it was held against; 0: nothing in this run can break it
     violations: Sequence[Violation]
@@ -61,7 +61,7 @@ class RuleVerdict(Struct, frozen=True):
 class Verdict(Struct, frozen=True, kw_only=True):
     """All rules over one run."""
 
-    rules: Sequence[RuleVerdict]  # R1 to R12
+    rules: Sequence[RuleVerdict]  # V1 to V12
     losses: Sequence[Losses] = ()
     warnings: Sequence[str] = ()  # what could not be judged, and why
 

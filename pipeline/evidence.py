@@ -1,7 +1,7 @@
 """What Spark has read of a log, as the lines of a history, so that the lab's checker can judge it.
 
 Pure. An archive and the live topic are two sightings of one log: both are told, and where they say
-two things of one offset, rule R3 finds it.
+two things of one offset, rule V3 finds it.
 """
 
 from __future__ import annotations

@@ -132,4 +132,4 @@ def test_what_a_history_hides_is_found(service: Service, folder: Path) -> None:
 
     verdict = checked(service, folder)
     assert verdict.exit_code == 1, verdict.stdout
-    assert "R1" in verdict.stdout
+    assert "V1" in verdict.stdout

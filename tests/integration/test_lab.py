@@ -115,10 +115,10 @@ def test_the_three_exercises_and_the_rollback_must_break_a_rule_and_nothing_else
     assert {
         name: one.expect.violated for name, one in SCENARIOS.items() if one.expect.violated
     } == {
-        "exercise-cursor-on-send": ("R6",),
-        "exercise-dedup-last-id": ("R2", "R4"),
-        "exercise-snapshot": ("R1", "R3"),
-        "proxy-rolled-back": ("R1", "R3"),
+        "exercise-cursor-on-send": ("V6",),
+        "exercise-dedup-last-id": ("V2", "V4"),
+        "exercise-snapshot": ("V1", "V3"),
+        "proxy-rolled-back": ("V1", "V3"),
     }
 
 
@@ -216,12 +216,12 @@ def test_ctrl_c_ends_every_process(number: signal.Signals, tmp_path: Path) -> No
 def test_an_exercise_that_does_not_fail_is_told_with_an_exit_code_of_its_own(
     tmp_path: Path,
 ) -> None:
-    file = scenario_file(tmp_path, QUICK % 20 + "expect: {violated: [R2]}")
+    file = scenario_file(tmp_path, QUICK % 20 + "expect: {violated: [V2]}")
 
     result = lab("run", file, "--dir", tmp_path / "run")
 
     assert result.returncode == 6
-    assert "R2 must break; no rule did" in result.stdout
+    assert "V2 must break; no rule did" in result.stdout
 
 
 def test_a_process_that_ends_otherwise_is_told(tmp_path: Path) -> None:

@@ -300,7 +300,7 @@ def test_histories_at_level_0_are_written_and_judged(service: Service, tmp_path:
     verdict = check(read_run(folder))
 
     assert [text for rule in verdict.rules for text in rule.violations] == []
-    (rule,) = [one for one in verdict.rules if one.rule == "R6"]
+    (rule,) = [one for one in verdict.rules if one.rule == "V6"]
     assert rule.checked == 30
 
 

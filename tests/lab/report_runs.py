@@ -261,7 +261,7 @@ def holding_verdict(checked: int = 1234) -> Verdict:
     """All twelve rules hold; one has nothing to be held against."""
     return Verdict(
         rules=[
-            RuleVerdict(f"R{n}", title, 0 if n == 11 else checked, [])
+            RuleVerdict(f"V{n}", title, 0 if n == 11 else checked, [])
             for n, title in enumerate(TITLES, start=1)
         ]
     )
@@ -271,7 +271,7 @@ LOST = MessageKey("orders", "publisher-1", 42)
 
 
 def broken_verdict(text: str = "", message: MessageKey | None = LOST) -> Verdict:
-    """R1 is broken by one message, R8 by many."""
+    """V1 is broken by one message, V8 by many."""
     text = text or (
         "topic orders: message publisher-1_42 was acknowledged with offset 41 (durability sync), "
         "but the log, read to its end 164, holds another message there"
@@ -280,14 +280,14 @@ def broken_verdict(text: str = "", message: MessageKey | None = LOST) -> Verdict
         Violation(f"subscriber-{n % 3 + 1}, topic orders: offset {n} follows {n - 2}")
         for n in range(50, 70)
     ]
-    broken = {"R1": [Violation(text, message)], "R8": gaps}
+    broken = {"V1": [Violation(text, message)], "V8": gaps}
     return Verdict(
         rules=[
             structs.replace(rule, violations=broken.get(rule.rule, []))
             for rule in holding_verdict().rules
         ],
         losses=[Losses("orders", "publisher-1", 164, 0, 3, 0), Losses("orders", "x", 164, 0, 0, 9)],
-        warnings=["subscriber-3: no output file was given, so R9 was not judged for it"],
+        warnings=["subscriber-3: no output file was given, so V9 was not judged for it"],
     )
 
 

@@ -68,7 +68,7 @@ def planted(*rules: str) -> Callable[[Damage], Damage]:
     return add
 
 
-@planted("R1")
+@planted("V1")
 def an_acknowledged_message_that_nobody_read_is_gone_from_the_end(world: SmallWorld) -> None:
     edit_log(world, "u", lambda seen: None)
     for index in places(world, FoundEnd, topic="u"):
@@ -77,13 +77,13 @@ def an_acknowledged_message_that_nobody_read_is_gone_from_the_end(world: SmallWo
         change(world, index, messages=())
 
 
-@planted("R1")
+@planted("V1")
 def a_receipt_names_another_offset(world: SmallWorld) -> None:
     index = places(world, Ok, op="put", process="p1")[0]
     change(world, index, offset=line_at(world, index).offset + 2)
 
 
-@planted("R1")
+@planted("V1")
 def a_receipt_says_removed_where_nothing_was_removed(world: SmallWorld) -> None:
     for index in places(world, Ok, op="put", process="p2", topic="u"):
         change(world, index, offset=None)
@@ -94,13 +94,13 @@ def a_receipt_says_removed_where_nothing_was_removed(world: SmallWorld) -> None:
         change(world, index, messages=())
 
 
-@planted("R1")
+@planted("V1")
 def the_log_begins_later_without_a_word_of_the_proxy(world: SmallWorld) -> None:
     edit_log(world, "t", lambda seen: seen if seen.offset >= 2 else None)
     change(world, places(world, FoundEnd, topic="t")[0], start=2)
 
 
-@planted("R1")
+@planted("V1")
 def a_receipt_says_removed_of_what_stands_there(world: SmallWorld) -> None:
     world.trim("t", 1)
     change(world, places(world, FoundEnd, topic="t")[0], start=1)
@@ -108,7 +108,7 @@ def a_receipt_says_removed_of_what_stands_there(world: SmallWorld) -> None:
     change(world, places(world, Ok, op="put", process="p1")[-1], offset=None)
 
 
-@planted("R1")
+@planted("V1")
 def a_receipt_says_removed_of_what_was_never_stored(world: SmallWorld) -> None:
     begin_with_puts(world, "p1", "p1")
     world.trim("t", 2)
@@ -117,31 +117,31 @@ def a_receipt_says_removed_of_what_was_never_stored(world: SmallWorld) -> None:
     world.audit_anew()
 
 
-@planted("R1")
+@planted("V1")
 def a_put_is_acknowledged_before_it_is_durable(world: SmallWorld) -> None:
     index = places(world, Ok, op="put", process="p2", topic="u")[0]
     answer_first(world, index, places(world, Stored, topic="u")[0])
 
 
-@planted("R1")
+@planted("V1")
 def an_epoch_is_heard_of_before_it_is_durable(world: SmallWorld) -> None:
     index = places(world, Ok, op="hello", process="s2")[1]
     answer_first(world, index, places(world, Granted, client="s2")[1])
 
 
-@planted("R1")
+@planted("V1")
 def a_subscribe_is_answered_before_it_is_durable(world: SmallWorld) -> None:
     index = places(world, Ok, op="subscribe", process="s2")[1]
     answer_first(world, index, places(world, Position, subscriber="s2")[1])
 
 
-@planted("R1")
+@planted("V1")
 def an_acknowledge_is_answered_before_it_is_durable(world: SmallWorld) -> None:
     index = places(world, Ok, op="acknowledge", process="s2")[0]
     answer_first(world, index, places(world, Position, subscriber="s2")[2])
 
 
-@planted("R1")
+@planted("V1")
 def an_unsubscribe_is_answered_before_it_is_durable(world: SmallWorld) -> None:
     index = places(world, Ok, op="unsubscribe", process="s1")[0]
     answer_first(world, index, places(world, Position, subscriber="s1", active=False)[0])
@@ -155,27 +155,27 @@ def answer_first(world: SmallWorld, answer: int, line: int) -> None:
     world.lines[answer] = replace(first, at_ns=second.at_ns)
 
 
-@planted("R2", "R4")
+@planted("V2", "V4")
 def a_message_is_stored_a_second_time(world: SmallWorld) -> None:
     not_drained(world)
     first = line_at(world, places(world, Found, topic="t")[0]).messages[0]
     append_found(world, "t", first.publisher, first.sequence, first.crc)
 
 
-@planted("R2")
+@planted("V2")
 def a_ghost_nobody_ever_put_it(world: SmallWorld) -> None:
     not_drained(world)
     last = max(s.sequence for s in world.log["t"] if s.publisher == "p1")
     append_found(world, "t", "p1", last + 1, 77)
 
 
-@planted("R2")
+@planted("V2")
 def a_ghost_of_a_publisher_that_does_not_exist(world: SmallWorld) -> None:
     not_drained(world)
     append_found(world, "t", "nobody", 1, 77)
 
 
-@planted("R2")
+@planted("V2")
 def a_put_that_failed_for_certain_is_stored(world: SmallWorld) -> None:
     index = places(world, Ok, op="put", process="p2", topic="u")[0]
     line = line_at(world, index)
@@ -184,37 +184,37 @@ def a_put_that_failed_for_certain_is_stored(world: SmallWorld) -> None:
     )
 
 
-@planted("R2", "R12")
+@planted("V2", "V12")
 def a_message_of_the_plan_is_stored_under_two_numbers(world: SmallWorld) -> None:
     change(world, places(world, Invoke, op="put", process="p1", plan="0:4")[0], plan="0:0")
 
 
-@planted("R2", "R12")
+@planted("V2", "V12")
 def the_plan_is_stored_in_another_order(world: SmallWorld) -> None:
     for index in places(world, Invoke, op="put", process="p2", plan="0:0"):
         change(world, index, plan="0:9")
 
 
-@planted("R3")
+@planted("V3")
 def a_reader_saw_another_message_at_an_offset(world: SmallWorld) -> None:
     index = places(world, Ok, op="get", process="s2")[0]
     message = line_at(world, index).messages[0]
     change(world, index, messages=(replace(message, crc=message.crc ^ 1),))
 
 
-@planted("R3")
+@planted("V3")
 def an_output_holds_another_message_at_an_offset(world: SmallWorld) -> None:
     line = world.outputs["s1"][2]
     world.outputs["s1"][2] = OutputLine("t", replace(line.message, sequence=40))
 
 
-@planted("R3")
+@planted("V3")
 def the_proxy_stored_another_message_at_an_offset(world: SmallWorld) -> None:
     index = places(world, Stored, topic="u")[0]
     change(world, index, messages=(replace(line_at(world, index).messages[0], crc=5),))
 
 
-@planted("R3")
+@planted("V3")
 def the_log_has_a_hole_that_nobody_acknowledged(world: SmallWorld) -> None:
     begin_with_puts(world, "p1", "p2", "p1")
     del world.lines[places(world, Ok, op="put", process="p2")[0]]
@@ -222,33 +222,33 @@ def the_log_has_a_hole_that_nobody_acknowledged(world: SmallWorld) -> None:
     edit_log(world, "t", lambda seen: None if seen.offset == 1 else seen)
 
 
-@planted("R1", "R3", "R12")
+@planted("V1", "V3", "V12")
 def a_reader_saw_what_the_log_does_not_have(world: SmallWorld) -> None:
     end = len(world.log["t"])
     edit_log(world, "t", lambda seen: seen if seen.offset < end - 1 else None)
     change(world, places(world, FoundEnd, topic="t")[0], end=end - 1, positions={})
 
 
-@planted("R3")
+@planted("V3")
 def two_readers_have_other_times_for_a_message(world: SmallWorld) -> None:
     index = places(world, Ok, op="get", process="s2")[0]
     message = line_at(world, index).messages[0]
     change(world, index, messages=(replace(message, timestamp_ns=7),))
 
 
-@planted("R3")
+@planted("V3")
 def the_time_of_a_batch_goes_back(world: SmallWorld) -> None:
     edit_everywhere(world, "t", lambda s: replace(s, timestamp_ns=900) if s.offset == 5 else s)
 
 
-@planted("R3")
+@planted("V3")
 def the_proxy_stores_an_offset_again(world: SmallWorld) -> None:
     last = line_at(world, places(world, Stored, topic="t")[-1])
     again = tuple(replace(seen, timestamp_ns=0) for seen in last.messages)
     world.lines.append(replace(last, at_ns=world.at_ns, messages=again))
 
 
-@planted("R3")
+@planted("V3")
 def the_proxy_left_out_an_offset_that_was_removed_since(world: SmallWorld) -> None:
     begin_with_puts(world, "p1", "p2", "p1")
     del world.lines[places(world, Ok, op="put", process="p2")[0]]
@@ -257,12 +257,12 @@ def the_proxy_left_out_an_offset_that_was_removed_since(world: SmallWorld) -> No
     world.audit_anew()
 
 
-@planted("R3")
+@planted("V3")
 def a_topic_is_created_twice(world: SmallWorld) -> None:
     world.write(PROXY, Created, topic="t", log="log-of-t")
 
 
-@planted("R4")
+@planted("V4")
 def a_publisher_left_out_a_number(world: SmallWorld) -> None:
     def later(sequence: int) -> int:
         return sequence + 1 if sequence >= 5 else sequence
@@ -277,7 +277,7 @@ def a_publisher_left_out_a_number(world: SmallWorld) -> None:
     )
 
 
-@planted("R4")
+@planted("V4")
 def a_later_number_stands_before_an_earlier_one(world: SmallWorld) -> None:
     begin_with_puts(world, "p1", "p1", "p1")
     swapped = {2: 3, 3: 2}
@@ -287,13 +287,13 @@ def a_later_number_stands_before_an_earlier_one(world: SmallWorld) -> None:
     edit_everywhere(world, "t", lambda s: replace(s, sequence=swapped.get(s.sequence, s.sequence)))
 
 
-@planted("R5")
+@planted("V5")
 def a_put_stands_before_one_that_was_over_when_it_began(world: SmallWorld) -> None:
     begin_with_puts(world, "p1", "p2", "p1", "p2")
     swap_offsets(world, 0, 1)
 
 
-@planted("R5")
+@planted("V5")
 def an_unknown_put_stands_before_one_that_was_over_when_it_began(world: SmallWorld) -> None:
     begin_with_puts(world, "p1", "p2")
     index = places(world, Ok, op="put", process="p2")[0]
@@ -327,46 +327,46 @@ def swap_offsets(world: SmallWorld, one: int, other: int) -> None:
         change(world, index, offset={one: other, other: one}.get(offset, offset))
 
 
-@planted("R6")
+@planted("V6")
 def a_duplicate_in_the_output_file(world: SmallWorld) -> None:
     world.outputs["s1"].insert(1, world.outputs["s1"][1])
 
 
-@planted("R6")
+@planted("V6")
 def an_output_line_is_missing(world: SmallWorld) -> None:
     del world.outputs["s1"][1]
 
 
-@planted("R6", "R12")
+@planted("V6", "V12")
 def the_last_output_line_is_missing(world: SmallWorld) -> None:
     del world.outputs["s1"][-1]
 
 
-@planted("R6")
+@planted("V6")
 def two_output_lines_are_swapped(world: SmallWorld) -> None:
     lines = world.outputs["s1"]
     lines[1], lines[2] = lines[2], lines[1]
 
 
-@planted("R6")
+@planted("V6")
 def an_output_does_not_begin_where_it_subscribed(world: SmallWorld) -> None:
     del world.outputs["s1"][0]
 
 
-@planted("R6")
+@planted("V6")
 def a_message_is_given_again_and_not_marked(world: SmallWorld) -> None:
     for index in places(world, Ok, op="get", process="s2"):
         messages = line_at(world, index).messages
         change(world, index, messages=tuple(replace(m, delivery_count=1) for m in messages))
 
 
-@planted("R6")
+@planted("V6")
 def a_program_is_given_a_message_after_a_gap(world: SmallWorld) -> None:
     index = next(n for n in places(world, Ok, op="get", process="s2") if batch(world, n)[1:])
     change(world, index, messages=batch(world, index)[1:])
 
 
-@planted("R6")
+@planted("V6")
 def what_was_done_is_given_again_by_the_same_process(world: SmallWorld) -> None:
     first, *_ = places(world, Ok, op="get", process="s2")
     last = places(world, Ok, op="get", process="s2")[-1]
@@ -375,7 +375,7 @@ def what_was_done_is_given_again_by_the_same_process(world: SmallWorld) -> None:
     world.lines.insert(last, replace(line, pid=line_at(world, last).pid, messages=(again,)))
 
 
-@planted("R6")
+@planted("V6")
 def a_loss_is_told_of_what_is_in_the_log(world: SmallWorld) -> None:
     index = places(world, Ok, op="get", process="s2")[1]
     line = line_at(world, index)
@@ -396,43 +396,43 @@ def a_loss_is_told_of_what_is_in_the_log(world: SmallWorld) -> None:
     change(world, index + 1, messages=messages)
 
 
-@planted("R6", "R7")
+@planted("V6", "V7")
 def a_subscriber_resumes_behind_what_it_was_given(world: SmallWorld) -> None:
     index = places(world, Ok, op="subscribe", process="s1")[1]
     change(world, index, cursor=line_at(world, index).cursor + 2)
 
 
-@planted("R7")
+@planted("V7")
 def a_cursor_of_the_proxy_goes_back(world: SmallWorld) -> None:
     index = places(world, Position, subscriber="s2")[-1]
     change(world, index, cursor=line_at(world, index).cursor - 7)
 
 
-@planted("R7")
+@planted("V7")
 def a_recorded_cursor_goes_back(world: SmallWorld) -> None:
     index = places(world, Ok, op="record", process="s1")[1]
     change(world, index, cursor=line_at(world, index).cursor - 2)
 
 
-@planted("R7")
+@planted("V7")
 def a_generation_goes_back(world: SmallWorld) -> None:
     index = places(world, Ok, op="subscribe", process="s1")[-1]
     change(world, index, generation=0)
 
 
-@planted("R7")
+@planted("V7")
 def an_epoch_is_granted_again(world: SmallWorld) -> None:
     index = places(world, Granted, client="s2")[-1]
     world.lines.insert(index + 1, replace(line_at(world, index), at_ns=line_at(world, index).at_ns))
 
 
-@planted("R7")
+@planted("V7")
 def two_processes_have_the_same_epoch(world: SmallWorld) -> None:
     first, second = places(world, Ok, op="hello", process="s2")
     change(world, second, epoch=line_at(world, first).epoch)
 
 
-@planted("R8")
+@planted("V8")
 def a_put_begun_after_a_subscribe_is_not_delivered(world: SmallWorld) -> None:
     index = places(world, Ok, op="subscribe", process="s2")[0]
     change(world, index, at_ns=1)
@@ -440,18 +440,18 @@ def a_put_begun_after_a_subscribe_is_not_delivered(world: SmallWorld) -> None:
     change(world, places(world, Invoke, op="subscribe", process="s2")[0], at_ns=1)
 
 
-@planted("R8")
+@planted("V8")
 def a_subscription_begins_too_late(world: SmallWorld) -> None:
     move_subscription(world, "s1", 1)
     del world.outputs["s1"][0]
 
 
-@planted("R6", "R8")
+@planted("V6", "V8")
 def a_subscription_begins_with_what_was_over_before(world: SmallWorld) -> None:
     move_subscription(world, "s1", -1)
 
 
-@planted("R9")
+@planted("V9")
 def a_program_is_given_a_message_after_its_unsubscribe(world: SmallWorld) -> None:
     index = places(world, Ok, op="unsubscribe", process="s1")[0]
     line = line_at(world, index)
@@ -463,52 +463,52 @@ def a_program_is_given_a_message_after_its_unsubscribe(world: SmallWorld) -> Non
     world.lines.insert(index + 1, replace(last, at_ns=line.at_ns + 1))
 
 
-@planted("R9")
+@planted("V9")
 def an_output_goes_on_after_the_unsubscribe(world: SmallWorld) -> None:
     ended = line_at(world, places(world, Position, subscriber="s1", active=False)[0]).cursor
     place = next(n for n, line in enumerate(world.outputs["s1"]) if line.message.offset >= ended)
     world.outputs["s1"].insert(place, OutputLine("t", world.log["t"][ended]))
 
 
-@planted("R10")
+@planted("V10")
 def a_put_of_a_fenced_process_is_accepted(world: SmallWorld) -> None:
     index = places(world, Ok, op="put", process="p1")[-1]
     change(world, index, epoch=1)
     change(world, places(world, Invoke, op="put", process="p1")[-1], epoch=1)
 
 
-@planted("R10")
+@planted("V10")
 def a_subscribe_of_a_fenced_process_is_accepted(world: SmallWorld) -> None:
     change(world, places(world, Ok, op="subscribe", process="s1")[-1], epoch=1)
 
 
-@planted("R10")
+@planted("V10")
 def the_proxy_stores_under_an_old_epoch(world: SmallWorld) -> None:
     index = places(world, Stored, topic="t")[-1]
     change(world, index, epoch=1)
 
 
-@planted("R10")
+@planted("V10")
 def the_proxy_stores_under_an_epoch_that_nobody_has(world: SmallWorld) -> None:
     change(world, places(world, Stored, topic="t")[-1], epoch=9)
 
 
-@planted("R10")
+@planted("V10")
 def a_fenced_subscriber_moves_the_proxy(world: SmallWorld) -> None:
     change(world, places(world, Position, subscriber="s2")[-1], epoch=1)
 
 
-@planted("R10")
+@planted("V10")
 def the_proxy_lets_a_fenced_subscriber_leave(world: SmallWorld) -> None:
     world.write(PROXY, ControlSeen, subscriber="s2", epoch=1)
 
 
-@planted("R10")
+@planted("V10")
 def the_proxy_stores_under_an_epoch_that_it_grants_later(world: SmallWorld) -> None:
     change(world, places(world, Stored, topic="t")[0], epoch=2)
 
 
-@planted("R2", "R11")
+@planted("V2", "V11")
 def a_put_with_an_unknown_outcome_stands_twice(world: SmallWorld) -> None:
     not_drained(world)
     sequence = line_at(world, places(world, Unknown, op="put")[0]).sequence
@@ -516,7 +516,7 @@ def a_put_with_an_unknown_outcome_stands_twice(world: SmallWorld) -> None:
     append_found(world, "t", "p2", sequence, stored.crc)
 
 
-@planted("R11")
+@planted("V11")
 def a_finished_publisher_left_an_unknown_put_behind(world: SmallWorld) -> None:
     index = places(world, Finished, target="p2")[0]
     last = line_at(world, places(world, Invoke, op="put", process="p2")[-1])
@@ -524,7 +524,7 @@ def a_finished_publisher_left_an_unknown_put_behind(world: SmallWorld) -> None:
     world.lines.insert(index - 1, replace(more, at_ns=line_at(world, index).at_ns))
 
 
-@planted("R11")
+@planted("V11")
 def a_transaction_with_an_unknown_outcome_stands_in_part(world: SmallWorld) -> None:
     """Its message on `t` is there, the one on `u` is not."""
     sequence = line_at(world, places(world, Unknown, op="put")[0]).sequence
@@ -535,52 +535,52 @@ def a_transaction_with_an_unknown_outcome_stands_in_part(world: SmallWorld) -> N
     world.lines.insert(index, there)
 
 
-@planted("R12")
+@planted("V12")
 def a_finished_publisher_left_out_a_message_of_its_plan(world: SmallWorld) -> None:
     for index in places(world, Invoke, op="put", process="p2"):
         if line_at(world, index).plan == "0:3":
             change(world, index, plan="0:4")
 
 
-@planted("R12")
+@planted("V12")
 def a_finished_publisher_left_out_the_end_of_its_plan(world: SmallWorld) -> None:
     index = places(world, Finished, target="p2")[0]
     change(world, index, messages=line_at(world, index).messages + 1)
 
 
-@planted("R3")
+@planted("V3")
 def a_topic_is_another_log_for_a_reader(world: SmallWorld) -> None:
     for index in places(world, Ok, op="subscribe", process="s2"):
         change(world, index, log="another")
 
 
-@planted("R12")
+@planted("V12")
 def a_process_that_had_to_finish_did_not(world: SmallWorld) -> None:
     change(world, places(world, Finished, target="p1")[0], done=False, detail="exit code 3")
 
 
-@planted("R12")
+@planted("V12")
 def a_subscriber_does_not_stand_at_the_end(world: SmallWorld) -> None:
     world.put("p1", "t")
     del world.lines[places(world, Found)[0] : places(world, FoundEnd)[-1] + 1]
     world.audit()
 
 
-@planted("R12")
+@planted("V12")
 def the_proxy_does_not_know_a_subscription(world: SmallWorld) -> None:
     index = places(world, FoundEnd, topic="t")[0]
     positions = line_at(world, index).positions
     change(world, index, positions={"s1": positions["s1"]})
 
 
-@planted("R12")
+@planted("V12")
 def the_proxy_knows_of_more_than_was_received(world: SmallWorld) -> None:
     index = places(world, FoundEnd, topic="t")[0]
     positions = line_at(world, index).positions
     change(world, index, positions={**positions, "s2": positions["s2"] + 1})
 
 
-@planted("R12")
+@planted("V12")
 def a_message_of_a_finished_plan_was_refused_and_never_put(world: SmallWorld) -> None:
     index = places(world, Finished, target="p2")[0]
     last = line_at(world, places(world, Invoke, op="put", process="p2")[-1])
@@ -591,12 +591,12 @@ def a_message_of_a_finished_plan_was_refused_and_never_put(world: SmallWorld) ->
     ]
 
 
-@planted("R2", "R12")
+@planted("V2", "V12")
 def the_next_message_of_the_plan_repeats_the_last_one(world: SmallWorld) -> None:
     change(world, places(world, Invoke, op="put", process="p1", plan="0:5")[0], plan="0:4")
 
 
-@planted("R2")
+@planted("V2")
 def a_put_that_was_told_twice_and_failed_is_stored(world: SmallWorld) -> None:
     place = places(world, Ok, op="put", process="p2", topic="u")[0]
     line = line_at(world, place)
@@ -607,18 +607,18 @@ def a_put_that_was_told_twice_and_failed_is_stored(world: SmallWorld) -> None:
     world.lines.insert(invoke, replace(line_at(world, invoke), epoch=1))
 
 
-@planted("R3")
+@planted("V3")
 def the_log_ends_behind_its_last_message(world: SmallWorld) -> None:
     change(world, places(world, FoundEnd, topic="u")[0], end=2)
 
 
-@planted("R3")
+@planted("V3")
 def two_batches_have_one_time(world: SmallWorld) -> None:
     time_ns = world.log["t"][4].timestamp_ns
     edit_everywhere(world, "t", lambda s: replace(s, timestamp_ns=time_ns) if s.offset == 5 else s)
 
 
-@planted("R4")
+@planted("V4")
 def an_unknown_put_left_out_a_number(world: SmallWorld) -> None:
     begin_with_puts(world, "p1", "p1")
     del world.lines[places(world, Ok, op="put")[-1]]
@@ -626,7 +626,7 @@ def an_unknown_put_left_out_a_number(world: SmallWorld) -> None:
     edit_everywhere(world, "t", lambda s: replace(s, sequence=3) if s.sequence == 2 else s)
 
 
-@planted("R4")
+@planted("V4")
 def a_number_is_left_out_and_there_is_no_log(world: SmallWorld) -> None:
     a_publisher_left_out_a_number(world)
     world.lines = [line for line in world.lines if line.process == "p1"]
@@ -692,52 +692,52 @@ def test_a_start_after_a_dead_letter_whose_answer_was_lost_is_sound() -> None:
     assert_sound(world)
 
 
-@planted("R8")
+@planted("V8")
 def a_start_is_above_the_place_of_its_subscriber(world: SmallWorld) -> None:
     begin_after_one_more_than_was_given(world, is_buried=False)
 
 
-@planted("R8")
+@planted("V8")
 def a_replay_begins_at_another_offset(world: SmallWorld) -> None:
     begin_with_a_replay(world, "offset 2", 3)
 
 
-@planted("R8")
+@planted("V8")
 def a_replay_from_the_earliest_leaves_the_first_out(world: SmallWorld) -> None:
     begin_with_a_replay(world, "earliest", 1)
 
 
-@planted("R8")
+@planted("V8")
 def a_replay_of_the_newest_leaves_one_out_at_the_wrong_end(world: SmallWorld) -> None:
     begin_with_a_replay(world, "newest 3", 1)
 
 
-@planted("R8")
+@planted("V8")
 def a_replay_from_a_time_leaves_out_what_was_taken_then(world: SmallWorld) -> None:
     begin_with_a_replay(world, "time 1003", 5)
 
 
-@planted("R8")
+@planted("V8")
 def a_replay_from_a_time_begins_before_it(world: SmallWorld) -> None:
     begin_with_a_replay(world, "time 1003", 2)
 
 
-@planted("R8")
+@planted("V8")
 def a_replay_from_now_on_misses_what_is_put_then(world: SmallWorld) -> None:
     begin_with_a_replay(world, "now", 6)
 
 
-@planted("R8")
+@planted("V8")
 def a_replay_of_the_newest_leaves_one_out(world: SmallWorld) -> None:
     begin_with_a_replay(world, "newest 3", 3)
 
 
-@planted("R8")
+@planted("V8")
 def a_replay_from_now_on_gives_what_was_over_before(world: SmallWorld) -> None:
     begin_with_a_replay(world, "now", 4)
 
 
-@planted("R8")
+@planted("V8")
 def a_replay_behind_the_last_received_leaves_some_out(world: SmallWorld) -> None:
     replay(world, "now", 5)
     world.acknowledge("s1", "t")
@@ -764,22 +764,22 @@ def test_a_start_that_lies_in_the_future_is_refused_rightly(start: str) -> None:
     assert_sound(world)
 
 
-@planted("R8")
+@planted("V8")
 def a_start_is_refused_as_gone_that_is_there(world: SmallWorld) -> None:
     refuse_a_start(world, "offset 0", "TRUNCATED")
 
 
-@planted("R8")
+@planted("V8")
 def a_moment_is_refused_as_gone_that_is_there(world: SmallWorld) -> None:
     refuse_a_start(world, "time 1003", "TRUNCATED")
 
 
-@planted("R8")
+@planted("V8")
 def a_start_is_refused_as_still_to_come_that_is_there(world: SmallWorld) -> None:
     refuse_a_start(world, "offset 6", "OUT_OF_RANGE")
 
 
-@planted("R8")
+@planted("V8")
 def a_start_is_refused_that_is_always_there(world: SmallWorld) -> None:
     refuse_a_start(world, "earliest", "TRUNCATED")
 
@@ -800,13 +800,13 @@ def test_a_persistent_session_that_expired_may_go_on() -> None:
     assert_sound(world)
 
 
-@planted("R9")
+@planted("V9")
 def a_lease_ends_too_early(world: SmallWorld) -> None:
     expire(world, silent_ms=1999)
     world.finish()
 
 
-@planted("R9")
+@planted("V9")
 def a_clean_session_moves_after_its_end(world: SmallWorld) -> None:
     expire(world, session="clean")
     world.acknowledge("s1", "t")
@@ -825,7 +825,7 @@ def go_on_with_the_next(world: SmallWorld) -> None:
     world.write(who, Ok, op="subscribe", call=call, topic="t", log="log-of-t", **facts)
 
 
-@planted("R9")
+@planted("V9")
 def a_clean_session_goes_on_in_silence(world: SmallWorld) -> None:
     expire(world, session="clean")
     go_on_with_the_next(world)
@@ -845,7 +845,7 @@ def test_who_began_a_clean_session_anew_and_died_before_saying_so_may_go_on() ->
     assert_sound(world)
 
 
-@planted("R6")
+@planted("V6")
 def a_program_resumes_behind_what_it_was_given(world: SmallWorld) -> None:
     begin_with_deaths(world)
     change(world, places(world, Ok, op="subscribe")[-1], cursor=4)
@@ -853,7 +853,7 @@ def a_program_resumes_behind_what_it_was_given(world: SmallWorld) -> None:
     world.finish()
 
 
-@planted("R6")
+@planted("V6")
 def a_program_resumes_with_what_was_done(world: SmallWorld) -> None:
     begin_with_deaths(world)
     change(world, places(world, Ok, op="subscribe")[-1], cursor=0)
@@ -876,7 +876,7 @@ def begin_with_deaths(world: SmallWorld) -> None:
     vars(world).update(vars(fresh))
 
 
-@planted("R6")
+@planted("V6")
 def a_loss_of_nothing_is_told(world: SmallWorld) -> None:
     begin_with_a_loss(world)
     index = places(world, Failed)[0]
@@ -884,13 +884,13 @@ def a_loss_of_nothing_is_told(world: SmallWorld) -> None:
     world.lines.insert(index, replace(line, first=0, end=0))
 
 
-@planted("R6")
+@planted("V6")
 def a_loss_is_told_before_it_is_durable(world: SmallWorld) -> None:
     begin_with_a_loss(world)
     change(world, places(world, Trimmed)[0], at_ns=world.at_ns)
 
 
-@planted("R6")
+@planted("V6")
 def a_loss_ends_before_what_is_gone(world: SmallWorld) -> None:
     begin_with_a_loss(world)
     index = places(world, Failed)[0]
@@ -898,19 +898,19 @@ def a_loss_ends_before_what_is_gone(world: SmallWorld) -> None:
     world.lines[index : index + 1] = [replace(line, end=2), replace(line, first=2)]
 
 
-@planted("R6", "R12")
+@planted("V6", "V12")
 def a_loss_reaches_beyond_the_end_of_the_log(world: SmallWorld) -> None:
     begin_with_a_loss(world, lost=5)
     change(world, places(world, Failed)[0], end=7)
 
 
-@planted("R6")
+@planted("V6")
 def a_loss_names_what_was_given_to_a_program(world: SmallWorld) -> None:
     begin_with_a_loss(world, had=2)
     change(world, places(world, Failed)[0], first=1)
 
 
-@planted("R6")
+@planted("V6")
 def a_loss_names_what_is_in_the_output(world: SmallWorld) -> None:
     begin_with_a_loss(world, had=2, output=True)
     change(world, places(world, Failed)[0], first=1)
@@ -932,7 +932,7 @@ def begin_with_a_loss(
     vars(world).update(vars(fresh))
 
 
-@planted("R7")
+@planted("V7")
 def a_process_gets_a_lower_epoch_than_before(world: SmallWorld) -> None:
     client = world.clients["p1"]
     client.epoch = 7
@@ -941,7 +941,7 @@ def a_process_gets_a_lower_epoch_than_before(world: SmallWorld) -> None:
         world.write(("p1", client.pid), kind, op="hello", call=50, epoch=5)
 
 
-@planted("R12")
+@planted("V12")
 def the_proxy_has_one_that_unsubscribed(world: SmallWorld) -> None:
     begin_with_deaths(world)
     world.unsubscribe("s1", "t")
@@ -953,7 +953,7 @@ def test_a_sound_run_has_no_violation_and_every_rule_is_judged() -> None:
     verdict = assert_sound(sound_world())
 
     assert verdict.holds
-    assert [rule.rule for rule in verdict.rules] == [f"R{n}" for n in range(1, 13)]
+    assert [rule.rule for rule in verdict.rules] == [f"V{n}" for n in range(1, 13)]
     assert all(rule.checked for rule in verdict.rules)
     assert not verdict.warnings
 
@@ -972,7 +972,7 @@ def test_a_planted_damage_breaks_its_rule_and_no_other(rules: set[str], damage: 
 def test_every_rule_has_at_least_two_planted_damages() -> None:
     assert len(PLANTED) >= 25
     for number in range(1, 13):
-        assert sum(f"R{number}" in rules for _, rules, _ in PLANTED) >= 2, number
+        assert sum(f"V{number}" in rules for _, rules, _ in PLANTED) >= 2, number
 
 
 # Unusual, and sound.
@@ -987,7 +987,7 @@ def test_a_put_whose_publisher_was_killed_may_stand_or_not() -> None:
         world.kill("p1")
         world.audit()
 
-        (rule,) = [rule for rule in assert_sound(world).rules if rule.rule == "R11"]
+        (rule,) = [rule for rule in assert_sound(world).rules if rule.rule == "V11"]
 
         assert rule.checked == 1
 
@@ -1220,7 +1220,7 @@ def test_without_the_power_loss_the_same_repeat_is_a_fault() -> None:
     world.finish()
     del world.lines[places(world, Event, what="power_loss")[0]]
 
-    assert broken(check(world.run)) == {"R6"}
+    assert broken(check(world.run)) == {"V6"}
 
 
 # What cannot be judged, and what was told.
@@ -1241,7 +1241,7 @@ def test_without_an_auditor_the_lines_of_the_proxy_are_the_log_with_a_warning() 
 
     assert "may be partial" in verdict.warnings[0]
     del world.lines[places(world, Stored)[-1]]
-    assert "R1" in broken(check(world.run))
+    assert "V1" in broken(check(world.run))
 
 
 def test_without_any_log_readers_are_held_against_each_other() -> None:
@@ -1253,7 +1253,7 @@ def test_without_any_log_readers_are_held_against_each_other() -> None:
 
     change(world, 0, messages=(replace(batch(world, 0)[0], crc=1),))
 
-    assert broken(check(world.run)) == {"R3"}
+    assert broken(check(world.run)) == {"V3"}
 
 
 def test_an_output_without_a_history_is_still_held_to_its_order() -> None:
@@ -1261,7 +1261,7 @@ def test_an_output_without_a_history_is_still_held_to_its_order() -> None:
     lines = [line for line in world.outputs["s1"] if line.topic == "t"]
 
     assert broken(check(Run(lines=[], outputs={"s1": lines[:3]}))) == set()
-    assert broken(check(Run(lines=[], outputs={"s1": [lines[0], lines[2]]}))) == {"R6"}
+    assert broken(check(Run(lines=[], outputs={"s1": [lines[0], lines[2]]}))) == {"V6"}
 
 
 def test_what_came_in_the_place_of_an_output_that_was_cut_off_is_not_taken_for_it() -> None:
@@ -1280,7 +1280,7 @@ def test_what_came_in_the_place_of_an_output_that_was_cut_off_is_not_taken_for_i
     world.subscribe("s1", "t", start="earliest", at=0)
     world.finish()
 
-    assert "R6" not in broken(check(world.run))
+    assert "V6" not in broken(check(world.run))
 
 
 def a_world_with_an_output() -> SmallWorld:
@@ -1405,7 +1405,7 @@ def test_a_letter_that_is_not_there_is_a_loss() -> None:
     world.log["t.dead"].clear()
     world.finish()
 
-    assert "R6" in broken(check(world.run))
+    assert "V6" in broken(check(world.run))
 
 
 def a_world_that_has_acknowledged() -> SmallWorld:
@@ -1436,7 +1436,7 @@ def test_a_replay_that_is_not_marked_is_a_fault() -> None:
     world.get("s1", "t", 5)
     world.finish()
 
-    assert "R8" in broken(check(world.run))
+    assert "V8" in broken(check(world.run))
 
 
 def test_who_goes_on_begins_behind_what_was_acknowledged() -> None:
@@ -1454,7 +1454,7 @@ def test_who_goes_on_below_what_was_acknowledged_is_a_fault() -> None:
     world.get("s1", "t", 5)
     world.finish()
 
-    assert "R8" in broken(check(world.run))
+    assert "V8" in broken(check(world.run))
 
 
 def a_world_without_room_for_letters() -> SmallWorld:
@@ -1483,7 +1483,7 @@ def test_a_message_whose_letter_was_refused_is_not_passed_over() -> None:
     world.get("s1", "t")
     world.finish()
 
-    assert "R6" in broken(check(world.run))
+    assert "V6" in broken(check(world.run))
 
 
 def test_a_letter_that_is_there_twice_is_a_duplicate() -> None:
@@ -1495,7 +1495,7 @@ def test_a_letter_that_is_there_twice_is_a_duplicate() -> None:
     world.lines.append(replace(line, letter=again))
     world.finish()
 
-    assert "R2" in broken(check(world.run))
+    assert "V2" in broken(check(world.run))
 
 
 def test_another_message_at_an_offset_that_was_handed_over_is_not_that_one_again() -> None:
@@ -1519,7 +1519,7 @@ def test_another_message_at_an_offset_that_was_handed_over_is_not_that_one_again
     world.write(("s1", s1.pid), Ok, **facts, log="log-of-t", generation=1)
     world.finish()
 
-    assert "R6" not in broken(check(world.run))
+    assert "V6" not in broken(check(world.run))
 
 
 def test_a_rolled_back_log_is_a_loss_even_if_everybody_was_told() -> None:
@@ -1538,7 +1538,7 @@ def test_a_rolled_back_log_is_a_loss_even_if_everybody_was_told() -> None:
 
     verdict = check(world.run)
 
-    assert {"R1", "R3"} <= broken(verdict)
+    assert {"V1", "V3"} <= broken(verdict)
     (text,) = [violation.text for violation in verdict.rules[0].violations]
     assert "sequence 4 to 5 acknowledged at offset 3 to 4" in text
     assert "and it was told: p1, s1 got LOG_CHANGED" in text
@@ -1714,7 +1714,7 @@ class TestATransaction:
         world = self.a_world()
         world.finish()
 
-        (rule,) = [rule for rule in assert_sound(world).rules if rule.rule == "R11"]
+        (rule,) = [rule for rule in assert_sound(world).rules if rule.rule == "V11"]
 
         assert rule.checked == 1
 

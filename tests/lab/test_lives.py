@@ -113,7 +113,7 @@ def test_who_brings_its_place_goes_on_under_another_generation_too() -> None:
 
     skip_one(world)
 
-    assert "R6" in broken(check(world.run))
+    assert "V6" in broken(check(world.run))
 
 
 def test_who_brings_no_place_goes_on_under_the_same_generation() -> None:
@@ -122,7 +122,7 @@ def test_who_brings_no_place_goes_on_under_the_same_generation() -> None:
 
     skip_one(world)
 
-    assert "R6" in broken(check(world.run))
+    assert "V6" in broken(check(world.run))
 
 
 def test_who_brings_no_place_begins_anew_under_another_generation() -> None:
@@ -132,7 +132,7 @@ def test_who_brings_no_place_begins_anew_under_another_generation() -> None:
 
     skip_one(world)
 
-    assert "R6" not in broken(check(world.run))
+    assert "V6" not in broken(check(world.run))
 
 
 # A proxy that was set back.
@@ -159,9 +159,9 @@ def test_a_generation_that_a_set_back_proxy_gives_again_is_another_subscription(
     world.subscribe("s1", "t")
     world.finish()
 
-    assert "R6" not in broken(check(world.run))
+    assert "V6" not in broken(check(world.run))
     del world.lines[places(world, Event, what="rollback")[0]]
-    assert "R6" in broken(check(world.run))
+    assert "V6" in broken(check(world.run))
 
 
 def test_an_epoch_that_a_set_back_proxy_gives_again_replaces_nobody() -> None:
@@ -190,7 +190,7 @@ def test_lines_of_an_output_belong_to_the_log_that_came_second_if_the_first_gave
     world.put("p1", "t", 3)
     world.finish()
 
-    assert "R6" not in broken(check(world.run))
+    assert "V6" not in broken(check(world.run))
 
 
 # A log that somebody has read in part.

@@ -126,4 +126,4 @@ def test_a_message_of_one_run_of_a_plan_stands_once_in_every_run() -> None:
     world.clients["p1"].planned = 0
     world.put("p1", "t", 2)
 
-    assert [rule.rule for rule in check(world.run).rules if not rule.holds] == ["R2"]
+    assert [rule.rule for rule in check(world.run).rules if not rule.holds] == ["V2"]

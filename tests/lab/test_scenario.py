@@ -54,7 +54,7 @@ events:
   - {at: 2s, kill: subscriber-1, restart: never}
   - {at: 3s, restart: subscriber-1}
   - {every: 0.5s, random: [kill, stop], of: [proxy], until: 5s}
-expect: {exit_codes: {publisher-1: 4}, violated: [R2, R12]}
+expect: {exit_codes: {publisher-1: 4}, violated: [V2, V12]}
 """
 STEPS = "steps: [{topic: news, message: bye, number_of_times: 20}]"
 
@@ -91,7 +91,7 @@ def test_a_scenario_is_read_whole() -> None:
     assert scenario.proxy == {"durability": "os"}
     assert scenario.processes == ("proxy", "publisher-1", "publisher-2", "subscriber-1")
     assert scenario.expect.exit_codes == {"publisher-1": 4}
-    assert scenario.expect.violated == ("R2", "R12")
+    assert scenario.expect.violated == ("V2", "V12")
 
 
 def test_clients_have_their_steps_and_their_beginning() -> None:
@@ -270,7 +270,7 @@ def test_all_keys_that_are_wrong_are_told_at_once_in_the_order_of_the_file() -> 
         speed: 1
         publishers:
           p: {steps: [{topic: t, mesage: m}], start: later}
-        expect: {violated: [R13], exit_codes: {p: 6}}
+        expect: {violated: [V13], exit_codes: {p: 6}}
         """
     ) == [
         "s.yaml, line 1, title",

@@ -112,7 +112,7 @@ def test_check_of_a_damaged_run_tells_the_story_and_exits_1(tmp_path: Path) -> N
     result = lab("check", str(tmp_path))
 
     assert result.exit_code == 1
-    assert "VIOLATED: R6" in result.output
+    assert "VIOLATED: V6" in result.output
     assert "broken 1 x" in result.output
     assert "lost messages, by where they stood" in result.output
     assert "The story of p1_3 on 't'" in result.output
@@ -142,7 +142,7 @@ def test_check_gives_the_whole_verdict_as_json(tmp_path: Path) -> None:
     verdict = json.loads(result.stdout)
     assert result.exit_code == 1
     assert verdict["holds"] is False
-    assert [rule["rule"] for rule in verdict["rules"] if rule["violations"]] == ["R6"]
+    assert [rule["rule"] for rule in verdict["rules"] if rule["violations"]] == ["V6"]
     assert verdict["losses"][0]["middle"] == 1
 
 

@@ -53,7 +53,7 @@ def world() -> SmallWorld:
 def test_a_message_that_is_lost_breaks_no_rule(world: SmallWorld) -> None:
     verdict = assert_sound(world)
 
-    (rule,) = [one for one in verdict.rules if one.rule == "R6"]
+    (rule,) = [one for one in verdict.rules if one.rule == "V6"]
     assert rule.checked == 3
 
 
@@ -99,7 +99,7 @@ def a_message_that_was_stored(world: SmallWorld) -> None:
 def test_what_may_not_be_is_seen(world: SmallWorld, damage: Callable[[SmallWorld], None]) -> None:
     damage(world)
 
-    assert broken(check(world.run)) == {"R6"}
+    assert broken(check(world.run)) == {"V6"}
 
 
 def test_one_that_was_stored_is_seen(world: SmallWorld) -> None:

@@ -106,7 +106,7 @@ class TestAnArchiveAndALiveTopic:
             Run(lines=[], outputs={}), archived, live, {"t": Whereabouts(LOG, 0, 2, {})}, pid=1
         )
 
-        assert broken(check(run)) == {"R3"}
+        assert broken(check(run)) == {"V3"}
 
     def test_of_two_logs_are_not_mixed(self) -> None:
         archived = [Sighting("t", "old.1", 0, 2, [seen(0, 5), seen(1, 5)])]
