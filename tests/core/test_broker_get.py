@@ -17,7 +17,7 @@ from reliable_pubsub.common.messages import (
     Start,
     Truncated,
 )
-from reliable_pubsub.proxy.records import CursorMoved
+from reliable_pubsub.proxy.records import Appended, CursorMoved
 from reliable_pubsub.proxy.state import BrokerSettings
 from reliable_pubsub.proxy.topic_log import Retention
 from tests.fakes import (
@@ -368,3 +368,18 @@ class TestAPlaceOfAReader:
         reply = a_broker().ask(a_history(0, log="another.1"))
 
         assert isinstance(reply, LogChanged)
+
+
+def test_a_get_shows_nothing_that_the_loop_was_not_yet_told_to_be_durable() -> None:
+    """The store was ahead of the loop; the next cursor was then beyond the end."""
+    proxy = a_broker()
+    proxy.ask(a_sub(cursor=0))
+    proxy.put(1)
+    pending = proxy.decide(a_put(2), put_body(2))
+    proxy.log.add([record for record in pending.records if isinstance(record, Appended)])
+
+    first = proxy.decide(a_get(0, messages_max=10))
+    then = proxy.decide(a_get(1, messages_max=10))
+
+    assert shown(first.reply) == [(0, 1)]
+    assert isinstance(then.reply, NoMessagesYet)

@@ -228,3 +228,15 @@ def test_what_cannot_be_read_is_answered_too() -> None:
     assert isinstance(unread, Malformed)
     assert (unread.client, unread.epoch, unread.request) == ("", 0, 0)
     assert (misplaced.client, misplaced.request) == ("p", 9)
+
+
+def test_hello_names_no_log_that_a_crash_could_still_take_back() -> None:
+    """A publisher stopped, because the topic came back under another log id."""
+    proxy = a_broker()
+    proxy.decide(a_put(1, topic="new"), put_body(1))
+
+    decision = proxy.decide(a_hello("publisher", "p", topics=("new",)))
+
+    assert isinstance(decision.reply, HelloAck)
+    assert decision.reply.positions[0].log
+    assert decision.visible_at > proxy.broker.durable_lsn

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from reliable_pubsub.common.limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPICS_MAX
 from reliable_pubsub.common.messages import (
     Fenced,
@@ -20,6 +22,7 @@ from tests.fakes import (
     LOG,
     MemoryLog,
     MemoryProxy,
+    a_body,
     a_broker,
     a_get,
     a_hello,
@@ -28,6 +31,7 @@ from tests.fakes import (
     an_ack,
     an_append,
     an_unsub,
+    as_stored,
     put_body,
     shown,
     sub_ack,
@@ -376,3 +380,31 @@ def test_two_subscribers_have_two_cursors() -> None:
 
     assert isinstance(proxy.ask(a_get(2)), NoMessagesYet)
     assert shown(proxy.ask(a_get(0, client="s2"))) == [(0, 1)]
+
+
+@pytest.mark.parametrize("clock_is_behind", [False, True])
+def test_a_fresh_subscription_knows_its_log_again(clock_is_behind: bool) -> None:
+    """P6: set back to a copy and grown again, the log had other messages at the same offsets."""
+    proxy = a_broker()
+    for sequence in range(1, 4):
+        proxy.put(sequence)
+    copy = as_stored(proxy.durable)
+    if clock_is_behind:
+        proxy.now_ns = 5
+    proxy.put(4)
+    confirmed = sub_ack(proxy.ask(a_sub(1)))
+
+    grown = MemoryProxy(copy, boot="boot-2")
+    grown.now_ns = proxy.now_ns if clock_is_behind else proxy.now_ns + 10**9
+    grown.ask(a_hello("publisher", "p", epoch=2))
+    grown.ask(a_hello("subscriber", "s", epoch=2))
+    body = a_body(b"another")
+    grown.ask(a_put(4, epoch=2, body=body), body)
+    answer = grown.ask(
+        a_sub(
+            1, epoch=2, log=confirmed.log, cursor=confirmed.cursor, witness_ns=confirmed.witness_ns
+        )
+    )
+
+    assert confirmed.witness_ns is not None
+    assert isinstance(answer, LogChanged)

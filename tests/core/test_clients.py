@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from msgspec.structs import replace
@@ -15,11 +15,16 @@ from reliable_pubsub.common.errors import (
     LostError,
     NotSubscribedError,
     ProxyUnreachableError,
+    StorageFailedError,
 )
+from reliable_pubsub.common.limits import KIB, MIB
 from reliable_pubsub.common.messages import Duplicate, MessageBatches, NoMessagesYet, PutAck
 from reliable_pubsub.common.retry import RetryPolicy, poll_pause_s
 from reliable_pubsub.common.start import Earliest
+from reliable_pubsub.common.state_file import MemoryState
 from reliable_pubsub.common.wire import decode_reply, decode_request, encode_request
+from reliable_pubsub.proxy.state import BrokerSettings
+from reliable_pubsub.proxy.topic_log import Retention
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy, a_body, a_broker, a_get, a_put
@@ -401,3 +406,74 @@ def test_every_attempt_of_a_request_has_the_same_bytes() -> None:
     assert len(puts) == 3
     assert len(set(puts)) == 1
     assert isinstance(link.answers[2], PutAck)
+
+
+def test_a_loss_is_reported_until_the_program_comes_back() -> None:
+    """P6: the place was moved before the report; a kill between the two silenced it."""
+    retention = Retention(topic_bytes_max=3 * MIB, on_bound="lose_oldest")
+    link = Link(a_broker(settings=BrokerSettings(retention=retention)))
+    clock = FakeClock()
+    subscriber = Subscriber("s", transport=FakeTransport(link, clock), clock=clock)
+    subscriber.subscribe("t")
+    body = a_body(b"x" * 700 * KIB)
+    for sequence in range(1, 8):
+        link.proxy.ask(a_put(sequence, body=body), body)
+
+    with pytest.raises(LostError) as lost:
+        subscriber.get("t")
+    place_at_the_report = subscriber.inbox.places["t"].cursor
+    messages = subscriber.get("t")
+
+    assert place_at_the_report == lost.value.first == 0
+    assert messages[0].offset == lost.value.end
+
+
+def test_a_full_disk_of_the_subscriber_makes_no_message_be_skipped() -> None:
+    """The message had left the queue when its hand-over could not be written."""
+
+    class FullOnce(MemoryState):
+        def __init__(self) -> None:
+            super().__init__()
+            self.full = False
+
+        def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
+            if self.full:
+                self.full = False
+                raise StorageFailedError("no space")
+
+    link, clock, state = Link(a_broker()), FakeClock(), FullOnce()
+    subscriber = Subscriber("s", transport=FakeTransport(link, clock), clock=clock, state=state)
+    subscriber.subscribe("t")
+    for sequence in range(1, 4):
+        link.proxy.put(sequence)
+    first = subscriber.get("t")
+
+    state.full = True
+    with pytest.raises(StorageFailedError):
+        subscriber.get("t")
+    rest = subscriber.get("t") + subscriber.get("t")
+
+    assert [message.offset for message in first + rest] == [0, 1, 2]
+
+
+def test_a_put_that_could_not_be_written_down_is_not_sent_later() -> None:
+    """R3: the caller had heard of a failure and put again, and both were stored."""
+
+    class FullOnce(MemoryState):
+        full = False
+
+        def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
+            if self.full and "pending" in changes:
+                self.full = False
+                raise StorageFailedError("no space")
+
+    link, clock, state = Link(a_broker()), FakeClock(), FullOnce()
+    publisher = Publisher("p", transport=FakeTransport(link, clock), clock=clock, state=state)
+    publisher.put("t", b"a")
+
+    state.full = True
+    with pytest.raises(StorageFailedError):
+        publisher.put("t", b"b")
+    publisher.put("t", b"b")
+
+    assert [batch.body for batch in link.proxy.log.batches[1]] == [a_body(b"a"), a_body(b"b")]

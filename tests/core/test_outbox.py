@@ -256,3 +256,32 @@ def test_a_receipt_names_its_first_message() -> None:
     receipt = Receipt("t", "sensor-1", 42, 3, 100, "sync", False)
 
     assert receipt.message_id == "sensor-1_42"
+
+
+def test_to_adopt_takes_no_duplicate_that_cannot_be_compared_for_a_success() -> None:
+    """The message would be stored nowhere, and its put would have returned."""
+    outbox = Outbox({})
+    outbox.meet(position(3), adopt=False)
+    outbox.number("t", 1, 0, b"new")
+
+    outbox.meet(position(9), adopt=True)
+
+    assert outbox.is_unproven(None)
+    outbox.meet(position(9), adopt=True, conflict=True)
+    assert outbox.pending is not None
+    assert outbox.pending.first_sequence == 10
+    assert not outbox.is_unproven(None)
+
+
+def test_a_topic_that_is_refused_leaves_its_messages_in_the_plan() -> None:
+    """R16: LIMIT gave up the batch and left the plan behind it; the run then ended with 0."""
+    outbox = Outbox({})
+    outbox.meet(position(0), adopt=False)
+    before, behind = PlanMark("digest", 1), PlanMark("digest", 1, step=1)
+    outbox.mark_plan(before)
+    outbox.number("t", 1, 0, b"body", behind)
+
+    outbox.dropped()
+
+    assert outbox.plan == before
+    assert outbox.next_sequence("t") == 1

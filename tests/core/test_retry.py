@@ -13,7 +13,7 @@ from reliable_pubsub.common.errors import MalformedError, ProxyUnreachableError,
 from reliable_pubsub.common.messages import AnyReply, Busy, Full, Malformed, PutAck, Reply
 from reliable_pubsub.common.retry import RetryPolicy, ask, poll_pause_s
 from reliable_pubsub.common.wire import encode_reply
-from tests.fakes import FakeClock, FakeTransport, a_put, put_body
+from tests.fakes import FakeClock, FakeTransport, a_hello, a_put, put_body
 
 REQUEST = a_put(1, request=7)
 BODY = put_body(1)
@@ -169,3 +169,26 @@ class TestPauses:
 
         assert pauses == sorted(pauses)
         assert (pauses[0], pauses[-1], poll_pause_s(10_000)) == (0.001, 0.064, 0.064)
+
+
+def test_an_interrupt_leaves_a_socket_that_can_send_again() -> None:
+    class Interrupted(FakeTransport):
+        def receive(self, timeout_s: float) -> list[bytes] | None:
+            raise KeyboardInterrupt
+
+    clock = FakeClock()
+    transport = Interrupted(lambda frames: None, clock)
+    request = a_hello("publisher", "p")
+
+    for _ in range(2):
+        with pytest.raises(KeyboardInterrupt):
+            ask(
+                request,
+                None,
+                transport=transport,
+                clock=clock,
+                retry=RetryPolicy(),
+                chance=lambda: 0.0,
+            )
+
+    assert transport.reopened == 2

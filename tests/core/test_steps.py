@@ -16,6 +16,7 @@ from reliable_pubsub.common.batch import Batch, encode_batch
 from reliable_pubsub.common.errors import ConfigurationError
 from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
 from reliable_pubsub.common.messages import Start
+from reliable_pubsub.common.plan_mark import PlanMark, begin_plan
 from reliable_pubsub.common.start import Earliest, ago, at_offset, in_words
 from reliable_pubsub.common.step_file import parse_publisher_steps, parse_subscriber_steps
 from reliable_pubsub.common.steps import (
@@ -750,3 +751,14 @@ steps:
             ("get", 5, 2.0, "wait 1.5 s"),
             ("unsubscribe", 0, 0.0, ""),
         ]
+
+
+@pytest.mark.parametrize(("step", "told"), [(1, "at step 2 of 2"), (2, "has finished another")])
+def test_a_refused_plan_is_told_how_far_the_other_one_is(step: int, told: str) -> None:
+    mark = PlanMark("first", 2, step=step)
+
+    with pytest.raises(ConfigurationError, match=told):
+        begin_plan(mark, "second", steps=3, again=False, file="second.yaml")
+    following = begin_plan(mark, "second", steps=3, again=True, file="second.yaml")
+
+    assert (following.position, following.run) == (PlanPosition(), 2)

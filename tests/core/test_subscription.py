@@ -8,7 +8,10 @@ from typing import Any
 import pytest
 
 from reliable_pubsub.common.batch import Message
+from reliable_pubsub.common.errors import LostError, OutOfRangeError, ProxyUnreachableError
 from reliable_pubsub.common.messages import QoS, SubAck
+from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.common.start import Earliest, LastReceived, at_offset
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.relay.push import AnyPush
 from reliable_pubsub.subscriber.client import Subscriber
@@ -22,7 +25,7 @@ from reliable_pubsub.subscriber.subscription import (
     ToProgram,
     ToProxy,
 )
-from tests.fakes import LOG, Disk, FakeClock, FakeTransport, Link, MemoryProxy
+from tests.fakes import LOG, Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_broker
 
 
 class CountingDisk(Disk):
@@ -270,3 +273,95 @@ class TestTheStates:
         assert subscription.confirmation is None
         assert not subscription.fetched
         assert subscription.place == Place(LOG, 0)
+
+
+def a_subscriber(link: Link, disk: Disk) -> Subscriber:
+    clock = FakeClock()
+    return Subscriber("s", transport=FakeTransport(link, clock), clock=clock, state=disk)
+
+
+def test_a_cursor_is_durable_before_a_sub_tells_it() -> None:
+    """A lazily written cursor was told, then power failed."""
+    link, disk = Link(a_broker()), Disk()
+    first = a_subscriber(link, disk)
+    first.subscribe("t")
+    for sequence in range(1, 3):
+        link.proxy.put(sequence)
+    assert first.get("t")
+    assert first.get("t")  # acknowledges the first message here, lazily; then the process is killed
+
+    a_subscriber(link, disk).subscribe("t")
+    disk.lose_power()
+
+    assert a_subscriber(link, disk).subscribe("t") == 1
+
+
+def test_what_was_in_hand_and_is_left_behind_a_loss_is_marked_when_it_comes_again() -> None:
+    """The loss had taken the mark with it."""
+    link, disk = Link(a_broker()), Disk()
+    first = a_subscriber(link, disk)
+    first.subscribe("t")
+    for sequence in range(1, 4):
+        link.proxy.put(sequence)
+    first.get("t", max_messages=3)  # then the process is killed
+    del link.proxy.log.batches[1][:2]
+
+    second = a_subscriber(link, disk)
+    with pytest.raises(LostError):
+        second.get("t")
+    (again,) = second.get("t")
+
+    assert (again.offset, again.redelivered) == (2, True)
+
+
+def test_a_place_that_is_recorded_with_an_output_survives_power_loss_at_qos_1_too() -> None:
+    """Else the output is cut to an older length, and the proxy goes on behind it: messages lost."""
+    disk = Disk()
+    link = Link(a_broker())
+    subscriber = a_subscriber(link, disk)
+    subscriber.subscribe("t", qos=1)
+    link.proxy.put(1)
+    subscriber.get("t")
+
+    subscriber.record("t", PlanMark("digest", 1, output_bytes=100))
+    subscriber.acknowledge("t")
+    disk.lose_power()
+
+    again = a_subscriber(link, disk).inbox
+    assert again.plan is not None
+    assert (again.places["t"].cursor, again.plan.output_bytes) == (1, 100)
+
+
+@pytest.mark.parametrize("answered", [True, False], ids=["refused", "in doubt"])
+def test_a_place_is_given_up_before_the_proxy_may_have_moved_it(answered: bool) -> None:
+    """Else who goes on from it after a doubt is told LOG_CHANGED; a refusal gives it back."""
+    disk = Disk()
+    link = Link(a_broker())
+    subscriber = a_subscriber(link, disk)
+    subscriber.subscribe("t")
+    link.proxy.put(1)
+    if not answered:
+        link.script("<" * 20)
+
+    with pytest.raises(OutOfRangeError if answered else ProxyUnreachableError):
+        subscriber.subscribe("t", start=at_offset(9) if answered else Earliest, replay=True)
+
+    assert ("t" in a_subscriber(link, disk).inbox.places) == answered
+
+
+def test_a_close_that_reaches_no_proxy_ends_no_clean_session() -> None:
+    """The place was dropped, and what was processed came again from the session."""
+    link, disk = Link(a_broker()), Disk()
+    first = a_subscriber(link, disk)
+    first.subscribe("t", session="clean")
+    link.proxy.put(1)
+    assert len(first.get("t")) == 1
+    link.script(">" * 100)
+    first.close()
+    a_subscriber(link, disk).close()
+    link.script("")
+
+    third = a_subscriber(link, disk)
+
+    assert third.subscribe("t", session="clean", start=LastReceived) == 1
+    assert third.get("t") == []

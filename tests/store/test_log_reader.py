@@ -16,6 +16,7 @@ from reliable_pubsub.common.errors import DamagedError
 from reliable_pubsub.common.limits import KIB, REPLY_BATCHES_MAX
 from reliable_pubsub.proxy.log_reader import StoreReader
 from reliable_pubsub.proxy.records import Appended, Trimmed
+from reliable_pubsub.proxy.schema import TABLES
 from reliable_pubsub.proxy.store import FILE_NAME, Store, open_reader
 from tests.fakes import NOW_NS, MemoryLog, a_beginning, an_append
 
@@ -229,3 +230,26 @@ def test_damage_that_shows_only_while_reading_is_told_and_not_delivered(tmp_path
             reader.read(1, 0, messages_max=1, bytes_max=MANY)
         with pytest.raises(DamagedError, match="offsets 2 to 2"):
             reader.find(1, "p", 3)
+
+
+def test_the_middle_of_a_batch_that_is_not_written_yet_can_be_read() -> None:
+    """Durability `snapshot`: it was reported as LOST, without any crash."""
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(TABLES)
+    reader = StoreReader(connection)
+    batch = an_append(4, count=3)
+    reader.add([batch])
+
+    found = reader.read(1, 5, messages_max=1, bytes_max=0)
+
+    assert found == [batch]
+
+
+def test_a_read_error_of_the_system_is_no_traceback() -> None:
+    connection = sqlite3.connect(":memory:")
+    connection.executescript(TABLES)
+    reader = StoreReader(connection)
+    connection.close()
+
+    with pytest.raises(DamagedError):
+        reader.read(1, 0, messages_max=1, bytes_max=0)

@@ -1,0 +1,142 @@
+"""Clients whose proxy was set back to an older log: what they report, drop and keep."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import pytest
+
+from reliable_pubsub.common.errors import LogChangedError, ProxyUnreachableError
+from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.subscriber.client import Subscriber
+from tests.fakes import (
+    Disk,
+    FakeClock,
+    FakeTransport,
+    Link,
+    MemoryProxy,
+    a_body,
+    a_broker,
+    a_hello,
+    a_put,
+    a_sub,
+    as_stored,
+)
+
+
+def a_subscriber(link: Link, disk: Disk) -> Subscriber:
+    clock = FakeClock()
+    return Subscriber("s", transport=FakeTransport(link, clock), clock=clock, state=disk)
+
+
+def a_log_set_back_behind_what_was_in_hand(disk: Disk) -> Link:
+    """A subscriber was handed one message and killed; then the proxy was set back before it."""
+    link = Link(a_broker())
+    first = a_subscriber(link, disk)
+    first.subscribe("t")
+    older = link.proxy.restarted()
+    link.proxy.put(1)
+    assert first.get("t")
+    older.log.batches.clear()
+    link.proxy = older
+    return link
+
+
+def test_what_was_in_hand_and_is_gone_with_the_end_of_the_log_is_told() -> None:
+    """The cursor fitted the older copy, and the message in hand never came again."""
+    disk = Disk()
+    link = a_log_set_back_behind_what_was_in_hand(disk)
+
+    with pytest.raises(LogChangedError, match="handed over"):
+        a_subscriber(link, disk).get("t")
+
+
+@pytest.mark.parametrize("choice", ["rewind", "adopt"])
+def test_what_was_in_hand_and_is_gone_is_forgotten_if_a_person_says_so(
+    choice: Literal["rewind", "adopt"],
+) -> None:
+    disk, clock = Disk(), FakeClock()
+    link = a_log_set_back_behind_what_was_in_hand(disk)
+    subscriber = Subscriber(
+        "s", transport=FakeTransport(link, clock), clock=clock, state=disk, on_log_changed=choice
+    )
+
+    nothing = subscriber.get("t")
+    link.proxy.put(1)
+    (another,) = subscriber.get("t")
+
+    assert nothing == []
+    assert (another.offset, another.redelivered) == (0, False)
+
+
+def test_what_was_fetched_from_a_log_that_was_set_back_is_not_handed_over() -> None:
+    """Acknowledging confirmed the place, not the messages that waited behind it."""
+    link = Link(a_broker())
+    subscriber = a_subscriber(link, Disk())
+    subscriber.subscribe("t")
+    link.proxy.put(1)
+    older = as_stored(link.proxy.durable)
+    link.proxy.put(2)
+    subscriber.get("t")  # it has fetched both
+    grown = MemoryProxy(older, boot="boot-2", log=link.proxy.log)
+    del grown.log.batches[1][1:]
+    grown.ask(a_put(2, body=a_body(b"another")), a_body(b"another"))
+    link.proxy = grown
+
+    subscriber.acknowledge("t")
+    (second,) = subscriber.get("t")
+
+    assert second.payload == b"another"
+
+
+def test_a_put_that_a_set_back_proxy_took_late_is_not_put_again_by_adopt() -> None:
+    """The topic was born anew under another log id, by a late copy of the put."""
+    link, disk, clock = Link(a_broker(publishers=())), Disk(), FakeClock()
+    transport = FakeTransport(link, clock)
+    first = Publisher(
+        "p", transport=transport, clock=clock, state=disk, retry=RetryPolicy(retries_max=0)
+    )
+    link.proxy.ask(a_sub(topic="other"))  # topic 1
+    link.proxy.ask(a_sub(2, topic="t"))  # topic 2
+    first.ready_for("t")
+    link.script("<")
+    with pytest.raises(ProxyUnreachableError):
+        first.put("t", b"a")
+    link.proxy = a_broker(publishers=())  # set back to the beginning
+    link.proxy.ask(a_hello("publisher", "p"))
+    link.proxy.frames(transport.sent[-1])
+
+    second = Publisher(
+        "p", transport=FakeTransport(link, clock), clock=clock, state=disk, on_log_changed="adopt"
+    )
+    receipt = second.resume()
+
+    assert receipt is not None
+    assert receipt.duplicate
+    assert len(link.proxy.log.batches[1]) == 1
+
+
+def test_what_was_fetched_is_not_handed_over_behind_a_place_that_was_moved_in_doubt() -> None:
+    """Rewind moved the place, the acknowledgement behind it stayed unanswered."""
+    link, clock = Link(a_broker()), FakeClock()
+    subscriber = Subscriber(
+        "s",
+        transport=FakeTransport(link, clock),
+        clock=clock,
+        retry=RetryPolicy(retries_max=0),
+        on_log_changed="rewind",
+    )
+    subscriber.subscribe("t")
+    older = link.proxy.restarted()
+    for sequence in range(1, 4):
+        link.proxy.put(sequence)
+    subscriber.get("t")  # it has fetched all three
+    older.log.batches.clear()
+    link.proxy = older
+    link.script("...<")  # STALE, LOG_CHANGED, SUB_ACK, and no answer to the second ACK
+
+    with pytest.raises(ProxyUnreachableError):
+        subscriber.acknowledge("t")
+
+    assert subscriber.get("t") == []
