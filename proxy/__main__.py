@@ -34,7 +34,7 @@ from .topic_log import Retention
 def broker_settings(
     resolved: Mapping[str, Resolved], topics: Mapping[str, Mapping[str, Resolved]]
 ) -> BrokerSettings:
-    """What the broker needs, of the settings of the process and of single topics."""
+    """The broker's part of the settings of the process and of single topics."""
     settings = typed(resolved)
     return BrokerSettings(
         retention=retention(settings),
@@ -86,11 +86,11 @@ def data_endpoint(chosen: Resolved, requests: str) -> EndpointSettings:
 
 
 def left_behind(settings: ServerSettings) -> list[str]:
-    """What those on other machines will not reach, in sentences."""
+    """Warnings about endpoints that clients on other machines cannot reach."""
     warnings = []
     if stays_behind(settings.publisher_endpoint, settings.ingress.endpoint):
         warnings.append(
-            f"publishers on other machines do not reach the ingress endpoint "
+            f"publishers on other machines cannot reach the ingress endpoint "
             f"{settings.ingress.endpoint}, so that what they put at QoS 0 is dropped; give "
             "--ingress-endpoint an address that they reach, or leave it out"
         )
@@ -240,7 +240,7 @@ def _settings_file(path: Path) -> tuple[dict[str, Resolved], dict[str, dict[str,
 
 @contextmanager
 def _checking() -> Iterator[Callable[[int], None]]:
-    """Tell who watches how far the check of the store is; `rich` is loaded only for them."""
+    """Show the progress of the store check on a terminal; `rich` is loaded only then."""
     if not sys.stderr.isatty():
         yield lambda messages: None
         return
@@ -251,7 +251,7 @@ def _checking() -> Iterator[Callable[[int], None]]:
 
 
 def _ready_line(server: Server, settings: Settings) -> str:
-    """What scripts wait for; it names the ports that the system chose."""
+    """The line that scripts wait for; it names the ports that the system chose."""
     publishers, subscribers = (door.endpoint for door in server.doors)
     return (
         f"ready: proxy publishers={publishers} subscribers={subscribers} "

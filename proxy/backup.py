@@ -1,9 +1,9 @@
 """`reliable-pubsub backup`: a copy of a data directory, also while its proxy runs, that is checked.
 
-The store is one SQLite file with a log beside it; two files that are copied one behind the other
-are of two moments. SQLite's own backup reads one moment, page by page, and commits go on beside
-it. Source: sqlite.org/backup.html; a read transaction keeps the moment, so that a commit in between
-does not begin the copy anew.
+The store is one SQLite file with a log beside it; two files that are copied one after the other
+show two different moments. SQLite's own backup copies one moment, page by page, while commits go
+on. Source: sqlite.org/backup.html; a read transaction holds the snapshot, so that a commit in
+between does not restart the copy.
 """
 
 from __future__ import annotations
@@ -71,8 +71,8 @@ def back_up(
     """Copy a data directory into a new one; it appears under its name when it is whole.
 
     Args:
-        copied: told how many pages of how many are copied.
-        checked: told how many messages of the copy are read.
+        copied: called with the number of pages copied, and of all pages.
+        checked: called with the number of messages of the copy that were read.
 
     Raises:
         ConfigurationError: there is no store, or the target is in use.
@@ -106,7 +106,7 @@ def back_up(
 
 @contextmanager
 def _source(directory: Path) -> Iterator[sqlite3.Connection]:
-    """The store at one moment: beside the proxy that runs, or as a proxy that starts."""
+    """A snapshot of the store, whether its proxy runs or not."""
     last = read_last_run(directory / MARK_NAME)
     try:
         store = Store(directory, last.durability if last else "sync")
@@ -158,18 +158,18 @@ def main(target: Path, data_dir: str | None) -> None:
     """Copy the store of a proxy into the new directory DIR, while it runs or while it does not.
 
     Puts and gets go on meanwhile. The copy is of one moment, is checked as at a start of the proxy,
-    and appears under its name when it is whole. `cp -r` of a running store is none: its files are
-    of two moments, and the proxy refuses it.
+    and appears under its name when it is whole. `cp -r` of a running store is not a backup: its files
+    are of two moments, and the proxy refuses it.
 
     \b
     Make one, and start from it:
       reliable-pubsub backup backups/monday --data-dir proxy-data
       reliable-pubsub proxy --data-dir backups/monday
 
-    A proxy that starts from a copy is set back to its moment. Clients that are ahead of it stop
-    with LOG_CHANGED (exit code 4), and go on as you choose with --on-log-changed rewind or adopt;
-    others go on as if nothing had been. Messages put since the copy are gone, unless their
-    publishers still have them under way. Never run the original and a copy at the same time.
+    A proxy that starts from a copy is set back to the time of the backup. Clients that are ahead of
+    it stop with LOG_CHANGED (exit code 4); choose how they continue with --on-log-changed rewind or
+    adopt. Other clients continue normally. Messages put since the backup are lost, unless their
+    publishers have not finished sending them. Never run the original and a copy at the same time.
     """
     with readable_errors(), stop_on_signals("stopped: no copy was made"):
         source = Path(settings_from("proxy", {"data_dir": data_dir}).data_dir)

@@ -5,7 +5,7 @@ The law of the house, in four steps that `server.py` takes in this order:
     decide(request)   a question; nothing changes
     apply(records)    the only way to change the state
     committed(lsn)    the store has the records up to number lsn
-    visible_at        an answer leaves when everything it speaks of is durable
+    visible_at        a reply leaves when everything it reports is durable
 
 Rules R4 to R18 of docs/protocol.md are decided here.
 """
@@ -81,12 +81,12 @@ class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
         storage_full_why: str = "the disk of the proxy is full",
         rings: Rings | None = None,
     ) -> None:
-        """Begin with what the store holds; see `Rules`.
+        """Create a broker from the stored state; see `Rules`.
 
         Args:
             storage_full_until_s: monotonic time up to which the disk counts as full: the last
                 commit failed for lack of space, and `stored` is what the disk still holds.
-            storage_full_why: what clients are told of it.
+            storage_full_why: the reason that clients get in the error.
         """
         super().__init__(
             stored,
@@ -125,7 +125,7 @@ class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
         return self._storage_full_until_s is not None
 
     def decide(self, request: AnyRequest, body: bytes, *, now_ns: int) -> Decision:
-        """Answer a request; the state is as before.
+        """Decide the reply to a request; the state does not change.
 
         Args:
             now_ns: wall clock, for timestamps only.
@@ -136,19 +136,19 @@ class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
         return decision
 
     def not_stored(self, reply: AnyReply) -> StorageFull:
-        """What becomes of an answer whose records met a full disk."""
+        """The reply that replaces one whose records could not be written to a full disk."""
         text = f"{self._storage_full_why}; the request was not stored, ask again later"
         return StorageFull(**self._echo_of(reply), text=text)
 
     def not_yet(self, reply: AnyReply) -> Busy:
-        """What becomes of an answer that has waited too long for the disk."""
+        """The reply that replaces one that has waited too long for the disk."""
         return Busy(**self._echo_of(reply), text=_HANGS)
 
     def without_waiting(self, request: AnyRequest, decision: Decision) -> Decision:
-        """While the disk does not answer: serve what needs no disk, put the rest off.
+        """While the disk does not respond: serve what needs no disk, answer the rest with BUSY.
 
-        A request that waited would keep its REP socket, and what comes after it there, from being
-        served; and what is not applied need not be kept until the disk is back.
+        A waiting request would block its REP socket and the requests queued on it; and a request
+        that is not applied needs no memory until the disk is back.
         """
         if isinstance(request, Stage | Abort):  # in memory; their COMMIT is put off
             return decision
@@ -157,7 +157,7 @@ class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
         return Decision(decision.reply, (), decision.visible_at, decision.body)
 
     def _echo_of(self, reply: AnyReply) -> dict[str, Any]:
-        """The same as the answer that does not leave."""
+        """The fields that a replacement copies from the reply it replaces."""
         return {
             "client": reply.client,
             "epoch": reply.epoch,
@@ -167,7 +167,7 @@ class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
         }
 
     def tick(self, *, now_s: float, now_ns: int) -> Sequence[Record]:
-        """Give the records that are due by time: leases that end, what retention removes.
+        """Return the records that are due by time: expired leases, and what retention removes.
 
         Args:
             now_s: monotonic clock. now_ns: wall clock, for history by age.
@@ -196,7 +196,7 @@ class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
     def _hello(self, request: Hello, _body: bytes, _now_ns: int) -> Decision:
         """Grant a higher epoch; answer the retry of the current one (rule R11).
 
-        An id that is not known may be one that was forgotten: its epochs were below the floor.
+        An unknown id may have been forgotten: its epochs were then at or below the floor.
         """
         session = self.sessions.get((request.role, request.client))
         current = session.epoch if session else self.epoch_floor
@@ -248,7 +248,7 @@ class Broker(Transactions, DeadLetters, Delivering, RingReading, Leasing):
         )
 
     def _position_lsn(self, request: Hello, topic: str) -> int:
-        """The record that a position rests on: numbers are shown when they are durable."""
+        """The record that must be durable before a position may be shown."""
         log = self.topics.get(topic)
         mark = log.publishers.get(request.client) if log else None
         return max(log.lsn if log else 0, mark.lsn if mark else 0)

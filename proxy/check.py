@@ -1,7 +1,7 @@
 """Start-up: read the whole store once, and refuse it if anything is not as it was written.
 
 A single copy can detect damage, not heal it. So damage stops the proxy and names topic and
-offsets; giving the damaged batches up is a separate, reported act (`accept_loss`).
+offsets; discarding the damaged batches is a separate, reported step (`accept_loss`).
 """
 
 from __future__ import annotations
@@ -63,9 +63,9 @@ def check_store(
     """Check structure, rows, bodies and the sequence of offsets.
 
     Args:
-        accept_loss: give up damaged batches; each is told to `report`, and subscribers that had
-            not read them will be told LOST.
-        progress: called with the number of bodies read so far, now and then.
+        accept_loss: discard damaged batches; each is passed to `report`, and subscribers that had
+            not read them get LOST.
+        progress: called from time to time with the number of bodies read so far.
 
     Raises:
         DamagedError: with every damaged range, at most ten in the text.
@@ -109,13 +109,13 @@ def _check_topic(
     accepted: Mapping[int, int],
     progress: Callable[[int], None],
 ) -> _CheckedTopic:
-    """Read a topic in offset order; what does not follow directly, or is not as written, is bad.
+    """Read a topic in offset order; a batch that is not contiguous or is damaged is bad.
 
-    A damaged row is not believed: what it stood for lies between its sound neighbours.
+    No column of a damaged row is trusted: its offsets are those between its sound neighbours.
     """
     topic_id, topic, start, known_end = known
     expected, last_ns, messages = start, -1, 0
-    why = ""  # set while sound rows are awaited behind a damaged one
+    why = ""  # set after a damaged row, until a sound one follows
     segments: deque[Segment] = deque()
     bad: list[BadRange] = []
     bad_rows: list[int] = []
@@ -168,7 +168,7 @@ def _accepted_holes(connection: sqlite3.Connection, topic_id: int) -> dict[int, 
 
 
 def _behind_accepted(first: int, end: int, accepted: Mapping[int, int]) -> int:
-    """The first offset of a hole that nobody has accepted."""
+    """The first offset of a hole that no operator has accepted."""
     while first < end and first in accepted:
         first = min(accepted[first], end)
     return first

@@ -1,9 +1,9 @@
 """The committer: the background thread that makes records durable.
 
-It takes every record that came while the last commit ran and writes them in one transaction.
-The running fsync is the only batching window (group commit). It decides nothing: what failed is
+It takes every record that arrived during the last commit and writes them in one transaction.
+The running fsync is the only batching window (group commit). It decides nothing: failures are
 reported to the loop thread, which owns the state.
-Source: the seed report's background writer; "group commit", Gray and Reuter (1992), 10.3.
+Source: "group commit", Gray and Reuter (1992), 10.3.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Failed(Struct, frozen=True):
 
 
 class _Restart(Struct, frozen=True):
-    """Records after this one build on the durable state again."""
+    """Records after this one are based on the durable state again."""
 
 
 class _Stop(Struct, frozen=True):
@@ -45,10 +45,10 @@ class Committer:
     """Owns the writing connection from `start` to `close`."""
 
     def __init__(self, store: Store, *, wake: Callable[[], None], interval_s: float = 0.0) -> None:
-        """Prepare; nothing runs yet.
+        """Create a committer; `start` starts its thread.
 
         Args:
-            wake: called from the thread when an outcome is there.
+            wake: called from the thread when an outcome is available.
             interval_s: pause between commits (durability `snapshot`); 0: none.
         """
         self._store = store
@@ -69,11 +69,11 @@ class Committer:
     # The loop thread's side.
 
     def submit(self, work: Work) -> None:
-        """Give records to the thread."""
+        """Queue records for the thread."""
         self._queue.put(work)
 
     def restart(self) -> None:
-        """After `Failed`: the state is what the store holds; what comes now builds on that."""
+        """Continue after `Failed`: records from now on are based on what the store holds."""
         self._queue.put(_Restart())
 
     def close(self) -> None:
@@ -109,14 +109,14 @@ class Committer:
         """Wait for work; take all of it."""
         work = [self._queue.get()]
         while not isinstance(work[-1], _Stop) and not self._queue.empty():
-            work.append(self._queue.get())  # nobody else takes, so this does not wait
+            work.append(self._queue.get())  # no other thread takes, so this does not block
         return work
 
     def _commit(self, records: Sequence[Record], lsn: int) -> bool:
         begin_s = time.perf_counter()
         try:
             self._store.commit(records)
-        except Exception as error:  # handed to the loop thread, which alone may judge it
+        except Exception as error:  # passed to the loop thread, which decides
             self.outcomes.append(Failed(error))
             self._wake()
             return False

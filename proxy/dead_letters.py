@@ -1,4 +1,4 @@
-"""DEAD: a subscriber gives a message up. The letter and the cursor behind it are one record."""
+"""DEAD: a subscriber rejects a message. The dead letter and the moved cursor are one record."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .topic_log import PublisherMark, TopicLog
 
 
 class DeadLetters(Publishing, Subscribing):
-    """The rule for messages that nobody can process.
+    """The rule for messages that a subscriber cannot process.
 
-    A letter has the number behind the last one of this subscriber, as if it were its publisher.
+    A dead letter has the next sequence of its subscriber, which acts as its publisher.
     """
 
     def _dead(self, request: Dead, body: bytes, now_ns: int) -> Decision:
@@ -43,7 +43,7 @@ class DeadLetters(Publishing, Subscribing):
         mark: PublisherMark | None,
         visible_at: int,
     ) -> Decision:
-        """A repeat of the last letter is a success; all else came too late, and has no effect."""
+        """Answer a repeat of the last dead letter with success; anything else is too late."""
         if mark and request.cursor == subscription.cursor - 1 and request.crc == mark.crc:
             reply = DeadAck(**self._echo(request), offset=mark.base, already=True)
             return Decision(reply, visible_at=max(visible_at, mark.lsn))

@@ -1,4 +1,4 @@
-"""DELIVERY: who has acknowledged a message, and who has not yet. A look; nothing is remembered."""
+"""DELIVERY: which subscribers have acknowledged a message. Read only; no state changes."""
 
 from __future__ import annotations
 

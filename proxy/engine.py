@@ -7,17 +7,17 @@ Everything that a proxy does to keep its promise is an order of four steps:
     durable    the store has the records: `committed`
     visible    the answer leaves, and batches are pushed
 
-An answer leaves when the newest record that it speaks of is durable (`Decision.visible_at`), so
-nothing that was ever seen can be taken back by a crash.
+A reply leaves when the newest record that it reports is durable (`Decision.visible_at`), so a
+crash cannot take back anything that a client has seen.
 
-Values go in, values come out. The shell around it (`server.py`; in the simulation
+Values go in, values come out. The shell around it (`server.py`; in the simulator
 `tests/simulation/simulated_proxy.py`; in tests `fakes.MemoryProxy`) carries them:
 
     receive(frames, reply_to)    a request           Answer      frames to the one who asked
     offered(frames)              a put at QoS 0      Work        records for the store
     committed(lsn)               the store has it    Visible     batches that may be read now
     failed(stored)               the disk was full   Down        frames to push
-    tick(now)                    time has passed     Want        what publishers at QoS 0 are told
+    tick(now)                    time has passed     Want        patterns to send to QoS 0 publishers
     end_turn()                   nothing more came
 
 `outputs` gives them in the order in which they are to happen. A crash between any two of them is a
@@ -76,9 +76,9 @@ BecameOfOffer = Literal["taken", "unwanted", "refused"]
 
 
 class Answer(Struct, frozen=True, gc=False):
-    """An answer that leaves now."""
+    """A reply to send now."""
 
-    reply_to: Any  # as `receive` was given it
+    reply_to: Any  # as passed to `receive`
     frames: list[bytes]
 
 
@@ -90,7 +90,7 @@ class Work(Struct, frozen=True):
 
 
 class Visible(Struct, frozen=True):
-    """Batches that are durable: they may be read from here on."""
+    """Batches that are durable: they may be read now."""
 
     batches: Sequence[Appended]
 
@@ -101,8 +101,8 @@ Output = Answer | Work | Visible | Down | Want
 class EngineTiming(Struct, frozen=True, kw_only=True):
     """How long the engine waits, in seconds."""
 
-    lazy_s: float = 0.1  # cursors that came with a GET are so much older on disk than in memory
-    disk_patience_s: float = 1.0  # an answer that waits longer is put off
+    lazy_s: float = 0.1  # how long a cursor that came with a GET may wait to be written
+    disk_patience_s: float = 1.0  # a reply that waits longer is replaced by BUSY
 
 
 class _Held(Struct, frozen=True):
@@ -116,7 +116,7 @@ class _Held(Struct, frozen=True):
 
 
 class Engine:
-    """One start of a proxy, from the state that its store holds."""
+    """The decisions of one proxy process, from the state that its store holds."""
 
     broker_class: type[Broker] = Broker  # planted faults put another one here
 
@@ -133,13 +133,13 @@ class Engine:
         ingress_endpoint: str = "",
         describe: Callable[[StatusReport], StatusReport] = lambda report: report,
     ) -> None:
-        """Begin with what the store holds.
+        """Create an engine from the stored state.
 
         Args:
-            boot: random name of this start.
-            reader: reads what is durable.
-            pushes: who is pushed to; None: pushing is not served.
-            ingress_endpoint: what publishers at QoS 0 are told.
+            boot: random name of this start of the proxy.
+            reader: reads durable batches.
+            pushes: the links to push to; None: pushing is off.
+            ingress_endpoint: sent to publishers at QoS 0.
             describe: adds to a STATUS what only the shell knows.
         """
         self._boot = boot
@@ -156,9 +156,9 @@ class Engine:
         self.wanted.restart(self.broker)
         self._outputs: deque[Output] = deque()
         self._held: deque[_Held] = deque()
-        self._taken: list[Record] = []  # applied, and not yet given out as work
+        self._taken: list[Record] = []  # applied, not yet returned as `Work`
         self._is_urgent = False  # an answer waits for one of them
-        self._lazy_at_s: float | None = None  # when the others are given out
+        self._lazy_at_s: float | None = None  # when the others are returned
         self._disk_hangs = False  # since a commit takes longer than answers wait
         self._unwritten: deque[tuple[int, int]] = deque()  # `snapshot`: record number, bytes
         self._unwritten_bytes = 0
@@ -180,20 +180,20 @@ class Engine:
         )
 
     def outputs(self) -> Iterator[Output]:
-        """Take what is to be done now, in this order."""
+        """Take the outputs; carry them out in this order."""
         while self._outputs:
             yield self._outputs.popleft()
 
-    # What comes in.
+    # Input.
 
     def receive(
         self, frames: Sequence[bytes], reply_to: Any, *, role: Role, now_s: float, now_ns: int
     ) -> None:
-        """Take a request; it is answered once, now or when what it rests on is durable.
+        """Take a request; its reply follows once, when the records it depends on are durable.
 
         Args:
-            reply_to: names the one who asked; comes back with the answer.
-            role: of the endpoint at which it came in.
+            reply_to: identifies the client; returned with the reply.
+            role: of the endpoint that received it.
             now_s: monotonic clock. now_ns: wall clock, for timestamps only.
         """
         try:
@@ -217,7 +217,7 @@ class Engine:
     def handle(
         self, request: AnyRequest, body: bytes, reply_to: Any, *, now_s: float, now_ns: int
     ) -> Decision:
-        """Take a request that is decoded, and in its place. The law: four steps in this order."""
+        """Take a decoded request of the right endpoint, in the four steps of the law."""
         self.broker.heard(request, now_s)
         decision = self._decide(request, body, now_ns)
         if self._disk_hangs:
@@ -252,7 +252,7 @@ class Engine:
         )
 
     def _may_leave(self, decision: Decision) -> bool:
-        """Whether everything that an answer speaks of is durable."""
+        """Whether everything that a reply reports is durable."""
         return decision.visible_at <= self.broker.durable_lsn
 
     def _apply(self, records: Sequence[Record]) -> None:
@@ -265,14 +265,14 @@ class Engine:
             self._unwritten.append((self.broker.lsn, size))
             self._unwritten_bytes += size
             if self._unwritten_bytes <= UNWRITTEN_BYTES_MAX:
-                # The lossy mode, by choice: what is in memory counts as durable.
+                # Durability `snapshot`: what is in memory counts as durable.
                 self._show(self.broker.committed(self.broker.lsn))
 
     def offered(self, frames: Sequence[bytes], *, now_ns: int) -> BecameOfOffer | None:
-        """Take what was put at QoS 0: it is pushed, and kept in its ring; no record is made.
+        """Take a QoS 0 message: push it and keep it in its ring; no record is made.
 
         Returns:
-            What became of it; None if it is no offer.
+            The outcome; None if the frames are not an offer.
         """
         try:
             offered = decode_offer(frames)
@@ -287,10 +287,10 @@ class Engine:
             self._outputs.append(self.pushes.unstored(offered.topic, taken, offered.body))
         return "taken"
 
-    # What the store says.
+    # Reports of the store.
 
     def committed(self, lsn: int) -> None:
-        """The store has every record up to this number: what rests on them becomes visible."""
+        """The store has every record up to `lsn`: release the replies that depend on them."""
         self._disk_hangs = False
         while self._unwritten and self._unwritten[0][0] <= lsn:
             self._unwritten_bytes -= self._unwritten.popleft()[1]
@@ -308,13 +308,13 @@ class Engine:
                 self.pushes.take(log.topic, log.log, batch)
 
     def failed(self, stored: StoredState, why: str, *, now_s: float) -> None:
-        """The disk is full: nothing since the last `committed` was stored, nor will be.
+        """The disk is full: discard all records since the last `committed`.
 
-        The state goes back to what the store holds, and those who waited are told.
+        The state goes back to what the store holds, and waiting requests are refused.
 
         Args:
             stored: what the store holds.
-            why: for people.
+            why: the text for clients.
         """
         self._disk_hangs = False
         self.broker = self._new_broker(stored, now_s + self._settings.storage_retry_s, why)
@@ -326,9 +326,9 @@ class Engine:
         self._answer_all_held(self.broker.not_stored)
 
     def _put_off(self) -> None:
-        """The disk does not answer: let the answers that wait for it be asked for again.
+        """The disk does not respond: answer the waiting requests with BUSY.
 
-        Their records stay applied and under way; the repeat is known by them (rules R4, R11, R12).
+        Their records stay applied and queued, so a retry is recognised (rules R4, R11, R12).
         """
         self._disk_hangs = True
         self._answer_all_held(self.broker.not_yet)
@@ -370,13 +370,13 @@ class Engine:
         return self._is_urgent or self.pushes.is_turn_due
 
     def end_turn(self) -> None:
-        """Nothing more has come: give out work if an answer waits for it, and some pushes."""
+        """End a turn of the loop: return work that a reply waits for, and some pushes."""
         if self._is_urgent:
             self.flush()
         self._outputs.extend(self.pushes.turn())
 
     def flush(self) -> None:
-        """Give out all work, the cursors that came with a GET too."""
+        """Return all work, including the cursors that came with a GET."""
         if self._taken:
             self._outputs.append(Work(self._taken, self.broker.lsn))
             self._taken = []
@@ -387,7 +387,7 @@ class Engine:
 
 
 def _belongs(request: AnyRequest, role: Role) -> bool:
-    """Whether a verb may come in at this endpoint."""
+    """Whether this endpoint takes this verb."""
     match request:
         case Hello():
             return request.role == role

@@ -1,4 +1,4 @@
-"""The front door: ROUTER outside, DEALER inside, a pool of REP sockets behind it.
+"""The front door: ROUTER outside, DEALER inside, connected to a pool of REP sockets.
 
 `zmq.proxy` in a thread is the ZeroMQ Guide's shared queue (chapter 2). A single REP socket holds
 one request, so it would pay every fsync alone, and an envelope without delimiter from a peer that
@@ -15,7 +15,7 @@ from reliable_pubsub.common.messages import Role
 from reliable_pubsub.relay.sockets import listening
 
 PEER_ANSWERS_MAX = 32  # kept for one connection that does not read
-WAITING_MAX = 2  # requests behind a busy REP socket, at each end of its pipe
+WAITING_MAX = 2  # requests queued for a busy REP socket, at each end of its pipe
 
 
 class FrontDoor:
@@ -27,14 +27,14 @@ class FrontDoor:
         """Bind, and start the thread that passes requests on.
 
         Args:
-            sockets: REP sockets; so many requests can wait for one commit.
+            sockets: REP sockets; this many requests can share one commit.
 
         Raises:
             ConfigurationError: the endpoint cannot be bound.
         """
         self.role = role
-        # A REQ peer has one request under way. One that does not read loses its answers, one that
-        # asks without end is stopped: it must not make us keep them.
+        # A REQ peer has one request in flight. A peer that does not read loses its replies, and one
+        # that floods is blocked, so that replies do not pile up in memory.
         listener = listening(context, zmq.ROUTER, endpoint, role, sent_max=PEER_ANSWERS_MAX)
         outside, self.hears_resets = listener.socket, listener.hears_resets
         self.connections = listener.connections

@@ -1,8 +1,8 @@
 """The proxy's lines of a history: each record, as soon as it is known to be durable.
 
-They are written before the answers that rest on them leave, so that a history never has an
-acknowledgement whose record it does not know; after a `kill -9` in between the last commits may be
-missing, which is why an auditor reads the log at the end.
+They are written before the replies that depend on them leave, so that a history never contains an
+acknowledgement without its record. After a `kill -9` in between, the last commits may be missing,
+which is why the checker also reads the final log.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ class ProxyHistory:
     """Keeps records until they are durable, then writes them. Used by the loop thread."""
 
     def __init__(self, recorder: Recorder, topics: Iterable[tuple[int, str]]) -> None:
-        """Begin.
+        """Create the history of one proxy process.
 
         Args:
-            topics: number and name of those that the store holds already.
+            topics: number and name of the topics that the store already holds.
         """
         self._recorder = recorder
         self._topics = dict(topics)
         self._waiting: deque[tuple[int, Sequence[Record]]] = deque()
 
     def submitted(self, records: Sequence[Record], lsn: int) -> None:
-        """Records are with the committer; the last has number `lsn`."""
+        """Records were submitted to the committer; the last has number `lsn`."""
         if self._recorder.active:
             self._waiting.append((lsn, records))
 
@@ -60,7 +60,7 @@ class ProxyHistory:
                 self._write(record)
 
     def forgotten(self) -> None:
-        """A commit failed: what waits will not become durable."""
+        """A commit failed: drop the records that wait, they will not become durable."""
         self._waiting.clear()
 
     def _write(self, record: Record) -> None:

@@ -1,7 +1,7 @@
-"""The ingress: the socket at which messages at QoS 0 come in.
+"""The ingress: the socket that receives QoS 0 messages.
 
-An XSUB, to which publishers connect an XPUB. They are told what is wanted as ZeroMQ subscriptions,
-so that a message without a listener does not leave its publisher. The patterns are few (a cap), and
+An XSUB, to which publishers connect an XPUB. It sends what is wanted as ZeroMQ subscriptions, so
+that a message without a listener does not leave its publisher. The patterns are few (a cap), and
 no high-water mark is between them and the publishers (decision 0013), so none is dropped.
 """
 
@@ -27,7 +27,7 @@ TURN_MAX: Final = 64  # batches that one turn of the loop takes
 
 
 class Ingress:
-    """Belongs to the loop thread."""
+    """The XSUB socket; used by the loop thread only."""
 
     def __init__(self, context: Context, settings: EndpointSettings) -> None:
         """Bind.
@@ -42,14 +42,14 @@ class Ingress:
         self._counts = {"taken": 0, "unwanted": 0, "refused": 0}
 
     def tell(self, want: Want) -> None:
-        """Tell publishers what is wanted: first what is new."""
+        """Send subscriptions to the publishers: new ones first."""
         for prefix in want.added:
             self.socket.send(b"\1" + prefix)
         for prefix in want.removed:
             self.socket.send(b"\0" + prefix)
 
     def turn(self, engine: Engine) -> None:
-        """Take what has come; what is left waits for the next turn."""
+        """Take at most TURN_MAX batches; the rest waits for the next turn."""
         for _ in range(TURN_MAX):
             try:
                 taken = self._receiver.take()

@@ -1,6 +1,6 @@
-"""How the last proxy ran in a data directory: what its log may look like depends on that.
+"""How the last proxy ran in a data directory, which determines how its log may look.
 
-One small file, written at each start and stop, in one sector and in place, so that it needs no
+One small file, overwritten in place at each start and stop, within one sector, so that it needs no
 space on a full disk.
 """
 
@@ -27,11 +27,11 @@ class LastRun(Struct, frozen=True):
 
     durability: Durability
     machine_boot: str  # "" if unknown; while it is the same, no power was lost
-    log_moved: bool = False  # all of the log is in the file: it may be gone
+    log_moved: bool = False  # the whole log was moved into the store file: it may be missing
 
 
 def machine_boot() -> str:
-    """Another one behind each start of the machine; "" if it does not say."""
+    """The kernel's boot id, which changes at each reboot; "" if the system has none."""
     try:
         return _BOOT_ID.read_text(encoding="ascii").strip()
     except OSError:
@@ -39,7 +39,7 @@ def machine_boot() -> str:
 
 
 def read_last_run(path: Path) -> LastRun | None:
-    """None: there is none, an older program wrote it, or it is damaged."""
+    """Read the marker; None if it is missing, damaged, or of an older version."""
     try:
         content, _, crc = path.read_bytes().rstrip().rpartition(b" ")
         if int(crc, 16) == zlib.crc32(content):
@@ -50,7 +50,7 @@ def read_last_run(path: Path) -> LastRun | None:
 
 
 def write_last_run(path: Path, run: LastRun) -> None:
-    """Write it durably, but for its name in the directory.
+    """Write the marker and sync the file; the directory entry is not synced.
 
     Raises:
         StorageFailedError: it cannot be written.

@@ -1,9 +1,10 @@
-"""Leases: how long a silent subscriber holds back what it has not acknowledged (rule R17).
+"""Leases: how long a silent subscriber keeps its unacknowledged messages stored (rule R17).
 
 REQ/REP knows no disconnect, so silence is measured: after one lease a subscription is suspended,
-which status shows and which changes nothing; after two it has expired. A clean one then ends. A
-persistent one holds nothing back any more: its subscriber may return, and is told what is gone.
-A start of the proxy begins every lease anew, because nobody could be heard while it was away.
+which STATUS shows and which has no other effect; after two it expires. A clean one then ends. A
+persistent one no longer keeps messages stored: its subscriber may return, and gets LOST for the
+messages that were removed. A start of the proxy restarts every lease, because no client could reach
+it while it was down.
 """
 
 from __future__ import annotations
@@ -31,14 +32,14 @@ LEASES_TO_EXPIRY: Final = 2
 
 
 class Leasing(Rules):
-    """The rules for silence. `heard` is told of every request; time is an argument."""
+    """The rules for silent subscribers. `heard` is called for every request."""
 
     _now_s: float = 0.0
-    _since_s: float | None = None  # when this proxy began to listen
+    _since_s: float | None = None  # when this proxy began to listen, monotonic
     _heard_s: dict[str, float]
 
     def heard(self, request: AnyRequest, now_s: float) -> None:
-        """A request came in; one of the current epoch keeps the leases of its sender.
+        """Renew the leases of a request's sender, if its epoch is current.
 
         Args:
             now_s: monotonic clock.
@@ -47,8 +48,8 @@ class Leasing(Rules):
         for key in (("publisher", request.client), ("subscriber", request.client)):
             if key in self._idle:
                 self._idle[key] = self._idle.pop(key)
-        # A SUB counts before there is a lease: it may be the one that begins it.
-        # A HELLO does not: it may be one of a process that was never granted this epoch.
+        # A SUB counts before there is a lease: it may create one.
+        # A HELLO does not: its process may never have been granted this epoch.
         if isinstance(request, Sub) or (
             self._leased
             and not isinstance(request, Hello | Put | Delivery | History | Listeners | Status)
@@ -63,12 +64,12 @@ class Leasing(Rules):
             self._heard_s.pop(str(record.key[1]), None)
 
     def silent_s(self, client: str) -> float:
-        """Seconds since a subscriber was heard, or since this proxy listens."""
+        """Seconds since a subscriber's last request, or since this proxy began to listen."""
         since_s = self._now_s if self._since_s is None else self._since_s
         return max(self._now_s - self._heard_s.get(client, since_s), 0.0)
 
     def state_of(self, client: str, subscription: Subscription) -> SubscriptionState:
-        """What status shows."""
+        """The state of a subscription as STATUS shows it."""
         if subscription.expired:
             return "expired"
         lease_s = subscription.terms.lease_ms / 1000
@@ -91,7 +92,7 @@ class Leasing(Rules):
         return ended
 
     def _lease_ends_s(self, key: tuple[int, str]) -> float | None:
-        """When a subscription expires if it is not heard; None: it has no lease any more."""
+        """When a subscription expires unless it is heard; None: it no longer has a lease."""
         topic_id, client = key
         one = self._by_id[topic_id].subscriptions.get(client)
         if one is None or not one.listens or not one.terms.lease_ms:

@@ -1,8 +1,8 @@
-"""Before SQLite opens the store: is its log what was committed, or damaged?
+"""Checks SQLite's write-ahead log for damage before SQLite opens the store.
 
-SQLite ends its recovery in silence at the first frame whose checksum is wrong. For it that is the
-transaction that a crash has torn; but one changed byte looks the same, and would take every commit
-behind it away. What tells them apart, and why: docs/decisions/0011.
+SQLite stops its recovery silently at the first frame with a wrong checksum. It takes that frame
+for a transaction torn by a crash; but one changed byte looks the same, and would discard every
+later commit. How the two are told apart: docs/decisions/0011.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _PAGE_BYTES: Final = 4096  # where nothing says how long a page is
 
 
 class LogDamage(Struct, frozen=True, kw_only=True):
-    """Commits that stood in the log and cannot be read back."""
+    """Commits of the log that cannot be read back."""
 
     path: str
     why: str
@@ -48,7 +48,7 @@ class LogDamage(Struct, frozen=True, kw_only=True):
     frames: str = ""  # which, of how many
     commits: int = 1  # at least so many
     offsets: tuple[str, ...] = ()  # of topics, as far as the frames can be read
-    expected: bool = False  # durability `os` or `snapshot`, and the machine was down in between
+    expected: bool = False  # durability `os` or `snapshot`, and the machine has rebooted since
 
     def __str__(self) -> str:
         where = f" bytes {self.first_byte} to {self.end_byte - 1}" if self.end_byte else ""
@@ -59,7 +59,7 @@ class LogDamage(Struct, frozen=True, kw_only=True):
 
 
 class _Broken(Struct, frozen=True):
-    """Where the chain of frames ends although more was committed."""
+    """Where the chain of frames ends before the last commit."""
 
     why: str
     frame: int = 0  # the first that is not as it was written, counted from 0
@@ -67,7 +67,7 @@ class _Broken(Struct, frozen=True):
 
 
 def check_log(database: Path, last: LastRun | None) -> LogDamage | None:
-    """Judge the log of a store that nobody has open; nothing is changed.
+    """Check the log of a store that no process has open; nothing is changed.
 
     Returns:
         None if everything that was committed to it can be read back.
@@ -98,7 +98,7 @@ def check_log(database: Path, last: LastRun | None) -> LogDamage | None:
 
 
 def _missing(log: Path, mark: IndexMark | None, last: LastRun | None) -> LogDamage | None:
-    """A proxy that runs always has a log; one that stops says first that it is moved."""
+    """A running proxy always has a log; one that stops first records that it was moved."""
     needed = bool(mark and mark.frames) if last is None else not last.log_moved
     if not needed:
         return None
@@ -111,21 +111,21 @@ def _missing(log: Path, mark: IndexMark | None, last: LastRun | None) -> LogDama
 
 
 def _without_header(file: BinaryIO, mark: IndexMark | None, same_boot: bool) -> _Broken | None:
-    """SQLite takes a log whose header is not valid for an empty one."""
+    """Check a log without a valid header, which SQLite takes for an empty one."""
     if mark is not None and mark.frames:
         return _Broken("its header is not as it was written", 0, mark.frames)
     if mark is not None and same_boot:  # everything is in the file
         return None
     while chunk := file.read(_CHUNK_BYTES):
         if chunk.count(0) < len(chunk):
-            return _Broken("its header is not as it was written, though frames stand behind it")
+            return _Broken("its header is not as it was written, though frames follow it")
     return None
 
 
 def _broken(
     file: BinaryIO, header: LogHeader, mark: IndexMark | None, same_boot: bool
 ) -> _Broken | None:
-    """Follow the chain. With the mark of this very log it is known how far it must reach."""
+    """Follow the chain; the index mark of this log says how far it must reach."""
     if mark is not None and mark.salts != header.salts:
         if same_boot and mark.frames:
             return _Broken("is not the log that was written last", 0, mark.frames)
@@ -153,10 +153,10 @@ def _broken(
 def _later_commit(
     file: BinaryIO, header: LogHeader, bad: Frame, checksum: tuple[int, int], count: int
 ) -> _Broken | None:
-    """Was a transaction begun on top of one that stands at or behind the bad frame?
+    """Find a transaction that continues one which ends at or after the bad frame.
 
     A transaction is synced before the next one is written. So only the last one can be torn, and
-    no frame is chained to its end. What a failed transaction left behind is chained to nothing.
+    no frame is chained to its end. Frames of a failed transaction are chained to nothing.
     """
     before, seeds = bad, {bad.checksum, checksum_of(bad, checksum, header.order)}
     for frame in _frames(file, header, count + 1):
@@ -171,7 +171,7 @@ def _later_commit(
 
 
 def _frames(file: BinaryIO, header: LogHeader, first: int = 0) -> Iterator[Frame]:
-    """The frames of a log from one on; a part of a frame at its end is none."""
+    """The frames of a log from number `first`; a partial last frame is ignored."""
     file.seek(HEADER_BYTES + first * header.frame_bytes)
     while len(data := file.read(header.frame_bytes)) == header.frame_bytes:
         yield parse_frame(data)
@@ -180,7 +180,7 @@ def _frames(file: BinaryIO, header: LogHeader, first: int = 0) -> Iterator[Frame
 def _describe(
     file: BinaryIO, header: LogHeader, broken: _Broken, database: Path, *, expected: bool
 ) -> LogDamage:
-    """What stands behind the break, as far as it can be read."""
+    """Describe what follows the break, as far as it can be read."""
     known = _known_ends(database)
     readable = {topic_id: end for topic_id, (_, end) in known.items()}
     newest: dict[int, int] = {}
@@ -204,7 +204,7 @@ def _describe(
         frames=f"frames {broken.frame + 1} to {last}",
         commits=max(commits, 1),
         offsets=tuple(
-            f"{_topic(topic_id, known)} offsets behind {readable.get(topic_id, 0) - 1} "
+            f"{_topic(topic_id, known)} offsets after {readable.get(topic_id, 0) - 1} "
             f"to at least {base}"
             for topic_id, base in sorted(newest.items())
         ),
@@ -217,7 +217,7 @@ def _topic(topic_id: int, known: Mapping[int, tuple[str, int]]) -> str:
 
 
 def _known_ends(database: Path) -> dict[int, tuple[str, int]]:
-    """Name and end of each topic, by the file without its log; empty if that cannot be read."""
+    """Name and end of each topic in the file without its log; empty if it is unreadable."""
     uri = f"{database.absolute().as_uri()}?mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(uri, uri=True)) as connection:
@@ -228,7 +228,7 @@ def _known_ends(database: Path) -> dict[int, tuple[str, int]]:
 
 
 def _guessed_header(log: BinaryIO, database: Path, mark: IndexMark | None) -> LogHeader:
-    """How to read frames whose header cannot be read: for the description only."""
+    """A guess at an unreadable log header, used for the description only."""
     page_bytes = _PAGE_BYTES
     if database.exists():
         with database.open("rb") as file:

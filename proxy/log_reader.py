@@ -15,16 +15,16 @@ from .schema import place_of, row_crc
 from .store import reading
 
 _COLUMNS = "topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns, crc, qos, body"
-ENTRY_BYTES = 400  # what an entry costs beside its body
+ENTRY_BYTES = 400  # memory of an entry, without its body
 
 
 class StoreReader:
-    """The broker's `LogReader`: durable batches only, because only those are added."""
+    """The broker's `LogReader`; returns durable batches only, because only those are added."""
 
     def __init__(
         self, connection: sqlite3.Connection, *, cache_bytes_max: int = CACHE_BYTES_MAX
     ) -> None:
-        """Read through `connection`, which only this object uses."""
+        """Create a reader with an empty cache over `connection`, which only it may use."""
         self._connection = connection
         self._cache: dict[tuple[int, int], Appended] = {}
         self._order: deque[tuple[int, int]] = deque()
@@ -32,7 +32,7 @@ class StoreReader:
         self._cache_bytes_max = cache_bytes_max
 
     def add(self, batches: Sequence[Appended]) -> None:
-        """Keep batches that have just become durable; the oldest make room."""
+        """Cache batches that have just become durable; the oldest are evicted."""
         for batch in batches:
             key = (batch.topic_id, batch.base)
             self._cache[key] = batch
@@ -59,7 +59,7 @@ class StoreReader:
             found = self._read_stored(topic_id, offset, messages_max, bytes_max)
         if found and found[0].base <= offset:
             return found
-        # Durability `snapshot` shows what is not written yet: the middle of such a batch.
+        # Durability `snapshot` serves batches that are not written yet; this is the middle of one.
         for batch in self._cache.values():
             if batch.topic_id == topic_id and batch.base <= offset < batch.end:
                 return [batch]
@@ -68,7 +68,7 @@ class StoreReader:
     def _read_cached(
         self, topic_id: int, offset: int, messages_max: int, bytes_max: int
     ) -> list[Appended]:
-        """What follows from the beginning of a batch, as far as it is in memory."""
+        """The cached batches from one that begins exactly at `offset`."""
         found: list[Appended] = []
         messages = size = 0
         cached = self._cache.get((topic_id, offset))
@@ -100,11 +100,11 @@ class StoreReader:
         messages = size = 0
         for row in cursor:
             batch = _checked(row)
-            if batch.end <= offset:  # what holds the offset is gone; the next one says so
+            if batch.end <= offset:  # the batch of this offset was removed; the next one shows it
                 continue
             size += len(batch.body)
             if found and (size > bytes_max or batch.base != found[-1].end):
-                break  # behind a hole that an operator accepted comes another answer, LOST
+                break  # after a hole that an operator accepted, the next reply is LOST
             found.append(batch)
             messages += batch.end - max(batch.base, offset)
             if messages >= messages_max:
@@ -134,7 +134,7 @@ class StoreReader:
             ).fetchone()
         if found is not None:
             return int(found)
-        # Durability `snapshot` shows what is not written yet.
+        # Durability `snapshot` serves batches that are not written yet.
         return min(
             (
                 batch.base

@@ -1,8 +1,8 @@
-"""Which key has the lowest number, at a cost that follows what changes and not how many keys live.
+"""The key with the lowest number; its cost depends on changes, not on the count of keys.
 
-Deadlines and cursors grow with every request. Sorting them anew, or moving an entry at each
-change, would cost for everything that lives. So an entry is only a lower bound of its number: it
-is looked at when it comes up as the lowest, and then put back at what the number is by now.
+Deadlines and cursors grow with every request. Sorting them again, or moving an entry at each
+change, would cost time for every live key. So an entry is only a lower bound of its number: when it
+becomes the lowest entry, its number is read and the entry is put back at that number.
 Source: a binary heap with lazy deletion, as in the notes of Python's `heapq`.
 """
 
@@ -16,16 +16,16 @@ Key = TypeVar("Key", bound="str | int | tuple[int, str]")
 
 
 class LowerBounds(Generic[Key]):
-    """Keys, each with a number that it had, or was below, when it was last looked at.
+    """Keys, each with a lower bound of its current number.
 
-    `number` gives the number of a key by now; None: it has none any more, and is forgotten.
+    `number` returns the current number of a key; None: it has none, and the key is removed.
     """
 
     def __init__(self) -> None:
         """Begin empty."""
         self._heap: list[tuple[float, Any]] = []
         self._bounds: dict[Key, float] = {}  # the entry of the heap that counts
-        self.looks = 0  # how often a number was asked for
+        self.looks = 0  # how often a number was read, for tests
 
     def __len__(self) -> int:
         return len(self._bounds)
@@ -34,7 +34,7 @@ class LowerBounds(Generic[Key]):
         return iter(self._bounds)
 
     def add(self, key: Key, bound: float) -> None:
-        """The number of a key is `bound` or above; what was known of it may have been too high."""
+        """Set the bound of a key: its number is `bound` or above. Replaces an earlier bound."""
         known = self._bounds.get(key)
         if known is not None and known <= bound:
             return

@@ -1,4 +1,4 @@
-"""PUT: once, in order, or a reason why not."""
+"""PUT: stored once and in order, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Publishing(Rules):
         return self._append(request, log, body, now_ns)
 
     def _append(self, request: Put, log: TopicLog | None, body: bytes, now_ns: int) -> Decision:
-        """Take a batch at the end, if there is room."""
+        """Append a batch if there is room."""
         created: tuple[Record, ...] = ()
         if log is None:
             if len(self.topics) >= self._settings.topics_max:
@@ -85,7 +85,7 @@ class Publishing(Rules):
         )
 
     def _repeated_put(self, request: Put, log: TopicLog, mark: PublisherMark) -> Decision:
-        """Judge numbers that are used: the same batch is a success, anything else is not."""
+        """Answer used sequences: success if it is the same batch, else a conflict."""
         last = request.first_sequence + request.count - 1
         if last > mark.last_sequence:
             return self._gap(request, mark.last_sequence + 1, mark)
@@ -137,10 +137,10 @@ class Publishing(Rules):
     def _make_room(
         self, request: Put | Commit | Dead, log: TopicLog, count: int, body_bytes: int
     ) -> Decision | tuple[Record, ...]:
-        """Keep the topic below its bounds: its bytes, and what waits for each of its subscribers.
+        """Keep the topic below its bounds: its bytes, and the messages waiting for each subscriber.
 
-        What everybody has acknowledged goes first; then, by choice (rule R17), the oldest, or what
-        only the slowest subscriptions hold back, which expire; or this put.
+        Messages that all subscribers have acknowledged are removed first. Then `on_bound` decides
+        (rule R17): remove the oldest, expire the slowest subscriptions, or refuse this put.
         """
         policy = log.retention.on_bound
         over = log.over_quota(count)
@@ -163,9 +163,9 @@ class Publishing(Rules):
     def _without_the_slowest(
         self, log: TopicLog, excess: int, gone: Collection[str]
     ) -> tuple[Sequence[Expired], int | None]:
-        """Who must expire, beside those that do, so that enough can go; where the topic begins.
+        """The further subscriptions that must expire to free enough, and the topic's new start.
 
-        No more of them than needed, the slowest first; None: not even all of them.
+        As few as needed, the slowest first; None if expiring all of them does not free enough.
         """
         without = set(gone)
         expired: list[Expired] = []
@@ -220,5 +220,5 @@ class Publishing(Rules):
 
 
 def _expired(log: TopicLog, name: str, one: Subscription) -> Expired:
-    """The record that gives a subscription up."""
+    """The record that expires a subscription."""
     return Expired(log.topic_id, name, one.generation, one.cursor, one.terms, shown=one.shown)

@@ -1,4 +1,4 @@
-"""The socket by which pushes leave, and what its peers say; `pushes.py` has the rules."""
+"""The push socket and the requests of its peers; `pushes.py` has the rules."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from .pushes import Down, Pushes
 
 
 class EndpointSettings(Struct, frozen=True, kw_only=True):
-    """Where pushed data leaves, or data at QoS 0 comes in."""
+    """The endpoint of pushed data, or of QoS 0 data."""
 
     endpoint: str
-    # Nobody chose the endpoint: if it is taken, any free port will do, because peers are told.
+    # The endpoint is the default: if it is in use, any free port will do; peers learn the port.
     is_default: bool = False
 
 
 class Push:
-    """Belongs to the loop thread."""
+    """The socket of pushes; used by the loop thread only."""
 
     def __init__(self, context: Context, settings: EndpointSettings, *, boot: str) -> None:
         """Bind.
@@ -43,7 +43,7 @@ class Push:
         )
 
     def send(self, down: Down) -> None:
-        """Send frames to everybody who wants their topic."""
+        """Send frames to every peer that wants their topic."""
         self._fan_out.send(down.topic, down.frames)
 
     def new_turn(self) -> None:
@@ -51,7 +51,7 @@ class Push:
         self._fan_out.new_turn()
 
     def listen(self) -> bool:
-        """Take what peers say on the data socket; return whether there may be more."""
+        """Read the subscriptions of peers; return whether there may be more."""
         return self._fan_out.listen(self.pushes.links)
 
     def expire(self, now_s: float) -> None:

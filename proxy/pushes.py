@@ -1,8 +1,8 @@
-"""What is pushed, and to whom: the rules at the top of the push tree, without sockets.
+"""The rules of pushing at the top of the push tree, without sockets.
 
 Pushing is an optimisation (docs/decisions/0016). Batches that have become visible wait in a bounded
-queue, some leave in each turn, and what does not fit is dropped and counted: a subscriber that
-misses a push asks for it.
+queue, some are sent in each turn, and what does not fit is dropped and counted: a subscriber that
+misses a push fetches the messages with GET.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from reliable_pubsub.relay.wire import decode_node_request
 from .records import Appended
 from .ring import ENTRY_BYTES
 
-WAITING_BYTES_MAX: Final = 4 * MIB  # of batches that were not sent yet
+WAITING_BYTES_MAX: Final = 4 * MIB  # of queued batches
 TURN_MAX: Final = 64  # batches that one turn of the loop sends
 
 
 class Down(Struct, frozen=True, gc=False):
-    """Frames to push to everybody who wants a topic."""
+    """Frames to push to every peer that wants a topic."""
 
     topic: str
     frames: list[bytes]
@@ -48,7 +48,7 @@ class _Waiting(Struct, frozen=True):
 
 
 class DataSocket(Protocol):
-    """What the socket knows that pushes leave by."""
+    """What the push socket counts."""
 
     @property
     def plain_count(self) -> int:
@@ -77,13 +77,13 @@ class Pushes:
         socket: DataSocket = _NoSocket(),  # noqa: B008  (frozen)
         lease_s: float = LEASE_S,
     ) -> None:
-        """Begin without links.
+        """Create the rules for one start of the proxy, without links.
 
         Args:
             boot: random name of this start of the proxy.
-            endpoint: where pushes leave; links are told.
+            endpoint: of the push socket; sent to links.
             table, kinds: shared with the socket, which filters by them.
-            socket: counts what only it sees.
+            socket: has counts for STATUS.
             lease_s: seconds after which a link that says nothing is forgotten.
         """
         self.kinds = kinds or Kinds()
@@ -104,13 +104,13 @@ class Pushes:
         )
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
-        self._was_asked = False  # in this turn; what links may ask in one is bounded
+        self._was_asked = False  # in this turn; requests of links are bounded per turn
         self._sent = self._dropped = 0
 
     # Data, down.
 
     def take(self, topic: str, log: str, batch: Appended) -> None:
-        """A batch has become visible: it leaves in a turn to come, if it is wanted."""
+        """Queue a batch that has become visible, if it is wanted."""
         if not self._table.is_wanted(topic):
             return
         waiting = _Waiting(topic, log, batch)
@@ -137,7 +137,7 @@ class Pushes:
             yield Down(one.topic, encode_push(one.topic, pushed, one.batch.body))
 
     def unstored(self, topic: str, header: BatchHeader, body: bytes) -> Down:
-        """What was put at QoS 0 leaves at once."""
+        """The push of a QoS 0 batch, which is not queued."""
         self._sent += 1
         pushed = PushedUnstored(boot=self._boot, batch=header)
         return Down(topic, encode_push(topic, pushed, body))
@@ -157,7 +157,7 @@ class Pushes:
         return self._table.above
 
     def answer(self, frames: Sequence[bytes], now_s: float) -> Reply:
-        """Answer a request that `relay.wire.is_for_node` has found to be one for a node."""
+        """Answer a request for which `relay.wire.is_for_node` is true."""
         self._was_asked = True
         try:
             request = decode_node_request(frames)
@@ -167,7 +167,7 @@ class Pushes:
             return self.links.take(request, now_s)
         return self._report(request)
 
-    # What an operator is told.
+    # For operators.
 
     def status(self) -> PushStatus:
         """The row of pushing in a STATUS."""

@@ -1,8 +1,8 @@
-"""What is durable: the records that a decision makes, and the state they add up to.
+"""The records that a decision makes, and the stored state that results from them.
 
-A record is the only way to change the broker, live and in the simulator; the store writes the
-same record. `urgent` says whether an answer waits for it: cursors that a GET carries are lazy,
-because the subscriber itself is the evidence for them (rule R7).
+Only a record changes the broker, live and in the simulator; the store writes the same record.
+`urgent` says whether a reply waits for it: cursors that a GET carries are written lazily, because
+the subscriber's own state also has them (rule R7).
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from reliable_pubsub.common.messages import (
 
 
 class TopicCreated(Struct, frozen=True, gc=False):
-    """A topic appears, at its first SUB or PUT."""
+    """A topic is created, by its first SUB or PUT."""
 
     urgent: ClassVar[bool] = True
-    topic_id: int  # 1, 2, 3, ...; never used again
+    topic_id: int  # 1, 2, 3, ...; never reused
     topic: str
     log: str  # log id
 
 
 class Appended(Struct, frozen=True, gc=False):
-    """One batch stands in its topic. It is also the form in which the log is read."""
+    """One batch is appended to its topic. The log is read in this form, too."""
 
     urgent: ClassVar[bool] = True
     topic_id: int
@@ -48,12 +48,12 @@ class Appended(Struct, frozen=True, gc=False):
 
     @property
     def end(self) -> int:
-        """The offset behind its last message."""
+        """The offset after its last message."""
         return self.base + self.count
 
     @property
     def header(self) -> BatchHeader:
-        """What is said of it beside its body."""
+        """Everything except the body."""
         return BatchHeader(
             self.base,
             self.count,
@@ -72,7 +72,7 @@ class Appended(Struct, frozen=True, gc=False):
 
 
 class Granted(Struct, frozen=True, gc=False):
-    """A client has a new epoch."""
+    """A client was granted a new epoch."""
 
     urgent: ClassVar[bool] = True
     role: Role
@@ -82,7 +82,7 @@ class Granted(Struct, frozen=True, gc=False):
 
 
 class Subscribed(Struct, frozen=True, gc=False):
-    """A subscription begins, is resumed, or is set to another cursor."""
+    """A subscription begins, resumes, or is moved to another cursor."""
 
     urgent: ClassVar[bool] = True
     topic_id: int
@@ -122,7 +122,7 @@ class ControlSeen(Struct, frozen=True, gc=False):
 
 
 class CursorMoved(Struct, frozen=True, gc=False):
-    """A subscriber has acknowledged everything below `cursor`, and was sent more."""
+    """A subscriber has acknowledged everything below `cursor`."""
 
     topic_id: int
     subscriber: str
@@ -137,19 +137,19 @@ ForgottenKind = Literal["session", "subscription", "publisher"]
 
 
 class Forgotten(Struct, frozen=True, gc=False):
-    """What has ended and can have no effect any more is not remembered (rule R26).
+    """An entry that can no longer have an effect is removed (rule R26).
 
-    An id without a subscription or a number; a subscription that has ended; who has put at QoS 1.
+    It is an id without subscriptions or numbers, an ended subscription, or a QoS 1 publisher.
     """
 
     urgent: ClassVar[bool] = False
     kind: ForgottenKind
     key: tuple[int | str, ...]  # of its row in the store
-    floor: int = 0  # epochs, or generations, up to this one are used up for those not known
+    floor: int = 0  # epochs, or generations, up to this one are not granted to unknown ids
 
 
 class DeadLettered(Struct, frozen=True, gc=False):
-    """A message is given up: its letter is stored and the cursor is past it, or neither is."""
+    """A message is rejected: its dead letter is stored and the cursor moved, both or neither."""
 
     urgent: ClassVar[bool] = True
     letter: Appended
@@ -157,15 +157,15 @@ class DeadLettered(Struct, frozen=True, gc=False):
 
     @property
     def body(self) -> bytes:
-        """Of the letter."""
+        """The body of the dead letter."""
         return self.letter.body
 
 
 class Expired(Struct, frozen=True, gc=False):
-    """A subscription was silent for longer than its lease and as long again.
+    """A subscription expired: it was silent for two leases, or too slow at a bound.
 
-    A clean one has ended. A persistent one holds nothing back any more; its subscriber may return,
-    and is told of what is gone.
+    A clean one has ended. A persistent one no longer keeps messages stored; its subscriber may
+    return, and gets LOST for the messages that were removed.
     """
 
     urgent: ClassVar[bool] = False
@@ -179,7 +179,7 @@ class Expired(Struct, frozen=True, gc=False):
 
 
 class Trimmed(Struct, frozen=True, gc=False):
-    """A topic now begins at `start`; what was below is gone."""
+    """A topic now begins at `start`; lower offsets are removed."""
 
     urgent: ClassVar[bool] = False
     topic_id: int
@@ -189,7 +189,7 @@ class Trimmed(Struct, frozen=True, gc=False):
 
 
 class Staged(Struct, frozen=True, gc=False):
-    """A batch of a transaction lies ready. In memory alone: the store does not write it."""
+    """A batch of a transaction is staged, in memory only: the store does not write it."""
 
     urgent: ClassVar[bool] = False
     client: str
@@ -203,11 +203,11 @@ class Staged(Struct, frozen=True, gc=False):
     first_sequence: int | None
     staged_ns: int
     body: bytes
-    instead_of: tuple[tuple[int, bytes], ...] = ()  # tasks and attempts that make room for it
+    instead_of: tuple[tuple[int, bytes], ...] = ()  # tasks and attempts that are dropped to make room
 
 
 class Unstaged(Struct, frozen=True, gc=False):
-    """What was staged for a transaction is dropped. In memory alone, as `Staged`."""
+    """The staged batches of a transaction are dropped. In memory only, as `Staged`."""
 
     urgent: ClassVar[bool] = False
     client: str
@@ -215,12 +215,12 @@ class Unstaged(Struct, frozen=True, gc=False):
 
 
 class TransactionCommitted(Struct, frozen=True, gc=False):
-    """The batches of the same decision are a transaction, and it is over."""
+    """A transaction is committed; its batches are in the same decision."""
 
     urgent: ClassVar[bool] = True
     client: str
     transaction: int
-    digest: bytes  # of its content, by the writer; empty: not told
+    digest: bytes  # of its content, computed by the writer; empty: not sent
     receipts: tuple[TopicReceipt, ...]
 
 
@@ -243,18 +243,18 @@ Record = (
 
 
 def appended(record: Record) -> Appended | None:
-    """The batch that a record adds to a log, if it does."""
+    """The batch that a record appends to a log, or None."""
     if isinstance(record, DeadLettered):
         return record.letter
     return record if isinstance(record, Appended) else None
 
 
 class Decision(Struct, frozen=True, gc=False):
-    """What to answer, what to make durable, and when the answer may leave."""
+    """The reply, the records to make durable, and when the reply may leave."""
 
     reply: AnyReply
     records: tuple[Record, ...] = ()
-    visible_at: int = 0  # the answer leaves once this record number is durable
+    visible_at: int = 0  # the reply leaves once this record number is durable
     body: bytes | None = None
 
 
@@ -269,7 +269,7 @@ class StoredSegment(Struct, frozen=True, gc=False):
 
 
 class StoredPublisher(Struct, frozen=True, gc=False):
-    """The newest batch of a publisher in a topic, at one level: enough to judge every later put."""
+    """The newest batch of a publisher in a topic at one QoS, enough to check every later put."""
 
     publisher: str
     first_sequence: int
@@ -280,7 +280,7 @@ class StoredPublisher(Struct, frozen=True, gc=False):
 
 
 class StoredSubscription(Struct, frozen=True, gc=False):
-    """A subscription, or the memory of one that has ended."""
+    """A subscription, live or ended."""
 
     subscriber: str
     generation: int
@@ -316,11 +316,11 @@ class StoredSession(Struct, frozen=True, gc=False):
 
 
 class StoredState(Struct, frozen=True):
-    """Everything a broker begins with."""
+    """The stored state from which a broker starts."""
 
     store_id: str  # random, made with the data directory; part of every log id
     topics: Sequence[StoredTopic] = ()
     sessions: Sequence[StoredSession] = ()
     transactions: Sequence[TransactionCommitted] = ()  # the last one of each publisher
-    epoch_floor: int = 0  # the highest epoch of those that were forgotten
+    epoch_floor: int = 0  # the highest epoch of the forgotten sessions
     generation_floor: int = 0  # the same of generations

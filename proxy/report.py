@@ -33,7 +33,7 @@ class TimestampReader(Protocol):
 
 
 class Leases(Protocol):
-    """What a report asks of the leases."""
+    """The part of the leases that a report needs."""
 
     def state_of(self, client: str, subscription: Subscription) -> SubscriptionState:
         """See `leasing.Leasing.state_of`."""
@@ -54,7 +54,7 @@ def status_report(
     rings: Rings,
     now_ns: int,
 ) -> StatusReport:
-    """One page, topics in the order of their names, behind `after_topic`."""
+    """One page, topics in the order of their names, those after `after_topic`."""
     names = sorted(topics)
     first = bisect_right(names, request.after_topic) if request.after_topic else 0
     page: list[TopicStatus] = []
@@ -84,7 +84,7 @@ def _topic(
     rows_max: int,
 ) -> TopicStatus:
     active = {name: s for name, s in log.subscriptions.items() if s.active or s.expired}
-    # The slowest first: if a page cannot show all, these are the ones to see.
+    # The slowest first: if a page cannot show all, these matter most.
     slowest = nsmallest(rows_max, active.items(), key=lambda item: (item[1].cursor, item[0]))
     publishers = {(name, 2): mark for name, mark in log.publishers.items()}
     publishers |= {(name, 1): mark for name, mark in log.unnumbered.items()}
@@ -124,7 +124,7 @@ def _topic(
 
 
 def _lag_s(log: TopicLog, cursor: int, reader: TimestampReader, now_ns: int) -> float:
-    """Seconds since the oldest message that is not acknowledged was taken."""
+    """Seconds since the oldest unacknowledged message was stored."""
     if cursor >= log.durable_end:
         return 0.0
     taken_ns = reader.timestamp_ns(log.topic_id, max(cursor, log.start))

@@ -1,8 +1,8 @@
-"""Rings: what was put at QoS 0, in memory, as long as there is room. Pure.
+"""Rings: a bounded memory of QoS 0 messages. Pure.
 
 Each topic has a ring. A message in it has a place: 0, 1, 2, ... within one start of the proxy, so
-that a reader can tell what it has had and what it missed. What does not fit goes, the oldest first;
-nothing of it is ever on disk.
+that a reader knows what it has read and what it missed. When a ring is full its oldest messages are
+discarded; nothing is ever written to disk.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from msgspec import UNSET, Struct, UnsetType
 from reliable_pubsub.common.limits import REPLY_BATCHES_MAX, RING_BYTES_MAX, RINGS_BYTES_MAX
 from reliable_pubsub.common.messages import BatchHeader, RingStatus
 
-ENTRY_BYTES = 400  # what a batch takes beside its body
+ENTRY_BYTES = 400  # memory of a batch, without its body
 
 
 class Read(Struct, frozen=True):
@@ -22,7 +22,7 @@ class Read(Struct, frozen=True):
 
     headers: tuple[BatchHeader, ...]
     body: bytes
-    first: int  # the first place that is held at or above the one asked for; below it all is lost
+    first: int  # the first held place at or above the requested one; lower ones are lost
     end: int  # the next place
 
 
@@ -41,7 +41,7 @@ class _Ring:
 
 class _Lost(Struct):
     count: int = 0
-    counted_to: int = 0  # places below it were looked at
+    counted_to: int = 0  # lost places below it are counted
 
 
 class Rings:
@@ -50,7 +50,7 @@ class Rings:
     def __init__(
         self, bytes_max: int = RING_BYTES_MAX, total_bytes_max: int = RINGS_BYTES_MAX
     ) -> None:
-        """Nothing was put.
+        """Create empty rings.
 
         Args:
             bytes_max: of one topic. total_bytes_max: of all of them.
@@ -73,7 +73,7 @@ class Rings:
         body: bytes,
         now_ns: int,
     ) -> BatchHeader:
-        """Put a batch in its ring; give its header, whose base is its place."""
+        """Add a batch to its ring; return its header, whose base is its place."""
         ring = self._rings.setdefault(topic, _Ring())
         header = BatchHeader(
             ring.end, count, publisher, first_sequence, now_ns, crc, len(body), qos=0
@@ -90,7 +90,7 @@ class Rings:
             if self._rings[oldest].first == base:
                 self._drop(self._rings[oldest])
         while self._order and self._rings[self._order[0][0]].first > self._order[0][1]:
-            self._order.popleft()  # it went because its own ring was full
+            self._order.popleft()  # already discarded because its own ring was full
         return header
 
     def _drop(self, ring: _Ring) -> None:
@@ -109,7 +109,7 @@ class Rings:
         return ring.end if ring else UNSET
 
     def read(self, topic: str, place: int, *, messages_max: int, bytes_max: int) -> Read:
-        """Whole batches from a place on; the first may begin below it.
+        """Whole batches from a place; the first batch may begin below it.
 
         Args:
             messages_max, bytes_max: as in GET: one batch at least, if there is one.
@@ -133,10 +133,10 @@ class Rings:
                 break
         return Read(tuple(headers), b"".join(bodies), max(place, ring.first), ring.end)
 
-    # What is told to an operator.
+    # For operators.
 
     def asked(self, topic: str, subscriber: str, place: int) -> None:
-        """A subscriber has asked from a place on: count what is gone there, each place once."""
+        """A subscriber reads from a place: count the discarded messages, each once."""
         ring = self._rings.get(topic)
         if ring is None or place >= ring.first:
             return
@@ -145,16 +145,16 @@ class Rings:
         lost.counted_to = ring.first
 
     def forget(self, topic: str, subscriber: str) -> None:
-        """A subscription has begun anew, or ended: its count does too."""
+        """A subscription has begun again, or ended: reset its count."""
         self._lost.pop((topic, subscriber), None)
 
     def lost(self, topic: str, subscriber: str) -> int | UnsetType:
-        """How many messages a subscriber asked for too late; unset: none."""
+        """How many messages a subscriber lost because it read too late; unset: none."""
         lost = self._lost.get((topic, subscriber))
         return lost.count if lost else UNSET
 
     def status(self, topic: str) -> RingStatus | UnsetType:
-        """How a ring is; unset if nothing was put."""
+        """The row of a ring in a STATUS; unset if nothing was put."""
         ring = self._rings.get(topic)
         if ring is None:
             return UNSET

@@ -1,4 +1,4 @@
-"""QoS 0: what is taken into a ring, who reads it (RING), and whether anybody would (LISTENERS)."""
+"""QoS 0: adding messages to a ring, reading it (RING), counting its readers (LISTENERS)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .subscribing import Subscribing
 
 
 class RingReading(Subscribing):
-    """The rules for what is not stored (rule R19). They change no state, and rest on none."""
+    """The rules for QoS 0 (rule R19). They neither change nor need the durable state."""
 
     def take_offer(
         self, offered: OfferFrames, *, is_wanted: bool, now_ns: int
@@ -27,10 +27,10 @@ class RingReading(Subscribing):
         """Put an offer in the ring of its topic.
 
         Args:
-            is_wanted: whether somebody listens to the topic, or is pushed to.
+            is_wanted: whether the topic has a subscription or a push link.
 
         Returns:
-            Its header; or that its publisher has no such session, or that nobody wants it.
+            Its header, or the reason to drop it: no such session, or no listener.
         """
         offer = offered.offer
         session = self.sessions.get(("publisher", offer.publisher))
@@ -49,7 +49,7 @@ class RingReading(Subscribing):
         )
 
     def _ring(self, request: Ring, _body: bytes, _now_ns: int) -> Decision:
-        """Show what is in the ring; whoever asks knows what it has had."""
+        """Read the ring; readers track their own position."""
         found = self._confirmed(request)
         if isinstance(found, Decision):
             return found
@@ -70,7 +70,7 @@ class RingReading(Subscribing):
         return Decision(reply, visible_at=visible_at, body=read.body)
 
     def _listeners(self, request: Listeners, _body: bytes, _now_ns: int) -> Decision:
-        """Count the subscriptions that would get a message; only those that are durable."""
+        """Count the durable subscriptions that would get a message."""
         log = self.topics.get(request.topic)
         count = sum(
             one.listens and one.lsn <= self.durable_lsn

@@ -1,4 +1,4 @@
-"""What all rules share: the reader, the fence, the shape of an answer."""
+"""What all rules share: the log reader, the epoch fence, and how replies are built."""
 
 from __future__ import annotations
 
@@ -47,31 +47,31 @@ _LIMITED: Final[Mapping[SettingOfLimit, tuple[str, str]]] = {
 
 
 class LogReader(Protocol):
-    """Reads what is durable. The broker says what to read, never where it lies."""
+    """Reads durable batches, from memory or from the store."""
 
     def read(
         self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
     ) -> Sequence[Appended]:
-        """Batches in order, from the one that holds `offset` (or the next one behind it).
+        """Batches in order, from the one that holds `offset` (or the next one after it).
 
-        At least one if there is one; then further ones while both bounds hold.
+        At least one if there is one; then more while both bounds hold.
         """
 
     def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
-        """When the batch that holds an offset was taken; None if nothing holds it. No body read."""
+        """When the batch of an offset was stored; None if there is none. Reads no body."""
 
     def first_since(self, topic_id: int, base: int, end: int, timestamp_ns: int) -> int | None:
-        """Base of the first batch at or above `base` and below `end` that was taken then or later.
+        """Base of the first batch in [base, end) that was stored at `timestamp_ns` or later.
 
-        None if there is none. No body read.
+        None if there is none. Reads no body.
         """
 
     def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
-        """The batch in which a publisher's sequence stands."""
+        """The batch that contains a publisher's sequence."""
 
 
 class Rules(State):
-    """A state that can be asked; `publishing.py` and `subscribing.py` add the rules."""
+    """The state with helpers for rules; `publishing.py` and `subscribing.py` add the rules."""
 
     def __init__(
         self,
@@ -83,12 +83,12 @@ class Rules(State):
         settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
         rings: Rings | None = None,
     ) -> None:
-        """Begin with what the store holds.
+        """Create the rules over the stored state.
 
         Args:
-            rings: what was put at QoS 0. They are read here, and filled by whoever takes it in;
-                nothing of them is state, because nothing of them is ever durable.
-            boot: a random name of this start; subscribers that knew another one have their
+            rings: QoS 0 messages, in memory only; not part of the state, because they are never
+                durable.
+            boot: a random name of this start; subscribers that know another one have their
                 position checked before they are served.
         """
         super().__init__(stored, settings)
@@ -99,7 +99,7 @@ class Rules(State):
         self.rings = rings or Rings()
 
     def malformed(self, text: str, request: AnyRequest | None = None) -> Malformed:
-        """The answer to what cannot be read (then without an echo), or is in the wrong place."""
+        """The reply to an undecodable request (without an echo), or to one at a wrong endpoint."""
         if request is not None:
             return Malformed(**self._echo(request), text=text)
         return Malformed(
@@ -112,7 +112,7 @@ class Rules(State):
         )
 
     def _echo(self, request: AnyRequest) -> dict[str, Any]:
-        """What every answer repeats of its request (rule R1), and who answers."""
+        """The fields that every reply repeats from its request (rule R1), and the boot name."""
         return {
             "client": request.client,
             "epoch": request.epoch,
@@ -144,11 +144,11 @@ class Rules(State):
         return Decision(reply, visible_at=visible_at)
 
     def _decided(self, reply: Any, *records: Record) -> Decision:
-        """An answer that leaves when its records are durable."""
+        """A reply that leaves when its records are durable."""
         return Decision(reply, records, self.lsn + len(records))
 
     def _limit(self, request: AnyRequest, setting: SettingOfLimit) -> Decision:
-        """So many are in use; what has ended does not count, and the operator may allow more."""
+        """Refuse because a limit is reached; ended entries do not count towards it."""
         limit: int = getattr(self._settings, setting)
         what, remedy = _LIMITED[setting]
         text = (
@@ -158,12 +158,12 @@ class Rules(State):
         return Decision(Limit(**self._echo(request), limit=limit, text=text))
 
     def _new_topic(self, topic: str, unborn: int = 0) -> TopicCreated:
-        """The next topic, behind `unborn` others of the same decision."""
+        """The next topic, after `unborn` others of the same decision."""
         topic_id = self.last_topic_id + 1 + unborn
         return TopicCreated(topic_id, topic, f"{self.store_id}.{topic_id}")
 
     def _unborn(self, topic: str) -> TopicLog:
-        """The topic as its creation would make it."""
+        """The topic as it would be when created."""
         created = self._new_topic(topic)
         return TopicLog(created.topic_id, topic, created.log, self.retention(topic))
 
@@ -176,7 +176,7 @@ class Rules(State):
             messages_max=request.messages_max,
             bytes_max=request.bytes_max,
         )
-        # The store may hold what the loop was not told of yet: that is no part of the topic so far.
+        # The store may hold batches whose commit was not reported yet: not part of the topic so far.
         batches = [batch for batch in batches if batch.end <= log.durable_end]
         if not batches or batches[0].base > offset:  # a loss that an operator has accepted
             end = batches[0].base if batches else log.durable_end

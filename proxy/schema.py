@@ -1,6 +1,6 @@
 """The tables of the store, and the checksum that every row carries.
 
-Only WHAT IS DURABLE lives here; docs/architecture.md shows the tables in a picture. The unique
+Only durable state is stored here; docs/architecture.md shows the tables in a picture. The unique
 index `batch_once` repeats rule R4 on disk: the store itself refuses a second copy.
 """
 
@@ -92,7 +92,7 @@ CREATE TABLE last_transaction (
 OFFSET_BITS: Final = 47  # 1.4e14 messages in a topic: four years at a million a second
 assert CHOSEN_TOPICS_MAX < 2 ** (
     63 - OFFSET_BITS
-)  # topic ids are never used again, and none is removed
+)  # topic ids are never reused, and no topic is removed
 
 # What SQLite keeps of TABLES, without what ANALYZE adds: numbers that only help to plan a query.
 # As bytes: damaged text may not be text.
@@ -101,7 +101,7 @@ SELECT CAST(type AS BLOB), CAST(name AS BLOB), CAST(tbl_name AS BLOB), CAST(sql 
 FROM sqlite_master WHERE name NOT LIKE 'sqlite~_stat_' ESCAPE '~' ORDER BY name
 """
 
-# The end of a topic by everything but its batches: a log that ends earlier has lost some.
+# The end of a topic by all tables but `batch`: if its batches end earlier, some are lost.
 KNOWN_ENDS: Final = """
 SELECT topic_id, topic, start_offset, max(
     trimmed_end,
@@ -111,7 +111,7 @@ SELECT topic_id, topic, start_offset, max(
 
 
 def place_of(topic_id: int, offset: int) -> int:
-    """Where an offset lies in the table: topics one behind another, each in offset order.
+    """The row key of an offset: topics one after another, each in offset order.
 
     One number for both is SQLite's own row key, so a batch needs no index to be found by offset;
     that index cost a seventh of a commit of sixteen batches.

@@ -117,7 +117,7 @@ def test_a_damaged_log_refuses_to_start_and_clients_that_are_ahead_are_told(
     refused = (
         "proxy.sqlite3-wal bytes",
         "commits cannot be read",
-        "topic number 1 offsets behind 1",
+        "topic number 1 offsets after 1",
     )
     damaged(service.launch_proxy(), *refused, "Nothing was changed", "--accept-loss")
     proxy = service.start_proxy("--accept-loss")

@@ -184,7 +184,7 @@ class TestATornTransaction:
         text = refusal(killed)
 
         assert "at least 1 commit cannot be read" in text
-        assert f"topic number 1 offsets behind {BATCHES - 2} to at least {BATCHES - 1}" in text
+        assert f"topic number 1 offsets after {BATCHES - 2} to at least {BATCHES - 1}" in text
 
 
 class TestDamage:
