@@ -158,8 +158,8 @@ def main(target: Path, data_dir: str | None) -> None:
     """Copy the store of a proxy into the new directory DIR, while it runs or while it does not.
 
     Puts and gets go on meanwhile. The copy is of one moment, is checked as at a start of the proxy,
-    and appears under its name when it is whole. `cp -r` of a running store is not a backup: its files
-    are of two moments, and the proxy refuses it.
+    and appears under its name when it is whole. `cp -r` of a running store is not a backup: its
+    files are of two moments, and the proxy refuses it.
 
     \b
     Make one, and start from it:

@@ -17,7 +17,7 @@ Values go in, values come out. The shell around it (`server.py`; in the simulato
     offered(frames)              a put at QoS 0      Work        records for the store
     committed(lsn)               the store has it    Visible     batches that may be read now
     failed(stored)               the disk was full   Down        frames to push
-    tick(now)                    time has passed     Want        patterns to send to QoS 0 publishers
+    tick(now)                    time has passed     Want        patterns for QoS 0 publishers
     end_turn()                   nothing more came
 
 `outputs` gives them in the order in which they are to happen. A crash between any two of them is a

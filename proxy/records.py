@@ -203,7 +203,7 @@ class Staged(Struct, frozen=True, gc=False):
     first_sequence: int | None
     staged_ns: int
     body: bytes
-    instead_of: tuple[tuple[int, bytes], ...] = ()  # tasks and attempts that are dropped to make room
+    instead_of: tuple[tuple[int, bytes], ...] = ()  # tasks and attempts dropped to make room
 
 
 class Unstaged(Struct, frozen=True, gc=False):

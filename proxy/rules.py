@@ -176,7 +176,7 @@ class Rules(State):
             messages_max=request.messages_max,
             bytes_max=request.bytes_max,
         )
-        # The store may hold batches whose commit was not reported yet: not part of the topic so far.
+        # The store may hold batches whose commit was not reported yet: they are not visible.
         batches = [batch for batch in batches if batch.end <= log.durable_end]
         if not batches or batches[0].base > offset:  # a loss that an operator has accepted
             end = batches[0].base if batches else log.durable_end

@@ -37,7 +37,7 @@ SUBSCRIBER_SOCKETS: Final = 4  # gets are answered at once, so few are enough
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
-    """Where a proxy lives and how it keeps its promise."""
+    """The endpoints, data directory, durability and limits of a proxy."""
 
     data_dir: Path
     publisher_endpoint: str
@@ -63,11 +63,11 @@ class Server:
         warn: Callable[[str], None] = lambda _: None,
         recorder: Recorder | None = None,
     ) -> None:
-        """Lock, check and read the store; then bind, so that nobody is answered from a bad one.
+        """Lock, check and read the store; then bind, so that a damaged store never answers.
 
         Args:
-            warn: told, once, of what an operator has to look at while the proxy runs.
-            recorder: writes the history of this life; None writes none.
+            warn: called once with each problem that an operator should look at.
+            recorder: writes the history of this process; None: no history.
 
         Raises:
             InUseError, DamagedError, ConfigurationError: as `Store`, `check_store`, `FrontDoor`.
@@ -194,14 +194,14 @@ class Server:
             taken = self._receivers[socket].take()
         except zmq.Again:
             taken = None
-        if taken is None:  # an envelope without delimiter is no request; a long one goes on
+        if taken is None:  # no delimiter: not a request; too long: more parts follow
             self._poll.look_at(socket)
             return
         now_s, now_ns = time.monotonic(), time.time_ns()
         self.engine.receive(taken[1], socket, role=role, now_s=now_s, now_ns=now_ns)
 
     def _carry_out(self) -> None:
-        """Do what the engine says, in its order."""
+        """Carry out the outputs of the engine, in their order."""
         for output in self.engine.outputs():
             match output:
                 case Answer(socket, frames):
@@ -220,13 +220,13 @@ class Server:
                     self._poll.look_at(self.ingress.socket)
 
     def _take_outcomes(self) -> None:
-        """Tell the engine what has become of its work."""
+        """Report the results of commits to the engine."""
         while self._committer.outcomes:
             outcome = self._committer.outcomes.popleft()
             if isinstance(outcome, Failed):
                 self._commit_failed(outcome.error)
             else:
-                self._history.durable(outcome.lsn)  # before the answers that rest on it
+                self._history.durable(outcome.lsn)  # before the replies that depend on it
                 self.engine.committed(outcome.lsn)
         self._carry_out()
 
@@ -235,7 +235,7 @@ class Server:
         if not isinstance(error, StorageFullError):
             raise error
         segments = (
-            check_store(self._state_connection).segments  # in memory nothing tells what was lost
+            check_store(self._state_connection).segments  # what was lost cannot be found in memory
             if self._settings.durability == "snapshot"
             else self.engine.broker.durable_segments()
         )
@@ -261,7 +261,7 @@ class Server:
         self._carry_out()
 
     def _look_at_log(self) -> None:
-        """Say when another program begins to keep the log of the store from being emptied."""
+        """Warn when another program starts to prevent the store's log from being emptied."""
         is_held = self._store.log_held_bytes > 0
         if is_held and not self._log_is_held:
             self._warn(
@@ -291,7 +291,7 @@ class Server:
         )
 
     def _close(self) -> None:
-        """Close everything; an answer still under way is asked for again by its client."""
+        """Close everything; clients retry requests that were not answered."""
         self._poll.close()
         for door in self.doors:
             door.close()

@@ -1,10 +1,10 @@
-"""Which REP sockets hold a request, without asking every one of them each time.
+"""Finds the REP sockets that hold a request without polling each of them.
 
-`zmq_poll` asks each of its sockets on every call, about 1 us a socket and turn, which is a
-quarter of what a request costs us. `epoll` over the sockets' descriptors touches only those that
-woke; where there is none, `selectors` has another of the kind. A ZeroMQ descriptor says only "look
-at EVENTS", and a look or a send may use the signal up; so each socket is looked at when it wakes
-and again after each use (libzmq, zmq_getsockopt, ZMQ_FD).
+`zmq_poll` queries each of its sockets on every call, about 1 us a socket and turn, which is a
+quarter of the cost of a request. `epoll` over the sockets' descriptors touches only those that
+woke; on systems without it `selectors` has an equivalent. A readable ZeroMQ descriptor means only
+"read EVENTS", and reading EVENTS or sending may consume the signal; so EVENTS is read when a socket
+wakes and again after each use (libzmq, zmq_getsockopt, ZMQ_FD).
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class OtherPoll:
         self._selector = selectors.DefaultSelector()
 
     def register(self, descriptor: int, _events: int) -> None:
-        """Watch whether it can be read."""
+        """Watch a descriptor for reading."""
         self._selector.register(descriptor, selectors.EVENT_READ)
 
     def poll(self, timeout_s: float) -> list[tuple[int, int]]:
-        """What can be read, after at most so long."""
+        """Return the readable descriptors, after at most `timeout_s`."""
         return [(key.fd, POLLIN) for key, _ in self._selector.select(timeout_s)]
 
     def close(self) -> None:
@@ -40,7 +40,7 @@ class OtherPoll:
 
 
 class SocketPoll:
-    """Waits for requests, and for one descriptor that other threads write to."""
+    """Waits for requests, and for one descriptor to which other threads write."""
 
     def __init__(
         self,
@@ -49,11 +49,11 @@ class SocketPoll:
         *,
         unasked: zmq.Socket[bytes] | None = None,
     ) -> None:
-        """Watch the sockets; all of them are looked at first.
+        """Create a poll over the sockets; the first `wait` reads EVENTS of all of them.
 
         Args:
-            unasked: is served whenever it woke, because the look at its EVENTS does not leave the
-                interpreter to other threads, and may take long (relay/guard.py).
+            unasked: is served whenever it wakes, without reading its EVENTS: that call keeps the
+                interpreter lock and may take long (relay/guard.py).
         """
         self._unasked = unasked
         self._epoll = select.epoll() if hasattr(select, "epoll") else OtherPoll()
@@ -67,11 +67,11 @@ class SocketPoll:
         self._look: set[zmq.Socket[bytes]] = set(sockets)
 
     def look_at(self, socket: zmq.Socket[bytes]) -> None:
-        """A socket was used: its next request may be there without a further signal."""
+        """A socket was used: check it again, its next request may not signal."""
         self._look.add(socket)
 
     def wait(self, timeout_s: float) -> tuple[bool, list[zmq.Socket[bytes]]]:
-        """Wait until something is there; say whether we were woken, and which sockets to serve."""
+        """Wait for work; return whether another thread woke us, and the sockets to serve."""
         woken = False
         look, self._look = self._look, set()
         for descriptor, _ in self._epoll.poll(0 if look else timeout_s):

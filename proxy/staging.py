@@ -1,7 +1,7 @@
-"""What is staged: batches of transactions that nobody sees yet, in memory and in bounds.
+"""Staged batches: those of uncommitted transactions, in memory, bounded.
 
-A transaction is known by its writer and the writer's number of it; within it each task has one
-attempt or several, each a row of batches. Only COMMIT says which of them count. Why in memory:
+A transaction is identified by its writer and the writer's number for it. Each of its tasks has one
+or more attempts, each a list of batches. COMMIT names the attempts that count. Why in memory:
 docs/decisions/0017.
 """
 
@@ -16,7 +16,7 @@ from reliable_pubsub.common.messages import Part, TopicReceipt
 
 from .records import Staged
 
-Attempt = tuple[int, bytes]  # task, and the try of it
+Attempt = tuple[int, bytes]  # task and its attempt
 
 
 @dataclass(slots=True)
@@ -33,23 +33,25 @@ class LastTransaction:
 class StagedTransaction:
     """One transaction that is not committed."""
 
-    touched_ns: int = 0  # wall clock, when somebody staged for it last
+    touched_ns: int = 0  # wall clock, of its last STAGE
     held_bytes: int = 0
-    attempts: dict[Attempt, list[Staged]] = field(default_factory=dict)  # in order of their begin
+    attempts: dict[Attempt, list[Staged]] = field(
+        default_factory=dict
+    )  # in the order in which they began
 
     def batches(self, part: Part) -> Sequence[Staged] | None:
-        """What COMMIT names; None if it is not all there."""
+        """The batches that COMMIT names; None if some are missing."""
         staged = self.attempts.get((part.task, part.attempt), [])
         return staged if len(staged) == part.chunks else None
 
     def superseded(self, current: Attempt) -> Iterator[tuple[Attempt, int]]:
         """Attempts with a newer one of the same task, the oldest first, with their bytes.
 
-        Such a one may still be the one that counts, where two race; so it goes only for want of
+        COMMIT may still name an older attempt, when two race; so one is dropped only for lack of
         room.
 
         Args:
-            current: the one that wants room; it stays.
+            current: the attempt that needs room; it is kept.
         """
         newest = dict(self.attempts.keys())  # by task
         newest[current[0]] = current[1]
@@ -65,7 +67,7 @@ class Staging:
     def __init__(self) -> None:
         """Begin empty."""
         self.held_bytes = 0
-        self._open: dict[tuple[str, int], StagedTransaction] = {}  # the last touched one last
+        self._open: dict[tuple[str, int], StagedTransaction] = {}  # the most recently used last
         self._numbers: dict[str, set[int]] = {}  # of the same, by client
 
     @property
@@ -83,12 +85,12 @@ class Staging:
         return self._open.get((client, transaction)) or StagedTransaction()
 
     def idle_since(self, before_ns: int) -> list[tuple[str, int]]:
-        """Client and number of transactions for which nobody has staged since a time."""
+        """Client and number of transactions whose last STAGE was before a time."""
         idle = takewhile(lambda item: item[1].touched_ns < before_ns, self._open.items())
         return [key for key, _ in idle]
 
     def add(self, record: Staged) -> None:
-        """Take a batch."""
+        """Add a batch."""
         key = (record.client, record.transaction)
         one = self._open[key] = self._open.pop(key, StagedTransaction())
         self._numbers.setdefault(record.client, set()).add(record.transaction)
@@ -113,11 +115,11 @@ class Staging:
                 del self._numbers[client]
 
     def drop_up_to(self, client: str, transaction: int) -> None:
-        """Forget what a writer has staged up to a number: it is committed."""
+        """Drop a writer's transactions up to a number, which is committed."""
         for number in [one for one in self._numbers.get(client, ()) if one <= transaction]:
             self.drop(client, number)
 
 
 def held_bytes(staged: Staged) -> int:
-    """What a batch costs, its entry included."""
+    """Memory of a batch, including its entry."""
     return len(staged.body) + STAGED_BATCH_BYTES

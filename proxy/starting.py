@@ -1,8 +1,8 @@
-"""Where a subscription or a reading begins (rule R18): `start` mapped to an offset, once.
+"""Maps the `start` of a subscription or a reading to an offset, once (rule R18).
 
-Time is only an index: it is turned into an offset here, and from there on offsets count. What is
-older than the topic's beginning is TRUNCATED, what is not reached yet OUT_OF_RANGE; a place that
-somebody named is never quietly replaced by another.
+A time is converted to an offset here; everything after that uses the offset. A start before the
+topic's beginning is refused with TRUNCATED, one beyond its end with OUT_OF_RANGE; a start that a
+client named is never silently replaced by another.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from .topic_log import TopicLog
 
 
 class Starting(Rules):
-    """The rules for places to begin at."""
+    """The rules for start positions."""
 
     def _place(
         self, request: Sub | History, log: TopicLog, start: Start, end: int, now_ns: int
     ) -> int | Decision:
-        """The offset that `start` names, or why there is none.
+        """The offset that `start` names, or the refusal.
 
-        `last` is here that of a client which never subscribed: nothing was delivered to it yet.
+        `last` without an earlier subscription is the topic's start: nothing was delivered yet.
 
         Args:
-            end: of what the asker may see.
-            now_ns: wall clock, for ages and for what lies in the future.
+            end: of the messages that the client may read.
+            now_ns: wall clock, for ages and to refuse times in the future.
         """
         match start.at:
             case "earliest" | "last":
@@ -49,7 +49,7 @@ class Starting(Rules):
     ) -> int | Decision:
         if offset < log.start:
             return self._truncated(request, log, f"offset {offset} is no longer stored")
-        if offset > end and isinstance(request, Sub):  # who only reads finds nothing there yet
+        if offset > end and isinstance(request, Sub):  # HISTORY gets an empty answer
             return self._out_of_range(
                 request, log, f"offset {offset} is not reached yet; {log.start} to {end} can be"
             )
@@ -117,7 +117,7 @@ class Starting(Rules):
 
 
 def _moment(time_ns: int) -> str:
-    """A time for people, with the nanoseconds that machines compare."""
+    """A time in readable form, followed by its nanoseconds."""
     try:
         text = datetime.fromtimestamp(time_ns // 10**9, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     except (OverflowError, OSError, ValueError):

@@ -1,7 +1,7 @@
 """The state of one proxy, and the only ways in which it changes.
 
-`apply` takes a record, the same live and in the simulator; `committed` says what the store has.
-What lies between the two is known to the proxy and shown to nobody (hole H30).
+`apply` takes records, the same live and in the simulator; `committed` reports what is durable.
+Records between the two change the state but are not shown to clients.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from .staging import LastTransaction, Staging
 from .subscriptions import Session, Subscription
 from .topic_log import Retention, TopicLog
 
-# An older version granted any epoch. One above this is not forgotten: it would be the floor of all.
+# An older version granted any epoch. A higher one is kept, else it would become everyone's floor.
 EPOCH_FORGOTTEN_MAX: Final = 2**62
 
 
 class Memory(Struct, frozen=True, kw_only=True):
-    """How many of those that have ended are remembered; then the oldest are forgotten (R26)."""
+    """How many ended entries are kept of each kind; the oldest are removed first (R26)."""
 
     idle_sessions_max: int = IDLE_SESSIONS_MAX
-    ended_max: int = ENDED_MAX  # of each topic, as the others
+    ended_max: int = ENDED_MAX  # of each topic, as the two below
     ended_clean_max: int = ENDED_CLEAN_MAX
     unnumbered_max: int = UNNUMBERED_MAX
-    at_once_max: int = 1000  # forgotten in one turn
+    at_once_max: int = 1000  # removed in one turn
 
 
 class BrokerSettings(Struct, frozen=True, kw_only=True):
@@ -70,7 +70,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     retention: Retention = Retention()
     topics: Mapping[str, Retention] = {}  # by name; the others have `retention`
     trim_interval_s: float = 0.25
-    storage_retry_s: float = 1.0  # after a full disk, puts are refused for so long
+    storage_retry_s: float = 1.0  # how long puts are refused after a full disk
     topics_max: int = TOPICS_MAX
     clients_max: int = SESSIONS_MAX
     subscriptions_per_topic_max: int = SUBSCRIPTIONS_PER_TOPIC_MAX
@@ -82,7 +82,7 @@ class State:
     """Topics, subscriptions and sessions of one proxy."""
 
     def __init__(self, stored: StoredState, settings: BrokerSettings) -> None:
-        """Begin with what the store holds; all of it is durable."""
+        """Create the state from the stored one, all of which is durable."""
         self._settings = settings
         self.store_id = stored.store_id
         self.topics: dict[str, TopicLog] = {
@@ -108,10 +108,12 @@ class State:
         self._live: dict[str, dict[int, None]] = {}  # by subscriber: topics it is subscribed to
         self._numbered = {name for log in self.topics.values() for name in log.publishers}
         self._numbered |= self.last_transactions.keys()
-        self._idle: dict[tuple[Role, str], None] = {}  # sessions without effect, last heard last
+        self._idle: dict[
+            tuple[Role, str], None
+        ] = {}  # sessions without effect, the most recently used last
         for role, client in self.sessions:
             self._look_at_session(role, client)
-        self._crowded: set[int] = set()  # topics that remember more than they should
+        self._crowded: set[int] = set()  # topics with more ended entries than are kept
         for log in self.topics.values():
             for name in log.subscriptions:
                 self._look_at(log, name)
@@ -136,7 +138,7 @@ class State:
         }
 
     def retention(self, topic: str) -> Retention:
-        """What the operator chose for a topic."""
+        """The retention settings of a topic."""
         return self._settings.topics.get(topic, self._settings.retention)
 
     def apply(self, records: Sequence[Record]) -> None:
@@ -147,7 +149,7 @@ class State:
             self._undurable.append((self.lsn, record))
 
     def committed(self, lsn: int) -> list[Appended]:
-        """The store has everything up to `lsn`; gives the batches that readers now see."""
+        """The store has every record up to `lsn`; return the batches that become readable."""
         assert self.durable_lsn <= lsn <= self.lsn, (self.durable_lsn, lsn, self.lsn)
         self.durable_lsn = lsn
         batches: list[Appended] = []
@@ -167,15 +169,15 @@ class State:
         return batches
 
     def topic_with(self, topic_id: int) -> TopicLog:
-        """The topic that a record speaks of."""
+        """The topic of a record."""
         return self._by_id[topic_id]
 
     def topic_of(self, batch: Appended) -> TopicLog:
-        """The topic that a batch stands in."""
+        """The topic of a batch."""
         return self._by_id[batch.topic_id]
 
     def expired(self, now_ns: int) -> Sequence[Trimmed]:
-        """What retention removes now, in the topics that changed or have aged."""
+        """The trims that retention makes now, in topics that have changed or aged."""
         records: list[Trimmed] = []
         touched, self._touched = self._touched, set()
         touched.update(self._ages.take_below(now_ns, lambda one: self._by_id[one].ages_at_ns))
@@ -188,13 +190,13 @@ class State:
                 self._touched.add(topic_id)  # one record removes only so much
             elif ages_at_ns is not None and ages_at_ns >= now_ns:
                 self._ages.add(topic_id, ages_at_ns)
-            # Else somebody holds back what is too old, and touches the topic by letting it go.
+            # Else a subscription keeps the old segment; its acknowledgement touches the topic.
         return records
 
     def forgotten(self) -> Sequence[Forgotten]:
-        """What has ended, can have no effect, and is more than is remembered (rule R26).
+        """Ended entries without effect beyond the number that is kept (rule R26).
 
-        Only what is durable: a client that is told of it has lost nothing by a crash.
+        Only durable ones: a crash must not bring back an entry that a client saw as removed.
         """
         records = [*self._forgotten_sessions()]
         for topic_id in sorted(self._crowded):
@@ -209,7 +211,7 @@ class State:
                 yield self.session_forgotten(*key)
 
     def session_forgotten(self, role: Role, client: str) -> Forgotten:
-        """The record that forgets an id: all its epochs are used up, for it and for others."""
+        """The record that removes an id; its epochs and lower ones are not granted again."""
         epoch = self.sessions[role, client].epoch
         return Forgotten("session", (role, client), max(epoch, self.epoch_floor))
 
@@ -230,9 +232,9 @@ class State:
                 yield Forgotten("publisher", (log.topic_id, name, 1))
 
     def durable_segments(self) -> Mapping[int, Sequence[StoredSegment]]:
-        """Segments by topic id without what is not durable: for a new start after a failed commit.
+        """Durable segments by topic id, to rebuild the state after a failed commit.
 
-        The store could count them anew, but would have to read every row.
+        The store could count them again, but would have to read every row.
         """
         lost = [batch for _, record in self._undurable if (batch := appended(record)) is not None]
         segments = {topic_id: log.segment_values() for topic_id, log in self._by_id.items()}
@@ -283,7 +285,7 @@ class State:
     def _apply_subscribed(self, record: Subscribed) -> None:
         log = self._by_id[record.topic_id]
         held = log.subscriptions.get(record.subscriber)
-        # Until this record is durable the old cursor still guards what it guards.
+        # Until this record is durable, retention keeps the messages above the old cursor.
         same = held is not None and held.active and held.generation == record.generation
         durable = min(held.durable_cursor, record.cursor) if held and same else 0
         log.subscriptions[record.subscriber] = Subscription(
@@ -310,7 +312,7 @@ class State:
         self._apply_control(record)
 
     def _look_at(self, log: TopicLog, subscriber: str) -> None:
-        """Keep what is found by a subscription up to date; one has begun, ended or other terms."""
+        """Update the indexes: a subscription has begun, ended or changed its terms."""
         log.look_at(subscriber)
         one = log.subscriptions[subscriber]
         if one.active:
@@ -320,13 +322,13 @@ class State:
             if not self._live[subscriber]:
                 del self._live[subscriber]
         if one.listens and one.terms.lease_ms:
-            # It may end sooner than it would have: it is looked at in the next turn.
+            # Its lease may now end sooner: check it in the next turn.
             self._leased.add((log.topic_id, subscriber), 0.0)
         self._look_at_session("subscriber", subscriber)
         self._look_at_memory(log)
 
     def _look_at_session(self, role: Role, client: str) -> None:
-        """A session has an effect by a subscription, or by numbers that are compared for ever."""
+        """A session has an effect if it has a subscription, or sequences, which stay forever."""
         self._idle.pop((role, client), None)
         has_effect = client in (self._live if role == "subscriber" else self._numbered)
         if not has_effect and (role, client) in self.sessions:

@@ -89,7 +89,7 @@ def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:
 
 
 def _ring(topic: TopicStatus) -> str:
-    """What was put at QoS 0, and how much of it was asked for too late."""
+    """The QoS 0 messages of a topic, and how many were lost because they were read too late."""
     if not isinstance(topic.ring, RingStatus):
         return ""
     lost = sum(one.lost for one in topic.subscriptions if isinstance(one.lost, int))
@@ -105,12 +105,12 @@ def _table(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), expand=True
     )
     for name in columns:
-        if name in ("topic", "subscriber", "publisher"):  # chosen by users: as long as they like
+        if name in ("topic", "subscriber", "publisher"):  # chosen by users, of any length
             table.add_column(name, overflow="fold", ratio=len(name))
-        else:  # our words and numbers stay whole
+        else:  # our own words and numbers are never cut
             table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
     for row in rows[:rows_max]:
-        table.add_row(*map(Text, row))  # a name is no markup
+        table.add_row(*map(Text, row))  # names are not markup
     if len(rows) > rows_max:
         table.add_row(f"and {len(rows) - rows_max} more", *[""] * (len(columns) - 1))
     return table
@@ -190,7 +190,7 @@ def main(
     """Show topics, subscriptions with their lag, publishers, and the committer of a proxy.
 
     Lag is what a subscription has not acknowledged: in messages, and in seconds since the oldest
-    of them was taken.
+    of them was stored.
     """
     with readable_errors(), stop_on_signals():
         settings = settings_from(
@@ -226,7 +226,7 @@ def _show(report: StatusReport, as_json: bool) -> None:
 
 
 def _watch(client: StatusClient) -> None:
-    """Show the state again and again; a proxy that is away is waited for."""
+    """Show the state every second; wait for a proxy that does not answer."""
     console = Console()
     rows_max = max((console.height - 18) // 3, 3)
     shown = view(client.ask(), rows_max)

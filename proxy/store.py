@@ -63,15 +63,15 @@ from .schema import (
 from .write_ahead_log import FRAME_HEADER_BYTES
 
 FILE_NAME: Final = "proxy.sqlite3"
-MARK_NAME: Final = "initialised"  # present: the store was made here; says how the last proxy ran
+MARK_NAME: Final = "initialised"  # exists once a store was created; records how the last proxy ran
 ROWS_PER_STATEMENT: Final = 32
 CHECKPOINT_PAGES: Final = 2000  # 8 MiB of log between two checkpoints
-SPARE_PAGES: Final = 4096  # 16 MiB that stay free, for the next messages
-VACUUM_PAGES: Final = 8192  # 32 MiB given back in one commit: more than one removal frees
+SPARE_PAGES: Final = 4096  # 16 MiB kept free for the next messages
+VACUUM_PAGES: Final = 8192  # 32 MiB returned in one commit: more than one removal frees
 LOG_BYTES: Final = CHECKPOINT_PAGES * (4096 + 24)  # pages with their frame headers
-LONG_LOG_BYTES: Final = 8 * LOG_BYTES  # one that a checkpoint could not begin anew
-LOG_BYTES_MAX: Final = GIB  # above this, puts are refused until who reads the store has ended
-BUSY_MS: Final = 5000  # that a writer from outside is waited for
+LONG_LOG_BYTES: Final = 8 * LOG_BYTES  # a checkpoint could not reset it
+LOG_BYTES_MAX: Final = GIB  # above this, puts are refused until other readers have ended
+BUSY_MS: Final = 5000  # how long to wait for another program's write
 _HELD: Final = (
     "another program reads the store of the proxy without end (a sqlite3 shell, a backup), so "
     "its log cannot be emptied; end that program, and the proxy goes on by itself"
@@ -90,20 +90,20 @@ _KEYS: Final[Mapping[ForgottenKind, Sequence[str]]] = {
 }
 _ZEROS: Final = bytes(64 * 1024)
 _receipts: Final = msgspec.msgpack.Decoder(tuple[TopicReceipt, ...])
-_UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the second where text is none
+_UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the second for undecodable text
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
 
 
 class StorageFullError(PubSubError):
-    """There was no place for a commit; nothing of it was written."""
+    """There was no space for a commit; none of it was written."""
 
     code = "STORAGE_FULL"
 
     def __init__(self, text: str, *, why: str = "the disk of the proxy is full") -> None:
-        """Refuse.
+        """Create the error.
 
         Args:
-            why: what clients are told, and what an operator can do.
+            why: the reason for clients, and what an operator can do.
         """
         super().__init__(text)
         self.why = why
@@ -124,12 +124,12 @@ class Store:
         """Lock the data directory, and open its store or make a new one.
 
         Args:
-            accept_loss: give up commits that cannot be read in the log; told to `report`.
-            log_bytes_max: of the log, where somebody keeps it from beginning anew.
+            accept_loss: discard commits of the log that cannot be read; passed to `report`.
+            log_bytes_max: of the log, while another program prevents its reset.
 
         Raises:
             InUseError: another proxy uses the directory.
-            DamagedError: there was a store here, and it is gone, not ours, or not all there.
+            DamagedError: the store is missing, incomplete, or of another program.
         """
         make_directory(directory, what="data directory")
         self._lock = FileLock(directory / "lock", what="data directory")
@@ -137,7 +137,7 @@ class Store:
         self._mark = directory / MARK_NAME
         self._run = LastRun(durability, machine_boot())
         self._log_bytes_max = log_bytes_max
-        self.log_held_bytes = 0  # of the log, while another program keeps it from beginning anew
+        self.log_held_bytes = 0  # of the log, while another program prevents its reset
         self._opened: sqlite3.Connection | None = None
         try:
             damage = self._judge_log(accept_loss)
@@ -162,15 +162,15 @@ class Store:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """The one that writes."""
+        """The writing connection."""
         assert self._opened is not None
         return self._opened
 
     def _judge_log(self, accept_loss: bool) -> LogDamage | None:
-        """Look at the log before SQLite does, which would be silent about damage in it.
+        """Check the log before SQLite opens it, which would ignore damage silently.
 
         Raises:
-            DamagedError: commits cannot be read, and nobody has given them up.
+            DamagedError: commits cannot be read, and `accept_loss` is off.
         """
         damage = check_log(self.path, read_last_run(self._mark))
         if damage is None or accept_loss or damage.expected:
@@ -181,8 +181,8 @@ class Store:
         )
 
     def _forget_log(self) -> None:
-        """Begin the log anew, so that what stood behind the damage is not met a second time."""
-        with suppress(*_UNREADABLE):  # without space it is met again
+        """Reset the log, so that frames after the damage are not found again."""
+        with suppress(*_UNREADABLE):  # without space they are found again
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         _reserve_log(Path(f"{self.path}-wal"))
 
@@ -197,20 +197,20 @@ class Store:
         self._opened = sqlite3.connect(
             self.path, isolation_level=None, check_same_thread=False, cached_statements=256
         )
-        if fresh:  # an older file cannot be told, and a full disk would refuse to try
+        if fresh:  # an existing file cannot change it; a full disk would fail
             self.connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         # NORMAL commits without fsync: that survives the death of the process, not power loss.
         synchronous = "FULL" if self._run.durability == "sync" else "NORMAL"
         for pragma in (
             "journal_mode = WAL",
             f"synchronous = {synchronous}",
-            "wal_autocheckpoint = 0",  # SQLite would keep an error of its own checkpoint to itself
+            "wal_autocheckpoint = 0",  # SQLite hides errors of its own checkpoints
             "foreign_keys = OFF",
             "trusted_schema = OFF",
             *FULL_SYNC_PRAGMAS,
         ):
             self.connection.execute(f"PRAGMA {pragma}")
-        self._log_pages = 0  # about so many were written since the last checkpoint
+        self._log_pages = 0  # about the number written since the last checkpoint
         (self._page_bytes,) = self.connection.execute("PRAGMA page_size").fetchone()
         version = self.connection.execute("PRAGMA user_version").fetchone()[0]
         if version == 0 and not self._has_tables():
@@ -237,7 +237,7 @@ class Store:
         return bool(self.connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
 
     def _initialise(self) -> None:
-        """Make the tables and the store's identity in one transaction."""
+        """Create the tables and the store's identity in one transaction."""
         store_id = secrets.token_hex(8)
         begin = f"BEGIN IMMEDIATE; {TABLES}"
         identity = (
@@ -288,10 +288,10 @@ class Store:
             ) from error
 
     def _give_space_back(self) -> None:
-        """Let the file end earlier, where retention has left more free pages than are soon used.
+        """Shrink the file when retention has left more free pages than are needed soon.
 
-        Each moves a page from the end of the file, so it goes by steps, one with each removal. The
-        file is cut when a checkpoint has moved the log into it.
+        Each freed page moves one from the end of the file, so this is done in steps, one with each
+        removal. The file is truncated by the next checkpoint.
         """
         (free,) = self.connection.execute("PRAGMA freelist_count").fetchone()
         (pages,) = self.connection.execute("PRAGMA page_count").fetchone()
@@ -303,7 +303,7 @@ class Store:
             self._log_pages += 2 * excess
 
     def _tidy(self, work: Callable[[], None]) -> None:
-        """Do what can wait for the next time, if there is no space for it now.
+        """Do optional work; without space it is left for the next time.
 
         Raises:
             sqlite3.Error: a write or sync failed; what was committed is in the log.
@@ -315,9 +315,9 @@ class Store:
                 raise
 
     def _checkpoint(self) -> None:
-        """Move the log into the file, so that it begins anew; without space it only grows on.
+        """Move the log into the file and reset it; without space it keeps growing.
 
-        It grows on, too, as long as another program reads in it: that is seen by its length.
+        It also keeps growing while another program reads it, which shows in its length.
         """
         self._log_pages = 0
         frames, moved = self._move_log("PASSIVE")
@@ -330,7 +330,7 @@ class Store:
         self.log_held_bytes = log_bytes if log_bytes > LONG_LOG_BYTES else 0
 
     def _move_log(self, how: str) -> tuple[int, int]:
-        """Move what can be moved without waiting; give the frames of the log, and the moved."""
+        """Checkpoint without waiting; return the frames of the log, and those moved."""
         self.connection.execute("PRAGMA busy_timeout = 0")
         try:
             row = self.connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
@@ -339,9 +339,9 @@ class Store:
         return row[1], row[2]
 
     def _write(self, records: Sequence[Record]) -> None:
-        """Fold the records into rows; where several speak of one row, the last counts."""
+        """Write the records as rows; of several records for one row the last counts."""
         batches: list[tuple[object, ...]] = []
-        publishers: dict[tuple[int, str, int], Appended | None] = {}  # None: forgotten
+        publishers: dict[tuple[int, str, int], Appended | None] = {}  # None: removed
         subscriptions: dict[tuple[int, str], tuple[int | str, ...] | None] = {}
         sessions: dict[tuple[str, str], tuple[int, bytes, int] | None] = {}
         forgettable: Mapping[ForgottenKind, dict[Any, Any]] = {
@@ -405,7 +405,7 @@ class Store:
         rows: Mapping[Any, Any],
         row_of: Callable[[Any, Any], tuple[object, ...]],
     ) -> None:
-        """Write rows by their keys; those that are None are forgotten."""
+        """Write rows by their keys; delete those that are None."""
         kept = [row_of(key, row) for key, row in rows.items() if row is not None]
         self._insert(f"REPLACE INTO {table} VALUES", kept)
         gone = [key for key, row in rows.items() if row is None]
@@ -416,8 +416,8 @@ class Store:
     def _insert(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
         """Write rows, up to ROWS_PER_STATEMENT at once.
 
-        Each statement gives the interpreter lock away and must win it back from the loop thread;
-        one statement for each row halves the rate of a busy proxy.
+        Each statement releases the interpreter lock and must get it back from the loop thread; one
+        statement for each row halves the rate of a busy proxy.
         """
         for first in range(0, len(rows), ROWS_PER_STATEMENT):
             some = rows[first : first + ROWS_PER_STATEMENT]
@@ -434,7 +434,7 @@ class Store:
         )
 
     def close(self) -> None:
-        """Move the log into the file, if there is space, and free the directory."""
+        """Move the log into the file, if there is space, and unlock the directory."""
         try:
             if self._opened is not None:
                 self._close_connection(self._opened)
@@ -442,15 +442,15 @@ class Store:
             self._lock.close()
 
     def _close_connection(self, connection: sqlite3.Connection) -> None:
-        """Say first that the log may go: SQLite removes it when it has moved it."""
+        """Record first that the log may be missing: SQLite deletes it after moving it."""
         moved = replace(self._run, log_moved=True)
-        with suppress(*_UNREADABLE, StorageFailedError):  # then the log stays, as behind a kill
+        with suppress(*_UNREADABLE, StorageFailedError):  # then the log stays, as after a kill
             _, pages, done = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if pages == done and self._mark.exists():
                 write_last_run(self._mark, moved)
         connection.close()
         if self._mark.exists() and not Path(f"{self.path}-wal").exists():
-            with suppress(StorageFailedError):  # SQLite has moved it all the same
+            with suppress(StorageFailedError):  # SQLite has moved it anyway
                 write_last_run(self._mark, moved)
 
 
@@ -458,8 +458,8 @@ def _reserve_log(path: Path) -> None:
     """Extend SQLite's log with zeros to its full length, so that a commit need not extend it.
 
     An fdatasync that must also record a new file length took 150 us where one that need not took
-    95 us (docs/decisions/0003). What stands behind the last commit is never read: its frames do
-    not carry the checksum chain (SQLite, "WAL-mode File Format").
+    95 us (docs/decisions/0003). What follows the last commit is never read: it is not part
+    of the checksum chain (SQLite, "WAL-mode File Format").
     """
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
@@ -478,7 +478,7 @@ def _reserve_log(path: Path) -> None:
 
 @contextmanager
 def reading() -> Iterator[None]:
-    """Give an error of SQLite its meaning: the file is damaged, or the system cannot read it."""
+    """Translate an SQLite error: the file is damaged, or the system cannot read it."""
     try:
         yield
     except _UNREADABLE as error:
@@ -488,7 +488,7 @@ def reading() -> Iterator[None]:
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
-    """A second connection that can only read."""
+    """A second, read-only connection."""
     with reading():
         connection = sqlite3.connect(
             f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
@@ -500,9 +500,9 @@ def open_reader(path: Path) -> sqlite3.Connection:
 def read_state(
     connection: sqlite3.Connection, segments: Mapping[int, Sequence[StoredSegment]]
 ) -> StoredState:
-    """Read everything a broker begins with, but the segments, which the caller counted.
+    """Read the stored state of a broker; the caller has counted the segments.
 
-    Used at start-up, behind `check.check_store`, and after a failed commit.
+    Used at start-up, after `check.check_store`, and after a failed commit.
     """
     meta = dict(connection.execute("SELECT name, value FROM meta").fetchall())
     publishers: dict[int, list[StoredPublisher]] = {}
@@ -580,7 +580,7 @@ def _own_schema() -> list[tuple[bytes, ...]]:
 
 
 def _pages(records: Sequence[Record]) -> int:
-    """About how many pages of the log a commit has taken."""
+    """An estimate of the log pages that a commit used."""
     bodies = sum(len(record.body) for record in records if isinstance(record, Appended))
     return 4 + len(records) // 8 + bodies // 4000
 
@@ -593,7 +593,7 @@ def _with_values(statement: str, columns: int, rows: int) -> str:
 
 
 def _rows_of(records: Sequence[Record]) -> Iterator[Record]:
-    """The records, each as what it writes."""
+    """The records that are written, compound ones taken apart."""
     for record in records:
         if isinstance(record, DeadLettered):
             yield record.letter

@@ -1,4 +1,4 @@
-"""SUB, UNSUB, GET, ACK: a place in a log that only its owner moves."""
+"""SUB, UNSUB, GET, ACK: subscriptions, and cursors that only their subscriber moves."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Subscribing(Starting):
         if request.control == session.control:
             if not (active and active.expired):
                 return self._repeated_sub(request, log, known, session)
-            request = replace(request, start=None, cursor=None)  # it moves nothing a second time
+            request = replace(request, start=None, cursor=None)  # a copy moves nothing
         refused = self._log_changed(request, log, request.cursor) or self._no_clean_session(
             request, known
         )
@@ -102,10 +102,10 @@ class Subscribing(Starting):
     def _repeated_sub(
         self, request: Sub, log: TopicLog | None, known: Subscription | None, session: Session
     ) -> Decision:
-        """The last SUB once more; if its clean session has ended it begins no other one."""
+        """Answer a repeat of the last SUB; if its clean session has ended, do not begin another."""
         if log is None or known is None:
-            # The number was for another topic, or what it began has ended and is forgotten. The
-            # subscriber of a clean session is told the same as before it was forgotten.
+            # The number was for another topic, or its subscription has ended and was removed. For a
+            # clean session the reply is the same as before the removal.
             if request.terms.session == "clean":
                 return self._not_subscribed(request, None)
             return self._stale_control(request, session)
@@ -114,7 +114,7 @@ class Subscribing(Starting):
         return Decision(self._sub_ack(request, log, known, already=True), visible_at=known.lsn)
 
     def _no_clean_session(self, request: Sub, known: Subscription | None) -> Decision | None:
-        """A clean session needs a lease, and nobody goes on with one that has ended."""
+        """Refuse a clean session without a lease, or the resumption of one that has ended."""
         if request.terms.session != "clean":
             return None
         if not request.terms.lease_ms:
@@ -133,19 +133,19 @@ class Subscribing(Starting):
         start: Start,
         now_ns: int,
     ) -> int | Decision:
-        """Where a subscription begins that says where, and perhaps from where on at the least."""
+        """The cursor of a subscription with a `start`, but never below its own cursor."""
         place = self._first_place(request, log, known, start, now_ns)
         own = self._own_place(request, known)
         if not isinstance(place, Decision):
             return max(place, own)
         if isinstance(place.reply, Truncated) and own >= log.start:
-            return own  # what is gone was acknowledged
+            return own  # the removed messages were acknowledged
         return place
 
     def _own_place(self, request: Sub, known: Subscription | None) -> int:
-        """Below which nothing comes again, where the request brings a cursor beside its start.
+        """The acknowledged cursor, if the request has a cursor besides its start; else 0.
 
-        A clean session keeps nothing: the next one begins where it says.
+        A clean session keeps no cursor: the next one begins at its `start`.
         """
         if request.cursor is None:
             return 0
@@ -163,9 +163,9 @@ class Subscribing(Starting):
         start: Start,
         now_ns: int,
     ) -> int | Decision:
-        """Where a subscription begins that says where; `last` is where the one before it ended."""
+        """The offset of `start`; `last` is the cursor of the previous subscription."""
         if start.at == "last" and known is not None:
-            return known.cursor  # if retention has been there since, the first GET says LOST
+            return known.cursor  # if retention has removed it since, the first GET says LOST
         return self._place(request, log, start, log.end, now_ns)
 
     def _sub_ack(
@@ -185,7 +185,7 @@ class Subscribing(Starting):
         )
 
     def _witness_ns(self, log: TopicLog, cursor: int) -> int | None:
-        """The timestamp of the batch before a cursor: by it this log is known again (R14)."""
+        """The timestamp of the batch before a cursor, by which this log is recognised (R14)."""
         if cursor == log.end:
             return log.timestamp_ns if log.end else None
         if cursor <= log.start:
@@ -247,7 +247,7 @@ class Subscribing(Starting):
                 return Decision(gone, visible_at=session.lsn)
             seen = ControlSeen(request.client, session.epoch, session.nonce, request.control)
             return self._decided(gone, seen)
-        if request.control == session.control:  # no copy: that one would have ended it
+        if request.control == session.control:  # not a copy: the first one would have ended it
             return self._stale_control(request, session)
         return self._decided(
             UnsubAck(**self._echo(request), topic=request.topic, already=False),
@@ -265,7 +265,7 @@ class Subscribing(Starting):
         )
 
     def _bye(self, request: Bye, _body: bytes, _now_ns: int) -> Decision:
-        """Let a subscriber leave: its clean sessions end, nothing of them is kept."""
+        """End the clean sessions of a subscriber; nothing of them is kept."""
         session = self._fence("subscriber", request)
         if isinstance(session, Decision):
             return session
@@ -300,7 +300,7 @@ class Subscribing(Starting):
     def _subscription(
         self, request: Get | Ack | Dead
     ) -> tuple[TopicLog, Subscription, int] | Decision:
-        """The live subscription that a request speaks of, and the record its answer rests on."""
+        """The live subscription of a request, and the record its reply depends on."""
         found = self._confirmed(request)
         if not isinstance(found, Decision) and request.cursor > found[0].durable_end:
             return self._not_this_log(
@@ -313,7 +313,7 @@ class Subscribing(Starting):
     def _confirmed(
         self, request: Get | Ack | Dead | Ring
     ) -> tuple[TopicLog, Subscription, int] | Decision:
-        """The same, wherever its subscriber stands."""
+        """The same, without a check of the request's cursor."""
         session = self._fence("subscriber", request)
         if isinstance(session, Decision):
             return session
@@ -395,11 +395,11 @@ class Subscribing(Starting):
         urgent: bool,
         shown: int = 0,
     ) -> tuple[CursorMoved, ...]:
-        # An ACK must rest on a durable cursor, also when a lazy record has moved it already.
+        # The reply to an ACK needs a durable cursor, even if a lazy record has already moved it.
         held = subscription.durable_cursor if urgent else subscription.cursor
         cursor = max(request.cursor, subscription.cursor)
         if urgent and cursor == request.cursor:
-            # Who acknowledges leaves nothing in hand, and knows it best; but it may read again.
+            # After an ACK nothing is in flight; but messages below `before` may have been sent.
             shown = max(cursor, subscription.before)
         else:
             shown = max(shown, cursor, subscription.shown)

@@ -1,6 +1,6 @@
 """One topic: its offsets, its publishers' numbering, and what retention may remove.
 
-Bodies are not here. The log knows where batches stand, in segments of about 1 MiB, so that a
+Bodies are not here. The log knows the offsets of batches in segments of about 1 MiB, so that a
 gigabyte of history costs a thousand small entries and not one for each message.
 """
 
@@ -22,7 +22,7 @@ from .subscriptions import Subscription
 
 SEGMENT_BYTES: Final = MIB
 SEGMENT_BATCHES: Final = 4096
-TRIM_SEGMENTS_MAX: Final = 16  # in one record, so that no commit becomes a long one
+TRIM_SEGMENTS_MAX: Final = 16  # in one record, so that no commit takes long
 
 
 class Retention(Struct, frozen=True, kw_only=True):
@@ -69,7 +69,7 @@ class Segment:
 
 @dataclass(slots=True)
 class TopicLog:
-    """The broker's knowledge of one topic."""
+    """What the broker knows of one topic."""
 
     topic_id: int
     topic: str
@@ -133,7 +133,7 @@ class TopicLog:
         return log
 
     def look_at(self, name: str) -> None:
-        """A subscription has begun, ended, or has other terms."""
+        """A subscription has begun, ended, or changed its terms."""
         one = self.subscriptions.get(name)
         if one is not None and one.listens:
             self.listening.add(name)
@@ -155,13 +155,13 @@ class TopicLog:
         """Strictly increasing, whatever the clock does; time is only an index (rule R18).
 
         Args:
-            step_ns: above the last one while the clock is behind; another one for each start of
-                the proxy, so that two histories of one log do not get the same timestamps.
+            step_ns: least distance to the last timestamp; differs for each start of the proxy, so
+                that a log that was set back gets other timestamps.
         """
         return max(now_ns, self.timestamp_ns + step_ns)
 
     def append(self, batch: Appended, lsn: int) -> None:
-        """Take a batch at the end."""
+        """Append a batch."""
         assert batch.base == self.end, (batch.base, self.end)
         assert batch.timestamp_ns > self.timestamp_ns, (batch.timestamp_ns, self.timestamp_ns)
         self.end = batch.end
@@ -170,14 +170,14 @@ class TopicLog:
         self.stored_bytes += size
         marks = self.publishers if batch.qos == 2 else self.unnumbered
         if batch.qos == 1:
-            marks.pop(batch.publisher, None)  # the newest is the last
+            marks.pop(batch.publisher, None)  # the most recent is kept last
         marks[batch.publisher] = PublisherMark(
             batch.first_sequence, batch.count, batch.base, batch.crc, lsn
         )
         add_to_segments(self.segments, batch.base, batch.end, size, batch.timestamp_ns)
 
     def trim(self, trimmed: Trimmed, lsn: int) -> None:
-        """Forget what lies below the new start."""
+        """Remove the segments below the new start."""
         assert self.start <= trimmed.start <= self.end, (self.start, trimmed.start, self.end)
         while self.segments and self.segments[0].end <= trimmed.start:
             removed = self.segments.popleft()
@@ -209,16 +209,16 @@ class TopicLog:
 
     @property
     def kept_from(self) -> int:
-        """The first offset that a subscription may still get: a bound that loses the oldest.
+        """The first offset that a subscription may still get, if the bound loses the oldest.
 
-        By what is durable alone, so that nobody has to write down who has lost what.
+        It follows from the durable end alone, so no record of a loss is needed.
         """
         if self.retention.on_bound != "lose_oldest":
             return 0
         return max(self.durable_end - self.retention.waiting_messages_max, 0)
 
     def over_quota(self, count: int) -> list[tuple[str, Subscription]]:
-        """The subscriptions for which too much would wait with `count` messages more."""
+        """The subscriptions that would exceed their bound with `count` more messages."""
         if self.retention.waiting_messages_max == NUMBER_MAX:
             return []
         highest = self.end + count - self.retention.waiting_messages_max
@@ -230,7 +230,7 @@ class TopicLog:
 
     @property
     def ages_at_ns(self) -> int | None:
-        """When the oldest segment is as old as history may be; None: there is none."""
+        """When the oldest segment reaches the maximum age; None: there is no segment."""
         if not self.segments:
             return None
         return self.segments[0].timestamp_ns + int(self.retention.history_s * 1e9)
@@ -248,7 +248,7 @@ class TopicLog:
             self.going.popleft()
 
     def expired(self, now_ns: int) -> Trimmed | None:
-        """What retention would remove now: the oldest acknowledged history above the limits."""
+        """The trim that retention makes now: the oldest acknowledged segments above the limits."""
         if not self.segments:
             return None
         floor = self.low_watermark()
@@ -278,10 +278,10 @@ class TopicLog:
     def start_without(
         self, excess_bytes: int, *, all_may_go: bool, without: Collection[str] = ()
     ) -> int | None:
-        """Where the topic begins once so many bytes are gone; None if they may not go.
+        """The start of the topic after `excess_bytes` are removed; None if they may not be.
 
         Args:
-            all_may_go: also what subscribers have not acknowledged.
+            all_may_go: remove unacknowledged messages, too.
             without: subscribers that do not count.
         """
         floor = self.end if all_may_go else self.low_watermark(without)
@@ -294,7 +294,7 @@ class TopicLog:
         return None
 
     def slowest_first(self) -> list[tuple[str, Subscription]]:
-        """The subscriptions that hold something back, by how much."""
+        """The subscriptions that keep messages stored, the lowest cursor first."""
         return sorted(self._held(), key=lambda pair: (pair[1].durable_cursor, pair[0]))
 
     def trimmed_to(self, start: int) -> Trimmed:
@@ -309,7 +309,7 @@ def _mark(stored: StoredPublisher) -> PublisherMark:
 def add_to_segments(
     segments: deque[Segment], base: int, end: int, body_bytes: int, timestamp_ns: int
 ) -> None:
-    """Count a batch into the newest segment, or begin one. Live and at start-up the same."""
+    """Add a batch to the newest segment, or begin one; used live and at start-up."""
     if segments and segments[-1].accepts_more():
         segment = segments[-1]
         segment.end = end

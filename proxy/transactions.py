@@ -1,7 +1,7 @@
 """STAGE, COMMIT, ABORT: batches of several topics that become visible together, once (rule R23).
 
-What is staged has no effect. COMMIT is one decision, so its records are one commit of the store:
-all batches, and the number of the transaction, by which a repeat is known.
+Staged batches have no effect. COMMIT is one decision, so its records are one commit of the store:
+all batches, and the number of the transaction, by which a repeat is recognised.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Transactions(Publishing):
     """The rules for transactions."""
 
     def _stage(self, request: Stage, body: bytes, now_ns: int) -> Decision:
-        """Keep a batch, if it is the next of its attempt and there is room."""
+        """Stage a batch, if it is the next of its attempt and there is room."""
         over = self._over(request)
         if over is not None:
             return over
@@ -102,7 +102,7 @@ class Transactions(Publishing):
     def _make_stage_room(
         self, request: Stage, one: StagedTransaction, body_bytes: int
     ) -> Decision | tuple[tuple[int, bytes], ...]:
-        """Keep within the bounds: tries that a newer one has superseded go first."""
+        """Stay within the bounds: superseded attempts are dropped first."""
         size = body_bytes + STAGED_BATCH_BYTES
         excess = max(
             one.held_bytes + size - TRANSACTION_BYTES_MAX,
@@ -134,7 +134,7 @@ class Transactions(Publishing):
         return Decision(Full(**self._echo(request), text=text))
 
     def _commit(self, request: Commit, _body: bytes, now_ns: int) -> Decision:
-        """Append everything that is named, or say why nothing was."""
+        """Append all named batches, or none and say why."""
         over = self._fenced_or_over(request)
         if over is not None:
             return over
@@ -179,7 +179,7 @@ class Transactions(Publishing):
     def _share(
         self, request: Commit, topic: str, staged: Sequence[Staged], now_ns: int, unborn: int
     ) -> _Share | Decision:
-        """What goes into one topic; `unborn` other topics begin with the same transaction."""
+        """The part of one topic; `unborn` other topics are created by the same transaction."""
         created: tuple[Record, ...] = ()
         log = self.topics.get(topic)
         if log is None:
@@ -219,7 +219,7 @@ class Transactions(Publishing):
         return _Share(log, created, room, tuple(batches))
 
     def _abort(self, request: Abort, _body: bytes, _now_ns: int) -> Decision:
-        """Drop what is staged; a committed transaction stays."""
+        """Drop a staged transaction; a committed one stays."""
         over = self._fenced_or_over(request)
         if over is not None:
             return over
@@ -229,15 +229,15 @@ class Transactions(Publishing):
         return Decision(AbortAck(**self._echo(request), dropped=dropped), records)
 
     def idle_stages(self, now_ns: int) -> Sequence[Unstaged]:
-        """The transactions for which nobody stages any more.
+        """The transactions that have been idle for too long.
 
-        By the wall clock: where it jumps, a writer stages once more than needed, nothing else.
+        By the wall clock: if it jumps, a writer may have to stage again, nothing worse.
         """
         before_ns = now_ns - STAGED_IDLE_S_MAX * 10**9
         return [Unstaged(*key) for key in self.staging.idle_since(before_ns)]
 
     def staging_status(self) -> StagingStatus | None:
-        """What STATUS tells; None if there never was a transaction."""
+        """The row of transactions in a STATUS; None if there never was one."""
         if not self.staging.transactions and not self.last_transactions:
             return None
         return StagingStatus(
@@ -247,7 +247,7 @@ class Transactions(Publishing):
             writers=len(self.last_transactions),
         )
 
-    # The answers that say no, or "already".
+    # Refusals, and the reply "already".
 
     def _fenced_or_over(self, request: Commit | Abort) -> Decision | None:
         session = self._fence("publisher", request)
@@ -261,7 +261,7 @@ class Transactions(Publishing):
         return self._already(request, last)
 
     def _already(self, request: Stage | Commit | Abort, last: LastTransaction) -> Decision:
-        """The transaction is over: the same receipts, unless they are forgotten."""
+        """The transaction is committed: reply with its receipts if it is the last one."""
         is_last = request.transaction == last.transaction
         told = request.digest if isinstance(request, Commit) else None
         if is_last and told is not None and told != last.digest:
@@ -308,7 +308,7 @@ class Transactions(Publishing):
 
 
 def _receipt(share: _Share) -> TopicReceipt:
-    """Batches of one topic stand behind one another, in offsets and in numbers."""
+    """The receipt of one topic; its batches are contiguous in offsets and sequences."""
     first = share.batches[0]
     count = sum(batch.count for batch in share.batches)
     return TopicReceipt(share.log.topic, first.first_sequence, count, first.base)

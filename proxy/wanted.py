@@ -1,4 +1,4 @@
-"""Which topics have a listener at QoS 0, and so what publishers at that level are told."""
+"""The topics with a listener at QoS 0, which are announced to the publishers."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class Want(Struct, frozen=True):
 
 
 class Wanted:
-    """Topics with a subscription that listens, and what is wanted below.
+    """Topics with a subscription that listens, and the interest of push links.
 
     Publishers filter by it (docs/decisions/0021), so a message that has no listener does not
     leave its publisher.
     """
 
     def __init__(self, pushes: Pushes, rings: Rings) -> None:
-        """Know of no subscription.
+        """Create an empty index of listeners.
 
         Args:
-            pushes: what is wanted below.
-            rings: their counts of lost messages begin again with a subscription.
+            pushes: has the interest of push links.
+            rings: their counts of lost messages are reset when a subscription begins or ends.
         """
         self._pushes = pushes
         self._rings = rings
@@ -47,7 +47,7 @@ class Wanted:
 
     @property
     def count(self) -> int:
-        """Prefixes that publishers were told."""
+        """The number of prefixes announced to publishers."""
         return len(self._prefixes)
 
     def is_listened_to(self, topic: str) -> bool:
@@ -76,7 +76,7 @@ class Wanted:
             self._is_changed = True
 
     def changes(self) -> Want | None:
-        """What publishers are to be told; None: nothing new."""
+        """The changes to announce to publishers; None: no changes."""
         if not (self._pushes.has_changed() or self._is_changed):
             return None
         self._is_changed = False

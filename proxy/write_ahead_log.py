@@ -18,7 +18,7 @@ from .schema import OFFSET_BITS
 
 HEADER_BYTES: Final = 32
 FRAME_HEADER_BYTES: Final = 24
-INDEX_BYTES: Final = 96  # of the index only its two headers count here
+INDEX_BYTES: Final = 96  # only the two headers of the index are read
 
 Order = Literal["<", ">", "="]  # of the bytes in the words that a checksum adds up
 Checksum = tuple[int, int]
@@ -31,7 +31,7 @@ _TABLE_LEAF: Final = 13  # first byte of a page with rows
 
 
 class LogHeader(Struct, frozen=True):
-    """How to read the frames; `salts` are new each time the log begins anew."""
+    """How to read the frames; `salts` change each time the log is reset."""
 
     page_bytes: int
     salts: bytes
@@ -45,7 +45,7 @@ class LogHeader(Struct, frozen=True):
 
 
 class Frame(Struct, frozen=True, gc=False):
-    """One page as a transaction left it."""
+    """One page as a transaction wrote it."""
 
     number: int  # of the page
     database_pages: int  # not 0: the transaction is committed
@@ -56,7 +56,7 @@ class Frame(Struct, frozen=True, gc=False):
 
 
 class IndexMark(Struct, frozen=True):
-    """What the index says was committed, each time after it was."""
+    """What the index says was committed; it is updated after each commit."""
 
     frames: int
     checksum: Checksum  # of the last of them
@@ -74,12 +74,12 @@ def add_up(data: bytes, seed: Checksum, order: Order) -> Checksum:
 
 
 def checksum_of(frame: Frame, seed: Checksum, order: Order) -> Checksum:
-    """The checksum a frame must have behind one that has `seed`."""
+    """The checksum of a frame that follows one with the checksum `seed`."""
     return add_up(frame.page, add_up(frame.checked, seed, order), order)
 
 
 def parse_header(data: bytes) -> LogHeader | None:
-    """The header of a log; None if it is not as it was written."""
+    """Parse the header of a log; None if it is damaged."""
     if len(data) < HEADER_BYTES:
         return None
     magic, version, page_bytes, _, salts, first, second = struct.unpack(">IIII8sII", data[:32])
@@ -92,15 +92,15 @@ def parse_header(data: bytes) -> LogHeader | None:
 
 
 def parse_frame(data: bytes) -> Frame:
-    """A frame, whether it is as it was written or not."""
+    """Parse a frame without checking it."""
     number, pages, salts, first, second = struct.unpack_from(">II8sII", data)
     return Frame(number, pages, salts, (first, second), data[:8], data[FRAME_HEADER_BYTES:])
 
 
 def parse_index(data: bytes) -> IndexMark | None:
-    """The newest of the two marks in an index that is as it was written.
+    """Parse an index; return the newest of its two marks that is undamaged, or None.
 
-    The second one is written first; a process that dies in between leaves two different ones.
+    The second mark is written first; a process that dies in between leaves two different marks.
     """
     for begin in (48, 0):
         one = data[begin : begin + 48]
@@ -117,7 +117,7 @@ def parse_index(data: bytes) -> IndexMark | None:
 def batches_in(page: bytes) -> Iterator[tuple[int, int]]:
     """Topic number and first offset of the batches whose rows begin in a page, if it holds any.
 
-    The page may be damaged: what cannot be followed is left out.
+    The page may be damaged: rows that cannot be parsed are left out.
     """
     if page[0] != _TABLE_LEAF:
         return
@@ -131,7 +131,7 @@ def batches_in(page: bytes) -> Iterator[tuple[int, int]]:
 
 
 def _varint(data: bytes, place: int) -> tuple[int, int]:
-    """A number of up to nine bytes, and the place behind it."""
+    """A varint of up to nine bytes, and the position after it."""
     value = 0
     for byte in data[place : place + 8]:
         place += 1
