@@ -33,7 +33,9 @@ class DeadLetters(Publishing, Subscribing):
         if request.cursor < subscription.cursor:
             return self._repeated_dead(request, subscription, mark, visible_at)
         if request.cursor == log.durable_end:
-            return self._not_this_log(request, log, f"there is no message at offset {request.cursor}")
+            return self._not_this_log(
+                request, log, f"there is no message at offset {request.cursor}"
+            )
         return self._bury(request, body, now_ns, log, subscription, topic, mark)
 
     def _repeated_dead(

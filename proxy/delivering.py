@@ -18,7 +18,9 @@ class Delivering(Subscribing):
         if request.log is not None and request.log != log.log:
             return self._not_this_log(request, log, f"the log is now {log.log!r}")
         if request.offset >= log.durable_end:
-            return self._not_this_log(request, log, f"there is no message at offset {request.offset}")
+            return self._not_this_log(
+                request, log, f"there is no message at offset {request.offset}"
+            )
         current = {name: one for name, one in sorted(log.subscriptions.items()) if one.holds}
         if len(current) > DELIVERY_SUBSCRIBERS_MAX:
             text = (
