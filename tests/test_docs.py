@@ -27,7 +27,7 @@ from reliable_pubsub.relay.pattern import Kinds, Pattern
 from reliable_pubsub.relay.unstored import LINKED
 from reliable_pubsub.subscriber.subscribing import CLEAN_LEASE_MS
 from scripts import protocol_tables
-from tests.lab.test_checker import PLANTED
+from tests.lab.planted import all_planted
 from tests.simulation.faults import FAULTS
 from tests.wire.vectors import CONTENT, DIALOGUES
 
@@ -379,7 +379,7 @@ class TestTheGuaranteesPage:
         assert [row["planted fault"] for row in rows] == list(FAULTS)
 
     def test_counts_the_planted_histories(self) -> None:
-        assert f"{len(PLANTED)} planted damages" in GUARANTEES
+        assert f"{len(all_planted())} planted damages" in GUARANTEES
 
 
 class TestTheFeaturesPage:

@@ -28,8 +28,8 @@ from reliable_pubsub.pipeline.tasks import SparkTasks
 from reliable_pubsub.pipeline.view import TopicView
 from tests.integration.harness import STUBBORN, Service
 from tests.lab.damage import broken
+from tests.lab.planted import Damage, all_planted, with_each
 from tests.lab.small_world import SmallWorld, sound_world
-from tests.lab.test_checker import PLANTED, Damage
 
 LOG = "x.1"
 
@@ -69,9 +69,7 @@ class TestAnAuditOf:
 
         assert verdict_of(world, archived=archived).rules == check(world.run).rules
 
-    @pytest.mark.parametrize(
-        ("rules", "damage"), [(r, d) for _, r, d in PLANTED], ids=[name for name, _, _ in PLANTED]
-    )
+    @with_each(all_planted())
     def test_a_planted_damage_breaks_the_same_rules(
         self, rules: set[str], damage: Damage, archived: bool
     ) -> None:

@@ -1,0 +1,76 @@
+"""V9, for leases and clean sessions."""
+
+from __future__ import annotations
+
+from reliable_pubsub.common.history import Expired, Invoke, Ok, Position
+
+from .damage import assert_sound
+from .planted import Damage, assert_found, planted, planted_in
+from .small_world import PROXY, SmallWorld
+from .worlds import replay
+
+
+def expire(world: SmallWorld, *, session: str = "persistent", silent_ms: int = 2001) -> None:
+    """The subscription of s1 has been silent; what comes behind it is up to the test."""
+    replay(world, "now", 5)
+    facts = {"topic": "t", "subscriber": "s1", "generation": 2, "cursor": 6}
+    world.write(PROXY, Expired, **facts, session=session, lease_ms=1000, silent_ms=silent_ms)
+
+
+def test_a_persistent_session_that_expired_may_go_on() -> None:
+    world = SmallWorld()
+    expire(world)
+    world.acknowledge("s1", "t")
+    world.finish()
+
+    assert_sound(world)
+
+
+@planted("V9")
+def a_lease_ends_too_early(world: SmallWorld) -> None:
+    expire(world, silent_ms=1999)
+    world.finish()
+
+
+@planted("V9")
+def a_clean_session_moves_after_its_end(world: SmallWorld) -> None:
+    expire(world, session="clean")
+    world.acknowledge("s1", "t")
+    world.finish()
+
+
+def go_on_with_the_next(world: SmallWorld) -> None:
+    """s1 brings its place to the subscription behind the one that it knew."""
+    client = world.clients["s1"]
+    client.generation["t"] = 3
+    place = client.place["t"]
+    who, call = ("s1", client.pid), 98
+    world.write(who, Invoke, op="subscribe", call=call, topic="t", cursor=place)
+    facts = {"generation": 3, "cursor": place, "epoch": client.epoch}
+    world.write(PROXY, Position, topic="t", subscriber="s1", active=True, **facts)
+    world.write(who, Ok, op="subscribe", call=call, topic="t", log="log-of-t", **facts)
+
+
+@planted("V9")
+def a_clean_session_goes_on_in_silence(world: SmallWorld) -> None:
+    expire(world, session="clean")
+    go_on_with_the_next(world)
+    world.finish()
+
+
+def test_who_began_a_clean_session_anew_and_died_before_saying_so_may_go_on() -> None:
+    world = SmallWorld()
+    expire(world, session="clean")
+    who = ("s1", world.clients["s1"].pid)
+    world.write(who, Invoke, op="subscribe", call=97, topic="t", start="now")
+    world.kill("s1")
+    world.restart("s1")
+    go_on_with_the_next(world)
+    world.finish()
+
+    assert_sound(world)
+
+
+@planted_in(__name__)
+def test_a_planted_damage_breaks_its_rule_and_no_other(rules: set[str], damage: Damage) -> None:
+    assert_found(damage, rules)

@@ -1,0 +1,77 @@
+"""Small runs with which the tests of several rules begin."""
+
+from __future__ import annotations
+
+from .small_world import SmallWorld
+
+
+def begin_with_puts(world: SmallWorld, *names: str) -> None:
+    """Begin anew: publishers put in turns, one message at a time."""
+    fresh = SmallWorld()
+    for name in dict.fromkeys(names):
+        fresh.start_client(name, "publisher")
+    for name in names:
+        fresh.put(name, "t")
+    fresh.audit()
+    vars(world).update(vars(fresh))
+
+
+def replay(world: SmallWorld, start: str, at: int) -> None:
+    """Begin anew: five messages, and a subscriber that asks for some of them again."""
+    fresh = SmallWorld()
+    fresh.start_client("p1", "publisher")
+    fresh.start_client("s1", "subscriber")
+    fresh.subscribe("s1", "t")
+    fresh.put("p1", "t", 3)
+    fresh.get("s1", "t", 3)
+    fresh.put("p1", "t", 2)
+    fresh.subscribe("s1", "t", start=start, at=at)
+    fresh.put("p1", "t")
+    fresh.get("s1", "t", 6)
+    vars(world).update(vars(fresh))
+
+
+def begin_with_deaths(world: SmallWorld) -> None:
+    """Begin anew: a subscriber has done offset 0, has 1 in hand, dies, and is back."""
+    fresh = SmallWorld()
+    fresh.start_client("p1", "publisher")
+    fresh.start_client("s1", "subscriber")
+    fresh.subscribe("s1", "t")
+    fresh.put("p1", "t", 5)
+    fresh.get("s1", "t")
+    fresh.get("s1", "t")
+    fresh.kill("s1")
+    fresh.restart("s1")
+    fresh.subscribe("s1", "t")
+    vars(world).update(vars(fresh))
+
+
+def begin_with_a_loss(
+    world: SmallWorld, *, had: int = 0, lost: int = 3, output: bool = False
+) -> None:
+    """Begin anew: a topic loses what a subscriber did not have yet, and says so."""
+    fresh = SmallWorld()
+    fresh.start_client("p1", "publisher")
+    fresh.start_client("s1", "subscriber", output=output)
+    fresh.subscribe("s1", "t")
+    fresh.put("p1", "t", 5)
+    if had:
+        fresh.get("s1", "t", had)
+    fresh.trim("t", lost)
+    fresh.finish()
+    vars(world).update(vars(fresh))
+
+
+def a_world_with_an_output() -> SmallWorld:
+    """One who reads, and five messages; the first of them is in its output."""
+    world = SmallWorld()
+    world.start_client("s1", "subscriber", output=True)
+    world.subscribe("s1", "t")
+    world.start_client("p1", "publisher")
+    world.put("p1", "t", 5)
+    world.get("s1", "t")
+    return world
+
+
+def offsets_in_output(world: SmallWorld) -> list[int]:
+    return [line.message.offset for line in world.outputs["s1"]]
