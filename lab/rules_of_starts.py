@@ -108,7 +108,7 @@ def _forgets(
     """Whether nothing of the one before is known: another log, or a clean session that ended."""
     if facts.rollbacks_ns or before.opened is None or subscription.opened is None:
         return True
-    # A subscription in between, of whose beginning its subscriber never heard, counts too.
+    # One in between counts too, even if its subscriber never learned that it had begun.
     is_clean = any(
         (stream.topic, stream.subscriber, generation) in facts.clean_ends
         for generation in range(

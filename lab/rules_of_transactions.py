@@ -15,7 +15,7 @@ def check_whole(facts: Facts, finding: Finding) -> None:
         return  # a proxy that was set back tells it by itself, as LOG_CHANGED
     for (publisher, _, number), attempts in facts.transactions.items():
         if any(one.place is None and len(one.put_by) > 1 for one in attempts.values()):
-            continue  # nobody can say which put stored what is there
+            continue  # which of the puts stored what is there cannot be known
         finding.checked += 1
         missing = [one for one in attempts.values() if not _stands(facts, one)]
         if not missing or len(missing) == len(attempts):

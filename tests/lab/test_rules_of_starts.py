@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.history import Invoke, Unknown
+from reliable_pubsub.common.history import Expired, Invoke, Position, Unknown
 from reliable_pubsub.lab.checker import check
 
 from .damage import assert_sound, broken
 from .planted import Damage, assert_found, planted, planted_in
-from .small_world import SmallWorld
+from .small_world import PROXY, SmallWorld
 from .worlds import replay
 
 
@@ -196,6 +196,26 @@ def test_who_goes_on_below_what_was_acknowledged_is_a_fault() -> None:
     world.finish()
 
     assert "V8" in broken(check(world.run))
+
+
+def test_a_clean_session_whose_beginning_its_subscriber_never_heard_of_forgets_too() -> None:
+    """Its answer was lost and its process died; what comes then is neither below nor a repeat."""
+    world = a_world_that_has_acknowledged()
+    s1 = world.clients["s1"]
+    asked = {"op": "subscribe", "call": 9, "topic": "t", "epoch": s1.epoch}
+    world.write(("s1", s1.pid), Invoke, **asked, start="earliest", cursor=0)
+    in_between = {"topic": "t", "subscriber": "s1", "generation": 2, "session": "clean"}
+    world.write(PROXY, Position, **in_between, cursor=0, active=True, epoch=s1.epoch)
+    world.kill("s1")
+    world.write(PROXY, Expired, **in_between, cursor=0, lease_ms=1000, silent_ms=2001)
+    world.restart("s1")
+    s1.generation["t"] = 2
+    s1.handed.clear()
+    world.subscribe("s1", "t", start="earliest", at=0, cursor=0)
+    world.get("s1", "t", 5)
+    world.finish()
+
+    assert_sound(world)
 
 
 @planted_in(__name__)

@@ -62,6 +62,24 @@ class TestATransaction:
 
         assert_sound(world)
 
+    def test_whose_number_also_carried_a_put_of_equal_content_is_not_judged(self) -> None:
+        """The publisher's state was set back after it: nobody can say which of them is stored."""
+        world = SmallWorld()
+        p1 = world.start_client("p1", "publisher")
+        for topic in ("t", "u"):
+            world.put("p1", topic, outcome="killed", stored=False)
+            p1.under_way = None
+        for index in places(world, Invoke, op="put"):
+            change(world, index, transaction=1, plan="")
+        world.kill("p1")
+        world.restart("p1")
+        p1.planned = 0  # the content of the first message again
+        world.put("p1", "t")
+        change(world, places(world, Invoke, op="put")[-1], plan="")
+        world.audit()
+
+        assert_sound(world)
+
 
 @planted_in(__name__)
 def test_a_planted_damage_breaks_its_rule_and_no_other(rules: set[str], damage: Damage) -> None:
