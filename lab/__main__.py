@@ -21,7 +21,7 @@ from .reading import Advance, history_files, read_run
 from .report import report_option, write_report
 from .run import Run
 from .story import messages_called, tell
-from .view import show_story, show_verdict
+from .verdict_text import show_story, show_verdict
 
 VIOLATED = 1  # exit code
 

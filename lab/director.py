@@ -21,7 +21,7 @@ from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.steps import SubscriberStep
 
-from .cast import Cast, Member
+from .processes import Member, Processes
 from .scenario import (
     AT_ONCE,
     DOWN_S,
@@ -61,7 +61,7 @@ class Director:
     def __init__(
         self,
         scenario: Scenario,
-        cast: Cast,
+        processes: Processes,
         recorder: Recorder,
         *,
         clock: Callable[[], float],
@@ -78,7 +78,7 @@ class Director:
         self.not_happened: list[Event] = []
         self.unfinished: dict[str, str] = {}  # by client: why not
         self._scenario = scenario
-        self._cast = cast
+        self._processes = processes
         self._recorder = recorder
         self._clock = clock
         self._tell = tell
@@ -99,7 +99,7 @@ class Director:
     def turn(self) -> bool:
         """Do what is due; say whether all is over."""
         now_s = self._clock()
-        for member in self._cast.members.values():
+        for member in self._processes.members.values():
             member.look()
         self._notice_movement(now_s)
         if self.phase == "begin":
@@ -117,7 +117,7 @@ class Director:
         return self.phase == "over"
 
     def _notice_movement(self, now_s: float) -> None:
-        members = self._cast.members.values()
+        members = self._processes.members.values()
         picture = (self.phase, len(self._waiting), [(m.lives, m.runs, m.count) for m in members])
         if picture != self._picture:
             self._picture, self._moved_s = picture, now_s
@@ -129,12 +129,12 @@ class Director:
 
     def _begin(self, now_s: float) -> None:
         """The proxy first; everybody else when it is ready."""
-        proxy = self._cast.proxy
+        proxy = self._processes.proxy
         if proxy.lives == 0:
             self._start(PROXY)
-        elif self._cast.look_for_doors():
+        elif self._processes.look_for_doors():
             if any(event.to == "start" and event.what == "rollback" for event in self._waiting):
-                self._cast.back_up("start")
+                self._processes.back_up("start")
             for name in self._scenario.relays:
                 self._start(name)
             self.phase = "events"
@@ -148,14 +148,14 @@ class Director:
         if self._zero_s is None and self._all_subscribed():
             self._zero_s = now_s
             self._random = [(now_s + r.every_s, r) for r in self._scenario.random]
-        for client in self._cast.clients.values():
-            member = self._cast.members[client.name]
+        for client in self._processes.clients.values():
+            member = self._processes.members[client.name]
             if member.lives == 0 and self._has_come(client.start, now_s):
                 self._start(client.name)
 
     def _all_subscribed(self) -> bool:
         """Whether those who subscribe at once have done it."""
-        for client in self._cast.clients.values():
+        for client in self._processes.clients.values():
             if client.start != AT_ONCE or client.role != "subscriber":
                 continue
             firsts = 0
@@ -163,7 +163,7 @@ class Director:
                 if not isinstance(step, SubscriberStep) or step.action != "subscribe":
                     break
                 firsts += 1
-            if self._cast.members[client.name].done.subscribed < firsts:
+            if self._processes.members[client.name].done.subscribed < firsts:
                 return False
         return True
 
@@ -172,7 +172,7 @@ class Director:
             case Subscribed():
                 return self._zero_s is not None
             case After():
-                return self._cast.members[when.process].count >= when.count
+                return self._processes.members[when.process].count >= when.count
             case At():
                 if when == AT_ONCE:
                     return True
@@ -180,8 +180,8 @@ class Director:
 
     def _raise_the_dead(self, now_s: float) -> None:
         """Start again what died, as a person would, until it has done its work."""
-        self._cast.look_for_doors()
-        for member in self._cast.members.values():
+        self._processes.look_for_doors()
+        for member in self._processes.members.values():
             name, code = member.name, member.exit_code
             coming = any(due.what == "restart" and due.target == name for due in self._due)
             if code is None or name in self._ended or name in self._no_restart or coming:
@@ -209,7 +209,7 @@ class Director:
                 if now_s < self._zero_s + one.until_s:
                     self._by_chance(one)
         coming = [e for e in self._waiting if not self._never_comes(e.when)]
-        late = any(link.holds for m in self._cast.members.values() for link in m.links)
+        late = any(link.holds for m in self._processes.members.values() for link in m.links)
         busy = coming or late or self._due or not self._work_is_done()
         if PROXY in self._ended or not busy:
             self._be_quiet()
@@ -222,7 +222,7 @@ class Director:
 
     def _work_is_done(self) -> bool:
         """Whether everybody has ended who ends by itself."""
-        return all(c.gets_all or c.name in self._ended for c in self._cast.clients.values())
+        return all(c.gets_all or c.name in self._ended for c in self._processes.clients.values())
 
     def _by_chance(self, one: RandomEvents) -> None:
         """One of several things, to somebody who lives; how long it lasts is chance too."""
@@ -231,18 +231,20 @@ class Director:
         lasts_s = self._chance.uniform(0.1, 0.8)
         if what in OF_LINKS:
             able = [
-                m.name for m in self._cast.members.values() if len(m.links) > (what == "cut_push")
+                m.name
+                for m in self._processes.members.values()
+                if len(m.links) > (what == "cut_push")
             ]
             if target not in able:
                 target = self._chance.choice(able)
-        if self._cast.members[target].runs and all(due.target != target for due in self._due):
+        if self._processes.members[target].runs and all(due.target != target for due in self._due):
             lasts = lasts_s if what in END_OF else None
             self.do(Event(when=AT_ONCE, what=what, targets=(target,), lasts_s=lasts))
 
     def do(self, event: Event) -> None:
         """Do it now, write it down, and note what takes it back."""
         for target in event.targets:
-            member = self._cast.members[target]
+            member = self._processes.members[target]
             if event.what in ("kill", "stop", "continue") and not member.runs:
                 continue  # it has ended by itself
             if event.what == "restart" and target in self._ended:
@@ -272,23 +274,24 @@ class Director:
                 member.end()
                 self._no_restart.discard(member.name)
                 self._due = [d for d in self._due if (d.what, d.target) != ("restart", member.name)]
-                self._cast.start(member.name)
+                self._processes.start(member.name)
                 return f"life {member.lives}"
             case "backup":
-                self._cast.back_up("backup")
+                self._processes.back_up("backup")
             case "rollback":
                 member.kill()
-                self._cast.roll_back(event.to)
+                self._processes.roll_back(event.to)
                 return f"to the {event.to}"
             case "fill_disk" | "free_disk":
-                assert self._cast.disk is not None
-                self._cast.disk.fill() if event.what == "fill_disk" else self._cast.disk.free()
+                disk = self._processes.disk
+                assert disk is not None
+                disk.fill() if event.what == "fill_disk" else disk.free()
             case _:
                 return member.change_links(event)
         return ""
 
     def _start(self, name: str) -> None:
-        self._cast.start(name)
+        self._processes.start(name)
         self._tell(f"started {name}")
 
     # The end.
@@ -297,12 +300,12 @@ class Director:
         """No more faults: everything is healed, and whoever has work left lives."""
         self.not_happened, self._waiting, self._due = self._waiting, [], []
         self._no_restart.clear()
-        for member in self._cast.members.values():
+        for member in self._processes.members.values():
             member.signal(signal.SIGCONT)
             for link in member.links:
                 link.heal()
-        if self._cast.disk is not None:
-            self._cast.disk.free()
+        if self._processes.disk is not None:
+            self._processes.disk.free()
         self._recorder.line(history.Event, what="quiet")
         self._tell("no more faults; the rest is delivered")
         self.phase = "quiet"
@@ -312,19 +315,19 @@ class Director:
         if self._stuck(now_s) or PROXY in self._ended:
             self._gave_up = True
             return True
-        alive = self._cast.look_for_doors() and not self._due
+        alive = self._processes.look_for_doors() and not self._due
         calm = now_s - self._moved_s > CALM_S
         return alive and calm and self._work_is_done() and self._all_is_delivered()
 
     def _all_is_delivered(self) -> bool:
         """Ask the proxy whether each subscriber that gets all has acknowledged all."""
-        gets_all = {c.id: c for c in self._cast.clients.values() if c.gets_all}
+        gets_all = {c.id: c for c in self._processes.clients.values() if c.gets_all}
         waiting = {name for name, c in gets_all.items() if c.name not in self._ended}
         if not waiting:
             return True
-        if not all(self._cast.members[gets_all[name].name].runs for name in waiting):
+        if not all(self._processes.members[gets_all[name].name].runs for name in waiting):
             return False
-        asking = StatusClient(self._cast.endpoint, ASK)
+        asking = StatusClient(self._processes.endpoint, ASK)
         try:
             report = asking.ask()
         except InDoubtError:
@@ -341,15 +344,15 @@ class Director:
 
     def _end(self) -> None:
         """Ask those who get all to stop, and write how everybody ended."""
-        for client in self._cast.clients.values():
+        for client in self._processes.clients.values():
             if client.gets_all and not self._gave_up:
-                self._cast.members[client.name].end()
-        for client in self._cast.clients.values():
-            self._finish(self._cast.members[client.name])
+                self._processes.members[client.name].end()
+        for client in self._processes.clients.values():
+            self._finish(self._processes.members[client.name])
         self.phase = "over"
 
     def _finish(self, member: Member) -> None:
-        client = self._cast.clients[member.name]
+        client = self._processes.clients[member.name]
         wanted = self._scenario.expect.exit_codes.get(client.name, 0)
         code = member.exit_code
         detail = f"exit code {code}" if code is not None else "it never ended"

@@ -23,7 +23,7 @@ class FinalLog:
     start: int = 0
     end: int = 0
     trimmed: int = 0  # the proxy said that it begins here
-    untold: int = 0  # messages that stand here by the word of others
+    unlogged: int = 0  # messages that stand here by the word of others
     by_publisher: dict[str, list[Seen]] = field(default_factory=dict)  # ascending by offset
     _places: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
 
@@ -58,13 +58,13 @@ def final_logs(
     found_ends: Mapping[str, FoundEnd],
     stored: Iterable[Stored],
     trimmed: Iterable[Trimmed],
-    untold: Iterable[tuple[str, Seen]] = (),
+    unlogged: Iterable[tuple[str, Seen]] = (),
 ) -> dict[str, FinalLog]:
     """The logs by topic. What an auditor read who came to the end counts, and of two lines for one
     offset the last; rule V3 compares them all.
 
     Args:
-        untold: of what the proxy may have stored without a line; it counts where nothing stands.
+        unlogged: of what the proxy may have stored without a line; it counts where nothing stands.
     """
     logs = _audited(found, found_ends)
     for batch in stored:
@@ -74,11 +74,11 @@ def final_logs(
         for entry in batch.messages:
             if not log.audited or entry.offset < log.start:
                 log.entries[entry.offset] = entry
-    for topic, entry in untold:
+    for topic, entry in unlogged:
         log = logs.setdefault(topic, FinalLog(topic, audited=False))
         if not log.audited and entry.offset not in log.entries:
             log.entries[entry.offset] = entry
-            log.untold += 1
+            log.unlogged += 1
     for cut in trimmed:
         if cut.topic in logs:
             logs[cut.topic].trimmed = max(logs[cut.topic].trimmed, cut.start)

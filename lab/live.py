@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from .cast import Cast, Member
+from .processes import Member, Processes
 from .scenario import Scenario
 
 EVENTS_SHOWN: Final = 8
@@ -42,12 +42,12 @@ def live(console: Console) -> Live:
     return Live(console=console, transient=True, refresh_per_second=8)
 
 
-def picture(scenario: Scenario, cast: Cast, story: Sequence[str]) -> Group:
+def picture(scenario: Scenario, processes: Processes, story: Sequence[str]) -> Group:
     """The processes, how far they are, and what happened last."""
     table = Table(title=scenario.title, title_justify="left", box=box.SIMPLE)
     for column in ("process", "state", "lives", "put or received", "link"):
         table.add_column(column)
-    for name, member in cast.members.items():
+    for name, member in processes.members.items():
         progress = _progress(scenario, member) if name in scenario.clients else ""
         state = state_of(member)
         link = link_of(member)

@@ -13,20 +13,20 @@ from zlib import crc32
 from reliable_pubsub.common.dead_letter import DEAD_SUFFIX, is_dead
 from reliable_pubsub.common.history import Ok, Seen
 
-from .facts import Facts
 from .final_log import FinalLog
 from .finding import Finding
+from .run_index import RunIndex
 from .verdict import MessageKey
 
 WITHOUT_PAYLOAD = crc32(b"")  # of a letter whose payload did not fit
 
 
-def check_no_letter_twice(facts: Facts, finding: Finding) -> None:
+def check_no_letter_twice(index: RunIndex, finding: Finding) -> None:
     """V2. One letter for each message of a subscription, with the content of the message."""
-    if facts.rollbacks_ns:
+    if index.rollbacks_ns:
         return  # what was given up may be given up again
     told: set[tuple[str, str, int, int]] = set()
-    for line in facts.dead_letters:
+    for line in index.dead_letters:
         finding.checked += 1
         key = (line.topic, line.subscriber, line.generation, line.offset)
         what = f"{line.subscriber}'s letter for offset {line.offset} of {line.topic!r}"
@@ -36,24 +36,24 @@ def check_no_letter_twice(facts: Facts, finding: Finding) -> None:
                 _key(line.dead_topic, line.letter),
             )
         told.add(key)
-        log = facts.logs.get(line.topic)
+        log = index.logs.get(line.topic)
         message = log.entries.get(line.offset) if log else None
         if message is not None and line.letter.crc not in (message.crc, WITHOUT_PAYLOAD):
             finding.broken(f"{what} has another content", _key(line.dead_topic, line.letter))
-    for topic, log in facts.logs.items():
+    for topic, log in index.logs.items():
         if is_dead(topic):
-            _check_copies(facts, log, finding)
+            _check_copies(index, log, finding)
 
 
-def _check_copies(facts: Facts, letters: FinalLog, finding: Finding) -> None:
+def _check_copies(index: RunIndex, letters: FinalLog, finding: Finding) -> None:
     """No subscriber has more letters of one content than it was subscribed to messages of it."""
     topic = letters.topic.removesuffix(DEAD_SUFFIX)
-    log = facts.logs.get(topic)
+    log = index.logs.get(topic)
     if log is None or not log.is_whole:
         return
     messages = Counter(entry.crc for entry in log.entries.values())
     for subscriber, entries in letters.by_publisher.items():
-        stream = facts.streams.get((subscriber, topic))
+        stream = index.streams.get((subscriber, topic))
         subscriptions = len(stream.subscriptions) if stream else 0
         copies = Counter(entry.crc for entry in entries if entry.crc != WITHOUT_PAYLOAD)
         finding.checked += len(entries)
@@ -67,15 +67,15 @@ def _check_copies(facts: Facts, letters: FinalLog, finding: Finding) -> None:
                 )
 
 
-def check_letters_are_there(facts: Facts, finding: Finding) -> None:
+def check_letters_are_there(index: RunIndex, finding: Finding) -> None:
     """V6. What was given up stands among the dead letters."""
-    for subscriber, topic, offset, letter in _given_up(facts):
-        log = facts.logs.get(topic + DEAD_SUFFIX)
-        if log is None and not facts.has_proxy:
+    for subscriber, topic, offset, letter in _given_up(index):
+        log = index.logs.get(topic + DEAD_SUFFIX)
+        if log is None and not index.has_proxy:
             continue
         finding.checked += 1
         entry = log.entries.get(letter) if log else None
-        gone = log is not None and letter < facts.removed_below(log.topic)
+        gone = log is not None and letter < index.removed_below(log.topic)
         if not gone and (entry is None or entry.publisher != subscriber):
             finding.broken(
                 f"{subscriber} gave offset {offset} of {topic!r} up, and its letter does not stand "
@@ -83,9 +83,9 @@ def check_letters_are_there(facts: Facts, finding: Finding) -> None:
             )
 
 
-def _given_up(facts: Facts) -> Iterator[tuple[str, str, int, int]]:
+def _given_up(index: RunIndex) -> Iterator[tuple[str, str, int, int]]:
     """Subscriber, topic, offset, and offset of the letter, where the proxy has answered."""
-    for stream in facts.streams.values():
+    for stream in index.streams.values():
         for subscription in stream.subscriptions:
             for _, _, line in subscription.happenings:
                 if not isinstance(line, Ok) or line.op != "reject" or line.cursor is None:

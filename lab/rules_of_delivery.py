@@ -13,11 +13,11 @@ from operator import attrgetter
 
 from reliable_pubsub.common.history import Failed, Seen
 
-from .facts import Facts
 from .final_log import Start, starts_of
 from .finding import Finding, in_words
 from .rules_of_dead_letters import check_letters_are_there
 from .rules_of_unstored import check_unstored
+from .run_index import RunIndex
 from .subscription import NEVER, Stream, Subscription
 from .verdict import Losses, MessageKey
 
@@ -28,12 +28,12 @@ class Received:
 
     stream: Stream
     position: int | None = None  # what is to come next; None: it received nothing
-    skipped: list[tuple[int, int]] = field(default_factory=list)  # untold: first, end
+    skipped: list[tuple[int, int]] = field(default_factory=list)  # without a report: first, end
     count: int = 0
     late: list[Seen] = field(default_factory=list)  # in the output, never given: V9
 
 
-def delivered_once(facts: Facts) -> tuple[Finding, list[Received]]:
+def delivered_once(index: RunIndex) -> tuple[Finding, list[Received]]:
     """V6. From the subscription point on each offset once, in order, without gap."""
     finding = Finding(
         "V6",
@@ -41,26 +41,26 @@ def delivered_once(facts: Facts) -> tuple[Finding, list[Received]]:
         "no subscriber has an output or a history of what it was given",
     )
     all_received: list[Received] = []
-    for (subscriber, topic), stream in _all_streams(facts).items():
-        output = facts.outputs.get(subscriber)
+    for (subscriber, topic), stream in _all_streams(index).items():
+        output = index.outputs.get(subscriber)
         if output is not None:
             lines = [line.message for line in output if line.topic == topic]
-            received = _OutputReader(facts, stream, finding).read(lines)
+            received = _OutputReader(index, stream, finding).read(lines)
         else:
-            losses_ns = facts.power_losses.get(subscriber, [])
-            received = _HandOverReader(facts, stream, finding, losses_ns).read()
+            losses_ns = index.power_losses.get(subscriber, [])
+            received = _HandOverReader(index, stream, finding, losses_ns).read()
         finding.checked += received.count
         all_received.append(received)
-    _check_told_losses(facts, finding)
-    check_unstored(facts, finding)
-    check_letters_are_there(facts, finding)
+    _check_told_losses(index, finding)
+    check_unstored(index, finding)
+    check_letters_are_there(index, finding)
     return finding, all_received
 
 
-def _all_streams(facts: Facts) -> dict[tuple[str, str], Stream]:
+def _all_streams(index: RunIndex) -> dict[tuple[str, str], Stream]:
     """Also those of which only an output is there."""
-    streams = dict(facts.streams)
-    for subscriber, lines in facts.outputs.items():
+    streams = dict(index.streams)
+    for subscriber, lines in index.outputs.items():
         for topic in {line.topic: None for line in lines}:
             streams.setdefault((subscriber, topic), Stream(subscriber, topic))
     return streams
@@ -69,8 +69,8 @@ def _all_streams(facts: Facts) -> dict[tuple[str, str], Stream]:
 class _OutputReader:
     """Follows the lines of an output through the subscriptions that they belong to."""
 
-    def __init__(self, facts: Facts, stream: Stream, finding: Finding) -> None:
-        self._facts = facts
+    def __init__(self, index: RunIndex, stream: Stream, finding: Finding) -> None:
+        self._run = index
         self._stream = stream
         self._finding = finding
         self._received = Received(stream)
@@ -174,8 +174,8 @@ class _OutputReader:
             self._received.skipped.append((expected, offset))
             self._finding.broken(
                 f"{text}, where {expected} was to come: {in_words(expected, offset - 1)} skipped"
-                + self._facts.told(topic, expected, offset),
-                message_at(self._facts, topic, expected) or key,
+                + self._run.told(topic, expected, offset),
+                message_at(self._run, topic, expected) or key,
             )
         else:
             self._finding.broken(f"{text} again or out of order: {expected} was to come", key)
@@ -186,7 +186,7 @@ class _OutputReader:
             self._finding.broken(
                 f"{self._stream.subscriber} recorded {self._stream.topic!r} up to "
                 f"{subscription.recorded_end}, and its output ends before {position}",
-                message_at(self._facts, self._stream.topic, position),
+                message_at(self._run, self._stream.topic, position),
             )
 
     def _check_resumes(self, subscription: Subscription) -> None:
@@ -225,9 +225,9 @@ class _HandOverReader:
     """Follows what `get` gave. What was in hand when a life ended may come again, marked."""
 
     def __init__(
-        self, facts: Facts, stream: Stream, finding: Finding, power_losses_ns: Sequence[int]
+        self, index: RunIndex, stream: Stream, finding: Finding, power_losses_ns: Sequence[int]
     ) -> None:
-        self._facts = facts
+        self._run = index
         self._stream = stream
         self._finding = finding
         self._losses_ns = power_losses_ns
@@ -250,7 +250,7 @@ class _HandOverReader:
         set_back = 0  # how often the log had been, by the line before
         for life, remembers, line in subscription.happenings:
             now = (life, bisect_right(self._losses_ns, line.at_ns))
-            rollbacks = bisect_right(self._facts.rollbacks_ns, line.at_ns)
+            rollbacks = bisect_right(self._run.rollbacks_ns, line.at_ns)
             if rollbacks > set_back:
                 self._known = range(0)  # in another log nothing is in hand (protocol R14)
             set_back = rollbacks
@@ -296,7 +296,7 @@ class _HandOverReader:
         if not self._floor <= cursor <= self._position:
             self._finding.broken(
                 f"{who} resumed {topic!r} at {cursor}, where {self._position} was to come, or from "
-                f"{self._floor} on again" + self._facts.told(topic, self._position, cursor)
+                f"{self._floor} on again" + self._run.told(topic, self._position, cursor)
             )
         if in_hand and self._floor <= cursor <= self._position:
             self._floor = cursor
@@ -351,8 +351,8 @@ class _HandOverReader:
                 told = ""
                 if offset > self._position:
                     self._received.skipped.append((self._position, offset))
-                    told = self._facts.told(topic, self._position, offset)
-                    key = message_at(self._facts, topic, self._position) or key
+                    told = self._run.told(topic, self._position, offset)
+                    key = message_at(self._run, topic, self._position) or key
                 self._finding.broken(
                     f"{who} was given {message.publisher}_{message.sequence} at offset {offset} "
                     f"of {topic!r}, where {self._position} was to come{told}",
@@ -367,7 +367,7 @@ class _HandOverReader:
             self._position = self._given_end = offset + 1
         known = self._known or range(first, first)
         self._known = range(min(known.start, first), max(known.stop, self._position))
-        if self._facts.rollbacks_ns:
+        if self._run.rollbacks_ns:
             self._times_ns.update((one.offset, one.timestamp_ns) for one in messages)
 
     def _is_again(self, message: Seen) -> bool:
@@ -383,13 +383,13 @@ def _wrong_loss(finding: Finding, stream: Stream, line: Failed, expected: int) -
     )
 
 
-def _check_told_losses(facts: Facts, finding: Finding) -> None:
+def _check_told_losses(index: RunIndex, finding: Finding) -> None:
     """LOST names what is gone, exactly, and the proxy says so when that is durable, not before."""
-    starts = starts_of(facts.created, facts.trimmed)
-    for life, line in facts.told_lost:
+    starts = starts_of(index.created, index.trimmed)
+    for life, line in index.told_lost:
         finding.checked += 1
         what = f"{life.process} was told that {line.topic!r} lost {line.first} to {line.end - 1}"
-        log = facts.logs.get(line.topic)
+        log = index.logs.get(line.topic)
         if line.first >= line.end:
             finding.broken(f"{what}: that is nothing")
         elif line.waiting_max is not None:
@@ -431,11 +431,11 @@ def _never_began_there(starts: Sequence[Start], line: Failed) -> str:
     return f", and it began at {before.offset}, and then at {start.offset}"
 
 
-def subscriber_losses(facts: Facts, received: Received) -> Losses | None:
+def subscriber_losses(index: RunIndex, received: Received) -> Losses | None:
     """What a subscriber did not receive and was not told of."""
     stream = received.stream
-    line = facts.finished.get(stream.subscriber)
-    end = end_for(facts, received) if line is not None and line.drained else None
+    line = index.finished.get(stream.subscriber)
+    end = end_for(index, received) if line is not None and line.drained else None
     suffix = max(end - received.position, 0) if end and received.position is not None else 0
     sizes = [last - first for first, last in received.skipped]
     lost = sum(sizes) + suffix
@@ -453,23 +453,23 @@ def subscriber_losses(facts: Facts, received: Received) -> Losses | None:
     )
 
 
-def message_at(facts: Facts, topic: str, offset: int | None) -> MessageKey | None:
+def message_at(index: RunIndex, topic: str, offset: int | None) -> MessageKey | None:
     """The message at an offset, if the log is known."""
-    log = facts.logs.get(topic)
+    log = index.logs.get(topic)
     entry = log.entries.get(offset) if log is not None and offset is not None else None
     return MessageKey(topic, entry.publisher, entry.sequence) if entry else None
 
 
-def end_for(facts: Facts, received: Received) -> int | None:
+def end_for(index: RunIndex, received: Received) -> int | None:
     """Where a subscriber has to stand that has everything; None if it is not subscribed."""
     current = received.stream.current
-    log = facts.logs.get(received.stream.topic)
+    log = index.logs.get(received.stream.topic)
     if current is None or current.ended or log is None:
         return None
-    if (received.stream.topic, received.stream.subscriber, current.generation) in facts.clean_ends:
+    if (received.stream.topic, received.stream.subscriber, current.generation) in index.clean_ends:
         return None
     if current.leaving:  # nobody knows whether it has left
-        end_line = facts.found_ends.get(received.stream.topic)
+        end_line = index.found_ends.get(received.stream.topic)
         if end_line is None or received.stream.subscriber not in end_line.positions:
             return None
     return log.end

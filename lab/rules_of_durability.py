@@ -12,65 +12,65 @@ from collections.abc import Sequence
 
 from reliable_pubsub.common.history import Invoke, Ok, Position, ProxyLine
 
-from .facts import Facts
 from .finding import Finding
+from .run_index import RunIndex
 
 
-def visible_when_durable(facts: Facts, finding: Finding) -> None:
+def visible_when_durable(index: RunIndex, finding: Finding) -> None:
     """Whatever was answered had been durable before."""
-    if any(life.durability == "snapshot" for life in facts.lives.values()):
+    if any(life.durability == "snapshot" for life in index.lives.values()):
         return  # it acknowledges from memory, by choice
-    _check_puts(facts, finding)
-    _check_grants(facts, finding)
-    _check_positions(facts, finding)
+    _check_puts(index, finding)
+    _check_grants(index, finding)
+    _check_positions(index, finding)
 
 
-def _ran_since(facts: Facts, line: ProxyLine, at_ns: int) -> bool:
+def _ran_since(index: RunIndex, line: ProxyLine, at_ns: int) -> bool:
     """Whether the life that wrote a line had begun by then."""
-    return facts.lives[(line.process, line.pid)].began_ns < at_ns
+    return index.lives[(line.process, line.pid)].began_ns < at_ns
 
 
-def _check_puts(facts: Facts, finding: Finding) -> None:
+def _check_puts(index: RunIndex, finding: Finding) -> None:
     """The line of a message comes before its receipt."""
     lines: dict[tuple[str, str, int, int], ProxyLine] = {}
-    for stored in facts.stored:
+    for stored in index.stored:
         for seen in stored.messages:
             key = (stored.topic, seen.publisher, seen.sequence, seen.crc)
             lines.setdefault(key, stored)
-    for put in facts.attempts():
+    for put in index.attempts():
         line = lines.get((put.topic, put.publisher, put.sequence, put.crc))
         if line is None or line.at_ns < put.acknowledged_ns:
             continue
-        if put.acknowledged and _ran_since(facts, line, put.invoked_ns):
+        if put.acknowledged and _ran_since(index, line, put.invoked_ns):
             finding.broken(
                 f"{put.key.message_id} on {put.topic!r} was acknowledged before it was durable",
                 put.key,
             )
 
 
-def _check_grants(facts: Facts, finding: Finding) -> None:
+def _check_grants(index: RunIndex, finding: Finding) -> None:
     """The line of an epoch comes before its HELLO_ACK."""
     lines: dict[tuple[str, str, int], ProxyLine] = {}
-    for granted in facts.granted:
+    for granted in index.granted:
         lines.setdefault((granted.role, granted.client, granted.epoch), granted)
-    for life, invoked_ns, answer in facts.hellos:
+    for life, invoked_ns, answer in index.hellos:
         line = lines.get((life.role, life.process, answer.epoch))
         if line is None or line.at_ns < answer.at_ns:
             continue
-        if _ran_since(facts, line, invoked_ns):
+        if _ran_since(index, line, invoked_ns):
             finding.broken(
                 f"{life.role} {life.process} heard of its epoch {answer.epoch} before that was "
                 "durable"
             )
 
 
-def _check_positions(facts: Facts, finding: Finding) -> None:
+def _check_positions(index: RunIndex, finding: Finding) -> None:
     """The line of a subscription comes before what its subscriber hears of it."""
     positions: dict[tuple[str, str], list[Position]] = {}
-    for line in facts.positions:
+    for line in index.positions:
         positions.setdefault((line.subscriber, line.topic), []).append(line)
     times = {key: [line.at_ns for line in lines] for key, lines in positions.items()}
-    for _, invoke, answer in facts.effects:
+    for _, invoke, answer in index.effects:
         key = (answer.process, answer.topic)
         if answer.op == "put" or key not in positions:
             continue
@@ -81,7 +81,7 @@ def _check_positions(facts: Facts, finding: Finding) -> None:
             "acknowledge": _is_early_acknowledge,
             "unsubscribe": _is_early_unsubscribe,
         }.get(answer.op)
-        if early is not None and early(facts, invoke, answer, before, behind):
+        if early is not None and early(index, invoke, answer, before, behind):
             finding.broken(
                 f"{answer.process} on {answer.topic!r} heard that its {answer.op} was done before "
                 "that was durable"
@@ -89,7 +89,11 @@ def _check_positions(facts: Facts, finding: Finding) -> None:
 
 
 def _is_early_subscribe(
-    facts: Facts, invoke: Invoke, answer: Ok, before: Sequence[Position], behind: Sequence[Position]
+    index: RunIndex,
+    invoke: Invoke,
+    answer: Ok,
+    before: Sequence[Position],
+    behind: Sequence[Position],
 ) -> bool:
     """Its own record, of this generation and epoch, comes behind the answer, and none before."""
 
@@ -99,11 +103,15 @@ def _is_early_subscribe(
     if any(is_its(line) and line.at_ns > invoke.at_ns for line in before):
         return False
     its = next(filter(is_its, behind), None)
-    return its is not None and _ran_since(facts, its, invoke.at_ns)
+    return its is not None and _ran_since(index, its, invoke.at_ns)
 
 
 def _is_early_acknowledge(
-    facts: Facts, invoke: Invoke, answer: Ok, before: Sequence[Position], behind: Sequence[Position]
+    index: RunIndex,
+    invoke: Invoke,
+    answer: Ok,
+    before: Sequence[Position],
+    behind: Sequence[Position],
 ) -> bool:
     """The life that told of an older cursor last tells of this one behind the answer.
 
@@ -118,7 +126,11 @@ def _is_early_acknowledge(
 
 
 def _is_early_unsubscribe(
-    facts: Facts, invoke: Invoke, answer: Ok, before: Sequence[Position], behind: Sequence[Position]
+    index: RunIndex,
+    invoke: Invoke,
+    answer: Ok,
+    before: Sequence[Position],
+    behind: Sequence[Position],
 ) -> bool:
     """The life that had it as active last ends it behind the answer."""
     if not before or not behind or not before[-1].active or behind[0].active:

@@ -17,13 +17,13 @@ from reliable_pubsub.common.history import (
     Stored,
 )
 
-from .facts import Facts
 from .final_log import FinalLog
 from .finding import Finding, in_words
+from .run_index import RunIndex
 from .verdict import MessageKey
 
 
-def one_value(facts: Facts) -> Finding:
+def one_value(index: RunIndex) -> Finding:
     """V3. Whoever saw an offset saw the same message there; the log has it; it has no holes."""
     finding = Finding(
         "V3",
@@ -31,51 +31,51 @@ def one_value(facts: Facts) -> Finding:
         "nobody saw any offset",
     )
     known: dict[str, dict[int, tuple[str, Seen]]] = {}
-    for who, topic, seen in sightings(facts):
+    for who, topic, seen in sightings(index):
         finding.checked += 1
-        log = facts.logs.get(topic)
+        log = index.logs.get(topic)
         entry = log.entries.get(seen.offset) if log is not None else None
         if entry is not None:
             if entry is not seen and not _same(entry, seen):
-                _differs(facts, finding, topic, who, seen, ("the log", entry))
+                _differs(index, finding, topic, who, seen, ("the log", entry))
         elif log is not None and seen.offset >= log.first:
             finding.broken(
                 f"{who} saw {seen.publisher}_{seen.sequence} at offset {seen.offset} of {topic!r}, "
                 f"which the log ({log.start} to {log.end - 1}) does not have"
-                + facts.told(topic, seen.offset, seen.offset + 1),
+                + index.told(topic, seen.offset, seen.offset + 1),
                 _key(topic, seen),
             )
         else:
             first = known.setdefault(topic, {}).setdefault(seen.offset, (who, seen))
             if first[1] is not seen and not _same(first[1], seen):
-                _differs(facts, finding, topic, who, seen, first)
-    for log in facts.logs.values():
-        _check_density(facts, log, finding)
-    _check_growth(facts, finding)
-    _check_log_ids(facts, finding)
+                _differs(index, finding, topic, who, seen, first)
+    for log in index.logs.values():
+        _check_density(index, log, finding)
+    _check_growth(index, finding)
+    _check_log_ids(index, finding)
     return finding
 
 
-def sightings(facts: Facts) -> Iterator[tuple[str, str, Seen]]:
+def sightings(index: RunIndex) -> Iterator[tuple[str, str, Seen]]:
     """Whoever saw a message: who, topic, what."""
-    for found in facts.found:
+    for found in index.found:
         for seen in found.messages:
             yield "the auditor", found.topic, seen
-    for stored in facts.stored:
+    for stored in index.stored:
         for seen in stored.messages:
             yield stored.process, stored.topic, seen
-    for (topic, publisher), attempts in facts.puts.items():
+    for (topic, publisher), attempts in index.puts.items():
         for attempt in attempts.values():
-            if attempt.offset is not None and topic not in facts.logs:  # else it is V1
+            if attempt.offset is not None and topic not in index.logs:  # else it is V1
                 yield (
                     publisher,
                     topic,
                     Seen(attempt.offset, publisher, attempt.sequence, attempt.crc),
                 )
-    for line in facts.gets:
+    for line in index.gets:
         for seen in line.messages:
             yield line.process, line.topic, seen
-    for subscriber, lines in facts.outputs.items():
+    for subscriber, lines in index.outputs.items():
         who = f"{subscriber} (output)"
         for entry in lines:
             yield who, entry.topic, entry.message
@@ -93,11 +93,11 @@ def _same(one: Seen, other: Seen) -> bool:
 
 
 def _differs(
-    facts: Facts, finding: Finding, topic: str, who: str, seen: Seen, first: tuple[str, Seen]
+    index: RunIndex, finding: Finding, topic: str, who: str, seen: Seen, first: tuple[str, Seen]
 ) -> None:
     finding.broken(
         f"offset {seen.offset} of {topic!r} is {_words(first[1])} for {first[0]}, and "
-        f"{_words(seen)} for {who}" + facts.told(topic, seen.offset, seen.offset + 1),
+        f"{_words(seen)} for {who}" + index.told(topic, seen.offset, seen.offset + 1),
         _key(topic, seen),
     )
 
@@ -107,7 +107,7 @@ def _words(seen: Seen) -> str:
     return f"{seen.publisher}_{seen.sequence} (crc {seen.crc:08x}{time})"
 
 
-def _check_density(facts: Facts, log: FinalLog, finding: Finding) -> None:
+def _check_density(index: RunIndex, log: FinalLog, finding: Finding) -> None:
     """No holes, unless somebody was told of them; times grow with the offsets."""
     expected = log.start
     time_ns = 0
@@ -123,11 +123,11 @@ def _check_density(facts: Facts, log: FinalLog, finding: Finding) -> None:
         if offset < expected:
             continue
         if offset > expected:
-            _hole(facts, log, expected, min(offset, log.end), before, finding)
+            _hole(index, log, expected, min(offset, log.end), before, finding)
         expected = offset + 1
         before = entry
     if expected < log.end:
-        _hole(facts, log, expected, log.end, before, finding)
+        _hole(index, log, expected, log.end, before, finding)
     elif expected > log.end:
         finding.broken(
             f"{log.topic!r}: the auditor found offset {expected - 1} and said the log ends at "
@@ -137,9 +137,9 @@ def _check_density(facts: Facts, log: FinalLog, finding: Finding) -> None:
 
 
 def _hole(
-    facts: Facts, log: FinalLog, first: int, end: int, before: Seen | None, finding: Finding
+    index: RunIndex, log: FinalLog, first: int, end: int, before: Seen | None, finding: Finding
 ) -> None:
-    if all(facts.was_told_lost(log.topic, offset) for offset in range(first, end)):
+    if all(index.was_told_lost(log.topic, offset) for offset in range(first, end)):
         return
     finding.broken(
         f"{log.topic!r}: the log has nothing at offset {in_words(first, end - 1)}",
@@ -147,10 +147,10 @@ def _hole(
     )
 
 
-def _check_growth(facts: Facts, finding: Finding) -> None:
+def _check_growth(index: RunIndex, finding: Finding) -> None:
     """Each offset is stored once and found once, and later batches have later times."""
     found: dict[tuple[int, str], int] = {}
-    for page in facts.found:
+    for page in index.found:
         behind = found.get((page.pid, page.topic), 0)
         for seen in page.messages:
             if seen.offset < behind:
@@ -162,7 +162,7 @@ def _check_growth(facts: Facts, finding: Finding) -> None:
         found[(page.pid, page.topic)] = behind
     ends: dict[str, tuple[int, int]] = {}
     by_life: dict[tuple[int, str], int] = {}  # where a life of the proxy has come to
-    for line in facts.stored:
+    for line in index.stored:
         if not line.messages:
             continue
         first = line.messages[0]
@@ -170,7 +170,7 @@ def _check_growth(facts: Facts, finding: Finding) -> None:
         if first.offset < end:
             finding.broken(
                 f"{line.process} stored offset {first.offset} of {line.topic!r}, where it had "
-                f"stored up to {end - 1} before" + facts.told(line.topic, first.offset, end),
+                f"stored up to {end - 1} before" + index.told(line.topic, first.offset, end),
                 _key(line.topic, first),
             )
         elif first.offset > by_life.get((line.pid, line.topic), first.offset):
@@ -190,17 +190,17 @@ def _check_growth(facts: Facts, finding: Finding) -> None:
         by_life[(line.pid, line.topic)] = end
 
 
-def _check_log_ids(facts: Facts, finding: Finding) -> None:
+def _check_log_ids(index: RunIndex, finding: Finding) -> None:
     """A topic has one log; a second one is another data directory."""
     first: dict[str, tuple[str, str]] = {}
-    for line in facts.created:
+    for line in index.created:
         if line.topic in first:
             finding.broken(
                 f"{line.process} created {line.topic!r} twice: as log {first[line.topic][1]} and "
-                f"as {line.log}" + facts.told(line.topic)
+                f"as {line.log}" + index.told(line.topic)
             )
         first[line.topic] = (line.process, line.log)
-    for stream in facts.streams.values():
+    for stream in index.streams.values():
         for subscription in stream.subscriptions:
             opened = subscription.opened
             if opened is None or not opened.log:
@@ -209,21 +209,21 @@ def _check_log_ids(facts: Facts, finding: Finding) -> None:
             if log != opened.log:
                 finding.broken(
                     f"{stream.topic!r} is log {log} for {who}, and {opened.log} for "
-                    f"{stream.subscriber}" + facts.told(stream.topic)
+                    f"{stream.subscriber}" + index.told(stream.topic)
                 )
 
 
-def nothing_goes_back(facts: Facts) -> Finding:
+def nothing_goes_back(index: RunIndex) -> Finding:
     """V7. Epochs, generations and cursors only grow, whoever restarts."""
     finding = Finding(
         "V7",
         "cursors, generations and epochs never go back",
         "no hello, no subscription and no position in any history",
     )
-    _check_grants(facts, finding)
-    _check_hellos(facts, finding)
+    _check_grants(index, finding)
+    _check_hellos(index, finding)
     places: dict[tuple[str, str], tuple[int, int]] = {}
-    for line in facts.positions:
+    for line in index.positions:
         finding.checked += 1
         key = (line.topic, line.subscriber)
         place = (line.generation, line.cursor)
@@ -232,16 +232,16 @@ def nothing_goes_back(facts: Facts) -> Finding:
             finding.broken(
                 f"{line.process} has {line.subscriber} on {line.topic!r} at generation "
                 f"{place[0]}, cursor {place[1]}, behind generation {before[0]}, cursor {before[1]}"
-                + facts.told(line.topic)
+                + index.told(line.topic)
             )
         places[key] = place
-    _check_cursors(facts, finding)
+    _check_cursors(index, finding)
     return finding
 
 
-def _check_grants(facts: Facts, finding: Finding) -> None:
+def _check_grants(index: RunIndex, finding: Finding) -> None:
     epochs: dict[tuple[str, str], int] = {}
-    for line in facts.granted:
+    for line in index.granted:
         finding.checked += 1
         before = epochs.get((line.role, line.client), 0)
         if line.epoch <= before:
@@ -252,10 +252,10 @@ def _check_grants(facts: Facts, finding: Finding) -> None:
         epochs[(line.role, line.client)] = line.epoch
 
 
-def _check_hellos(facts: Facts, finding: Finding) -> None:
+def _check_hellos(index: RunIndex, finding: Finding) -> None:
     """No epoch for two processes; one asked for later is higher."""
     of_client: dict[tuple[str, str], list[tuple[int, int, int, Ok]]] = {}
-    for life, invoked_ns, line in facts.hellos:
+    for life, invoked_ns, line in index.hellos:
         entry = (line.at_ns, invoked_ns, life.number, line)
         of_client.setdefault((life.process, life.role), []).append(entry)
     for (client, role), answers in of_client.items():
@@ -275,9 +275,9 @@ def _check_hellos(facts: Facts, finding: Finding) -> None:
                 finding.broken(f"{role} {client} got epoch {line.epoch} after {highest}")
 
 
-def _check_cursors(facts: Facts, finding: Finding) -> None:
+def _check_cursors(index: RunIndex, finding: Finding) -> None:
     """What a subscriber has recorded, or the proxy confirmed, is where it goes on, at least."""
-    for stream in facts.streams.values():
+    for stream in index.streams.values():
         generation = 0
         for subscription in stream.subscriptions:
             opened = subscription.opened
@@ -287,7 +287,7 @@ def _check_cursors(facts: Facts, finding: Finding) -> None:
                 if opened.generation < generation:
                     finding.broken(
                         f"{who} got generation {opened.generation} after {generation}"
-                        + facts.told(stream.topic)
+                        + index.told(stream.topic)
                     )
                 generation = opened.generation
             proxys = theirs = subscription.start
@@ -302,28 +302,28 @@ def _check_cursors(facts: Facts, finding: Finding) -> None:
                 if line.cursor < theirs:
                     finding.broken(
                         f"{who}: {line.op} at cursor {line.cursor}, behind {theirs}"
-                        + facts.told(stream.topic)
+                        + index.told(stream.topic)
                     )
                 theirs = max(theirs, line.cursor)
                 if line.op != "record":
                     proxys = max(proxys, line.cursor)
 
 
-def fenced_are_silent(facts: Facts) -> Finding:
+def fenced_are_silent(index: RunIndex) -> Finding:
     """V10. After an epoch was granted nothing is done any more under an older one."""
     finding = Finding(
         "V10",
         "a fenced process has no effect any more",
         "no epoch is told in any history",
     )
-    granted = [(line.role, line.client, line.at_ns, line.epoch) for line in facts.granted]
-    granted += [(life.role, life.process, line.at_ns, line.epoch) for life, _, line in facts.hellos]
+    granted = [(line.role, line.client, line.at_ns, line.epoch) for line in index.granted]
+    granted += [(life.role, life.process, line.at_ns, line.epoch) for life, _, line in index.hellos]
     fences: dict[tuple[str, str], tuple[list[int], list[int]]] = {}
     for role, client, at_ns, epoch in sorted(granted, key=lambda grant: grant[2]):
         times, highest = fences.setdefault((role, client), ([], []))
         times.append(at_ns)
         highest.append(max(epoch, highest[-1] if highest else 0))
-    for life, invoke, line in facts.effects:
+    for life, invoke, line in index.effects:
         epoch = line.epoch or invoke.epoch
         role = "publisher" if line.op == "put" else "subscriber"
         fence = fences.get((role, line.process))
@@ -338,17 +338,17 @@ def fenced_are_silent(facts: Facts) -> Finding:
                 f"was accepted, begun after epoch {fence[1][place]} was granted",
                 key,
             )
-    _check_proxy_epochs(facts, finding, {key: max(both[1]) for key, both in fences.items()})
+    _check_proxy_epochs(index, finding, {key: max(both[1]) for key, both in fences.items()})
     return finding
 
 
 def _check_proxy_epochs(
-    facts: Facts, finding: Finding, highest: dict[tuple[str, str], int]
+    index: RunIndex, finding: Finding, highest: dict[tuple[str, str], int]
 ) -> None:
     """In the proxy's own order: what it stores and moves belongs to the newest epoch."""
     newest: dict[tuple[str, str], int] = {}
     used: dict[tuple[str, str], int] = {}
-    for line in facts.proxy_lines:
+    for line in index.proxy_lines:
         if isinstance(line, Granted):
             client = (line.role, line.client)
             if newest.get(client, 0) < line.epoch <= used.get(client, 0):

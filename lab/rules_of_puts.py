@@ -13,40 +13,40 @@ from operator import attrgetter, itemgetter
 from reliable_pubsub.common.dead_letter import is_dead
 from reliable_pubsub.common.history import Seen
 
-from .facts import Attempt, Attempts, Facts
 from .final_log import FinalLog
 from .finding import Finding, in_words, runs_of
 from .rules_of_dead_letters import check_no_letter_twice
 from .rules_of_transactions import check_whole
+from .run_index import Attempt, Attempts, RunIndex
 from .verdict import Losses, MessageKey
 
 NO_LOG = "no log: neither an auditor nor a proxy wrote a history"
 
 
-def durable_acknowledgement(facts: Facts) -> tuple[Finding, list[Losses]]:
+def durable_acknowledgement(index: RunIndex) -> tuple[Finding, list[Losses]]:
     """V1. Whoever lost, and where: from the beginning, the middle or the end of what it put."""
     finding = Finding(
         "V1",
         "what was acknowledged was durable by then, and stands where its receipt says",
-        "no put was acknowledged" if facts.logs else NO_LOG,
+        "no put was acknowledged" if index.logs else NO_LOG,
     )
     losses: list[Losses] = []
-    if not facts.logs:
+    if not index.logs:
         return finding, losses
-    for (topic, publisher), attempts in facts.puts.items():
+    for (topic, publisher), attempts in index.puts.items():
         acknowledged = [attempt for attempt in attempts.values() if attempt.acknowledged]
         if not acknowledged:
             continue
         acknowledged.sort(key=attrgetter("sequence"))
         finding.checked += len(acknowledged)
-        log = facts.logs.get(topic) or FinalLog(topic, audited=True)
-        gone = [a for a in acknowledged if not _is_where_it_should_be(facts, log, a, finding)]
+        log = index.logs.get(topic) or FinalLog(topic, audited=True)
+        gone = [a for a in acknowledged if not _is_where_it_should_be(index, log, a, finding)]
         if not gone:
             continue
         by_sequence = {attempt.sequence: attempt for attempt in gone}
         for first, last in runs_of(sorted(by_sequence)):
             finding.broken(
-                _lost_text(facts, log, by_sequence[first], by_sequence[last]),
+                _lost_text(index, log, by_sequence[first], by_sequence[last]),
                 by_sequence[first].key,
             )
         there = [attempt.sequence not in by_sequence for attempt in acknowledged]
@@ -54,9 +54,9 @@ def durable_acknowledgement(facts: Facts) -> tuple[Finding, list[Losses]]:
     return finding, losses
 
 
-def _is_where_it_should_be(facts: Facts, log: FinalLog, put: Attempt, finding: Finding) -> bool:
+def _is_where_it_should_be(index: RunIndex, log: FinalLog, put: Attempt, finding: Finding) -> bool:
     """Say so, or report that it is elsewhere; False: it is nowhere."""
-    removed_below = facts.removed_below(put.topic)
+    removed_below = index.removed_below(put.topic)
     if put.offset is None:
         why = _not_removed(log, put, removed_below)
         if why:
@@ -100,7 +100,7 @@ def _is(entry: Seen, put: Attempt) -> bool:
     )
 
 
-def _lost_text(facts: Facts, log: FinalLog, first: Attempt, last: Attempt) -> str:
+def _lost_text(index: RunIndex, log: FinalLog, first: Attempt, last: Attempt) -> str:
     assert first.offset is not None
     assert last.offset is not None
     entry = log.entries.get(first.offset)
@@ -115,7 +115,7 @@ def _lost_text(facts: Facts, log: FinalLog, first: Attempt, last: Attempt) -> st
     return (
         f"{first.publisher} on {first.topic!r}: sequence {in_words(first.sequence, last.sequence)} "
         f"acknowledged{level} at offset {in_words(first.offset, max(first.offset, last.offset))}, "
-        f"{now}: lost{facts.told(first.topic, first.offset, last.offset + 1)}"
+        f"{now}: lost{index.told(first.topic, first.offset, last.offset + 1)}"
     )
 
 
@@ -127,24 +127,24 @@ def losses_of(topic: str, who: str, there: Sequence[bool]) -> Losses:
     return Losses(topic, who, len(there), prefix, lost - prefix - suffix, suffix)
 
 
-def no_duplicate(facts: Facts) -> Finding:
+def no_duplicate(index: RunIndex) -> Finding:
     """V2. Nothing twice, nothing of nobody, nothing whose put failed."""
     finding = Finding("V2", "no message twice, none nobody put, none whose put failed", NO_LOG)
-    writers = {publisher for _, publisher in facts.puts} | {
-        life.process for life in facts.lives.values() if life.role == "publisher"
+    writers = {publisher for _, publisher in index.puts} | {
+        life.process for life in index.lives.values() if life.role == "publisher"
     }
     strangers = {
-        line.client for line in facts.granted if line.role == "publisher"
+        line.client for line in index.granted if line.role == "publisher"
     } - writers  # they wrote no history: of them nobody can say what they put
-    for topic, log in facts.logs.items():
+    for topic, log in index.logs.items():
         for publisher, entries in log.by_publisher.items():
             finding.checked += len(entries)
-            attempts = facts.puts.get((topic, publisher), {})
+            attempts = index.puts.get((topic, publisher), {})
             _check_repeats(topic, entries, finding)
             _check_plan(topic, publisher, entries, attempts, finding)
             if writers and publisher not in strangers and not is_dead(topic):
                 _check_ghosts(topic, entries, attempts, finding)
-    check_no_letter_twice(facts, finding)
+    check_no_letter_twice(index, finding)
     return finding
 
 
@@ -208,21 +208,21 @@ def _check_plan(
         last = max(last, place)
 
 
-def publisher_order(facts: Facts) -> Finding:
+def publisher_order(index: RunIndex) -> Finding:
     """V4. In the order of offsets a publisher's numbers are 1, 2, 3, ..., as far as stored."""
     finding = Finding("V4", "each publisher's messages stand in its order, without gap", NO_LOG)
-    for log in facts.logs.values():
+    for log in index.logs.values():
         whole = log.first == 0
         for entries in log.by_publisher.values():
             finding.checked += len(entries)
             numbered = [entry for entry in entries if entry.qos == 2]
             if numbered:
-                _check_order(facts, log, numbered, finding, whole=whole)
-    for (topic, publisher), attempts in facts.puts.items():
+                _check_order(index, log, numbered, finding, whole=whole)
+    for (topic, publisher), attempts in index.puts.items():
         acknowledged = sorted(
             a.sequence for a in attempts.values() if a.acknowledged and a.qos == 2
         )
-        finding.checked += 0 if facts.logs else len(acknowledged)
+        finding.checked += 0 if index.logs else len(acknowledged)
         invoked = {sequence for sequence, _ in attempts}
         for before, after in pairwise(acknowledged):
             missing = [n for n in range(before + 1, after) if n not in invoked]
@@ -236,7 +236,7 @@ def publisher_order(facts: Facts) -> Finding:
 
 
 def _check_order(
-    facts: Facts, log: FinalLog, entries: Sequence[Seen], finding: Finding, *, whole: bool
+    index: RunIndex, log: FinalLog, entries: Sequence[Seen], finding: Finding, *, whole: bool
 ) -> None:
     topic = log.topic
     last = 0 if whole else entries[0].sequence - 1
@@ -250,7 +250,7 @@ def _check_order(
                 _key(topic, entry),
             )
         elif sequence > last + 1 and not any(
-            facts.was_told_lost(topic, offset)
+            index.was_told_lost(topic, offset)
             for offset in range(last_offset + 1, entry.offset)
             if offset not in log.entries
         ):
@@ -263,7 +263,7 @@ def _check_order(
         last_offset = entry.offset
 
 
-def real_time_order(facts: Facts) -> Finding:
+def real_time_order(index: RunIndex) -> Finding:
     """V5. What was acknowledged before another put began has the smaller offset."""
     finding = Finding(
         "V5",
@@ -271,8 +271,8 @@ def real_time_order(facts: Facts) -> Finding:
         "no put was acknowledged with an offset",
     )
     by_topic: dict[str, list[tuple[int, Attempt]]] = {}
-    for attempt in facts.attempts():
-        offset = facts.offset_of(attempt)
+    for attempt in index.attempts():
+        offset = index.offset_of(attempt)
         if offset is not None:
             by_topic.setdefault(attempt.topic, []).append((offset, attempt))
     for topic, puts in by_topic.items():
@@ -298,22 +298,22 @@ def real_time_order(facts: Facts) -> Finding:
     return finding
 
 
-def unknown_outcomes(facts: Facts) -> Finding:
+def unknown_outcomes(index: RunIndex) -> Finding:
     """V11. A put whose outcome nobody knows stands once or not at all; a transaction whole.
 
     A publisher that finished its plan has settled what was unknown on the way.
     """
     finding = Finding("V11", "what nobody knows the outcome of stands once or not at all")
-    finding.reason = "every put had a definite outcome" if facts.logs else NO_LOG
-    if not facts.logs:
+    finding.reason = "every put had a definite outcome" if index.logs else NO_LOG
+    if not index.logs:
         return finding
-    check_whole(facts, finding)
-    for (topic, publisher), attempts in facts.puts.items():
+    check_whole(index, finding)
+    for (topic, publisher), attempts in index.puts.items():
         unknown = [a for a in attempts.values() if a.undecided and a.qos == 2]
         if not unknown:
             continue
         finding.checked += len(unknown)
-        log = facts.logs.get(topic) or FinalLog(topic, audited=True)
+        log = index.logs.get(topic) or FinalLog(topic, audited=True)
         stored: dict[tuple[int, int, int], list[Seen]] = {}
         by_number: dict[tuple[int, int], list[Seen]] = {}
         for entry in log.by_publisher.get(publisher, ()):
@@ -321,7 +321,7 @@ def unknown_outcomes(facts: Facts) -> Finding:
             known = attempts.get((entry.sequence, entry.crc))
             if known is not None and known.place is not None:
                 stored.setdefault(known.place, []).append(entry)
-        line = facts.finished.get(publisher)
+        line = index.finished.get(publisher)
         finished = line is not None and line.done and line.expected
         settled = {a.place for a in attempts.values() if a.acknowledged}
         for attempt in unknown:
@@ -340,11 +340,11 @@ def unknown_outcomes(facts: Facts) -> Finding:
                 and attempt.place is not None
                 and attempt.remembers
                 and attempt.place not in settled  # acknowledged and gone is for V1
-                and not facts.removed_below(topic)
+                and not index.removed_below(topic)
             ):
                 finding.broken(
                     f"{attempt.key.message_id} on {topic!r} had an unknown outcome, {publisher} "
-                    "has finished its plan, and the message stands nowhere" + facts.told(topic),
+                    "has finished its plan, and the message stands nowhere" + index.told(topic),
                     attempt.key,
                 )
     return finding

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from reliable_pubsub.common.history import Expired, Ok, Position
 
-from .facts import Facts
 from .finding import Finding
+from .run_index import RunIndex
 
 
-def check_ends(facts: Facts, finding: Finding) -> None:
+def check_ends(index: RunIndex, finding: Finding) -> None:
     """A lease ends after twice its silence; what has ended stays so, and is told."""
-    if facts.rollbacks_ns:
+    if index.rollbacks_ns:
         return  # a proxy that was set back does not know what has ended
     ended: dict[tuple[str, str], int] = {}
-    for line in facts.proxy_lines:
+    for line in index.proxy_lines:
         if not isinstance(line, Position | Expired):
             continue
         key = (line.topic, line.subscriber)
@@ -29,19 +29,19 @@ def check_ends(facts: Facts, finding: Finding) -> None:
             finding.broken(f"{who} moved to {line.cursor} after it had ended")
         if line.session == "clean" if isinstance(line, Expired) else not line.active:
             ended[key] = line.generation
-    _check_told(facts, finding)
+    _check_told(index, finding)
 
 
-def _check_told(facts: Facts, finding: Finding) -> None:
+def _check_told(index: RunIndex, finding: Finding) -> None:
     """Nobody goes on with a clean session that has ended as if nothing had been."""
-    for stream in facts.streams.values():
+    for stream in index.streams.values():
         for subscription in stream.subscriptions:
             generation = subscription.opened.generation if subscription.opened else 0
             for _, _, line in subscription.happenings:
                 if not isinstance(line, Ok) or line.op != "subscribe":
                     continue
                 key = (stream.topic, stream.subscriber, generation)
-                if line.generation != generation and facts.clean_ends.get(key, line.at_ns) < (
+                if line.generation != generation and index.clean_ends.get(key, line.at_ns) < (
                     line.at_ns
                 ):
                     finding.broken(

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from .facts import Facts
 from .finding import Finding
 from .rules_of_delivery import message_at
+from .run_index import RunIndex
 from .subscription import Stream, Subscription
 from .verdict import MessageKey
 
 
 def check_start(
-    facts: Facts,
+    index: RunIndex,
     stream: Stream,
     before: Subscription | None,
     subscription: Subscription,
@@ -32,8 +32,8 @@ def check_start(
     topic = stream.topic
     at, _, value = subscription.asked.partition(" ")
     start = subscription.start
-    lowest = _begins(facts, topic, subscription.called_ns)
-    at_own = _is_own_place(facts, stream, before, subscription)
+    lowest = _begins(index, topic, subscription.called_ns)
+    at_own = _is_own_place(index, stream, before, subscription)
     asked = (
         f"{stream.subscriber} on {topic!r} asked for `{subscription.asked}` and began at {start}"
     )
@@ -42,26 +42,26 @@ def check_start(
             finding.broken(asked)
         case "last" if before is not None:
             if not subscription.resumed:
-                _check_last(facts, stream, before, start, asked, finding)
-        case "earliest" | "last" if facts.has_proxy:
-            if at == "last" and _had_subscription(facts, stream, subscription):
+                _check_last(index, stream, before, start, asked, finding)
+        case "earliest" | "last" if index.has_proxy:
+            if at == "last" and _had_subscription(index, stream, subscription):
                 return  # before this history began: nobody knows where it stood
             assert subscription.opened is not None
-            highest = _begins(facts, topic, subscription.opened.at_ns)
+            highest = _begins(index, topic, subscription.opened.at_ns)
             if start < lowest or (start > highest and not at_own):
                 finding.broken(
-                    f"{asked}; the topic began at {lowest}", message_at(facts, topic, lowest)
+                    f"{asked}; the topic began at {lowest}", message_at(index, topic, lowest)
                 )
         case "time":
-            _check_time(facts, topic, subscription, asked, finding, at_own=at_own)
+            _check_time(index, topic, subscription, asked, finding, at_own=at_own)
         case "newest":
-            _check_newest(facts, topic, subscription, asked, finding, at_own=at_own)
-    if before is not None and not _forgets(facts, stream, before, subscription):
-        _check_not_again(facts, topic, before, subscription, asked, finding)
+            _check_newest(index, topic, subscription, asked, finding, at_own=at_own)
+    if before is not None and not _forgets(index, stream, before, subscription):
+        _check_not_again(index, topic, before, subscription, asked, finding)
 
 
 def _check_not_again(
-    facts: Facts,
+    index: RunIndex,
     topic: str,
     before: Subscription,
     subscription: Subscription,
@@ -72,30 +72,30 @@ def _check_not_again(
     if not subscription.replay and subscription.start < before.confirmed:
         finding.broken(
             f"{asked}, which is no replay; it had acknowledged everything below {before.confirmed}",
-            message_at(facts, topic, subscription.start),
+            message_at(index, topic, subscription.start),
         )
 
 
 def _is_own_place(
-    facts: Facts, stream: Stream, before: Subscription | None, subscription: Subscription
+    index: RunIndex, stream: Stream, before: Subscription | None, subscription: Subscription
 ) -> bool:
     """Whether it begins where its subscriber was, and not earlier, as the start would have it."""
     if subscription.replay:
         return False
     if before is None:
         return subscription.resumed  # it brought a place: of a subscribe whose answer was not told
-    highest = _highest(facts, stream, before)
+    highest = _highest(index, stream, before)
     return subscription.resumed or before.confirmed <= subscription.start <= highest
 
 
-def _highest(facts: Facts, stream: Stream, before: Subscription) -> int:
+def _highest(index: RunIndex, stream: Stream, before: Subscription) -> int:
     """The highest place that a subscription may have reached.
 
     A dead letter moves it too, also if the answer was lost and the subscriber died.
     """
     letters = (
         letter.offset + 1
-        for letter in facts.dead_letters
+        for letter in index.dead_letters
         if (letter.topic, letter.subscriber) == (stream.topic, stream.subscriber)
         and letter.generation == before.generation
     )
@@ -103,14 +103,14 @@ def _highest(facts: Facts, stream: Stream, before: Subscription) -> int:
 
 
 def _forgets(
-    facts: Facts, stream: Stream, before: Subscription, subscription: Subscription
+    index: RunIndex, stream: Stream, before: Subscription, subscription: Subscription
 ) -> bool:
     """Whether nothing of the one before is known: another log, or a clean session that ended."""
-    if facts.rollbacks_ns or before.opened is None or subscription.opened is None:
+    if index.rollbacks_ns or before.opened is None or subscription.opened is None:
         return True
     # One in between counts too, even if its subscriber never learned that it had begun.
     is_clean = any(
-        (stream.topic, stream.subscriber, generation) in facts.clean_ends
+        (stream.topic, stream.subscriber, generation) in index.clean_ends
         for generation in range(
             before.generation, max(subscription.generation, before.generation + 1)
         )
@@ -118,13 +118,13 @@ def _forgets(
     return is_clean or before.opened.log != subscription.opened.log
 
 
-def check_marks(facts: Facts, finding: Finding) -> None:
+def check_marks(index: RunIndex, finding: Finding) -> None:
     """What was handed over and acknowledged comes in a later subscription only marked."""
-    for stream in facts.streams.values():
+    for stream in index.streams.values():
         done: set[tuple[int, int]] = set()  # offset and time of what was, in earlier subscriptions
         for before, subscription in pairwise([None, *stream.subscriptions]):
             assert subscription is not None
-            if before is not None and _forgets(facts, stream, before, subscription):
+            if before is not None and _forgets(index, stream, before, subscription):
                 done.clear()
             elif before is not None:
                 given = ((one.offset, one.timestamp_ns) for one in before.given())
@@ -142,7 +142,7 @@ def check_marks(facts: Facts, finding: Finding) -> None:
 
 
 def _check_last(
-    facts: Facts,
+    index: RunIndex,
     stream: Stream,
     before: Subscription,
     start: int,
@@ -150,24 +150,24 @@ def _check_last(
     finding: Finding,
 ) -> None:
     """After what was acknowledged last, of what was handed over or given up."""
-    highest = _highest(facts, stream, before)
+    highest = _highest(index, stream, before)
     if not before.confirmed <= start <= highest:
         finding.broken(
             f"{asked}; it had confirmed up to {before.confirmed}, and was given up to {highest}"
         )
 
 
-def _had_subscription(facts: Facts, stream: Stream, subscription: Subscription) -> bool:
+def _had_subscription(index: RunIndex, stream: Stream, subscription: Subscription) -> bool:
     return any(
         line.topic == stream.topic
         and line.subscriber == stream.subscriber
         and line.at_ns < subscription.called_ns
-        for line in facts.positions
+        for line in index.positions
     )
 
 
 def _check_time(
-    facts: Facts,
+    index: RunIndex,
     topic: str,
     subscription: Subscription,
     asked: str,
@@ -175,7 +175,7 @@ def _check_time(
     *,
     at_own: bool,
 ) -> None:
-    log = facts.logs.get(topic)
+    log = index.logs.get(topic)
     if log is None:
         return
     start = subscription.start
@@ -184,17 +184,17 @@ def _check_time(
     if before is not None and before.timestamp_ns >= time_ns and not at_own:
         finding.broken(
             f"{asked}; offset {start - 1} was taken later than that, at {before.timestamp_ns} ns",
-            message_at(facts, topic, start - 1),
+            message_at(index, topic, start - 1),
         )
     if first is not None and first.timestamp_ns < time_ns:
         finding.broken(
             f"{asked}, which was taken before that, at {first.timestamp_ns} ns",
-            message_at(facts, topic, start),
+            message_at(index, topic, start),
         )
 
 
 def _check_newest(
-    facts: Facts,
+    index: RunIndex,
     topic: str,
     subscription: Subscription,
     asked: str,
@@ -205,29 +205,29 @@ def _check_newest(
     count = int(subscription.asked.partition(" ")[2])
     over = [
         place + 1
-        for a in facts.attempts()
+        for a in index.attempts()
         if a.topic == topic and a.acknowledged_ns < subscription.called_ns
-        for place in (facts.offset_of(a),)
+        for place in (index.offset_of(a),)
         if place is not None
     ]
-    lowest = _begins(facts, topic, subscription.called_ns)
+    lowest = _begins(index, topic, subscription.called_ns)
     if subscription.start < max(max(over, default=0) - count, lowest):
         finding.broken(f"{asked}; the topic had {max(over, default=0)} messages by then")
     assert subscription.opened is not None
     by_ns = subscription.opened.at_ns
-    highest = max(_ends(facts, topic, by_ns) - count, _begins(facts, topic, by_ns))
-    if facts.has_proxy and subscription.start > highest and not at_own:
+    highest = max(_ends(index, topic, by_ns) - count, _begins(index, topic, by_ns))
+    if index.has_proxy and subscription.start > highest and not at_own:
         finding.broken(
-            f"{asked}; the topic had at most {_ends(facts, topic, by_ns)} messages by then",
-            message_at(facts, topic, highest),
+            f"{asked}; the topic had at most {_ends(index, topic, by_ns)} messages by then",
+            message_at(index, topic, highest),
         )
 
 
-def check_refused_starts(facts: Facts, finding: Finding) -> None:
+def check_refused_starts(index: RunIndex, finding: Finding) -> None:
     """TRUNCATED and OUT_OF_RANGE are told only of places that are gone, or not reached yet."""
-    if not facts.has_proxy:
+    if not index.has_proxy:
         return
-    for invoke, line in facts.refused_starts:
+    for invoke, line in index.refused_starts:
         at, _, value = invoke.start.partition(" ")
         if at not in ("offset", "time"):
             if at != "age":
@@ -237,8 +237,8 @@ def check_refused_starts(facts: Facts, finding: Finding) -> None:
         gone = line.code == "TRUNCATED"
         by_ns = line.at_ns if gone else invoke.at_ns
         place = int(value)
-        begins, ends = _begins(facts, line.topic, by_ns), _ends(facts, line.topic, by_ns)
-        log = facts.logs.get(line.topic)
+        begins, ends = _begins(index, line.topic, by_ns), _ends(index, line.topic, by_ns)
+        log = index.logs.get(line.topic)
         if at == "time":
             first = log.entries.get(begins) if log is not None else None
             last = log.entries.get(ends - 1) if log is not None else None
@@ -260,17 +260,17 @@ def _refused(who: str, code: str, start: str) -> str:
     return f"{who} was told {code} for `{start}`"
 
 
-def _begins(facts: Facts, topic: str, by_ns: int) -> int:
+def _begins(index: RunIndex, topic: str, by_ns: int) -> int:
     """Where a topic began by then, as far as the proxy told it."""
-    starts = (cut.start for cut in facts.trimmed if cut.topic == topic and cut.at_ns < by_ns)
+    starts = (cut.start for cut in index.trimmed if cut.topic == topic and cut.at_ns < by_ns)
     return max(starts, default=0)
 
 
-def _ends(facts: Facts, topic: str, by_ns: int) -> int:
+def _ends(index: RunIndex, topic: str, by_ns: int) -> int:
     """Where it ended."""
     ends = (
         line.messages[-1].offset + 1
-        for line in facts.stored
+        for line in index.stored
         if line.topic == topic and line.at_ns < by_ns and line.messages
     )
     return max(ends, default=0)

@@ -6,16 +6,16 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from .facts import Attempt, Facts
 from .finding import Finding, in_words, runs_of
 from .rules_of_delivery import Received, end_for, message_at
 from .rules_of_sessions import check_ends
 from .rules_of_starts import check_marks, check_refused_starts, check_start
+from .run_index import Attempt, RunIndex
 from .subscription import NEVER
 from .verdict import MessageKey
 
 
-def subscription_points(facts: Facts) -> Finding:
+def subscription_points(index: RunIndex) -> Finding:
     """V8. A put begun after `subscribe` returned is behind the cursor; one over before is not."""
     finding = Finding(
         "V8",
@@ -25,8 +25,8 @@ def subscription_points(facts: Facts) -> Finding:
     over: dict[str, tuple[list[int], list[int], list[Attempt]]] = {}
     begun: dict[str, tuple[list[int], list[int], list[Attempt]]] = {}
     by_topic: dict[str, list[tuple[int, Attempt]]] = {}
-    for attempt in facts.attempts():
-        offset = facts.offset_of(attempt)
+    for attempt in index.attempts():
+        offset = index.offset_of(attempt)
         if offset is not None:
             by_topic.setdefault(attempt.topic, []).append((offset, attempt))
     for topic, puts in by_topic.items():
@@ -35,8 +35,8 @@ def subscription_points(facts: Facts) -> Finding:
         invoked = [(a.invoked_ns, offset, a) for offset, a in puts]
         # The lowest offset of all that begin later: from the end to the beginning.
         begun[topic] = _extremes(sorted(invoked, key=_first, reverse=True), lowest=True)
-    earlier = _subscribed_before(facts)
-    for stream in facts.streams.values():
+    earlier = _subscribed_before(index)
+    for stream in index.streams.values():
         if stream.topic not in by_topic:
             continue
         who = f"{stream.subscriber} on {stream.topic!r}"
@@ -55,7 +55,7 @@ def subscription_points(facts: Facts) -> Finding:
                     attempts[place].key,
                 )
             if subscription.asked:
-                check_start(facts, stream, before, subscription, finding)
+                check_start(index, stream, before, subscription, finding)
             key = (stream.subscriber, stream.topic, subscription.opened.generation)
             known = earlier.get(key, NEVER) < subscription.called_ns
             begins_anew = subscription.asked == "now"
@@ -73,8 +73,8 @@ def subscription_points(facts: Facts) -> Finding:
                     f"was acknowledged before that at offset {offsets[place]}: not to be delivered",
                     attempts[place].key,
                 )
-    check_refused_starts(facts, finding)
-    check_marks(facts, finding)
+    check_refused_starts(index, finding)
+    check_marks(index, finding)
     return finding
 
 
@@ -100,15 +100,15 @@ def _extremes(
     return times, offsets, attempts
 
 
-def _subscribed_before(facts: Facts) -> dict[tuple[str, str, int], int]:
+def _subscribed_before(index: RunIndex) -> dict[tuple[str, str, int], int]:
     """When the proxy first told of a subscription: one older than the history is resumed."""
     first: dict[tuple[str, str, int], int] = {}
-    for line in facts.positions:
+    for line in index.positions:
         first.setdefault((line.subscriber, line.topic, line.generation), line.at_ns)
     return first
 
 
-def nothing_while_away(facts: Facts, all_received: Sequence[Received]) -> Finding:
+def nothing_while_away(index: RunIndex, all_received: Sequence[Received]) -> Finding:
     """V9. Nothing is delivered between an acknowledged unsubscribe and the next subscribe."""
     finding = Finding(
         "V9", "nothing is delivered between unsubscribe and subscribe", "nobody unsubscribed"
@@ -131,27 +131,27 @@ def nothing_while_away(facts: Facts, all_received: Sequence[Received]) -> Findin
                 "it unsubscribed",
                 MessageKey(stream.topic, message.publisher, message.sequence),
             )
-    check_ends(facts, finding)
+    check_ends(index, finding)
     return finding
 
 
-def everything_ends(facts: Facts, all_received: Sequence[Received]) -> Finding:
+def everything_ends(index: RunIndex, all_received: Sequence[Received]) -> Finding:
     """V12. What was expected to finish did; who had to receive everything has it; all agree."""
     finding = Finding(
         "V12",
         "in the end everything is finished, delivered and agreed on",
         "nobody wrote who was expected to finish",
     )
-    for line in facts.finished.values():
+    for line in index.finished.values():
         finding.checked += line.expected
         if line.expected and not line.done:
             why = f": {line.detail}" if line.detail else ""
-            finding.broken(f"{line.target} is not done{why}" + _stopped(facts, line.target))
-    _check_plans(facts, finding)
+            finding.broken(f"{line.target} is not done{why}" + _stopped(index, line.target))
+    _check_plans(index, finding)
     for received in all_received:
         stream = received.stream
-        drained = facts.finished.get(stream.subscriber)
-        end = end_for(facts, received)
+        drained = index.finished.get(stream.subscriber)
+        end = end_for(index, received)
         if drained is None or not drained.drained or end is None:
             continue
         finding.checked += 1
@@ -159,14 +159,14 @@ def everything_ends(facts: Facts, all_received: Sequence[Received]) -> Finding:
             finding.broken(
                 f"{stream.subscriber} stands at {received.position} of {stream.topic!r}, which "
                 f"ends at {end}",
-                message_at(facts, stream.topic, received.position),
+                message_at(index, stream.topic, received.position),
             )
-    _check_positions(facts, all_received, finding)
+    _check_positions(index, all_received, finding)
     return finding
 
 
-def _stopped(facts: Facts, process: str) -> str:
-    codes = [life.code for life in facts.lives.values() if life.process == process and life.code]
+def _stopped(index: RunIndex, process: str) -> str:
+    codes = [life.code for life in index.lives.values() if life.process == process and life.code]
     return f" (it ended with {codes[-1]})" if codes else ""
 
 
@@ -183,12 +183,12 @@ def _put_by(attempts: Iterable[Attempt]) -> Mapping[tuple[int, int], int]:
     return lives
 
 
-def _check_plans(facts: Facts, finding: Finding) -> None:
+def _check_plans(index: RunIndex, finding: Finding) -> None:
     """A publisher that has finished has put its plan: nothing was given up, nothing left out."""
     begun: dict[tuple[str, int], set[int]] = {}  # by publisher and step: messages
     at_level_1: set[str] = set()  # what they put so has no place in the plan
-    for (topic, publisher), attempts in facts.puts.items():
-        line = facts.finished.get(publisher)
+    for (topic, publisher), attempts in index.puts.items():
+        line = index.finished.get(publisher)
         if line is None or not line.done or not line.expected:
             continue
         put_by = _put_by(attempts.values())
@@ -200,13 +200,13 @@ def _check_plans(facts: Facts, finding: Finding) -> None:
             begun.setdefault((publisher, place[1]), set()).add(place[2])
             # If it is stored all the same, that is V2.
             put_again = put_by.get((place[1], place[2]), -1) >= place[0]
-            if not put_again and facts.offset_of(attempt) is None:
+            if not put_again and index.offset_of(attempt) is None:
                 finding.broken(
                     f"{publisher} has finished, and its message {place[1]}:{place[2]} was refused "
                     f"with {attempt.code} and never put",
                     MessageKey(topic, publisher, attempt.sequence),
                 )
-    _check_sizes(facts, finding)
+    _check_sizes(index, finding)
     for (publisher, step), messages in begun.items():
         if publisher in at_level_1:
             continue
@@ -218,17 +218,17 @@ def _check_plans(facts: Facts, finding: Finding) -> None:
             )
 
 
-def _check_sizes(facts: Facts, finding: Finding) -> None:
+def _check_sizes(index: RunIndex, finding: Finding) -> None:
     """As many messages as the plan has were acknowledged, or stand in a log."""
     put: dict[str, set[tuple[int, int]]] = {}
     unnumbered: Counter[str] = Counter()  # a plan puts them again until one is acknowledged
-    for attempt in facts.attempts():
+    for attempt in index.attempts():
         unnumbered[attempt.publisher] += attempt.qos < 2 and attempt.acknowledged
         if attempt.place is not None and (
-            attempt.acknowledged or facts.offset_of(attempt) is not None
+            attempt.acknowledged or index.offset_of(attempt) is not None
         ):
             put.setdefault(attempt.publisher, set()).add(attempt.place[1:])
-    for line in facts.finished.values():
+    for line in index.finished.values():
         count = len(put.get(line.target, ())) + unnumbered[line.target]
         if line.done and line.messages is not None and count < line.messages:
             finding.broken(
@@ -237,12 +237,12 @@ def _check_sizes(facts: Facts, finding: Finding) -> None:
             )
 
 
-def _check_positions(facts: Facts, all_received: Sequence[Received], finding: Finding) -> None:
+def _check_positions(index: RunIndex, all_received: Sequence[Received], finding: Finding) -> None:
     """The proxy and the clients agree on who is subscribed, and where."""
     for received in all_received:
         stream = received.stream
-        line = facts.finished.get(stream.subscriber)
-        end_line = facts.found_ends.get(stream.topic)
+        line = index.finished.get(stream.subscriber)
+        end_line = index.found_ends.get(stream.topic)
         current = stream.current
         if line is None or not line.done or end_line is None or current is None:
             continue
@@ -250,7 +250,7 @@ def _check_positions(facts: Facts, all_received: Sequence[Received], finding: Fi
         who = f"{stream.subscriber} on {stream.topic!r}"
         cursor = end_line.positions.get(stream.subscriber)
         if cursor is None:
-            ended = (stream.topic, stream.subscriber, current.generation) in facts.clean_ends
+            ended = (stream.topic, stream.subscriber, current.generation) in index.clean_ends
             if not current.leaving and not current.ended and not ended:
                 finding.broken(f"{who} is subscribed by its own word, and not by the proxy's")
             continue

@@ -5,40 +5,40 @@ That each of their messages stands once, and only if somebody put it, is for V2,
 
 from __future__ import annotations
 
-from .facts import Attempt, Facts
 from .finding import Finding
+from .run_index import Attempt, RunIndex
 
 
-def check_whole(facts: Facts, finding: Finding) -> None:
+def check_whole(index: RunIndex, finding: Finding) -> None:
     """Of no transaction a part is stored and another part is not."""
-    if facts.rollbacks_ns:
+    if index.rollbacks_ns:
         return  # a proxy that was set back tells it by itself, as LOG_CHANGED
-    for (publisher, _, number), attempts in facts.transactions.items():
+    for (publisher, _, number), attempts in index.transactions.items():
         if any(one.place is None and len(one.put_by) > 1 for one in attempts.values()):
             continue  # which of the puts stored what is there cannot be known
         finding.checked += 1
-        missing = [one for one in attempts.values() if not _stands(facts, one)]
+        missing = [one for one in attempts.values() if not _stands(index, one)]
         if not missing or len(missing) == len(attempts):
             continue
-        if any(_may_be_gone(facts, one) for one in missing):
+        if any(_may_be_gone(index, one) for one in missing):
             continue
         there = len(attempts) - len(missing)
         first = missing[0]
         finding.broken(
             f"transaction {number} of {publisher} stands in part: {there} of {len(attempts)} "
             f"messages are there, {first.key.message_id} on {first.topic!r} is not"
-            + facts.told(first.topic),
+            + index.told(first.topic),
             first.key,
         )
 
 
-def _stands(facts: Facts, attempt: Attempt) -> bool:
-    log = facts.logs.get(attempt.topic)
+def _stands(index: RunIndex, attempt: Attempt) -> bool:
+    log = index.logs.get(attempt.topic)
     place = log and log.place_of(attempt.publisher, attempt.sequence, attempt.crc)
     return place is not None
 
 
-def _may_be_gone(facts: Facts, attempt: Attempt) -> bool:
+def _may_be_gone(index: RunIndex, attempt: Attempt) -> bool:
     """Whether retention may have removed it, and nobody told of storing it."""
-    log = facts.logs.get(attempt.topic)
+    log = index.logs.get(attempt.topic)
     return log is not None and bool(log.start) and not log.is_whole

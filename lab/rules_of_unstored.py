@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from reliable_pubsub.common.history import Found, Stored
 
-from .facts import Facts
 from .finding import Finding
+from .run_index import RunIndex
 from .verdict import MessageKey
 
 
-def check_unstored(facts: Facts, finding: Finding) -> None:
+def check_unstored(index: RunIndex, finding: Finding) -> None:
     """Losses are no matter here; a second copy is, and so is one that stayed.
 
     What a process was pushed when another one had its id does not count, as with what is stored.
     """
     handed: set[tuple[str, MessageKey]] = set()
-    writers = {(key.topic, key.publisher) for key in facts.offered}
-    for one in facts.unstored:
+    writers = {(key.topic, key.publisher) for key in index.offered}
+    for one in index.unstored:
         if one.at_ns >= one.life.superseded_ns:
             continue
         finding.checked += 1
@@ -25,13 +25,13 @@ def check_unstored(facts: Facts, finding: Finding) -> None:
         if (subscriber, key) in handed:
             finding.broken(f"{subscriber} was handed {_words(key)} a second time", key)
         handed.add((subscriber, key))
-        if (topic, seen.publisher) in writers and seen.crc != facts.offered.get(key):
+        if (topic, seen.publisher) in writers and seen.crc != index.offered.get(key):
             finding.broken(f"{subscriber} was handed {_words(key)} which nobody put so", key)
-    lines: list[Stored | Found] = [*facts.stored, *facts.found]
+    lines: list[Stored | Found] = [*index.stored, *index.found]
     for line in lines:
         for seen in line.messages:
             key = MessageKey(line.topic, seen.publisher, seen.sequence)
-            if key in facts.offered or seen.qos == 0:
+            if key in index.offered or seen.qos == 0:
                 finding.broken(f"{_words(key)} stands in the log at {seen.offset}", key)
 
 

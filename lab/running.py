@@ -24,15 +24,15 @@ from reliable_pubsub.common.history_file import open_history
 
 from .auditor import NAME as AUDITOR
 from .auditor import audit
-from .cast import BACKUPS, FOLDERS, Cast
 from .catalogue import about, complete, load_scenario, scenario_path
 from .checker import check
 from .director import Director
 from .live import Story, live, picture
+from .processes import BACKUPS, FOLDERS, Processes
 from .reading import read_run
 from .report import report_option, write_report
 from .scenario import Scenario
-from .view import show_verdict
+from .verdict_text import show_verdict
 
 LOOK_AGAIN_S: Final = 0.02
 RUNS: Final = Path("run") / "lab"
@@ -72,35 +72,35 @@ def perform(scenario: Scenario, directory: Path, console: Console, *, quiet: boo
         What was not as the scenario expects, one sentence each.
     """
     story = Story(console, time.monotonic, quiet=quiet)
-    cast = Cast(scenario, directory)
+    processes = Processes(scenario, directory)
     recorder = open_history(directory / "histories" / "lab.jsonl", "lab")
     try:
         recorder.begin("lab")
-        director = Director(scenario, cast, recorder, clock=time.monotonic, tell=story.tell)
+        director = Director(scenario, processes, recorder, clock=time.monotonic, tell=story.tell)
         if console.is_terminal and not quiet:
             with live(console) as shown:
                 while not director.turn():
-                    shown.update(picture(scenario, cast, story.lines))
+                    shown.update(picture(scenario, processes, story.lines))
                     time.sleep(LOOK_AGAIN_S)
-            console.print(picture(scenario, cast, story.lines))
+            console.print(picture(scenario, processes, story.lines))
         else:
             while not director.turn():
                 time.sleep(LOOK_AGAIN_S)
         wrong = [f"{name}: {why}" for name, why in director.unfinished.items()]
         wrong += [f"it never came to this: {event.in_words}" for event in director.not_happened]
-        if cast.look_for_doors():
+        if processes.look_for_doors():
             try:
                 file = directory / "histories" / f"{AUDITOR}.jsonl"
-                audit(cast.endpoint, open_history(file, AUDITOR), topics=scenario.topics)
+                audit(processes.endpoint, open_history(file, AUDITOR), topics=scenario.topics)
             except PubSubError as error:
                 wrong.append(f"the auditor could not read the log: {error}")
         else:
-            wrong.append(f"the proxy does not run at the end, see {cast.proxy.log}")
+            wrong.append(f"the proxy does not run at the end, see {processes.proxy.log}")
         recorder.end()
     finally:
         for number in (signal.SIGTERM, signal.SIGINT):  # a second Ctrl-C has nothing to add
             signal.signal(number, signal.SIG_IGN)
-        cast.close()
+        processes.close()
     return wrong
 
 

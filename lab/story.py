@@ -76,12 +76,12 @@ def tell(run: Run, message: MessageKey) -> Story:
     lines: list[StoryLine] = []
     if about:
         begin_ns = run.lines[0].at_ns
-        cast = {line.process for line, _ in about} | {"proxy"}
+        involved = {line.process for line, _ in about} | {"proxy"}
         first_ns, last_ns = about[0][0].at_ns, about[-1][0].at_ns
         told = {id(line): what for line, what in about}
         for line in run.lines:
             if first_ns <= line.at_ns <= last_ns:
-                what = told.get(id(line)) or _around(line, cast)
+                what = told.get(id(line)) or _around(line, involved)
                 if what:
                     who = f"{line.process} (pid {line.pid})"
                     lines.append(StoryLine((line.at_ns - begin_ns) / 1e9, who, what))
@@ -99,18 +99,18 @@ def tell(run: Run, message: MessageKey) -> Story:
     return Story(message, lines, outputs)
 
 
-def _around(line: AnyLine, cast: set[str]) -> str:
+def _around(line: AnyLine, involved: set[str]) -> str:
     """What was done to those who took part; "" if it is none of that."""
     match line:
         case Event():
-            if line.target in cast or not line.target:
+            if line.target in involved or not line.target:
                 detail = f": {line.detail}" if line.detail else ""
                 return f"{line.what} {line.target}{detail}".strip()
         case Begin():
-            if line.process in cast:
+            if line.process in involved:
                 return f"begins as {line.role}"
         case End():
-            if line.process in cast:
+            if line.process in involved:
                 return f"ends with {line.code}" if line.code else "ends"
     return ""
 

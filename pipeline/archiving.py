@@ -29,8 +29,8 @@ from .job import (
 from .manifest import Manifest, archived_to, merges
 from .options import SourceOptions
 from .planning import admitted, ending_offsets, ranges_between, resumed_offsets
+from .proxy_view import ProxyView
 from .tasks import Tasks
-from .view import TopicView
 
 ROWS_PER_FILE: Final = 250_000
 ROWS_PER_MERGED_FILE: Final = 2_000_000
@@ -44,7 +44,7 @@ class Archiving(Struct, frozen=True, kw_only=True):
 
     archive: Archive
     options: SourceOptions
-    view: TopicView
+    view: ProxyView
     tasks: Tasks
     files_at_a_time: int
     on_files: Callable[[Sequence[Manifest]], None] = lambda manifests: None
@@ -207,7 +207,7 @@ def main(
             fail_on_data_loss=not accept_loss,
             subscriber=subscriber,
         )
-        view = TopicView(options)
+        view = ProxyView(options)
         view.extents()  # an unreachable proxy is told before Spark is started
         with Archive(folder) as archive, spark_tasks("archive", master) as tasks:
             job = Archiving(

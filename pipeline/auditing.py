@@ -23,7 +23,7 @@ from reliable_pubsub.lab.reading import read_run
 from reliable_pubsub.lab.report import report_option, write_report
 from reliable_pubsub.lab.run import Run
 from reliable_pubsub.lab.verdict import Verdict
-from reliable_pubsub.lab.view import show_verdict
+from reliable_pubsub.lab.verdict_text import show_verdict
 
 from .archive import archived_files, read_manifests
 from .audit_tasks import SightFile, SightRange, sight_file, sight_range

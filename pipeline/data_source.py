@@ -38,12 +38,12 @@ from .columns import COLUMNS
 from .instants import instant_ns
 from .options import SourceOptions, parse_options
 from .planning import MessageRange
+from .proxy_view import ProxyView
 from .reading import arrow_batches
 from .sink import BatchSink, StreamSink
 from .sink_options import SinkOptions, check_columns, parse_sink_options
 from .stream import QueryStream, batch_ranges
 from .tables import TABLES, Row, delivery_rows, status_rows
-from .view import TopicView
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -167,7 +167,7 @@ class MessagesReader(_Messages, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """In the driver: the tasks."""
-        view = TopicView(self._options)
+        view = ProxyView(self._options)
         try:
             return [MessagePartition(one) for one in batch_ranges(self._options, view)]
         finally:
@@ -189,7 +189,7 @@ class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailable
     def query(self) -> QueryStream:
         """The decisions of this query, with sockets of this process."""
         if self._query is None or self._pid != os.getpid():
-            self._query = QueryStream(self._options, TopicView(self._options))
+            self._query = QueryStream(self._options, ProxyView(self._options))
             self._pid = os.getpid()
         return self._query
 

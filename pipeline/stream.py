@@ -22,7 +22,7 @@ from .planning import (
     rows_within,
     starting_offsets,
 )
-from .view import TopicView, ends_of
+from .proxy_view import ProxyView, ends_of
 
 Json = dict[str, Any]
 
@@ -32,7 +32,7 @@ _log = logging.getLogger("reliable_pubsub.pipeline")
 class QueryStream:
     """One streaming query over topics. Everything that must survive is in Spark's checkpoint."""
 
-    def __init__(self, options: SourceOptions, view: TopicView) -> None:
+    def __init__(self, options: SourceOptions, view: ProxyView) -> None:
         self._options = options
         self._view = view
         self._first: Json | None = None
@@ -128,7 +128,7 @@ class QueryStream:
         self._view.tell_places(from_json(end))
 
 
-def batch_ranges(options: SourceOptions, view: TopicView) -> list[MessageRange]:
+def batch_ranges(options: SourceOptions, view: ProxyView) -> list[MessageRange]:
     """The tasks of a batch query: from where it begins to where it ends.
 
     Raises:

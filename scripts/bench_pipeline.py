@@ -20,9 +20,9 @@ from reliable_pubsub.pipeline.archive import MESSAGES, Archive
 from reliable_pubsub.pipeline.archiving import ROWS_PER_FILE, Archiving
 from reliable_pubsub.pipeline.data_source import FORMAT
 from reliable_pubsub.pipeline.job import QUIET_LOG, topics_wanted
+from reliable_pubsub.pipeline.proxy_view import ProxyView
 from reliable_pubsub.pipeline.sessions import open_session
 from reliable_pubsub.pipeline.tasks import SparkTasks
-from reliable_pubsub.pipeline.view import TopicView
 
 from .measuring import PAYLOAD, WORK, Proxy, Row, compared, percentiles, proxy, sending
 
@@ -130,7 +130,7 @@ class Jobs:
             partition_rows_max=ROWS_PER_FILE,
         )
         path = where or self._work / "again"
-        view, tasks = TopicView(options), SparkTasks(self._spark)
+        view, tasks = ProxyView(options), SparkTasks(self._spark)
         with Archive(path) as archive:
             rows = Archiving(
                 archive=archive,

@@ -84,7 +84,7 @@ CORE_FILES = [
         for name in ("inbox", "subscription", "place", "direct_followers", "push_queue")
     ),
     "subscriber/qos0_queue.py",
-    *(f"lab/{name}.py" for name in ("run", "verdict", "facts", "final_log", "untold")),
+    *(f"lab/{name}.py" for name in ("run", "verdict", "run_index", "final_log", "unlogged_stores")),
     "lab/subscription.py",
     *(f"lab/{name}.py" for name in ("finding", "checker", "story")),
     *(

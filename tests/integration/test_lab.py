@@ -19,8 +19,8 @@ from tempfile import TemporaryFile
 import pytest
 from click.shell_completion import ShellComplete
 
-from reliable_pubsub.lab.cast import FOLDERS
 from reliable_pubsub.lab.catalogue import load_scenario, shipped
+from reliable_pubsub.lab.processes import FOLDERS
 from reliable_pubsub.lab.running import main as run
 
 from .fork_server import ForkedProcess, start_forked

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.history import Event, Failed, FoundEnd, Invoke, Ok, Seen, Trimmed
 from reliable_pubsub.lab.checker import check
-from reliable_pubsub.lab.facts import gather
 from reliable_pubsub.lab.run import Run
+from reliable_pubsub.lab.run_index import index_run
 from reliable_pubsub.lab.verdict import Losses
 
 from .damage import assert_sound, batch, broken, change, edit_log, line_at, places
@@ -217,7 +217,7 @@ def test_a_life_without_memory_does_not_move_because_the_one_before_meant_to() -
     world.restart("s1")
     world.subscribe("s1", "t")
 
-    (subscription,) = gather(world.run).streams[("s1", "t")].subscriptions
+    (subscription,) = index_run(world.run).streams[("s1", "t")].subscriptions
 
     assert not subscription.moved
 
@@ -236,7 +236,7 @@ def test_only_of_a_set_back_proxy_a_further_place_is_taken_for_an_adopted_one(
     world.write(("s1", s1.pid), Invoke, **facts, cursor=0)
     world.write(("s1", s1.pid), Ok, **facts, log="log-of-t", generation=1, cursor=5)
 
-    subscriptions = gather(world.run).streams[("s1", "t")].subscriptions
+    subscriptions = index_run(world.run).streams[("s1", "t")].subscriptions
 
     assert [(one.start, one.adopted) for one in subscriptions] == (
         [(0, False), (5, True)] if set_back else [(0, False)]

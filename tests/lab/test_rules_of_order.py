@@ -17,8 +17,8 @@ from reliable_pubsub.common.history import (
     Unknown,
 )
 from reliable_pubsub.lab.checker import check
-from reliable_pubsub.lab.facts import gather
 from reliable_pubsub.lab.run import OutputLine
+from reliable_pubsub.lab.run_index import index_run
 
 from .damage import assert_sound, batch, broken, change, edit_everywhere, edit_log, line_at, places
 from .planted import Damage, assert_found, planted, planted_in
@@ -210,7 +210,7 @@ def test_an_epoch_that_a_rollback_took_replaces_nobody_behind_it() -> None:
     world.restart("s1")
     world.subscribe("s1", "t")
 
-    assert gather(world.run).streams[("s1", "t")].subscriptions != []
+    assert index_run(world.run).streams[("s1", "t")].subscriptions != []
 
 
 def test_without_any_log_readers_are_held_against_each_other() -> None:

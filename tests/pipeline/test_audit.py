@@ -24,8 +24,8 @@ from reliable_pubsub.pipeline.auditing import (
 )
 from reliable_pubsub.pipeline.evidence import AUDITOR, Sighting, Whereabouts, with_log
 from reliable_pubsub.pipeline.job import topics_wanted
+from reliable_pubsub.pipeline.proxy_view import ProxyView
 from reliable_pubsub.pipeline.tasks import SparkTasks
-from reliable_pubsub.pipeline.view import TopicView
 from tests.integration.harness import STUBBORN, Service
 from tests.lab.damage import broken
 from tests.lab.planted import Damage, all_planted, with_each
@@ -139,7 +139,7 @@ def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damag
         Archiving(
             archive=archive,
             options=options,
-            view=TopicView(options),
+            view=ProxyView(options),
             tasks=tasks,
             files_at_a_time=4,
         ).catch_up()

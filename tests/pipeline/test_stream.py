@@ -17,9 +17,9 @@ from reliable_pubsub.pipeline.loss import DataLossError
 from reliable_pubsub.pipeline.options import SourceOptions, parse_options
 from reliable_pubsub.pipeline.planning import MessageRange
 from reliable_pubsub.pipeline.progress import lag
+from reliable_pubsub.pipeline.proxy_view import EXTENTS_S, ProxyView
 from reliable_pubsub.pipeline.reading import arrow_batches
 from reliable_pubsub.pipeline.stream import QueryStream, batch_ranges
-from reliable_pubsub.pipeline.view import EXTENTS_S, TopicView
 from reliable_pubsub.proxy.state import BrokerSettings
 from reliable_pubsub.proxy.topic_log import Retention
 from reliable_pubsub.subscriber.external_cursor import ExternalCursor
@@ -50,7 +50,7 @@ class Job:
         self.options: SourceOptions = parse_options(
             {"subscribePattern": ".*", **given}, instant_ns=instant_ns
         )
-        self.view = TopicView(
+        self.view = ProxyView(
             self.options,
             status=StatusClient("", PATIENT, transport=self.transport(), clock=self.clock),
             reader=self.reader(),

@@ -20,12 +20,12 @@ from itertools import takewhile
 
 from reliable_pubsub.common.history import Created, Event, Invoke, Ok, Seen
 from reliable_pubsub.lab.checker import check
-from reliable_pubsub.lab.facts import Facts, gather
 from reliable_pubsub.lab.rules_of_delivery import Received, delivered_once
 from reliable_pubsub.lab.rules_of_order import sightings
 from reliable_pubsub.lab.rules_of_puts import no_duplicate, publisher_order, unknown_outcomes
 from reliable_pubsub.lab.rules_of_subscribers import everything_ends, nothing_while_away
 from reliable_pubsub.lab.run import Run
+from reliable_pubsub.lab.run_index import RunIndex, index_run
 from reliable_pubsub.lab.subscription import NEVER, Subscription
 from reliable_pubsub.lab.verdict import RuleVerdict
 
@@ -52,17 +52,17 @@ class Seam:
 
     def __init__(self, run: Run, index: int, choices: Mapping[str, str]) -> None:
         """Take it apart; see `check_after_rollback`."""
-        self.facts: Facts = gather(run)
+        self.run_index: RunIndex = index_run(run)
         self.at_ns = run.lines[index].at_ns
         self.choices = choices
         # Topics that the store had lost; born anew they may have the log id that they had.
         self.born_anew = {line.topic for line in run.lines[index:] if isinstance(line, Created)}
         self.old: dict[str, list[Seen]] = {}
-        for line in self.facts.stored:
+        for line in self.run_index.stored:
             if line.at_ns < self.at_ns:
                 self.old.setdefault(line.topic, []).extend(line.messages)
         self.new: Log = {
-            topic: list(log.entries.values()) for topic, log in self.facts.logs.items()
+            topic: list(log.entries.values()) for topic, log in self.run_index.logs.items()
         }
         self.kept = {topic: self._kept(topic) for topic in self.new}
 
@@ -83,7 +83,7 @@ class Seam:
     def end_at(self, topic: str, at_ns: int) -> int:
         """Where the durable log ended at a time."""
         end = self.kept.get(topic, 0) if at_ns > self.at_ns else 0
-        for line in self.facts.stored:
+        for line in self.run_index.stored:
             if line.topic == topic and (line.at_ns > self.at_ns) == (at_ns > self.at_ns):
                 end = line.messages[-1].offset + 1 if line.at_ns < at_ns else end
         return end
@@ -95,7 +95,7 @@ class Seam:
         that was given before, and then a late put of the dead process that had it is not fenced:
         it may come between those of the living one.
         """
-        for attempt in self.facts.attempts():
+        for attempt in self.run_index.attempts():
             if attempt.remembers or attempt.place is None:
                 continue
             if attempt.invoked_ns < self._session_ns(attempt.publisher, attempt.place[0]):
@@ -105,10 +105,10 @@ class Seam:
         """When a life heard of the first epoch that the set-back proxy has granted."""
         epochs = {
             line.epoch: line.at_ns
-            for line in reversed(self.facts.granted)
+            for line in reversed(self.run_index.granted)
             if (line.role, line.client) == ("publisher", publisher) and line.at_ns > self.at_ns
         }
-        heard = (line for one, _, line in self.facts.hellos if one.number == life)
+        heard = (line for one, _, line in self.run_index.hellos if one.number == life)
         return min(
             (line.at_ns for line in heard if epochs.get(line.epoch, NEVER) < line.at_ns),
             default=NEVER,
@@ -124,15 +124,15 @@ def check_after_rollback(run: Run, index: int, choices: Mapping[str, str]) -> It
     """
     yield from sentences(check(Run(lines=run.lines[:index], outputs={})).rules)
     seam = Seam(run, index, choices)
-    findings = [everything_ends(seam.facts, ())]
+    findings = [everything_ends(seam.run_index, ())]
     seam.forget_places()
-    delivered, all_received = delivered_once(seam.facts)
+    delivered, all_received = delivered_once(seam.run_index)
     findings += [
-        no_duplicate(seam.facts),
-        publisher_order(seam.facts),
+        no_duplicate(seam.run_index),
+        publisher_order(seam.run_index),
         delivered,
-        nothing_while_away(seam.facts, all_received),
-        unknown_outcomes(seam.facts),
+        nothing_while_away(seam.run_index, all_received),
+        unknown_outcomes(seam.run_index),
     ]
     yield from sentences([finding.verdict() for finding in findings])
     yield from _acknowledged_is_stored(seam)
@@ -159,7 +159,7 @@ def _part(seen: Seen) -> Part:
 
 def _acknowledged_is_stored(seam: Seam) -> Iterator[str]:
     """What was acknowledged stood on one of the lines; if it was put since, on the new one."""
-    for _, invoke, line in seam.facts.effects:
+    for _, invoke, line in seam.run_index.effects:
         if line.op != "put":
             continue
         lines = [seam.new] if invoke.at_ns > seam.at_ns else [seam.new, seam.old]
@@ -179,7 +179,7 @@ def _nothing_told_is_gone_in_silence(seam: Seam) -> Iterator[str]:
     """A publisher that was told of a message which is gone gets no further receipt, unasked."""
     left = {topic: {_part(seen) for seen in line} for topic, line in seam.new.items()}
     gone: dict[tuple[str, int, str], Ok] = {}
-    for life, invoke, line in seam.facts.effects:
+    for life, invoke, line in seam.run_index.effects:
         if line.op != "put":
             continue
         who = (line.process, 0 if life.remembers else life.number, line.topic)
@@ -204,7 +204,7 @@ def _parts(invoke: Invoke) -> list[Part]:
 
 def _whatever_was_seen_stood(seam: Seam) -> Iterator[str]:
     """Whatever anybody has seen stood on one of the lines."""
-    for who, topic, seen in sightings(seam.facts):
+    for who, topic, seen in sightings(seam.run_index):
         if not (seam.stands(seam.new, topic, seen) or seam.stands(seam.old, topic, seen)):
             yield f"readers see the log: {who} saw on {topic!r} {seen}"
 
@@ -262,7 +262,7 @@ def _reaches_the_end(seam: Seam, received: Received) -> Iterator[str]:
     go on without it.
     """
     stream, current = received.stream, received.stream.current
-    finished = seam.facts.finished[stream.subscriber]
+    finished = seam.run_index.finished[stream.subscriber]
     if not finished.drained or current is None or current.ended:
         return
     told = [line for _, _, line in current.happenings if line.op == "acknowledge"]

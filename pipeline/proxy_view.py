@@ -27,7 +27,7 @@ EXTENTS_S = 0.1  # an idle query asks about 90 times a second; the proxy is aske
 _log = logging.getLogger("reliable_pubsub.pipeline")
 
 
-class TopicView:
+class ProxyView:
     """Asks the proxy for a driver. It has sockets, so it stays in the process that made it."""
 
     def __init__(

@@ -164,7 +164,7 @@ class Member:
                 self.kill()
 
 
-class Cast:
+class Processes:
     """All processes of a scenario, their links, and the run directory."""
 
     def __init__(self, scenario: Scenario, directory: Path) -> None:

@@ -35,7 +35,7 @@ class Receipt(Protocol):
     offset: int | None
 
 
-def starts_behind_a_kill(lives: Iterable[ProxyLife]) -> list[int]:
+def starts_after_a_kill(lives: Iterable[ProxyLife]) -> list[int]:
     """When proxies began whose life before had no end of its own."""
     starts = []
     killed: set[str] = set()
@@ -50,7 +50,7 @@ def starts_behind_a_kill(lives: Iterable[ProxyLife]) -> list[int]:
     return starts
 
 
-def untold(
+def unlogged_stores(
     starts: Sequence[int],
     puts: Mapping[tuple[str, str], Mapping[tuple[int, int], Receipt]],
     gets: Iterable[Ok],
@@ -58,7 +58,7 @@ def untold(
     """Topic and message of each sighting that the proxy may have had no time to write of.
 
     Args:
-        starts: see `starts_behind_a_kill`.
+        starts: see `starts_after_a_kill`.
         puts: by topic and publisher, then by sequence and CRC-32.
         gets: what subscribers were given.
     """

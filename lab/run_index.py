@@ -43,7 +43,7 @@ from reliable_pubsub.common.history import (
 from .final_log import FinalLog, final_logs
 from .run import OutputLine, Run
 from .subscription import NEVER, Stream
-from .untold import starts_behind_a_kill, untold
+from .unlogged_stores import starts_after_a_kill, unlogged_stores
 from .verdict import MessageKey
 
 # Run of the plan (of a process without memory: its life), step, message.
@@ -122,7 +122,7 @@ Attempts = dict[tuple[int, int], Attempt]  # by sequence and CRC-32
 
 
 @dataclass(slots=True)
-class Facts:
+class RunIndex:
     """A run, arranged."""
 
     run: Run
@@ -212,9 +212,9 @@ class Facts:
         return log.trimmed if self.has_proxy else log.start
 
 
-def gather(run: Run) -> Facts:
+def index_run(run: Run) -> RunIndex:
     """Arrange a run, in one pass over its lines."""
-    reader = _Reader(Facts(run))
+    reader = _Reader(RunIndex(run))
     handlers: dict[type, Callable[[Any], None]] = {
         Begin: reader.begin,
         End: reader.end,
@@ -222,54 +222,54 @@ def gather(run: Run) -> Facts:
         Ok: reader.ok,
         Failed: reader.failed,
         Unknown: reader.unknown,
-        Stored: reader.facts.proxy_lines.append,
-        Created: reader.facts.proxy_lines.append,
-        Granted: reader.facts.proxy_lines.append,
-        Position: reader.facts.proxy_lines.append,
-        DeadLettered: reader.facts.proxy_lines.append,
-        Expired: reader.facts.proxy_lines.append,
-        ControlSeen: reader.facts.proxy_lines.append,
-        Trimmed: reader.facts.proxy_lines.append,
-        Found: reader.facts.found.append,
+        Stored: reader.index.proxy_lines.append,
+        Created: reader.index.proxy_lines.append,
+        Granted: reader.index.proxy_lines.append,
+        Position: reader.index.proxy_lines.append,
+        DeadLettered: reader.index.proxy_lines.append,
+        Expired: reader.index.proxy_lines.append,
+        ControlSeen: reader.index.proxy_lines.append,
+        Trimmed: reader.index.proxy_lines.append,
+        Found: reader.index.found.append,
         FoundEnd: reader.found_end,
         Event: reader.event,
         Finished: reader.finished,
     }
     for line in run.lines:
         handlers[type(line)](line)
-    facts = reader.facts
-    for line in facts.proxy_lines:
+    index = reader.index
+    for line in index.proxy_lines:
         match line:
             case Stored():
-                facts.stored.append(line)
+                index.stored.append(line)
             case Created():
-                facts.created.append(line)
+                index.created.append(line)
             case DeadLettered():
-                facts.dead_letters.append(line)
-                facts.stored.append(_stored(line))
+                index.dead_letters.append(line)
+                index.stored.append(_stored(line))
             case Granted():
-                facts.granted.append(line)
+                index.granted.append(line)
             case Position():
-                facts.positions.append(line)
+                index.positions.append(line)
                 if line.session == "clean" and not line.active:
-                    facts.clean_ends[(line.topic, line.subscriber, line.generation)] = line.at_ns
+                    index.clean_ends[(line.topic, line.subscriber, line.generation)] = line.at_ns
             case Expired(session="clean"):
-                facts.clean_ends[(line.topic, line.subscriber, line.generation)] = line.at_ns
+                index.clean_ends[(line.topic, line.subscriber, line.generation)] = line.at_ns
             case Trimmed():
-                facts.trimmed.append(line)
-    _supersede(facts)
-    superseded_ns = {life.number: life.superseded_ns for life in facts.lives.values()}
-    for stream in facts.streams.values():
-        stream.arrange(superseded_ns, facts.rollbacks_ns)
-    starts = starts_behind_a_kill(facts.lives.values())
-    facts.logs = final_logs(
-        facts.found,
-        facts.found_ends,
-        facts.stored,
-        facts.trimmed,
-        untold(starts, facts.puts, facts.gets),
+                index.trimmed.append(line)
+    _supersede(index)
+    superseded_ns = {life.number: life.superseded_ns for life in index.lives.values()}
+    for stream in index.streams.values():
+        stream.arrange(superseded_ns, index.rollbacks_ns)
+    starts = starts_after_a_kill(index.lives.values())
+    index.logs = final_logs(
+        index.found,
+        index.found_ends,
+        index.stored,
+        index.trimmed,
+        unlogged_stores(starts, index.puts, index.gets),
     )
-    return facts
+    return index
 
 
 def _stored(line: DeadLettered) -> Stored:
@@ -284,7 +284,7 @@ def _stored(line: DeadLettered) -> Stored:
     )
 
 
-def _supersede(facts: Facts) -> None:
+def _supersede(index: RunIndex) -> None:
     """Say from when on the lives of a client do not count any more.
 
     A life counts until it was replaced, by the word of the lab. Where nobody says a word: until
@@ -292,19 +292,19 @@ def _supersede(facts: Facts) -> None:
     its epoch). A proxy that was set back begins with its epochs anew.
     """
     granted_ns: dict[tuple[str, str, int], list[int]] = {}
-    for line in facts.granted:
+    for line in index.granted:
         granted_ns.setdefault((line.role, line.client, line.epoch), []).append(line.at_ns)
 
     def order(life: Life) -> tuple[int, int]:
         # The answer may have come behind the rollback that took the grant.
         told = granted_ns.get((life.role, life.process, life.epoch), ())
         at_ns = max((one for one in told if one < life.epoch_ns), default=life.epoch_ns)
-        return bisect_left(facts.rollbacks_ns, at_ns), life.epoch
+        return bisect_left(index.rollbacks_ns, at_ns), life.epoch
 
     of_client: dict[tuple[str, str], list[Life]] = {}
-    for life in facts.lives.values():
-        if (key := (life.process, life.pid)) in facts.replaced:
-            life.superseded_ns = facts.replaced[key]
+    for life in index.lives.values():
+        if (key := (life.process, life.pid)) in index.replaced:
+            life.superseded_ns = index.replaced[key]
         elif life.epoch:
             of_client.setdefault((life.process, life.role), []).append(life)
     for same in of_client.values():
@@ -318,11 +318,11 @@ def _supersede(facts: Facts) -> None:
 class _Reader:
     """Takes the lines one by one."""
 
-    def __init__(self, facts: Facts) -> None:
-        self.facts = facts
+    def __init__(self, index: RunIndex) -> None:
+        self.index = index
 
     def life(self, line: AnyLine) -> Life:
-        lives = self.facts.lives
+        lives = self.index.lives
         key = (line.process, line.pid)
         life = lives.get(key)
         if life is None:
@@ -342,7 +342,7 @@ class _Reader:
 
     def _begun_again(self, before: Life) -> Life:
         """A call was broken off, and the process went on: a life of its own, with its memory."""
-        lives = self.facts.lives
+        lives = self.index.lives
         number = len(lives) + 1
         life = Life(before.process, before.pid, number, before.memory, began_ns=before.began_ns)
         life.epoch, life.epoch_ns = before.epoch, before.epoch_ns
@@ -356,17 +356,17 @@ class _Reader:
 
     def event(self, line: Event) -> None:
         if line.what == "power_loss":
-            self.facts.power_losses.setdefault(line.target, []).append(line.at_ns)
+            self.index.power_losses.setdefault(line.target, []).append(line.at_ns)
         elif line.what == "rollback":
-            self.facts.rollbacks_ns.append(line.at_ns)
+            self.index.rollbacks_ns.append(line.at_ns)
         elif line.what == "replace":
-            self.facts.replaced[(line.target, int(line.detail))] = line.at_ns
+            self.index.replaced[(line.target, int(line.detail))] = line.at_ns
 
     def finished(self, line: Finished) -> None:
-        self.facts.finished[line.target] = line
+        self.index.finished[line.target] = line
 
     def found_end(self, line: FoundEnd) -> None:
-        self.facts.found_ends[line.topic] = line
+        self.index.found_ends[line.topic] = line
 
     def invoke(self, line: Invoke) -> None:
         life = self.life(line)
@@ -375,7 +375,7 @@ class _Reader:
         life.open[line.call] = line
         if op == "put" and line.qos == 0:
             for sequence, crc in enumerate(line.crcs, start=line.sequence):
-                self.facts.offered[MessageKey(line.topic, line.process, sequence)] = crc
+                self.index.offered[MessageKey(line.topic, line.process, sequence)] = crc
         elif op == "put":
             # What a call began under other numbers stays undecided: it may have been sent.
             attempts = life.open_attempts[line.call] = self._attempts(life, line)
@@ -383,14 +383,14 @@ class _Reader:
                 attempt.put_by.add(line.transaction)
             if line.transaction:
                 key = (line.process, life.number, line.transaction)
-                whole = self.facts.transactions.setdefault(key, {})
+                whole = self.index.transactions.setdefault(key, {})
                 whole |= {(one.topic, one.sequence, one.crc): one for one in attempts}
         elif op in ("subscribe", "unsubscribe"):
             moved = before is not None and before.cursor not in (None, line.cursor)
             self._stream(line).invoked(life.number, life.remembers, line, moved=moved)
 
     def _attempts(self, life: Life, line: Invoke) -> list[Attempt]:
-        known = self.facts.puts.setdefault((line.topic, line.process), {})
+        known = self.index.puts.setdefault((line.topic, line.process), {})
         step = message = 0
         if line.plan:
             left, _, right = line.plan.partition(":")
@@ -433,26 +433,26 @@ class _Reader:
             if line.epoch > life.epoch:
                 life.epoch = line.epoch
                 life.epoch_ns = line.at_ns
-            self.facts.hellos.append((life, invoke.at_ns if invoke else line.at_ns, line))
+            self.index.hellos.append((life, invoke.at_ns if invoke else line.at_ns, line))
         else:
             self._stream(line).add(life.number, life.remembers, line)
             if line.messages:
-                self.facts.gets.append(line)
+                self.index.gets.append(line)
         if invoke is not None and op not in ("hello", "get"):
-            self.facts.effects.append((life, invoke, line))
+            self.index.effects.append((life, invoke, line))
 
     def _without_unstored(self, life: Life, line: Ok) -> Ok:
         """A get without what was put at QoS 0: that is no part of any log."""
         unstored = [seen for seen in line.messages if seen.offset == NO_OFFSET]
         if not unstored:
             return line
-        self.facts.unstored += [Unstored(life, line.at_ns, line.topic, seen) for seen in unstored]
+        self.index.unstored += [Unstored(life, line.at_ns, line.topic, seen) for seen in unstored]
         stored = tuple(seen for seen in line.messages if seen.offset != NO_OFFSET)
         return replace(line, messages=stored)
 
     def _put_ok(self, attempts: list[Attempt], line: Ok) -> None:
         if not attempts or attempts[0].sequence != line.sequence:
-            self.facts.unmatched += 1
+            self.index.unmatched += 1
             return
         for index, attempt in enumerate(attempts[: line.count]):
             attempt.undecided -= 1
@@ -467,12 +467,12 @@ class _Reader:
         invoke = life.open.pop(line.call, None)
         if invoke is not None and invoke.transaction:  # V2 looks for it; its number is free again
             key = (line.process, life.number, invoke.transaction)
-            self.facts.transactions.pop(key, None)
+            self.index.transactions.pop(key, None)
         for attempt in life.open_attempts.pop(line.call, ()):
             attempt.undecided -= 1
             attempt.code = line.code
         if line.code == "LOST":
-            self.facts.told_lost.append((life, line))
+            self.index.told_lost.append((life, line))
             self._stream(line).add(life.number, life.remembers, line)
         elif line.op == "reject" and invoke is not None:  # from there on it comes again
             again = replace(line, first=invoke.cursor or 0)
@@ -484,16 +484,16 @@ class _Reader:
         invoke = life.open.pop(line.call, None)
         life.open_attempts.pop(line.call, None)
         if invoke is not None and line.code in ("TRUNCATED", "OUT_OF_RANGE"):
-            self.facts.refused_starts.append((invoke, line))
+            self.index.refused_starts.append((invoke, line))
         self._note_changed(line.process, line.code)
 
     def _note_changed(self, process: str, code: str) -> None:
         if code == "LOG_CHANGED":
-            self.facts.told_changed[process] = None
+            self.index.told_changed[process] = None
 
     def _stream(self, line: Invoke | Ok | Failed) -> Stream:
         key = (line.process, line.topic)
-        stream = self.facts.streams.get(key)
+        stream = self.index.streams.get(key)
         if stream is None:
-            stream = self.facts.streams[key] = Stream(line.process, line.topic)
+            stream = self.index.streams[key] = Stream(line.process, line.topic)
         return stream
