@@ -1,1 +1,1 @@
-"""The words all rooms share: names, limits, messages, wire, errors, retry, settings, steps."""
+"""What all rooms share: names, limits, messages, wire, errors, retry, settings, steps."""

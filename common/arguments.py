@@ -1,16 +1,16 @@
-"""What a caller may pass: a public call is checked against its own annotations before it begins.
+"""Checks the arguments of public calls against their annotations, before the call begins.
 
-A wrong argument never lowers a promise (rule R28): it is refused with a `UsageError`, and nothing
-has happened. One decorator does it; what is allowed is in the signature:
+A wrong argument never lowers a promise (rule R28): it is refused with a `UsageError`, and the call
+has no effect. One decorator does it; the signature says what is allowed:
 
     qos: QoS                                  one of these values, and of this type: True is not 1
-    timeout_s: Annotated[float, Meta(ge=0)]   bounds; NaN is within none
+    timeout_s: Annotated[float, Meta(ge=0)]   bounds; NaN is always outside
     payload: bytes                            bytes, or a copy of a bytearray or memoryview
     retry: RetryPolicy                        a value of ours, and each of its fields
 
 Numbers of other libraries, members of enumerations, subclasses and paths are accepted where they
-are of the kind that is asked for, and become the plain value. A value whose exact type says that
-it is right is not looked at, which keeps a put cheap. A call with too few arguments, or with one
+are of the expected kind, and converted to the plain value. A value whose exact type is enough is
+not inspected, which keeps a put cheap. A call with too few arguments, or with one
 that does not exist, is Python's own TypeError. Pure.
 """
 
@@ -41,22 +41,22 @@ BYTES: Final = (bytes, bytearray, memoryview)
 
 
 class _WrongError(Exception):
-    """A value is not what is asked for; the text says more, if there is more to say."""
+    """A value is not what the annotation expects; the text may give details."""
 
 
 class Parameter(Struct, frozen=True):
-    """What one parameter takes."""
+    """The values that one parameter accepts."""
 
     allowed: str  # in words
-    take: Callable[[Any], Any]  # gives the plain value, or raises
-    passes: frozenset[type] = frozenset()  # types whose every value is right as it is
+    take: Callable[[Any], Any]  # returns the plain value, or raises
+    passes: frozenset[type] = frozenset()  # types whose values are all valid as they are
 
 
-# The door.
+# The public interface.
 
 
 def checked(function: D) -> D:
-    """Check what a function is given."""
+    """Decorate a function so that its arguments are checked."""
     code = function.__code__
     own = int(code.co_varnames[:1] == ("self",))
     names = code.co_varnames[own : code.co_argcount]
@@ -84,7 +84,7 @@ def checked(function: D) -> D:
 
 
 def check_fields(value: Struct) -> None:
-    """Check a value that callers make themselves; for its `__post_init__`."""
+    """Check the fields of a value that callers create; called in its `__post_init__`."""
     for name, parameter in _fields_of(type(value)).items():
         given = getattr(value, name)
         plain = _taken(parameter, given, name, type(value))
@@ -93,7 +93,7 @@ def check_fields(value: Struct) -> None:
 
 
 def check_argument(door: Callable[..., Any], name: str, value: Any) -> Any:
-    """Check one argument, where a function cannot afford the decorator; gives the plain value."""
+    """Check one argument, where the decorator is too slow; return the plain value."""
     return _taken(_parameters_of(door)[name], value, name, door)
 
 
@@ -105,7 +105,7 @@ def _taken(parameter: Parameter, value: Any, name: str, door: Any) -> Any:
     except _WrongError as error:
         why = f"; {error}" if str(error) else ""
         cause = None
-    except Exception as error:  # an object of a caller that cannot be looked at
+    except Exception as error:  # inspecting a caller's object failed
         why = f"; looking at it raises {type(error).__name__}"
         cause = error
     call = door.__qualname__.removesuffix(".__init__")
@@ -131,7 +131,7 @@ _repr = reprlib.Repr()
 _repr.maxstring = _repr.maxother = SHOWN_CHARS_MAX
 
 
-# What annotations ask for.
+# Reading annotations.
 
 
 @functools.cache
@@ -152,7 +152,7 @@ def _fields_of(kind: type[Struct]) -> dict[str, Parameter]:
 
 
 def parameter_of(hint: Any) -> Parameter:
-    """What an annotation asks for."""
+    """The values that an annotation accepts."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin is Annotated:
         return _narrowed(parameter_of(arguments[0]), arguments[1:])
@@ -235,7 +235,7 @@ _PLAIN: Final[Mapping[Any, Parameter]] = {
 
 
 def _narrowed(wide: Parameter, metadata: Sequence[Any]) -> Parameter:
-    """Within the bounds of each `Meta`; a text says in better words what is allowed."""
+    """Apply the bounds of each `Meta`; a text there replaces the description."""
     for one in metadata:
         if isinstance(one, Meta):
             wide = _within(one, wide)
@@ -374,7 +374,7 @@ def _take_struct(kind: type[Struct], value: Any) -> Any:
 
 
 def _protocol(kind: type) -> Parameter:
-    """An object of a caller's own that can do what is asked of it."""
+    """A caller's object that implements a protocol."""
     asked = [name for one in kind.__mro__ for name in _asked_by(one)]
     if asked == ["__call__"]:
         return _FUNCTION
@@ -388,7 +388,7 @@ def _protocol(kind: type) -> Parameter:
 
 
 def _asked_by(protocol: type) -> Iterator[str]:
-    """What a protocol asks of an object."""
+    """The attributes that a protocol requires."""
     if getattr(protocol, "_is_protocol", False):
         names = {**vars(protocol), **vars(protocol).get("__annotations__", {})}
         yield from (name for name in names if name == "__call__" or not name.startswith("_"))

@@ -1,4 +1,4 @@
-"""How a client asks: `Asker` for what needs no session, `Session` for what does."""
+"""A client's requests: `Asker` for those that need no session, `Session` for those that do."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from .session import claim_epoch, is_forgotten, refusal
 from .state_file import ClientState, MemoryState
 from .transport import ReqTransport, SystemClock
 
-SESSIONS_MAX: Final = 10  # that one call begins because the proxy forgot the one before
+SESSIONS_MAX: Final = 10  # that one call begins, each because the proxy forgot the last
 
 
 class Asker:
-    """One client, one endpoint, one row of request numbers. One thread at a time."""
+    """One client, one endpoint, one sequence of request numbers. One thread at a time."""
 
     def __init__(
         self,
@@ -33,12 +33,12 @@ class Asker:
         on_silence: Silence = unheard,
         role: Role | None = None,
     ) -> None:
-        """Ask nobody yet.
+        """Create an asker; its socket connects in the background.
 
         Args:
-            role: whose log is written; None: of what asks beside the clients.
-            transport, clock: the world outside, where a test brings its own.
-            on_silence: told of attempts that went unanswered, as they happen.
+            role: names the logger; None: neither publisher nor subscriber.
+            transport, clock: replaced by tests; default: a REQ socket and the system clock.
+            on_silence: called for each attempt without an answer, as it happens.
         """
         self.client = client
         self.retry = retry
@@ -49,7 +49,7 @@ class Asker:
         self._request = 0
 
     def head(self, epoch: int = 0) -> dict[str, Any]:
-        """What every request says of its sender, under the next number.
+        """The fields that every request has, with the next request number.
 
         Args:
             epoch: 0 for a request that needs no session.
@@ -77,13 +77,13 @@ class Asker:
 
     def close(self) -> None:
         """Close the socket."""
-        close = getattr(self.transport, "close", None)  # a test's own may have none
+        close = getattr(self.transport, "close", None)  # a test's transport may have none
         if close is not None:
             close()
 
 
 class _Telling:
-    """Writes to the log what becomes of one request."""
+    """Logs the outcome of one request."""
 
     __slots__ = ("_endpoint", "_log", "_on_silence", "_request")
 
@@ -134,29 +134,29 @@ class _Telling:
 
 
 class EpochMemory(Protocol):
-    """Who knows the epoch of a client."""
+    """Where the epoch of a client is kept."""
 
     epoch: int  # the last that was granted; 0: none
 
     def granted(self, epoch: int) -> Mapping[str, bytes | None]:
-        """Take the next one; gives what is to be written."""
+        """Set the next epoch; return the state values to write."""
 
 
 class EpochOfProcess:
     """An epoch that ends with its process. Implements `EpochMemory`."""
 
     def __init__(self) -> None:
-        """None was granted."""
+        """Create a memory without an epoch."""
         self.epoch = 0
 
     def granted(self, epoch: int) -> Mapping[str, bytes | None]:
-        """Take the next one."""
+        """Set the next epoch; nothing is written."""
         self.epoch = epoch
         return {}
 
 
 class Session:
-    """What the proxy grants a client under an epoch, and begins anew when it has forgotten it."""
+    """A client's session under an epoch; begun again when the proxy has forgotten it."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class Session:
         state: ClientState | None = None,
         recorder: Recorder | None = None,
     ) -> None:
-        """Begin none yet.
+        """Create a session that is not connected.
 
         Args:
             memory, state: where the epoch is kept; None: in this process.
@@ -180,11 +180,11 @@ class Session:
         self._memory = memory or EpochOfProcess()
         self._state = state or MemoryState()
         self._recorder = recorder or Recorder()
-        self._asked_epoch = 0  # of the last HELLO; it may be granted though no answer came
+        self._asked_epoch = 0  # of the last HELLO; may be granted without an answer
 
     def connect(self) -> None:
-        """Get an epoch; whatever older process has this id is fenced from now on (rule R11)."""
-        self.connected = False  # also if this is broken off: it may have been granted
+        """Get an epoch; any older process with this id is fenced from now on (rule R11)."""
+        self.connected = False  # also if this is interrupted: the epoch may have been granted
         with self._recorder.call("hello") as call:
             call.invoke(epoch=self._memory.epoch + 1)
             epoch = claim_epoch(
@@ -196,18 +196,18 @@ class Session:
         self.tell(logging.INFO, f"begins session {epoch}")
 
     def begin_again(self) -> None:
-        """A call was broken off: an epoch that was granted is ours, also if nobody was told.
+        """Continue after an interrupted call: keep the last requested epoch if it was granted.
 
-        Another one would fence a newer process, if there is one; so epoch and nonce stay.
+        A higher one would fence a newer process, if there is one; so epoch and nonce stay.
         """
         self.connected = 0 < self._memory.epoch == self._asked_epoch
 
     def positions(self, *topics: str) -> AnyReply:
-        """What the proxy knows of us in these topics."""
+        """This publisher's numbering in these topics, as the proxy knows it."""
         return self._hello(self._memory.epoch, topics)
 
     def head(self) -> dict[str, Any]:
-        """What every request of this session says of its sender, under the next number."""
+        """The fields that every request of this session has, with the next request number."""
         return self.asker.head(self._memory.epoch)
 
     def ask(self, request: Request, body: bytes | None = None) -> AnyReply:
@@ -215,13 +215,13 @@ class Session:
         return self.asker.ask(request, body)[0]
 
     def ask_as_known(self, ask: Callable[[], AnyReply]) -> AnyReply:
-        """Ask in a session that the proxy knows: where it has forgotten it, once more in a new one.
+        """Send a request; if the proxy has forgotten the session, repeat it in a new one.
 
         Args:
-            ask: is called with a session at hand, each time.
+            ask: sends the request; called once for each session.
 
         Raises:
-            TryLaterError: the proxy loses its memory again and again.
+            TryLaterError: the proxy forgot SESSIONS_MAX sessions in a row.
         """
         for _ in range(SESSIONS_MAX):
             if not self.connected:
@@ -234,7 +234,7 @@ class Session:
         )
 
     def is_forgotten(self, reply: AnyReply) -> bool:
-        """Whether the proxy knows less of our session than it granted; then it is over."""
+        """Whether the proxy has forgotten the session it granted; then it is over."""
         forgotten = is_forgotten(reply, self._memory.epoch)
         if forgotten:
             self.connected = False
@@ -242,14 +242,14 @@ class Session:
         return forgotten
 
     def tell(self, level: int, what: str, topic: str = "") -> None:
-        """Write to the log of this role what became of the session, or of a topic in it."""
+        """Log an event of the session, or of a topic in it."""
         epoch = self._memory.epoch
         on = f" on {topic!r}" if topic else ""
         facts = {"client": self.client, "epoch": epoch, "topic": topic or None}
         self.asker.log.log(level, "%s%s: %s", self.client, on, what, extra=facts)
 
     def refused(self, reply: AnyReply, topic: str = "") -> NoReturn:
-        """Raise what an answer means."""
+        """Raise the error that a reply means."""
         raise refusal(reply, client=self.client, epoch=self._memory.epoch, topic=topic)
 
     def _hello(self, epoch: int, topics: tuple[str, ...] = ()) -> AnyReply:

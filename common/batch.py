@@ -19,14 +19,14 @@ from .names import message_id
 
 NO_OFFSET: Final = -1  # of a message that was never stored
 
-# 64 bits with a sign, as every reader has them: the years 1677 to 2262. Before 1970 is below 0.
+# Signed 64 bits, which every reader has: the years 1677 to 2262. Before 1970 it is negative.
 EVENT_TIME_NS_MIN: Final = -(2**63)
 EVENT_TIME_NS_MAX: Final = 2**63 - 1
 EventTimeNs = Annotated[int, Meta(ge=EVENT_TIME_NS_MIN, le=EVENT_TIME_NS_MAX)]
 
 
 class Batch(Struct, frozen=True, array_like=True):
-    """The columns of a batch; those that are there have one entry for each message."""
+    """The columns of a batch; each is nil or has one entry for each message."""
 
     payloads: Sequence[bytes]
     keys: Sequence[bytes | None] | None = None
@@ -41,13 +41,13 @@ class Message(Struct, frozen=True, gc=False):
     offset: int  # in its topic: 0, 1, 2, ...; `NO_OFFSET` if it was put at QoS 0
     publisher: str
     sequence: int  # the publisher's number in this topic
-    timestamp_ns: int  # when the proxy took the batch
+    timestamp_ns: int  # when the proxy stored the batch
     payload: bytes
     key: bytes | None = None
     headers: Mapping[str, str] | None = None
     event_time_ns: int | None = None  # the publisher's own time of the event
     delivery_count: int = (
-        1  # how often it was handed over here; above 1 after a crash, or in a replay
+        1  # how often it was delivered here; above 1 after a crash, or in a replay
     )
     qos: int = 2  # the lower of the publisher's level and the subscription's
 
@@ -58,7 +58,7 @@ class Message(Struct, frozen=True, gc=False):
 
     @property
     def redelivered(self) -> bool:
-        """Whether it was handed over before: not acknowledged then, or read again on purpose."""
+        """Whether it was delivered before: it was not acknowledged, or it is replayed."""
         return self.delivery_count > 1
 
 
@@ -72,7 +72,7 @@ def encode_batch(batch: Batch) -> bytes:
 
     Raises:
         TooLargeError: more than 65,536 messages, or more than 1 MiB encoded.
-        UsageError: no message, or a column holds what it may not.
+        UsageError: there is no message, or a column has an invalid value.
     """
     _check_event_times(batch.event_times_ns)
     count = len(batch.payloads)
@@ -93,7 +93,7 @@ def encode_batch(batch: Batch) -> bytes:
         raise UsageError(f"keys, headers or event times: {error}") from error
     if any(column is not None for column in (batch.keys, batch.headers, batch.event_times_ns)):
         try:
-            decode_batch(body, count)  # other columns must be what they say, or nobody can read it
+            decode_batch(body, count)  # invalid columns would make the batch unreadable
         except MalformedError as error:
             raise UsageError(f"keys, headers or event times: {error}") from error
     if len(body) > BODY_BYTES_MAX:
@@ -107,10 +107,10 @@ def encode_batch(batch: Batch) -> bytes:
 
 
 def _check_event_times(times: Sequence[int | None] | None) -> None:
-    """Refuse what is no number of 64 bits; a reader may have no other.
+    """Refuse times that do not fit in 64 bits, which some readers need.
 
     Raises:
-        UsageError: which it is.
+        UsageError: names the first wrong time.
     """
     for time_ns in times or ():
         if time_ns is not None and (type(time_ns) is not int or not fits_event_time(time_ns)):
@@ -121,7 +121,7 @@ def _check_event_times(times: Sequence[int | None] | None) -> None:
 
 
 def fits_event_time(time_ns: int) -> bool:
-    """Whether a reader of any kind can keep this time; a client of another make may put more."""
+    """Whether a time fits in 64 bits; other client implementations may put larger ones."""
     return EVENT_TIME_NS_MIN <= time_ns <= EVENT_TIME_NS_MAX
 
 
@@ -129,7 +129,7 @@ def decode_batch(body: bytes | memoryview, count: int) -> Batch:
     """Decode a batch whose header promised `count` messages.
 
     Raises:
-        MalformedError: the bytes are no batch, or a column has another length.
+        MalformedError: the bytes are not a batch, or a column has another length.
     """
     try:
         batch = _decoder.decode(body)
@@ -157,10 +157,10 @@ def messages_of(
     qos: int,
     skip: int = 0,
 ) -> list[Message]:
-    """Give the messages of a batch in order, without the first `skip`.
+    """Return the messages of a batch in order, without the first `skip`.
 
     Args:
-        base: offset of the first message; None: they are in no log (QoS 0).
+        base: offset of the first message; None: they are not stored (QoS 0).
     """
     offset, step = (NO_OFFSET, 0) if base is None else (base + skip, 1)
     sequence = first_sequence + skip

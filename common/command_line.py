@@ -45,19 +45,19 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class LazyGroup(click.Group):
-    """A group of commands whose modules are loaded when they are asked for."""
+    """A group of commands whose modules are loaded on first use."""
 
     def __init__(self, *args: Any, modules: Mapping[str, str], **more: Any) -> None:
-        """Commands of the group itself come first.
+        """Create a group; its own commands are listed first.
 
         Args:
-            modules: by name of a command, the module whose `main` it is.
+            modules: by command name, the module whose `main` is the command.
         """
         super().__init__(*args, **more)
         self._modules = modules
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """In the order in which they were named."""
+        """List the commands in the order of their definition."""
         return [*self.commands, *self._modules]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -73,10 +73,10 @@ class StepFileCommand(click.Command):
     """A command that runs a step file: its help ends with a table of all keys."""
 
     def __init__(self, *args: Any, step_keys: Mapping[str, type[Struct]], **more: Any) -> None:
-        """As any command.
+        """Create a command.
 
         Args:
-            step_keys: the mappings of a step, by what they are called.
+            step_keys: the types of the mappings of a step, by their titles in the help.
         """
         super().__init__(*args, **more)
         self._step_keys = step_keys
@@ -89,7 +89,7 @@ class StepFileCommand(click.Command):
 
 
 class Stopped(BaseException):
-    """SIGTERM or SIGINT: leave at the next safe place, with exit code 0."""
+    """SIGTERM or SIGINT: exit at the next safe point, with exit code 0."""
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def readable_errors() -> Iterator[None]:
 
 
 def complain(text: str) -> None:
-    """Write a paragraph to stderr, wrapped for reading; lines that stand alone stay alone."""
+    """Write a paragraph to stderr, wrapped; line breaks in the text are kept."""
     width = min(shutil.get_terminal_size().columns, 100) if sys.stderr.isatty() else 100
     for line in text.splitlines():
         wrapped = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
@@ -111,7 +111,7 @@ def complain(text: str) -> None:
 
 
 def tell_silence() -> Silence:
-    """Tell a person, once for each outage, that the proxy does not answer, and when it does."""
+    """Report on stderr, once for each outage, that the proxy does not answer and when it does."""
     told = False
 
     def tell(endpoint: str, attempt: int, attempts: int) -> None:
@@ -148,7 +148,7 @@ def stop_on_signals(word: str = "") -> Iterator[None]:
     """SIGTERM and SIGINT end the work at once and cleanly; the state is durable at every moment.
 
     Args:
-        word: said when that happens.
+        word: printed when that happens.
     """
     try:
         with signals_raise():
@@ -231,7 +231,7 @@ def history_option() -> Callable[[F], F]:
 
 
 def asking_options(role: str) -> Callable[[F], F]:
-    """How the proxy is asked, and how much is said meanwhile: the options of every such command."""
+    """The options of every command that sends requests: endpoint, retries, output."""
     return _all_of(
         click.option("--endpoint", help=f"The proxy's {role} endpoint."),
         click.option("--ack-timeout", help="Seconds to wait for an answer before asking again."),
@@ -246,14 +246,14 @@ def asking_options(role: str) -> Callable[[F], F]:
 
 
 def client_options(role: str) -> Callable[[F], F]:
-    """The options that publisher and subscriber share."""
+    """The options of both publisher and subscriber."""
     return _all_of(
         click.option(
             "-f",
             "--config-file",
             required=True,
             type=click.Path(path_type=Path, dir_okay=False),
-            help="Step file (YAML): what to do, one step behind another.",
+            help="Step file (YAML): what to do, one step after another.",
         ),
         click.option(
             "-i",

@@ -1,4 +1,4 @@
-"""`reliable-pubsub config show`: every setting with its value, and where that comes from."""
+"""`reliable-pubsub config show`: every setting with its value and where it comes from."""
 
 from __future__ import annotations
 
@@ -64,5 +64,5 @@ def show(component: str, config_file: Path | None, as_json: bool) -> None:
 
 
 def _setting(name: str) -> Setting:
-    """The setting behind a row; that of a topic is called `topics.<topic>.<name>`."""
+    """The setting of a row; that of a topic is called `topics.<topic>.<name>`."""
     return BY_NAME[name.rpartition(".")[2]]

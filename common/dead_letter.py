@@ -1,8 +1,8 @@
-"""The dead letter: a message that a subscriber has given up, as it stands in `<topic>.dead`.
+"""The dead letter: a message that a subscriber has rejected, as stored in `<topic>.dead`.
 
-It keeps its payload, key, headers and event time, and says in headers of its own whose it was and
-why. Only subscribers make dead letters, so nobody puts to such a topic; and a dead letter has none
-itself: who gives up one acknowledges it. Pure.
+It keeps its payload, key, headers and event time; further headers say where it came from and why
+it was rejected. Only subscribers make dead letters, so publishers cannot put to such a topic; and a
+dead letter cannot become one again: acknowledge it instead. Pure.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .limits import DELIVERIES_MAX, REASON_CHARS_MAX, TOPIC_BYTES_MAX
 MaxDeliveries = Annotated[int, Meta(ge=1, le=DELIVERIES_MAX)]
 
 DEAD_SUFFIX: Final = ".dead"
-DELIVERIES_USED_UP: Final = "max_deliveries"  # the reason where nobody gave one
+DELIVERIES_USED_UP: Final = "max_deliveries"  # the reason if none was given
 
 TOPIC: Final = "dead-letter-topic"
 OFFSET: Final = "dead-letter-offset"
@@ -26,14 +26,16 @@ MESSAGE_ID: Final = "dead-letter-message-id"
 SUBSCRIBER: Final = "dead-letter-subscriber"
 DELIVERIES: Final = "dead-letter-deliveries"
 REASON: Final = "dead-letter-reason"
-EVENT_TIME: Final = "dead-letter-event-time-ns"  # one beyond 64 bits, which no batch may have
-LEFT_OUT: Final = "dead-letter-left-out"  # bytes of a payload that did not fit with these headers
+EVENT_TIME: Final = (
+    "dead-letter-event-time-ns"  # an event time beyond 64 bits, which a batch cannot hold
+)
+LEFT_OUT: Final = "dead-letter-left-out"  # size of a payload that did not fit with these headers
 
 
 def dead_topic(topic: str) -> str | None:
-    """Where the dead letters of a topic go; None: it can have none.
+    """The topic for the dead letters of a topic; None: it cannot have any.
 
-    That is so for dead letters themselves, and for a name that has no room for the suffix.
+    That is the case for dead-letter topics, and for names that have no room for the suffix.
     """
     dead = topic + DEAD_SUFFIX
     return None if is_dead(topic) or len(dead.encode()) > TOPIC_BYTES_MAX else dead
@@ -45,7 +47,7 @@ def is_dead(topic: str) -> bool:
 
 
 def check_put_on(topic: str) -> None:
-    """See that publishers may put on a topic.
+    """Check that publishers may put to a topic.
 
     Raises:
         InvalidNameError: it holds dead letters.
@@ -61,12 +63,12 @@ def check_put_on(topic: str) -> None:
 def dead_letter(message: Message, subscriber: str, deliveries: int, reason: str) -> bytes:
     """Encode the dead letter of a message, as a batch of one.
 
-    A payload that does not fit together with the headers is left out, with key and headers of its
-    own: the offset says where it stands, as long as its topic keeps it.
+    A payload that does not fit together with these headers is left out, with its own key and
+    headers: the offset says where to read it, until retention removes it.
 
     Args:
-        deliveries: how often it was handed over.
-        reason: for people.
+        deliveries: how often it was delivered.
+        reason: why it was rejected, as text.
     """
     own = {
         TOPIC: message.topic,
@@ -89,14 +91,14 @@ def dead_letter(message: Message, subscriber: str, deliveries: int, reason: str)
 
 
 def check_may_die(topic: str) -> None:
-    """See that messages of a topic can become dead letters.
+    """Check that messages of a topic can become dead letters.
 
     Raises:
         UsageError: they are dead letters, or the name of the topic has no room for the suffix.
     """
     if dead_topic(topic) is None:
         why = (
-            "it holds dead letters, and they have none of their own: acknowledge what is done"
+            "it holds dead letters, and these cannot be rejected: acknowledge them instead"
             if is_dead(topic)
             else f"its name has more than {TOPIC_BYTES_MAX - len(DEAD_SUFFIX)} bytes"
         )
@@ -104,7 +106,7 @@ def check_may_die(topic: str) -> None:
 
 
 def check_reason(reason: str) -> None:
-    """See that a reason can be told.
+    """Check the reason of a rejection.
 
     Raises:
         UsageError: it is empty or too long, or has no UTF-8 form.

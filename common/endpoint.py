@@ -1,4 +1,4 @@
-"""Endpoints: what one looks like, and whether it leaves this machine."""
+"""Endpoints: their form, and whether they are reachable from other machines."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ IPC_PATH_BYTES_MAX: Final = 107  # of a Unix socket's address on Linux
 
 
 def check_endpoint(endpoint: str, allow_plaintext: bool, *, bind: bool = False) -> str | None:
-    """Accept `tcp://host:port` or `ipc://path`; say what there is to warn of, else None.
+    """Accept `tcp://host:port` or `ipc://path`; return a warning, or None.
 
     Args:
         allow_plaintext: accept an address outside this machine. Traffic is not encrypted.
-        bind: accept what only a proxy can use: every interface (`*`), a port of the system's
-            choice (`*`).
+        bind: accept what only a server can use: every interface (`*`), a port chosen by the
+            system (`*`).
 
     Raises:
         ConfigurationError: another form, or an address outside this machine without
@@ -41,10 +41,10 @@ def check_endpoint(endpoint: str, allow_plaintext: bool, *, bind: bool = False) 
 
 
 def beside(requests: str, default: str) -> str:
-    """Where data goes in or out when nobody chose it: the interface of the request endpoint.
+    """The default data endpoint: on the interface of the request endpoint.
 
     Args:
-        requests: the endpoint where those who need the data ask; `ipc:` leaves the default.
+        requests: the request endpoint of the same peers; with `ipc:` the default is returned.
         default: gives the port.
     """
     host = host_of(requests, bind=True)
@@ -52,7 +52,7 @@ def beside(requests: str, default: str) -> str:
 
 
 def any_port_beside(endpoint: str) -> str:
-    """The same interface, and a port of the system's choice."""
+    """The same interface, with a port chosen by the system."""
     return _at(host_of(endpoint, bind=True) or "127.0.0.1", "*")
 
 
@@ -61,7 +61,7 @@ def _at(host: str, port: str) -> str:
 
 
 def stays_behind(requests: str, data: str) -> bool:
-    """Whether other machines reach the request endpoint, and not the data endpoint beside it."""
+    """Whether other machines reach the request endpoint but not its data endpoint."""
     hosts = [host_of(one, bind=True) for one in (requests, data)]
     return [host is not None and _is_local(host) for host in hosts] == [False, True]
 
@@ -72,7 +72,7 @@ _DIGITS_AND_DOTS = re.compile(r"[0-9.]+\Z")
 
 
 def host_of(endpoint: str, *, bind: bool) -> str | None:
-    """Give the host of a well-formed endpoint, "" for ipc, or None for another form."""
+    """Return the host of a well-formed endpoint, "" for ipc, or None for another form."""
     if endpoint.startswith("ipc://"):
         path = endpoint.removeprefix("ipc://")
         size = len(path.encode(errors="replace"))
@@ -103,7 +103,7 @@ def _address_of(
 
 
 def _is_local(host: str) -> bool:
-    """Say whether a host of `_host_of` never leaves this machine."""
+    """Whether a host of `host_of` is this machine."""
     if host == "" or host.lower() == "localhost":
         return True
     kind = ipaddress.IPv6Address if ":" in host else ipaddress.IPv4Address

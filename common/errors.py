@@ -1,13 +1,13 @@
 """What can go wrong, as a tree. Each error says what happened, what it means and what to do.
 
 PubSubError                      code                 exit
-├── UsageError                   USAGE                2     the caller's words are off
+├── UsageError                   USAGE                2     the request is invalid
 │   ├── InvalidNameError         INVALID_NAME
 │   ├── InvalidPatternError      INVALID_PATTERN
 │   ├── TooLargeError            TOO_LARGE
 │   ├── ForkedError              FORKED
 │   └── ConfigurationError       CONFIGURATION
-├── InDoubtError                 IN_DOUBT             3     nobody knows yet; run again to resume
+├── InDoubtError                 IN_DOUBT             3     outcome unknown; run again to resume
 │   ├── ProxyUnreachableError    PROXY_UNREACHABLE
 │   ├── TryLaterError            FULL, BUSY, STORAGE_FULL
 │   ├── StageLostError           STAGE_LOST
@@ -45,7 +45,7 @@ class PubSubError(Exception):
 
 
 class UsageError(PubSubError):
-    """The caller asked for something that cannot be meant; nothing was sent."""
+    """The caller's request is invalid; nothing was sent."""
 
     code = "USAGE"
     exit_code = 2
@@ -109,7 +109,7 @@ class InDoubtError(PubSubError):
 
     code = "IN_DOUBT"
     exit_code = 3
-    kept = False  # of a put: it is numbered, and sent again by what comes next with this state
+    kept = False  # of a put: it is stored here, and sent again by the next call
 
 
 class ProxyUnreachableError(InDoubtError):
@@ -145,19 +145,19 @@ class TryLaterError(InDoubtError):
 
 
 class StageLostError(InDoubtError):
-    """What was staged for a transaction is gone, again and again; nothing of it was stored."""
+    """The staged batches of a transaction were lost repeatedly; none of them was stored."""
 
     code = "STAGE_LOST"
 
 
 class TimedOutError(InDoubtError):
-    """A get of a step file waited as long as it may."""
+    """A get of a step file found no message within its `timeout`."""
 
     code = "TIMED_OUT"
 
 
 class NotDeliveredError(InDoubtError):
-    """A message is stored, and too few of its subscribers have acknowledged it in time."""
+    """A message is stored, but too few subscribers have acknowledged it in time."""
 
     code = "NOT_DELIVERED"
 
@@ -184,13 +184,13 @@ class NotDeliveredError(InDoubtError):
 
 
 def _names(names: tuple[str, ...]) -> str:
-    """Ids for people: the first twenty."""
+    """The first twenty ids, as text."""
     more = f" and {len(names) - 20:,} more" if len(names) > 20 else ""
-    return (", ".join(names[:20]) or "nobody") + more
+    return (", ".join(names[:20]) or "none") + more
 
 
 class RefusedError(PubSubError):
-    """The other side decided: no. Asking the same again changes nothing."""
+    """The proxy refused the request. The same request will be refused again."""
 
     code = "REFUSED"
     exit_code = 4
@@ -233,43 +233,43 @@ class ConflictError(RefusedError):
 
 
 class GapError(RefusedError):
-    """A sequence number was skipped, so a message would be lost in silence."""
+    """A sequence number was skipped, so a message would be lost silently."""
 
     code = "GAP"
 
 
 class LogChangedError(RefusedError):
-    """The log of the proxy is not the one this client's position speaks of."""
+    """The log of the proxy is not the one of this client's position."""
 
     code = "LOG_CHANGED"
 
 
 class NotSubscribedError(RefusedError):
-    """A get, without a subscription."""
+    """The client is not subscribed to the topic."""
 
     code = "NOT_SUB"
 
 
 class StaleError(RefusedError):
-    """The request speaks of a subscription that a later one has replaced."""
+    """The request is for a subscription that a later one has replaced."""
 
     code = "STALE"
 
 
 class TruncatedError(RefusedError):
-    """The history asked for begins below what is still stored."""
+    """The requested start is before the oldest stored message."""
 
     code = "TRUNCATED"
 
     def __init__(self, text: str, *, topic: str, start: int, start_ns: int | None) -> None:
         super().__init__(text)
         self.topic = topic
-        self.start = start  # the first offset that is left
-        self.start_ns = start_ns  # when the proxy took it; None: nothing is left
+        self.start = start  # the first stored offset
+        self.start_ns = start_ns  # when the proxy stored it; None: nothing is stored
 
 
 class OutOfRangeError(RefusedError):
-    """The place to begin at lies in the future."""
+    """The requested start is after the end of the topic."""
 
     code = "OUT_OF_RANGE"
 
@@ -281,7 +281,7 @@ class OutOfRangeError(RefusedError):
 
 
 class LostError(RefusedError):
-    """Messages of this subscription are gone; the next get goes on behind them."""
+    """Messages were removed before they were delivered; the next get continues after them."""
 
     code = "LOST"
 
@@ -293,20 +293,20 @@ class LostError(RefusedError):
             f"topic {topic!r}: offsets {first} to {end - 1} ({end - first} messages) {why} "
             f"were never delivered here; the next get continues at offset {end}"
         )
-        self.waiting_max = waiting_max  # None: they are gone for everybody
+        self.waiting_max = waiting_max  # None: they are no longer stored
         self.topic = topic
         self.first = first
         self.end = end
 
 
 class LimitError(RefusedError):
-    """The proxy holds as many topics, clients or subscriptions as it may."""
+    """The proxy has reached its limit of topics, clients or subscriptions."""
 
     code = "LIMIT"
 
 
 class DeadLetterRefusedError(LimitError):
-    """The proxy will not store a dead letter; its message is not given up, and comes again."""
+    """The proxy refused a dead letter; its message is not rejected and will be redelivered."""
 
     code = "DEAD_LETTER_REFUSED"
 
@@ -328,11 +328,11 @@ class MalformedError(RefusedError):
 
     def __init__(self, text: str, *, is_our_request: bool = False) -> None:
         super().__init__(text)
-        self.is_our_request = is_our_request  # the proxy says so, and has done nothing
+        self.is_our_request = is_our_request  # the proxy reported it, and did nothing
 
 
 class InUseError(RefusedError):
-    """Another process, or a call of this one, holds this data directory or this client state."""
+    """Another process, or a call of this one, uses this data directory or client state."""
 
     code = "IN_USE"
 
@@ -353,6 +353,6 @@ class DamagedError(PubSubError):
 
 
 class StorageFailedError(DamagedError):
-    """The operating system could not write or sync; what is on disk stays as it was."""
+    """The operating system could not write or sync; the data on disk is unchanged."""
 
     code = "STORAGE_FAILED"

@@ -13,7 +13,7 @@ import reliable_pubsub
 from .command_line import CONTEXT_SETTINGS, readable_errors
 from .errors import ConfigurationError
 
-# In a checkout a link to the folder beside the package; where links are lost, that folder itself.
+# In a checkout a link to the folder next to the package; without links, that folder itself.
 _HERE: Final = Path(reliable_pubsub.__file__).parent
 CONFIGS: Final = next(
     (one for one in (_HERE / "configs", _HERE.parent / "configs") if one.is_dir()),

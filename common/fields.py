@@ -1,4 +1,4 @@
-"""Checked reading of a document that a person wrote: msgspec checks, an error names every key.
+"""Reads and checks a document with msgspec; its error names every wrong key.
 
 Pure: it takes what `yaml_file.py` has parsed. `read` converts a value to its type; where msgspec
 refuses, it walks down to the smallest parts that are refused, with the lines where they are.
@@ -30,7 +30,7 @@ from .wording import (
 if TYPE_CHECKING:
     from .yaml_file import Document, KeyPath
 
-SLEEP_S_MAX: Final = 86_400  # a day; a longer pause is a slip of the pen
+SLEEP_S_MAX: Final = 86_400  # a day; a longer pause is probably a mistake
 
 
 class Problems:
@@ -52,14 +52,14 @@ class Problems:
         self._lines.append((line, f"{where}: {text}"))
 
     def add_from(self, key_path: KeyPath, error: ConfigurationError) -> None:
-        """Note what another reader found wrong with the value that stands here."""
+        """Note a problem that another reader found in this value."""
         self._lines.append((self.document.line_of(key_path), str(error)))
 
     def raise_if_any(self) -> None:
-        """Tell all problems in the order of the file.
+        """Raise an error with all problems, in the order of the file.
 
         Raises:
-            ConfigurationError: there is one, or more.
+            ConfigurationError: there are problems.
         """
         if not self._lines:
             return
@@ -71,13 +71,13 @@ T = TypeVar("T")
 
 
 def read(problems: Problems, key_path: KeyPath, value: object, kind: type[T]) -> T | None:
-    """Convert a value to its type; if it is not of it, note the smallest parts that are not."""
+    """Convert a value to its type; if that fails, note the smallest parts that are wrong."""
     try:
         return msgspec.convert(value, kind)
     except msgspec.ValidationError as error:
         noted = len(problems)
         _explain(problems, key_path, value, kind)
-        if len(problems) == noted:  # what we do not understand is refused nevertheless
+        if len(problems) == noted:  # no part explains it: note the whole value
             problems.add(key_path, str(error))
         return None
 
@@ -135,7 +135,7 @@ def _explain_mapping(
 
 
 def _quoted(at: KeyPath, value: object, kind: Any) -> str:
-    """Advise to quote what YAML takes for something else than the text that was meant."""
+    """Advise to quote text that YAML reads as another type."""
     texts = [one for one in alternatives(kind) if plain(one) is str]
     if isinstance(value, str | list | dict) or not texts or "pattern" in facts(texts[0]):
         return ""

@@ -1,13 +1,13 @@
-"""The one way into a client: every public call of a program goes through its gate.
+"""The gate of a client: every public call passes it, one at a time.
 
-A call ends properly if it returns, or raises an error of ours. Whatever else leaves it (Ctrl-C, an
-alarm, MemoryError) may have come at any line, and the program may go on with the same client. So
-every other exit is a crash of the client in place: the next call first makes it know what its state
-says, and nothing else, as a new process with this id would (rule R25).
+A call ends properly if it returns or raises an error of this package. Any other exception (Ctrl-C,
+an alarm, MemoryError) may interrupt it at any line, and the program may continue to use the client.
+So every other exit counts as a crash of the client within its process: the next call first resets
+the client to its stored state, as a new process with this id would (rule R25).
 
-The mark of an open call is a lock that its turn holds. To end properly is to release it: one step,
-the last one before the return. What did not do that, wherever it was left, was broken off: nothing
-has to run for that, so nothing is lost when a second exception comes behind the first.
+An open call is marked by a lock that its turn holds. To end properly, it releases the lock as the
+last step before the return. A call that did not release it was interrupted, wherever that was: no
+code has to run to note it, so a second exception right after the first does no harm.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar, cast
 from .arguments import checked
 from .errors import ForkedError, PubSubError, UsageError
 
-LOOK_S: Final = 0.05  # whoever waits looks so often whether the call before was broken off
+LOOK_S: Final = 0.05  # how often a waiting call checks whether the open one was interrupted
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 class Shared(Protocol):
-    """The work of a call that another thread's call may do as well."""
+    """The work of a call, which another thread's call may complete."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether its outcome is known: then the call needs no turn any more."""
+        """Whether its outcome is known; then the call does not need a turn."""
 
 
 class _Turn:
@@ -63,25 +63,25 @@ class _Turn:
 
 
 class Gate:
-    """Lets one call in at a time, and begins a client again whose last call was broken off."""
+    """Admits one call at a time, and resets a client whose last call was interrupted."""
 
     def __init__(self, what: str, recover: Callable[[], None], *, threads: bool) -> None:
-        """Nothing is open.
+        """Create the gate of a client; no call is open.
 
         Args:
-            what: what the calls are of, for the sentence of an error.
-            recover: makes the client know what its state says, and nothing else. It may be broken
-                off itself, and is called again then.
+            what: names the client in errors.
+            recover: resets the client to its stored state. If it is interrupted itself, it is
+                called again.
             threads: let the calls of several threads wait for each other; else refuse the second.
         """
         self.what = what
         self.closed = False
         self.is_replaced = False  # closed because another client of this process has its id
-        self.lives = 1  # one more whenever the client has begun again
+        self.lives = 1  # incremented by each reset
         self._recover = recover
         self._threads = threads
         self._pid = os.getpid()
-        self._turns: list[_Turn] = []  # the first is in; one that has ended stays until the next
+        self._turns: list[_Turn] = []  # the first has the turn; an ended one stays until the next
         self._is_broken = False
 
     @property
@@ -94,7 +94,7 @@ class Gate:
 
         Args:
             after_close: it may be called on a closed client.
-            recovers: begin again first, if the last call was broken off.
+            recovers: reset the client first, if the last call was interrupted.
 
         Raises:
             ForkedError: the client belongs to the parent of this process.
@@ -103,13 +103,13 @@ class Gate:
         if self._pid != os.getpid():
             raise ForkedError(what=self.what, pid=self._pid)
         turns = self._turns
-        turns.append(turn)  # one step: so there is an order
+        turns.append(turn)  # atomic, so that calls are ordered
         while (first := turns[0]) is not turn:
             if turn.shared is not None and turn.shared.is_settled:
                 return
             if first.is_open() and self._is_executed(first, turn):
                 continue
-            with suppress(ValueError):  # another thread may have let it go
+            with suppress(ValueError):  # another thread may have removed it
                 turns.remove(first)
         if self.closed:
             if not after_close:
@@ -129,10 +129,10 @@ class Gate:
     def replace(self, free: Callable[[], None]) -> bool:
         """Close the client for another one of this process, if no call of it is open.
 
-        A call that was broken off is not open: the state has what became of it.
+        An interrupted call is not open: its effect is in the stored state.
 
         Args:
-            free: gives back what the client holds; again, if it was broken off.
+            free: releases what the client holds; called again if it was interrupted.
 
         Returns:
             Whether it is closed.
@@ -155,13 +155,15 @@ class Gate:
             turn.end()
 
     def _is_executed(self, first: _Turn, turn: _Turn) -> bool:
-        """Whether an open call goes on; waits for it a little. One that does not was broken off."""
+        """Whether an open call is still executed, after a short wait; else it was interrupted."""
         if not first.is_running():
-            self._is_broken |= first.is_open()  # before it goes, so that whoever is next knows
+            self._is_broken |= (
+                first.is_open()
+            )  # before it is removed, so that the next call sees it
             return False
         if first.thread != turn.thread and self._threads:
             if first.wait(True, LOOK_S):
-                first.end()  # for the next one that waits
+                first.end()  # for the next waiting call
             return True
         self._turns.remove(turn)
         if first.thread == turn.thread:
@@ -175,26 +177,30 @@ class Gate:
         )
 
     def waiting(self) -> Iterator[Shared]:
-        """What calls of other threads wait to have done, in their order.
+        """The work of the waiting calls of other threads, in order.
 
-        A call that was broken off while it waited is left out: its message is not to be sent.
+        A call that was interrupted while it waited is left out: its message must not be sent.
         """
         for turn in self._turns[1:]:
             if turn.shared is not None and turn.is_open() and turn.is_running():
                 yield turn.shared
 
     def begin_again(self) -> None:
-        """Let the client begin again, if its last call was broken off."""
+        """Reset the client if its last call was interrupted."""
         if self._is_broken:
             self._recover()
             self.lives += 1
             self._is_broken = False
 
     def check_life(self, life: int, what: str) -> None:
-        """What was open in a call that was broken off is void.
+        """Refuse to use a stream or transaction from before a reset.
+
+        Args:
+            life: the value of `lives` when it was opened.
+            what: names it in the error.
 
         Raises:
-            UsageError: it was opened in an earlier life.
+            UsageError: the client was reset since.
         """
         if life != self.lives:
             raise UsageError(
@@ -203,7 +209,7 @@ class Gate:
             )
 
     def left_by(self, error: BaseException, turn: _Turn | None) -> None:
-        """An error leaves a call."""
+        """End a call that raises `error`; note if it was interrupted."""
         if turn is None or not turn.is_open() or not _is_of_one_call(error):
             self._is_broken = True
         else:
@@ -211,7 +217,7 @@ class Gate:
 
 
 def _is_of_one_call(error: BaseException) -> bool:
-    """Whether it is an error of ours, of this call; one of a call in a signal handler is not."""
+    """Whether it is an error of this package and of this call, not of one in a signal handler."""
     calls = 0
     trace = error.__traceback__
     while trace is not None:
@@ -221,7 +227,7 @@ def _is_of_one_call(error: BaseException) -> bool:
 
 
 class Gated(Protocol):
-    """What has a gate."""
+    """An object with a gate."""
 
     _gate: Gate
 
@@ -245,7 +251,7 @@ def _through_the_gate(
             turn = _Turn(cast("Shared", args[0]) if shares else None)
             self._gate.enter(turn, after_close=after_close, recovers=recovers)
             result = inner(self, *args, **kwargs)
-            return (result, turn.end())[0]  # to end is the last step before the return
+            return (result, turn.end())[0]  # ending is the last step before the return
         except BaseException as error:
             self._gate.left_by(error, turn)
             raise
@@ -255,25 +261,25 @@ def _through_the_gate(
 
 
 def gated(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """A call of a client, its arguments checked; inside, only what is not gated may be called."""
+    """Decorate a call of a client; its arguments are checked. It must not call gated methods."""
     return _through_the_gate(method, after_close=False, recovers=True)
 
 
 def sharing(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """A call whose first argument is `Shared`: the call that has the turn may settle it.
+    """Decorate a call whose first argument is `Shared`: the call that has the turn may settle it.
 
-    The method is called without a turn then, and may only give what became of it.
+    The method is then called without a turn, and may only return the outcome.
     """
     return _through_the_gate(method, after_close=False, recovers=True, shares=True)
 
 
 def gated_after_close(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """A public call that a closed client answers too."""
+    """Decorate a public call that is allowed on a closed client."""
     return _through_the_gate(method, after_close=True, recovers=True)
 
 
 def closing(method: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
-    """A call that frees what a client holds, again if it was broken off.
+    """Decorate a call that releases what a client holds; it may be repeated if interrupted.
 
     In a forked child it does nothing: everything belongs to the parent.
     """

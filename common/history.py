@@ -1,9 +1,9 @@
-"""What a process did and saw, as lines: the history that the crash lab judges.
+"""The lines of a history: what a process did and saw, checked by the crash lab.
 
 Every process can write one (`--history FILE`), as JSON lines. A client writes `invoke` before it
 sends anything, and then `ok`, `failed` (it will never have an effect) or `unknown` (it may, or may
 not). A process that is killed in between leaves an `invoke` without an answer: also unknown. The
-proxy writes what has become durable, and an auditor what the log holds at the end.
+proxy writes what has become durable, and an auditor what the log contains at the end.
 
 Times are of the monotonic clock of the machine, which all its processes share; so lines of several
 files can be put in one order. Source: the histories of Jepsen (jepsen-io/jepsen, "history").
@@ -22,40 +22,40 @@ Operation = Literal[
 
 
 class Line(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="type"):
-    """What every line says."""
+    """The fields of every line."""
 
     at_ns: int  # monotonic clock
     process: str  # client id, or the name of a proxy
-    pid: int  # tells one life of a process from the next
+    pid: int  # tells a process from its restart
 
 
 # Of every process.
 
 
 class Begin(Line, frozen=True, tag="begin"):
-    """A life of a process begins."""
+    """A process has started."""
 
     role: str  # "publisher", "subscriber", "proxy", "auditor" or "lab"
-    wall_ns: int  # wall clock of the same moment, for people
+    wall_ns: int  # wall clock at the same moment, for readers
     boot: str = ""  # of a proxy
     durability: str = ""  # of a proxy
     output: str = ""  # name of a subscriber's output file, without its folders
-    remembers: bool = True  # False: its state is in memory, and gone with it
+    remembers: bool = True  # False: its state is in memory, and lost when it ends
 
 
 class End(Line, frozen=True, tag="end"):
-    """A life of a process ends by itself; one that is killed leaves no such line."""
+    """A process ends by itself; a killed one leaves no such line."""
 
-    code: str = ""  # of the error it ended with; "" if it had done its work or was asked to stop
+    code: str = ""  # of the error that ended it; "" if it finished or was asked to stop
 
 
 # Of clients.
 
 
 class Invoke(Line, frozen=True, tag="invoke"):
-    """An operation begins; nothing of it was sent before. `call` counts within a life.
+    """An operation begins; nothing of it was sent before. `call` counts within a process.
 
-    A put whose messages get other numbers before they are sent has a second `invoke`.
+    A put whose messages are renumbered before they are sent has a second `invoke`.
     """
 
     op: Operation
@@ -67,13 +67,13 @@ class Invoke(Line, frozen=True, tag="invoke"):
     qos: int = 2  # put
     plan: str = ""  # put: `<step>:<message>` of its first message, if it belongs to a step file
     plan_run: int = 1  # put: how often the step file was begun (--again), with `plan`
-    cursor: int | None = None  # get, acknowledge: what the client says it has; reject: the message
+    cursor: int | None = None  # get, acknowledge: the client's cursor; reject: the message
     transaction: int = 0  # put: number of the transaction that it belongs to, if it does
-    start: str = ""  # subscribe: where it is to begin, in the words of a step file; "" if not said
+    start: str = ""  # subscribe: the requested start, as in a step file; "" if none
 
 
 class Seen(Struct, frozen=True, array_like=True, gc=False):
-    """A message that was handed over, or stands in a log. In JSON an array, in this order."""
+    """A message that was delivered, or is in a log. In JSON an array, in this order."""
 
     offset: int
     publisher: str
@@ -81,7 +81,7 @@ class Seen(Struct, frozen=True, array_like=True, gc=False):
     crc: int  # CRC-32 of the payload
     timestamp_ns: int = 0
     delivery_count: int = 1  # above 1: marked as redelivered
-    qos: int = 2  # in a log its publisher's level; where it was handed over the lower of both
+    qos: int = 2  # in a log its publisher's level; when delivered the lower of both
 
 
 class Ok(Line, frozen=True, tag="ok"):
@@ -101,7 +101,7 @@ class Ok(Line, frozen=True, tag="ok"):
     log: str = ""  # subscribe: log id
     generation: int = 0  # subscribe
     cursor: int | None = None  # subscribe, record, acknowledge, reject: of the next message
-    messages: tuple[Seen, ...] = ()  # get: handed over
+    messages: tuple[Seen, ...] = ()  # get: delivered
 
 
 class Failed(Line, frozen=True, tag="failed"):
@@ -112,13 +112,13 @@ class Failed(Line, frozen=True, tag="failed"):
     code: str
     topic: str = ""
     sequence: int = 0
-    first: int = 0  # code LOST: offsets first to end - 1 are gone, and the client was told
+    first: int = 0  # code LOST: offsets first to end - 1 were lost, and reported
     end: int = 0
-    waiting_max: int | None = None  # and LOST: they are stored, but too many waited here
+    waiting_max: int | None = None  # with LOST: they are stored, but too many waited here
 
 
 class Unknown(Line, frozen=True, tag="unknown"):
-    """Nobody knows whether an operation had its effect, or will have it."""
+    """It is unknown whether an operation had its effect, or will have it."""
 
     op: Operation
     call: int
@@ -139,14 +139,14 @@ class Stored(Line, frozen=True, tag="stored"):
 
 
 class Created(Line, frozen=True, tag="created"):
-    """A topic appears."""
+    """A topic was created."""
 
     topic: str
     log: str  # log id
 
 
 class Granted(Line, frozen=True, tag="granted"):
-    """A client has an epoch; older ones have no effect any more."""
+    """A client was granted an epoch; requests of older ones no longer have an effect."""
 
     role: str
     client: str
@@ -154,19 +154,19 @@ class Granted(Line, frozen=True, tag="granted"):
 
 
 class Position(Line, frozen=True, tag="position"):
-    """A subscription stands here."""
+    """The position of a subscription."""
 
     topic: str
     subscriber: str
     generation: int
     cursor: int
     active: bool
-    epoch: int = 0  # of the subscriber that moved it; 0: not told
+    epoch: int = 0  # of the subscriber that moved it; 0: unknown
     session: str = "persistent"  # or "clean": then it may end without an unsubscribe
 
 
 class DeadLettered(Line, frozen=True, tag="dead_lettered"):
-    """A subscriber gave a message up: its letter is stored, and its cursor is past it."""
+    """A subscriber rejected a message: its dead letter is stored, and its cursor is past it."""
 
     topic: str
     subscriber: str
@@ -180,7 +180,7 @@ class DeadLettered(Line, frozen=True, tag="dead_lettered"):
 class Expired(Line, frozen=True, tag="expired"):
     """A subscription was silent for twice its lease: a clean one has ended with that.
 
-    A persistent one holds nothing back any more; its subscriber may return, and is told of losses.
+    A persistent one no longer keeps messages stored; its subscriber may return, and gets LOST.
     """
 
     topic: str
@@ -189,18 +189,18 @@ class Expired(Line, frozen=True, tag="expired"):
     cursor: int
     session: str
     lease_ms: int
-    silent_ms: int  # by the clock of the proxy; 0: it was given up at a bound of its topic
+    silent_ms: int  # by the clock of the proxy; 0: it expired at a bound of its topic
 
 
 class ControlSeen(Line, frozen=True, tag="control_seen"):
-    """A subscriber left a topic that it was not subscribed to: taken, and nothing was moved."""
+    """A subscriber unsubscribed from a topic without a subscription: nothing was changed."""
 
     subscriber: str
     epoch: int
 
 
 class Trimmed(Line, frozen=True, tag="trimmed"):
-    """A topic begins here now; what was below had been acknowledged by all, or is told as LOST."""
+    """A topic now begins here; lower offsets were acknowledged by all, or are reported LOST."""
 
     topic: str
     start: int
@@ -232,20 +232,20 @@ class Event(Line, frozen=True, tag="event"):
     """Something was done to a process, to a link or to a disk."""
 
     what: str  # kill, stop, continue, restart, cut, cut_push, half_open, delay, slow, heal,
-    # fill_disk, free_disk, rollback, power_loss, replace (`detail`: pid of the life whose work
-    # another one goes on with), quiet (no more faults from here on)
+    # fill_disk, free_disk, rollback, power_loss, replace (`detail`: pid of the process whose work
+    # another one continues), quiet (no more faults after this)
     target: str = ""
     detail: str = ""
 
 
 class Finished(Line, frozen=True, tag="finished"):
-    """At the end of a run: whether a process did all that it was expected to do."""
+    """At the end of a run: whether a process did everything that it was expected to do."""
 
     target: str
     done: bool
     expected: bool = True  # False: it was not asked to finish
     drained: bool = False  # a subscriber that must have received everything that is stored
-    messages: int | None = None  # of a publisher's plan; None: nobody knows
+    messages: int | None = None  # of a publisher's plan; None: unknown
     detail: str = ""  # exit code, or why not
 
 
@@ -267,7 +267,7 @@ def decode_line(text: bytes) -> AnyLine:
     """Read a line.
 
     Raises:
-        msgspec.DecodeError: it is no line of a history; the text says where.
+        msgspec.DecodeError: it is not a line of a history; the text says where.
     """
     line: AnyLine = _decoder.decode(text)
     return line

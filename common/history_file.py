@@ -1,7 +1,7 @@
 """A history on disk: each line is one write to a file that only grows.
 
 What the operating system has taken survives `kill -9`; so a killed process leaves every line it
-wrote, and at most the last one torn. Several lives of a process write to one file.
+wrote, and at most the last one torn. A process and its restarts write to one file.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class HistoryFile:
         self.pid = os.getpid()
         self._path = path
         try:
-            # A raw file: each write of it is one write of the operating system.
+            # A raw file: each write is one system call.
             self._file = open(path, "ab+", buffering=0, opener=partial(os.open, mode=0o644))  # noqa: SIM115
             size = os.fstat(self._file.fileno()).st_size
             self._torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
@@ -51,10 +51,10 @@ class HistoryFile:
         return time.time_ns()
 
     def write(self, line: AnyLine) -> None:
-        """Append a line with one write; behind a torn one it begins a line of its own.
+        """Append a line with one write; after a torn line it starts a new one.
 
         Raises:
-            StorageFailedError: it does not stand there, or only in part.
+            StorageFailedError: the line was not written, or only in part.
         """
         data = (b"\n" if self._torn else b"") + encode_line(line)
         try:
@@ -79,7 +79,7 @@ class HistoryFile:
 def open_history(
     history: Path | str | Recorder | None, process: str, *, output: str = ""
 ) -> Recorder:
-    """A recorder to the file of this name; one that is there already; or one that does nothing.
+    """Return a recorder to a file, or the given one, or one that records nothing.
 
     Raises:
         ConfigurationError: the file cannot be opened.

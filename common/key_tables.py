@@ -1,4 +1,4 @@
-"""The keys of a file that people write, as tables for them and as JSON Schema for their editors.
+"""The keys of step files and scenarios, as tables for pages and as JSON Schema for editors.
 
 Everything is read from the types that describe the file (`step_keys.py`), by way of the JSON Schema
 that msgspec makes of them.
@@ -20,7 +20,7 @@ class KeyRow(Struct, frozen=True):
     """One key."""
 
     key: str
-    values: str  # what may be written there
+    values: str  # the allowed values
     default: str  # "required", "" if there is none
     meaning: str
 
@@ -49,7 +49,7 @@ def key_rows(kind: type[Struct]) -> list[KeyRow]:
 
 
 def markdown(rows: Sequence[KeyRow]) -> str:
-    """A table of a page."""
+    """The rows as a Markdown table."""
     lines = ["| key | value | default | meaning |", "|---|---|---|---|"]
     for row in rows:
         values = row.values.replace("|", "\\|")
@@ -58,7 +58,7 @@ def markdown(rows: Sequence[KeyRow]) -> str:
 
 
 def help_text(rows: Sequence[KeyRow]) -> str:
-    """The same for `--help`, at most 80 columns wide."""
+    """The rows as text for `--help`, at most 80 columns wide."""
     width = max(len(row.key) for row in rows) + 2
     lines: list[str] = []
     for row in rows:
@@ -71,7 +71,7 @@ def help_text(rows: Sequence[KeyRow]) -> str:
 
 
 def _values(schema: dict[str, Any]) -> str:
-    """What may be written, in words."""
+    """The allowed values, in words."""
     if "title" in schema:
         return str(schema["title"])
     if "anyOf" in schema:

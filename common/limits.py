@@ -1,6 +1,6 @@
 """Every maximum in one place, with its unit, and the relations between them asserted.
 
-A limit is part of the promise (P7): where one is reached, the client gets a named refusal.
+Limits are part of the promises (P7): at a limit the client gets a named refusal.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ TOPIC_BYTES_MAX: Final = 255
 FRAMES_MAX: Final = 3  # protocol, header, body
 HEADER_BYTES_MAX: Final = 256 * KIB
 BODY_BYTES_MAX: Final = MIB  # an encoded batch, and the bodies of one reply together
-FRAME_BYTES_MAX: Final = 4 * MIB  # above this ZeroMQ drops the peer before we see a byte
+FRAME_BYTES_MAX: Final = 4 * MIB  # above this ZeroMQ drops the peer before we see any of it
 BATCH_MESSAGES_MAX: Final = 65_536
-BATCH_OVERHEAD_BYTES_MAX: Final = 64  # what the encoding of a batch of one adds to its payload
+BATCH_OVERHEAD_BYTES_MAX: Final = 64  # what encoding a batch of one adds to its payload
 PAYLOAD_BYTES_MAX: Final = BODY_BYTES_MAX - BATCH_OVERHEAD_BYTES_MAX
 NONCE_BYTES_MAX: Final = 32
 DELIVERIES_MAX: Final = 1000  # `max_deliveries` of a subscription
@@ -32,7 +32,7 @@ HELLO_TOPICS_MAX: Final = 256  # topics whose numbering one HELLO may ask for
 REPLY_BATCHES_MAX: Final = 1000  # batches in one MESSAGE
 STATUS_TOPICS_MAX: Final = 100  # topics in one page of STATUS
 STATUS_ROWS_MAX: Final = 250  # subscriptions and publishers of one topic in STATUS, each
-STATUS_PAGE_ROWS: Final = 500  # a page ends behind the topic that reaches this
+STATUS_PAGE_ROWS: Final = 500  # a page ends after the topic that reaches this
 
 # What one proxy holds. The first four are settings, and these are their defaults.
 TOPICS_MAX: Final = 10_000
@@ -41,9 +41,9 @@ SUBSCRIPTIONS_PER_TOPIC_MAX: Final = 10_000  # that have not ended
 PUBLISHERS_PER_TOPIC_MAX: Final = 10_000
 CHOSEN_TOPICS_MAX: Final = 60_000  # an operator may choose; topic numbers have 16 bits
 CHOSEN_MAX: Final = 10_000_000  # of the other three; each costs about 200 bytes of memory
-IDLE_SESSIONS_MAX: Final = 10_000  # ids without a subscription or a number, that are remembered
-ENDED_MAX: Final = 10_000  # subscriptions of a topic that were ended, and whose place is remembered
-ENDED_CLEAN_MAX: Final = 100  # the same of clean sessions, so that their clients are told why
+IDLE_SESSIONS_MAX: Final = 10_000  # ids kept without a subscription or a number
+ENDED_MAX: Final = 10_000  # ended subscriptions of a topic whose cursor is kept
+ENDED_CLEAN_MAX: Final = 100  # the same of clean sessions, so that clients get the reason
 UNNUMBERED_MAX: Final = 1000  # publishers of a topic at QoS 1, for STATUS only
 EPOCH_STEP_MAX: Final = 2**20  # how far above the current epoch one HELLO may ask
 CACHE_BYTES_MAX: Final = 32 * MIB  # newest bodies kept in memory for subscribers that keep up
@@ -54,8 +54,8 @@ HELD_REQUESTS_MAX: Final = 64  # REP sockets of one endpoint: requests waiting f
 # Transactions: what is staged is in memory until its COMMIT.
 TRANSACTION_BYTES_MAX: Final = 128 * MIB  # staged for one transaction
 STAGED_BYTES_MAX: Final = 256 * MIB  # for all transactions
-STAGED_BATCH_BYTES: Final = KIB  # that a staged batch counts beside its body
-STAGED_IDLE_S_MAX: Final = 3600  # a transaction for which nobody stages any more is dropped
+STAGED_BATCH_BYTES: Final = KIB  # what a staged batch counts in addition to its body
+STAGED_IDLE_S_MAX: Final = 3600  # a transaction that is idle for longer is dropped
 TRANSACTION_TASKS_MAX: Final = 4096  # in one COMMIT
 TRANSACTION_TOPICS_MAX: Final = 256  # in one COMMIT
 
@@ -71,41 +71,41 @@ CONSUMER_STATES_MAX: Final = 2_048  # of one consumer's automata; beyond, it is 
 TABLE_STATES_MAX: Final = 32_768  # of the automata of all consumers of a node; beyond, the same
 TABLE_PATTERNS_MAX: Final = 16_384  # different ones of all consumers of a node; beyond, the same
 SINGLY_MAX: Final = 128  # consumers that are sent copies of their own; beyond, the same
-MATCH_STEPS_MAX: Final = 10_000  # of matching, in one turn; who is not decided is sent the message
+MATCH_STEPS_MAX: Final = 10_000  # of matching, in one turn; undecided consumers get the message
 COVER_STEPS_MAX: Final = 50_000  # of all proofs for one set that is asked for above
 NESTING_MAX: Final = 16  # brackets in brackets, in a regex and in a predicate
 PREDICATE_CHARS_MAX: Final = 512
 PREDICATE_TESTS_MAX: Final = 64
 INCLUSION_STEPS_MAX: Final = 10_000  # of a proof that one pattern covers another
-INTEREST_PATTERNS_MAX: Final = 128  # in one set; who wants more takes everything
+INTEREST_PATTERNS_MAX: Final = 128  # in one set; with more, the consumer gets everything
 RELAYS_BELOW_MAX: Final = 256  # relays whose interest one set carries
 CONSUMERS_MAX: Final = 10_000  # peers whose interest one node keeps
 LINK_BYTES: Final = 16  # random name of a link
-PUSH_BODY_BYTES_MAX: Final = 64 * KIB  # a longer body is fetched; its place is pushed
-INGRESS_PATTERNS_MAX: Final = 1024  # that publishers are told at QoS 0; beyond, they send all
+PUSH_BODY_BYTES_MAX: Final = 64 * KIB  # a longer body is fetched; only its offset is pushed
+INGRESS_PATTERNS_MAX: Final = 1024  # announced to QoS 0 publishers; beyond, they send all
 
-# What strangers make us hold at an endpoint of a proxy or relay (docs/decisions/0026).
-PEER_REQUESTS_MAX: Final = 8  # messages of one connection that wait before its input is stopped
+# What untrusted peers can make an endpoint of a proxy or relay hold (docs/decisions/0026).
+PEER_REQUESTS_MAX: Final = 8  # queued messages of one connection before reading it is paused
 UNHEARD_BYTES_MAX: Final = 10 * MIB  # of one connection, since a message of it was taken
 UNHEARD_BYTES_MAX_TOGETHER: Final = 64 * MIB  # of all connections of an endpoint
 STALLED_CONNECTIONS_MAX: Final = 8  # that do not read what is sent to them, of an endpoint
-PUSH_FRAME_BYTES_MAX: Final = 512  # what a peer says on a push endpoint: a subscription
-PREFIX_BYTES: Final = 32  # that a subscription of a plain ZeroMQ subscriber counts beside itself
+PUSH_FRAME_BYTES_MAX: Final = 512  # what a peer sends to a push endpoint: a subscription
+PREFIX_BYTES: Final = 32  # what a plain ZeroMQ subscription counts in addition to its length
 PREFIX_BYTES_MAX: Final = 16 * KIB  # of one connection's subscriptions
-# Of all. Libzmq holds about 100 times as much, and walks all of it for each connection that ends.
+# Of all. Libzmq uses about 100 times as much, and walks all of it when a connection closes.
 PREFIX_BYTES_MAX_TOGETHER: Final = 64 * KIB
 SAID_BYTES_MAX: Final = 16 * KIB  # by one connection on a push endpoint, at once
 SAID_BYTES_PER_S: Final = KIB  # and from then on
-SAID_BYTES_MAX_IN_DEBT: Final = 2 * KIB  # by one connection while all have said too much
+SAID_BYTES_MAX_IN_DEBT: Final = 2 * KIB  # by one connection while the bound of all is exceeded
 SAID_BYTES_MAX_TOGETHER: Final = 128 * KIB  # by all connections of a push endpoint, at once
 SAID_BYTES_PER_S_TOGETHER: Final = 64 * KIB
-CONNECTION_BYTES: Final = KIB  # that a new connection counts beside what it says
-PUSH_RECEIVE_BUFFER_BYTES: Final = 1 * KIB  # of a connection, that the kernel keeps for us
+CONNECTION_BYTES: Final = KIB  # what a new connection counts in addition to what it sends
+PUSH_RECEIVE_BUFFER_BYTES: Final = 1 * KIB  # of a connection, in the kernel
 
 # Numbers are signed 64-bit on disk.
 NUMBER_MAX: Final = 2**63 - 1
 
-# Files a person writes.
+# Files written by users.
 STEP_FILE_BYTES_MAX: Final = MIB
 STEP_MESSAGES_MAX: Final = 1_000_000_000  # `number_of_times` of one step
 

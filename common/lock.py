@@ -16,7 +16,7 @@ _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
 
 def _close_in_child() -> None:
-    """A forked child has the descriptors too: it would hold the locks when its parent is dead."""
+    """Close the inherited descriptors in a forked child, else it keeps its parent's locks."""
     for lock in list(_held):
         lock.file.close()
 
@@ -28,16 +28,16 @@ class FileLock:
     """An exclusive flock on a small file, held until `close` or the end of the process."""
 
     def __init__(self, path: Path, *, what: str) -> None:
-        """Take the lock at once or not at all.
+        """Take the lock, without waiting.
 
         Args:
             what: what the lock protects, for the error text.
 
         Raises:
-            InUseError: another process holds it, or this one, and does not make way.
+            InUseError: another process holds it, or this one, which does not release it.
             ConfigurationError: the file cannot be made or opened.
         """
-        # Asked when it is wanted again in this process: lets it go and says True, or does nothing.
+        # Called when this process wants the lock again: releases it, or returns False.
         self.make_way: Callable[[], bool] | None = None
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
@@ -46,7 +46,7 @@ class FileLock:
             raise ConfigurationError(f"{what}: cannot open {path}: {error.strerror}") from error
         try:
             if not self._take():
-                gc.collect()  # it may be held by a client of this process that is garbage
+                gc.collect()  # an unreferenced client of this process may hold it
                 if not self._take() and not (self._ask_holder() and self._take()):
                     raise InUseError(path=str(path.parent), what=what, is_here=bool(self._here()))
         except BaseException:
@@ -62,7 +62,7 @@ class FileLock:
         return True
 
     def _here(self) -> list[FileLock]:
-        """Who holds it in this process; one at most."""
+        """The holders in this process, at most one."""
         same = os.path.sameopenfile
         return [
             lock
@@ -71,11 +71,11 @@ class FileLock:
         ]
 
     def _ask_holder(self) -> bool:
-        """Have the holder in this process let it go; whether it has."""
+        """Ask the holder in this process to release it; return whether it did."""
         return any(lock.make_way is not None and lock.make_way() for lock in self._here())
 
     def close(self) -> None:
-        """Free the lock, also while a forked child has the file open."""
+        """Release the lock, even while a forked child has the file open."""
         if not self.file.closed:
             fcntl.flock(self.file, fcntl.LOCK_UN)
             self.file.close()
@@ -96,7 +96,7 @@ def make_directory(path: Path, *, what: str) -> None:
     """Make a private directory (mode 0700) if there is none.
 
     Raises:
-        ConfigurationError: it cannot be made, or a file stands there.
+        ConfigurationError: it cannot be made, or a file has this name.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Markup as a tree of elements: what is text stays text, whatever it says."""
+"""Markup as a tree of elements; all text is escaped."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element, tostring
 
 Child = Element | str | None
 
-# Control characters, halves of pairs, and what turns the direction of the text around it.
+# Control characters, lone surrogates, and marks that change the direction of text.
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]"
 )
@@ -25,7 +25,7 @@ def element(tag: str, *children: Child, **attributes: str | float) -> Element:
 
 
 def extend(parent: Element, children: Iterable[Child]) -> None:
-    """Append elements and texts; None stands for nothing."""
+    """Append elements and texts; None is skipped."""
     for child in children:
         if isinstance(child, Element):
             parent.append(child)
@@ -36,7 +36,7 @@ def extend(parent: Element, children: Iterable[Child]) -> None:
 
 
 def printable(text: str) -> str:
-    """The text without what no page may hold."""
+    """The text without characters that a page must not contain."""
     return _UNPRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
@@ -46,7 +46,7 @@ def number(value: float) -> str:
 
 
 def shortened(text: str, length_max: int) -> str:
-    """The text, or its begin and end with a mark between."""
+    """The text, or its beginning and end with an ellipsis between them."""
     if len(text) <= length_max:
         return text
     tail = length_max // 3

@@ -30,7 +30,7 @@ Durability = Literal["sync", "os", "snapshot"]
 QoS = Literal[0, 1, 2]  # 0: at most once, never stored; 1: at least once; 2: exactly once
 StoredQoS = Literal[1, 2]
 SessionKind = Literal["persistent", "clean"]
-LeaseS = Annotated[float, Meta(ge=0.001, le=LEASE_MS_MAX // 1000)]  # silence that is borne
+LeaseS = Annotated[float, Meta(ge=0.001, le=LEASE_MS_MAX // 1000)]  # allowed silence
 
 ClientField = Annotated[str, Meta(pattern=CLIENT_ID_PATTERN)]
 TopicField = Annotated[str, Meta(pattern=TOPIC_PATTERN)]
@@ -46,9 +46,9 @@ StartAt = Literal["now", "last", "earliest", "offset", "newest", "time", "age"]
 
 
 class Start(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """Where to begin. `now`: behind everything. `earliest`: at the first message that is stored.
-    `last`: behind what this subscriber acknowledged last, also before it unsubscribed; the earliest
-    if it never subscribed. The others are named by `value`.
+    """Where to begin. `now`: after the newest message. `earliest`: at the first stored message.
+    `last`: after the last message that this subscriber acknowledged, also if it has unsubscribed;
+    the earliest if it never subscribed. The others need a `value`.
     """
 
     at: StartAt
@@ -63,11 +63,11 @@ class Terms(Struct, frozen=True, kw_only=True):
 
     qos: QoS = 2  # what is delivered has the lower of this level and the publisher's
     session: SessionKind = "persistent"  # clean: it ends with BYE or its lease, and nothing is kept
-    lease_ms: Annotated[int, Meta(ge=0, le=LEASE_MS_MAX)] = 0  # silence that is borne; 0: any
+    lease_ms: Annotated[int, Meta(ge=0, le=LEASE_MS_MAX)] = 0  # allowed silence; 0: any
 
 
 class Request(Struct, frozen=True, kw_only=True, tag_field="verb", forbid_unknown_fields=True):
-    """What every request says of its sender; the answer repeats these three (rule R1)."""
+    """The fields of every request; the answer repeats these three (rule R1)."""
 
     client: ClientField
     epoch: Natural  # the sender's incarnation, granted by HELLO; an older one is FENCED
@@ -106,7 +106,7 @@ class Put(Request, frozen=True, kw_only=True, tag="PUT"):
 
 
 class Stage(Request, frozen=True, kw_only=True, tag="STAGE"):
-    """Leave one batch (the body frame) of a transaction; nobody sees it before COMMIT.
+    """Stage one batch (the body frame) of a transaction; it is not visible before COMMIT.
 
     Answered by STAGE_ACK, COMMIT_ACK (the transaction is over), STAGE_LOST, CONFLICT, LIMIT or
     FULL.
@@ -116,7 +116,7 @@ class Stage(Request, frozen=True, kw_only=True, tag="STAGE"):
     """
 
     transaction: Positive  # the writer's own number, growing, not dense
-    task: Natural  # a part of the writer's work; its batches stand in the log behind one another
+    task: Natural  # a part of the writer's work; its batches are contiguous in the log
     attempt: Nonce  # per try of the task: only one of them is named in COMMIT
     chunk: Natural  # 0, 1, 2, ... within the attempt
     topic: TopicField
@@ -126,7 +126,7 @@ class Stage(Request, frozen=True, kw_only=True, tag="STAGE"):
 
 
 class Part(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """What one task has staged."""
+    """The staged batches of one task."""
 
     task: Natural
     attempt: Nonce
@@ -134,7 +134,7 @@ class Part(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
 
 
 class Commit(Request, frozen=True, kw_only=True, tag="COMMIT"):
-    """Let exactly these staged batches become visible, in all their topics at once, one time.
+    """Make exactly these staged batches visible, in all their topics at once, one time.
 
     Answered by COMMIT_ACK, STAGE_LOST, GAP, CONFLICT, FENCED, LIMIT, FULL or STORAGE_FULL.
     """
@@ -145,7 +145,7 @@ class Commit(Request, frozen=True, kw_only=True, tag="COMMIT"):
 
 
 class Abort(Request, frozen=True, kw_only=True, tag="ABORT"):
-    """Drop what is staged for a transaction: idempotent; what is committed stays.
+    """Drop the staged batches of a transaction: idempotent; a committed one stays.
 
     Answered by ABORT_ACK, COMMIT_ACK (too late) or FENCED.
     """
@@ -154,7 +154,7 @@ class Abort(Request, frozen=True, kw_only=True, tag="ABORT"):
 
 
 class Delivery(Request, frozen=True, kw_only=True, tag="DELIVERY"):
-    """Ask who of the current subscribers has acknowledged a message; needs no session.
+    """Ask which of the current subscribers have acknowledged a message; needs no session.
 
     Answered by DELIVERED, LOG_CHANGED or LIMIT.
     """
@@ -165,14 +165,14 @@ class Delivery(Request, frozen=True, kw_only=True, tag="DELIVERY"):
 
 
 class Get(Request, frozen=True, kw_only=True, tag="GET"):
-    """Acknowledge everything below `cursor`, and look at what follows (a peek, rule R7).
+    """Acknowledge everything below `cursor`, and read what follows (a peek, rule R7).
 
     Answered by MESSAGE, NO_MESSAGES_YET, LOST, NOT_SUB, STALE, LOG_CHANGED or FENCED.
     """
 
     topic: TopicField
     generation: Positive  # of the subscription, from SUB_ACK
-    boot: str  # from SUB_ACK; after a restart of the proxy the position is checked anew
+    boot: str  # from SUB_ACK; after a restart of the proxy the position is checked again
     cursor: Natural  # the next offset wanted
     messages_max: Count = 1  # whole batches are sent, at least one
     bytes_max: BytesMax = BODY_BYTES_MAX
@@ -191,7 +191,7 @@ class Ack(Request, frozen=True, kw_only=True, tag="ACK"):
 
 
 class Dead(Request, frozen=True, kw_only=True, tag="DEAD"):
-    """Give up the message at `cursor`: its dead letter (the body frame) goes to `<topic>.dead`.
+    """Reject the message at `cursor`: its dead letter (the body frame) goes to `<topic>.dead`.
 
     Answered by DEAD_ACK, MALFORMED (the topic has no dead letters), LIMIT, FULL, STORAGE_FULL, or a
     refusal of GET. Everything below `cursor` is acknowledged, and with the letter the message too.
@@ -212,9 +212,9 @@ class Sub(Request, frozen=True, kw_only=True, tag="SUB"):
 
     Without `cursor` a new subscription begins at the end of the topic and an existing one is
     resumed where the proxy knows it. With it, the client's own position counts (rule R13), and
-    the witness shows that both speak of the same log (rule R14). With `start` alone it is begun
-    anew there, whatever was known; with both at the greater of the place that `start` names, the
-    cursor, and what the proxy knows to be acknowledged.
+    the witness shows that both speak of the same log (rule R14). With `start` alone it begins
+    there, whatever was known; with both at the greatest of the offset that `start` names, the
+    cursor, and the acknowledged cursor that the proxy knows.
     """
 
     topic: TopicField
@@ -222,7 +222,7 @@ class Sub(Request, frozen=True, kw_only=True, tag="SUB"):
     log: str | None = None  # log id the client knows
     cursor: Natural | None = None
     witness_ns: Natural | None = None  # timestamp of the batch that holds offset cursor - 1
-    start: Start | None = None  # with `cursor`: nothing that is acknowledged comes again
+    start: Start | None = None  # with `cursor`: acknowledged messages do not come again
     terms: Terms = Terms()  # a clean session needs a lease
 
 
@@ -246,7 +246,7 @@ class History(Request, frozen=True, kw_only=True, tag="HISTORY"):
     Answered by MESSAGE, NO_MESSAGES_YET, LOST, TRUNCATED, LOG_CHANGED or MALFORMED (`last` means
     nothing here).
 
-    A reader that keeps its place brings log id and witness, as in SUB (rule R14).
+    A reader that resumes at an offset sends log id and witness, as in SUB (rule R14).
     """
 
     topic: TopicField
@@ -258,7 +258,7 @@ class History(Request, frozen=True, kw_only=True, tag="HISTORY"):
 
 
 class Ring(Request, frozen=True, kw_only=True, tag="RING"):
-    """Look at what was put at QoS 0 and is still in the ring of a topic. It moves nothing.
+    """Read the QoS 0 messages in the ring of a topic. No cursor is moved.
 
     Answered by MESSAGE, NO_MESSAGES_YET, NOT_SUB, STALE or FENCED.
     """
@@ -272,7 +272,7 @@ class Ring(Request, frozen=True, kw_only=True, tag="RING"):
 
 
 class Listeners(Request, frozen=True, kw_only=True, tag="LISTENERS"):
-    """Ask who would get what is put on a topic; needs no session. Answered by LISTENERS_REPORT."""
+    """Ask for the listeners of a topic; needs no session. Answered by LISTENERS_REPORT."""
 
     topic: TopicField
 
@@ -307,7 +307,7 @@ AnyRequest = (
 
 
 class Reply(Struct, frozen=True, kw_only=True, tag_field="answer"):
-    """What every answer repeats (R1), and what it says of the proxy."""
+    """The fields of every answer: those repeated from the request (R1), and those of the proxy."""
 
     client: str
     epoch: int
@@ -320,7 +320,7 @@ class TopicPosition(Struct, frozen=True, kw_only=True):
     """A publisher's numbering in one topic."""
 
     topic: str
-    log: str  # log id: changes when a topic is another one under the same name
+    log: str  # log id: differs for a new topic with the same name
     last_sequence: int  # 0: nothing stored yet
     offset: int | None  # of that message
 
@@ -349,7 +349,7 @@ class StageAck(Reply, frozen=True, kw_only=True, tag="STAGE_ACK"):
 
 
 class TopicReceipt(Struct, frozen=True):
-    """The messages of a transaction in one topic; they stand behind one another."""
+    """The messages of a transaction in one topic; they are contiguous."""
 
     topic: str
     first_sequence: int
@@ -361,7 +361,7 @@ class CommitAck(Reply, frozen=True, kw_only=True, tag="COMMIT_ACK"):
     """The transaction is stored, whole."""
 
     already: bool  # an earlier request had done it
-    receipts: tuple[TopicReceipt, ...] | None  # None: later ones are stored too, it is forgotten
+    receipts: tuple[TopicReceipt, ...] | None  # None: not kept, because a later one is stored
 
 
 class AbortAck(Reply, frozen=True, kw_only=True, tag="ABORT_ACK"):
@@ -373,12 +373,12 @@ class AbortAck(Reply, frozen=True, kw_only=True, tag="ABORT_ACK"):
 class Delivered(Reply, frozen=True, kw_only=True, tag="DELIVERED"):
     """The current subscriptions, those that have expired left out: ids, ascending."""
 
-    acknowledged: tuple[str, ...]  # their durable cursor is behind the message
+    acknowledged: tuple[str, ...]  # their durable cursor is past the message
     waiting: tuple[str, ...]
 
 
 class DeadAck(Reply, frozen=True, kw_only=True, tag="DEAD_ACK"):
-    """The dead letter is stored, and the cursor stands behind its message."""
+    """The dead letter is stored, and the cursor is past its message."""
 
     offset: int  # of the letter, in `<topic>.dead`
     already: bool  # an earlier attempt had done it
@@ -394,12 +394,12 @@ class SubAck(Reply, frozen=True, kw_only=True, tag="SUB_ACK"):
     already: bool  # the subscription existed
     witness_ns: int | None = None  # timestamp of the batch that holds offset cursor - 1
     terms: Terms = Terms()
-    shown: int = 0  # messages below it were sent before: a process that knows nothing marks them
+    shown: int = 0  # messages below it were sent before: a process without state marks them
     ring: int = 0  # the next place in the ring of the topic
 
 
 class UnsubAck(Reply, frozen=True, kw_only=True, tag="UNSUB_ACK"):
-    """No subscription any more."""
+    """The subscription has ended."""
 
     topic: str
     already: bool  # there was none
@@ -412,22 +412,22 @@ class ByeAck(Reply, frozen=True, kw_only=True, tag="BYE_ACK"):
 
 
 class BatchHeader(Struct, frozen=True, array_like=True):
-    """One batch of a MESSAGE: where it stands, whose it is, how long its body is."""
+    """One batch of a MESSAGE: its offsets, its publisher, the length of its body."""
 
     base: int  # offset of its first message
     count: int
     publisher: str
     first_sequence: int
-    timestamp_ns: int  # when the proxy took it, strictly increasing within the topic
+    timestamp_ns: int  # when the proxy stored it, strictly increasing within the topic
     crc: int  # CRC-32 of the body
     body_bytes: int
     qos: QoS = 2  # the publisher's level
 
 
 class MessageBatches(Reply, frozen=True, kw_only=True, tag="MESSAGE"):
-    """Whole batches in offset order; the body frame is their bodies, one behind the other.
+    """Whole batches in offset order; the body frame is their bodies, concatenated.
 
-    The first batch may begin below the offset asked for: the client skips that part.
+    The first batch may begin below the requested offset: the client skips that part.
     """
 
     batches: tuple[BatchHeader, ...]
@@ -446,15 +446,15 @@ class NoMessagesYet(Reply, frozen=True, kw_only=True, tag="NO_MESSAGES_YET"):
 
 
 class Lost(Reply, frozen=True, kw_only=True, tag="LOST"):
-    """Offsets first .. end - 1 are gone for this subscription: go on at `end`."""
+    """Offsets first .. end - 1 are lost for this subscription: continue at `end`."""
 
     first: int
     end: int
-    waiting_max: int | UnsetType = UNSET  # they are stored, but no more than so many may wait here
+    waiting_max: int | UnsetType = UNSET  # they are stored, but only this many may wait here
 
 
 class Refusal(Reply, frozen=True, kw_only=True):
-    """A decided no: the facts, and a sentence that says what happened and what to do."""
+    """A refusal: the facts, and a sentence that says what happened and what to do."""
 
     text: str
 
@@ -464,20 +464,22 @@ class NotSub(Refusal, frozen=True, kw_only=True, tag="NOT_SUB"):
 
 
 class Stale(Refusal, frozen=True, kw_only=True, tag="STALE"):
-    """The request speaks of a subscription or a start of the proxy that is over."""
+    """The request is for an earlier subscription or an earlier start of the proxy."""
 
 
 class Fenced(Refusal, frozen=True, kw_only=True, tag="FENCED"):
     """The request's epoch is not the current one."""
 
     current_epoch: int  # 0: this proxy does not know the client
-    forgotten: bool | UnsetType = UNSET  # to HELLO: nor does it here; these are used up for all
+    forgotten: bool | UnsetType = (
+        UNSET  # to HELLO: the client is unknown, and lower epochs are used up
+    )
 
 
 class StageLost(Refusal, frozen=True, kw_only=True, tag="STAGE_LOST"):
-    """What a COMMIT names, or what a STAGE follows, is not staged (any more): stage all again."""
+    """The batches of a COMMIT, or those before a STAGE, are not staged: stage all again."""
 
-    task: int  # the first that is not all there
+    task: int  # the first with missing batches
 
 
 class Gap(Refusal, frozen=True, kw_only=True, tag="GAP"):
@@ -503,14 +505,14 @@ class LogChanged(Refusal, frozen=True, kw_only=True, tag="LOG_CHANGED"):
 
 
 class Truncated(Refusal, frozen=True, kw_only=True, tag="TRUNCATED"):
-    """History begins later."""
+    """The topic now begins after the requested start."""
 
     start: int
     start_ns: int | None = None  # timestamp of the batch that holds it; nil: nothing is stored
 
 
 class OutOfRange(Refusal, frozen=True, kw_only=True, tag="OUT_OF_RANGE"):
-    """The place to begin at is not reached yet."""
+    """The requested start is after the end of the topic."""
 
     start: int
     end: int
@@ -523,7 +525,7 @@ class Limit(Refusal, frozen=True, kw_only=True, tag="LIMIT"):
 
 
 class Malformed(Refusal, frozen=True, kw_only=True, tag="MALFORMED"):
-    """The request cannot be read, or may not stand where it came in."""
+    """The request cannot be decoded, or came to a wrong endpoint."""
 
 
 class TryLater(Refusal, frozen=True, kw_only=True):
@@ -539,7 +541,7 @@ class Full(TryLater, frozen=True, kw_only=True, tag="FULL"):
 
 
 class Busy(TryLater, frozen=True, kw_only=True, tag="BUSY"):
-    """The answer depends on a commit that is still under way."""
+    """The answer depends on a commit that has not finished."""
 
     code: ClassVar[str] = "BUSY"
 
@@ -564,7 +566,7 @@ class SubscriptionStatus(Struct, frozen=True, kw_only=True):
     cursor: int
     lag_messages: int
     lag_s: float  # age of the oldest message not yet acknowledged; 0 if there is none
-    lost: int | UnsetType = UNSET  # messages at QoS 0 that it asked for too late; unset: none
+    lost: int | UnsetType = UNSET  # QoS 0 messages that it read too late; unset: none
 
 
 class PublisherStatus(Struct, frozen=True, kw_only=True):
@@ -577,7 +579,7 @@ class PublisherStatus(Struct, frozen=True, kw_only=True):
 
 
 class RingStatus(Struct, frozen=True, kw_only=True):
-    """What was put on a topic at QoS 0 since the start of the proxy, as STATUS shows it."""
+    """The QoS 0 messages of a topic since the start of the proxy, as STATUS shows them."""
 
     end: int  # messages, so far
     held: int  # of them are still in the ring
@@ -617,7 +619,7 @@ class PushStatus(Struct, frozen=True, kw_only=True):
     links: int  # nodes below: relays and subscribers
     plain: int  # prefixes that plain ZeroMQ subscribers want
     sent: int  # batches
-    dropped: int  # batches that somebody wanted and that did not fit in the queue
+    dropped: int  # wanted batches that did not fit in the queue
     queued: int  # batches
 
 
@@ -631,22 +633,22 @@ class StagingStatus(Struct, frozen=True, kw_only=True):
 
 
 class IngressStatus(Struct, frozen=True, kw_only=True):
-    """Where messages at QoS 0 come in, as STATUS shows it."""
+    """The endpoint that receives QoS 0 messages, as STATUS shows it."""
 
     endpoint: str
-    patterns: int  # that publishers send for
+    patterns: int  # announced to publishers
     taken: int  # batches
-    unwanted: int  # batches that nobody wanted any more when they came
-    refused: int  # batches that cannot be read, or of a process that has been replaced
+    unwanted: int  # batches without a listener when they arrived
+    refused: int  # batches that are malformed, or of a fenced process
 
 
 class ListenersReport(Reply, frozen=True, kw_only=True, tag="LISTENERS_REPORT"):
-    """Who would get what is put on a topic now."""
+    """The listeners of a topic."""
 
     topic: str
-    subscriptions: int  # that are active; also those behind relays
-    pushed: bool = False  # whether somebody in the push tree wants it; filled in by the server
-    ingress_endpoint: str = ""  # where messages at QoS 0 come in; filled in by the server
+    subscriptions: int  # active ones, including those of relays
+    pushed: bool = False  # whether the push tree wants it; filled in by the server
+    ingress_endpoint: str = ""  # where QoS 0 messages are sent; filled in by the server
 
 
 class StatusReport(Reply, frozen=True, kw_only=True, tag="STATUS_REPORT"):
@@ -657,7 +659,7 @@ class StatusReport(Reply, frozen=True, kw_only=True, tag="STATUS_REPORT"):
     topics_count: int
     sessions_count: int
     dropped_requests: int  # MALFORMED answers since the start
-    requests_count: int = 0  # requests that could be read, since the start
+    requests_count: int = 0  # well-formed requests since the start
     committer: CommitterStatus | UnsetType = UNSET  # filled in by the server
     push: PushStatus | UnsetType = UNSET  # filled in by the server
     staging: StagingStatus | UnsetType = UNSET  # unset: there never was a transaction

@@ -1,4 +1,4 @@
-"""Names and numbers of the field, each with one meaning, and the one place that judges names."""
+"""The types of names and numbers, each with one meaning, and the checks of names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .limits import CLIENT_ID_CHARS_MAX, TOPIC_BYTES_MAX
 
 Topic = NewType("Topic", str)  # a named stream of messages, 1..255 bytes of UTF-8
 ClientId = NewType("ClientId", str)  # a publisher or a subscriber; see CLIENT_ID_PATTERN
-Offset = NewType("Offset", int)  # place of a message in its topic: 0, 1, 2, ...; never changes
+Offset = NewType("Offset", int)  # position of a message in its topic: 0, 1, 2, ...; never changes
 Sequence = NewType("Sequence", int)  # a publisher's own number in a topic: 1, 2, 3, ...
 Epoch = NewType("Epoch", int)  # incarnation of a client, 1, 2, 3, ...; a higher one fences
 
@@ -55,23 +55,23 @@ def topic(text: str) -> Topic:
 
 
 class ExactTopic(str):
-    """The name of one topic, although it has the marks of a pattern: `ExactTopic("t*")`.
+    """The name of one topic that contains characters of patterns: `ExactTopic("t*")`.
 
-    For topics that were made before such names were refused.
+    For topics that were created before such names were refused.
     """
 
     __slots__ = ()
 
 
-TopicName = str | ExactTopic  # what a call takes that begins something with a topic
+TopicName = str | ExactTopic  # for calls that may create a topic
 
 
 def exact(text: TopicName) -> Topic:
-    """Accept the name of one topic, where a person may mean many: a pattern is refused.
+    """Accept the name of one topic, and refuse what looks like a pattern.
 
     Raises:
         InvalidNameError: as `topic`; or it has `*`, `?`, `[` or `]`, or one of its levels, between
-            slashes, is `+` or `#`, and it is no `ExactTopic`.
+            slashes, is `+` or `#`, and it is not an `ExactTopic`.
     """
     found = topic(str.__str__(text))
     if _pattern_marks.search(found) and not isinstance(text, ExactTopic):
@@ -86,7 +86,7 @@ def exact(text: TopicName) -> Topic:
 
 
 def topic_fits(text: str) -> bool:
-    """Say whether a topic whose characters are right also has at most 255 bytes of valid UTF-8."""
+    """Whether a topic with valid characters has at most 255 bytes of valid UTF-8."""
     if text.isascii():
         return len(text) <= TOPIC_BYTES_MAX
     try:

@@ -1,4 +1,4 @@
-"""How far a step file is: the part of a client's state that a plan needs."""
+"""The progress of a step file: the part of a client's state that a plan needs."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class PlanMark(Struct, frozen=True):
     message: int = 0
     run: int = 1  # counts how often the plan was begun
     output: str = ""  # a subscriber's output file; "": none so far
-    output_bytes: int = 0  # of it, behind the last message that counts
+    output_bytes: int = 0  # its length after the last message that counts
 
     @property
     def finished(self) -> bool:
-        """Whether nothing of the plan is left."""
+        """Whether the plan is done."""
         return self.step >= self.steps
 
     @property
@@ -49,15 +49,15 @@ class PlanMark(Struct, frozen=True):
 def begin_plan(
     mark: PlanMark | None, digest: str, *, steps: int, again: bool, file: str
 ) -> PlanMark:
-    """Where to go on.
+    """Return where to resume.
 
     Args:
         mark: what the client's state says; None if it never ran a plan.
         steps: how many the plan has.
-        again: begin anew, also with another plan.
+        again: start from the beginning, also with another plan.
 
     Raises:
-        ConfigurationError: the state belongs to another plan (hole H8).
+        ConfigurationError: the state belongs to another plan.
     """
     if mark is None:
         return PlanMark(digest, steps)

@@ -1,6 +1,6 @@
 """Plans and progress for people: a table of the steps, a bar while they run.
 
-`rich` is loaded only for who sees it: it takes longer than the rest of a small command.
+`rich` is loaded only when something is shown: it takes longer than the rest of a small command.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class Advance(Protocol):
     """Moves a progress bar."""
 
     def __call__(self, messages: int, what: str) -> None:
-        """So many messages further; `what` is being done."""
+        """Advance by `messages`; `what` is the current action."""
 
 
 @contextmanager
 def progress_bar(total: int, done: int, *, quiet: bool) -> Iterator[Advance]:
-    """A bar on stderr where a person watches; nothing in a log file.
+    """A bar on stderr if that is a terminal; nothing in a log file.
 
     Args:
-        total, done: messages of the plan, and those behind us.
+        total, done: messages of the plan, and those already done.
     """
     if quiet or not sys.stderr.isatty():
         yield lambda messages, what: None

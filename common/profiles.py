@@ -31,7 +31,7 @@ class Subscribing(TypedDict):
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """What a sort of messages is worth."""
+    """The guarantees for a kind of message."""
 
     name: str
     use: str  # what it is for
@@ -45,12 +45,12 @@ class Profile(Struct, frozen=True, kw_only=True):
 
     @property
     def putting(self) -> Putting:
-        """How to put."""
+        """The keywords of `Publisher.put`."""
         return Putting(qos=self.qos)
 
     @property
     def subscribing(self) -> Subscribing:
-        """How to subscribe."""
+        """The keywords of `Subscriber.subscribe`."""
         return Subscribing(qos=self.qos, session=self.session, lease_s=self.lease_s, push=self.push)
 
 

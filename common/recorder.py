@@ -1,4 +1,4 @@
-"""Writes the history of one life of a process; clock and file are an argument.
+"""Writes the history of one process; clock and file are arguments.
 
 A `Recorder()` without a sink records nothing and costs nothing, so that a client needs no second
 path. Every operation is a call:
@@ -30,13 +30,13 @@ from .errors import (
 )
 from .history import AnyLine, Begin, End, Failed, Invoke, Ok, Operation, Seen, Unknown
 
-# A definite no. Not here, because an attempt whose answer was lost may have had its effect: FENCED,
-# LOG_CHANGED, STALE, MALFORMED (it may be the answer that cannot be read).
+# Definite refusals. Not in this list, because an attempt whose reply was lost may have had its
+# effect: FENCED, LOG_CHANGED, STALE, MALFORMED (the reply may be what cannot be read).
 WITHOUT_EFFECT: Final = (UsageError, ConflictError, GapError, LimitError, NotSubscribedError)
 
 
 class HistorySink(Protocol):
-    """Where the lines of one life go, and what they are stamped with."""
+    """The destination of the lines of one process, and their clock."""
 
     process: str
     pid: int
@@ -48,17 +48,17 @@ class HistorySink(Protocol):
         """The wall clock, for people."""
 
     def write(self, line: AnyLine) -> None:
-        """Keep a line, so that it survives the process; StorageFailedError if that cannot be."""
+        """Write a line so that it survives the process; StorageFailedError if that fails."""
 
     def close(self) -> None:
-        """No more lines."""
+        """Close the destination."""
 
 
 class Recorder:
     """Writes lines. Used by one thread at a time."""
 
     def __init__(self, sink: HistorySink | None = None, *, output: str = "") -> None:
-        """Begin nothing yet.
+        """Create a recorder.
 
         Args:
             sink: None records nothing.
@@ -70,26 +70,26 @@ class Recorder:
 
     @property
     def active(self) -> bool:
-        """Whether anything is recorded; asked before facts are gathered that cost time."""
+        """Whether anything is recorded; checked before expensive facts are gathered."""
         return self._sink is not None
 
     def line(self, kind: Callable[..., AnyLine], **facts: Any) -> None:
-        """Write a line, stamped now.
+        """Write a line with the current time.
 
         Raises:
-            StorageFailedError: it could not be kept.
+            StorageFailedError: it could not be written.
         """
         sink = self._sink
         if sink is not None:
             sink.write(kind(at_ns=sink.now_ns(), process=sink.process, pid=sink.pid, **facts))
 
     def begin(self, role: str, **facts: Any) -> None:
-        """A life begins."""
+        """Record the start of the process."""
         if self._sink is not None:
             self.line(Begin, role=role, wall_ns=self._sink.wall_ns(), output=self._output, **facts)
 
     def end(self, error: BaseException | None = None) -> None:
-        """A life ends by itself; what comes after is not recorded, a second `end` neither."""
+        """Record that the process ends by itself; anything later is not recorded."""
         sink = self._sink
         if sink is None:
             return
@@ -115,7 +115,7 @@ class Call:
     __slots__ = ("_answered", "_invoked", "_number", "_op", "_recorder", "_topic", "recorded")
 
     def __init__(self, recorder: Recorder, op: Operation, topic: str) -> None:
-        """Nothing is written yet; use `Recorder.call`."""
+        """Create an operation without writing a line; use `Recorder.call`."""
         self.recorded = recorder.active
         self._recorder = recorder
         self._op: Operation = op
@@ -125,19 +125,19 @@ class Call:
         self._answered = False
 
     def invoke(self, **facts: Any) -> None:
-        """It is sent now, with these facts of `Invoke`; told again only if they have changed."""
+        """Record `Invoke` with these facts, before the send; repeated only if they changed."""
         if self.recorded and facts != self._invoked:
             self._line(Invoke, facts)
             self._invoked = facts
 
     def ok(self, **facts: Any) -> None:
-        """It had its effect, with these facts of `Ok`."""
+        """Record that it had its effect, with these facts of `Ok`."""
         if self.recorded:
             self._line(Ok, facts)
             self._answered = True
 
     def unknown(self, error: PubSubError) -> None:
-        """It may have had its effect, whatever the error says elsewhere."""
+        """Record that it may have had its effect, whatever the code of the error."""
         if self.recorded:
             self._line(Unknown, {"code": error.code, **self._sequence()})
             self._answered = True
@@ -153,7 +153,7 @@ class Call:
     ) -> None:
         if self._answered or not self.recorded or not isinstance(error, Exception):
             return
-        if self._op == "get":  # nothing was handed over, that is certain
+        if self._op == "get":  # certainly nothing was delivered
             if isinstance(error, UsageError):
                 return
             lost: dict[str, Any] = {}
@@ -183,7 +183,7 @@ def code_of(error: BaseException | None) -> str:
 
 
 def seen(message: Message) -> Seen:
-    """A message as a history tells it."""
+    """A message as a history has it."""
     return Seen(
         message.offset,
         message.publisher,

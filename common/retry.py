@@ -22,13 +22,13 @@ class Transport(Protocol):
     endpoint: str
 
     def send(self, frames: Sequence[bytes]) -> None:
-        """Send a request on a socket that has none under way."""
+        """Send a request on a socket that has none in flight."""
 
     def receive(self, timeout_s: float) -> Sequence[bytes] | None:
         """Wait for the answer; None after `timeout_s`."""
 
     def reopen(self) -> None:
-        """Abandon the socket and whatever is under way on it; open a new one."""
+        """Discard the socket and its request in flight; open a new one."""
 
 
 class Clock(Protocol):
@@ -42,28 +42,28 @@ class Clock(Protocol):
 
 
 class Silence(Protocol):
-    """Hears of attempts that went unanswered, so that a person can be told."""
+    """Called for attempts that went unanswered, to report them to the user."""
 
     def __call__(self, endpoint: str, attempt: int, attempts: int) -> None:
         """Attempt 1, 2, ... of `attempts` went unanswered; 0: an answer came after all."""
 
 
 class Postponed(Protocol):
-    """Hears of attempts that were answered with "not now"."""
+    """Called for attempts that were answered with FULL, BUSY or STORAGE_FULL."""
 
     def __call__(self, reply: TryLater, attempt: int, attempts: int) -> None:
         """The answer to attempt 1, 2, ... of `attempts`."""
 
 
 def unheard(endpoint: str, attempt: int, attempts: int) -> None:
-    """Tell nobody. Implements `Silence`."""
+    """Ignore it. Implements `Silence`."""
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
     """How long to wait for an answer, how often to ask, how long to pause between."""
 
     timeout_s: Annotated[float, Meta(gt=0, le=86_400)] = 2.0
-    retries_max: Natural = 10  # attempts behind the first
+    retries_max: Natural = 10  # attempts after the first
     pause_s: Annotated[float, Meta(ge=0, le=86_400)] = 0.1  # before the first retry; doubles
     pause_s_max: Annotated[float, Meta(ge=0, le=86_400)] = 10.0
 
@@ -74,15 +74,15 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
         """Seconds to pause before retry 1, 2, 3, ...
 
         Args:
-            chance: 0 <= chance < 1; takes up to half of the pause away, so that clients which
-                lost the same proxy do not all come back at once.
+            chance: 0 <= chance < 1; shortens the pause by up to a half (jitter), so that clients
+                which lost the same proxy do not all come back at once.
         """
         longest: float = min(self.pause_s * 2.0 ** min(retry - 1, 60), self.pause_s_max)
         return longest * (1 - chance / 2)
 
 
 def unheard_answer(reply: TryLater, attempt: int, attempts: int) -> None:
-    """Tell nobody. Implements `Postponed`."""
+    """Ignore it. Implements `Postponed`."""
 
 
 def poll_pause_s(empty_answers: int) -> float:
@@ -110,7 +110,7 @@ def ask(
     Raises:
         ProxyUnreachableError: every attempt went unanswered. The outcome is unknown; the
             sequence inside the request makes it safe to ask again, now or after a restart.
-        TryLaterError: the last attempt was answered with "not now".
+        TryLaterError: the last attempt was answered with FULL, BUSY or STORAGE_FULL.
         MalformedError: the proxy cannot read this request, or speaks another protocol.
     """
     frames = encode_request(request, body)
@@ -124,11 +124,11 @@ def ask(
         try:
             transport.send(frames)
             answer = _receive_matching(request, transport=transport, clock=clock, retry=retry)
-        except BaseException:  # an interrupt, too, leaves a socket that may not send again
+        except BaseException:  # after an interrupt, too, the socket must not send again
             transport.reopen()
             raise
         if answer is None:
-            transport.reopen()  # a REQ socket that misses its answer may not send again
+            transport.reopen()  # a REQ socket that misses its reply must not send again
             later = None
             on_silence(transport.endpoint, attempt + 1, retry.retries_max + 1)
             silent = True
@@ -168,5 +168,5 @@ def _receive_matching(
         request.epoch,
         request.request,
     )
-    # A REQ socket gives one answer to one request: what does not match is an answer lost.
+    # A REQ socket gets one reply for each request: if that one does not match, the reply is lost.
     return (reply, body) if matches else None

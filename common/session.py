@@ -1,4 +1,4 @@
-"""What publishers and subscribers share of a session: its epoch, its end, its refusals. Pure."""
+"""What publishers and subscribers share of a session: epoch, end and refusals. Pure."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def claim_epoch(
     """Get an epoch above the known one; FENCED names the current one, so ask above that.
 
     Args:
-        hello: says HELLO for an epoch, and gives the answer.
-        asked_epoch: what this process asked for last. If the answer did not come, it is asked for
+        hello: sends HELLO for an epoch, and returns the reply.
+        asked_epoch: the last one this process requested. If its reply was lost, it is requested
             again, never a lower one: a late copy of that HELLO would fence its own sender.
 
     Raises:
@@ -55,22 +55,22 @@ def claim_epoch(
             return epoch
         if not isinstance(reply, Fenced):
             raise refusal(reply, client=client, epoch=epoch)
-        epoch = reply.current_epoch + 1  # lower, where a replaced proxy knows less than we do
+        epoch = reply.current_epoch + 1  # lower, if the proxy was replaced and knows less
 
 
 def is_forgotten(reply: AnyReply, epoch: int) -> bool:
-    """Whether the proxy knows less of our session than it granted: a new one is to be begun."""
+    """Whether the proxy has forgotten a granted session: a new one must begin."""
     return isinstance(reply, Fenced) and (reply.current_epoch < epoch or reply.forgotten is True)
 
 
 def refusal(reply: AnyReply, *, client: str, epoch: int, topic: str = "") -> PubSubError:
-    """The error that a definite no of the proxy means."""
+    """The error for a refusal of the proxy."""
     match reply:
         case Fenced():
             return FencedError(client=client, epoch=epoch, current_epoch=reply.current_epoch)
         case Conflict():
             return ConflictError(reply.text)
-        case Gap() | LogChanged():  # a gap: what the proxy acknowledged is gone
+        case Gap() | LogChanged():  # a gap: acknowledged messages are missing at the proxy
             return LogChangedError(reply.text)
         case NotSub():
             return NotSubscribedError(reply.text)

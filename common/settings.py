@@ -1,8 +1,8 @@
-"""Every setting in one table, and the one rule that says which value counts.
+"""Every setting in one table, and the rule that decides which value counts.
 
 Command line > settings file > environment > default. Each value keeps its origin, so that
 `config show` can say where it comes from. Every value that is given is checked, also one that a
-higher origin overrides: a wrong word in a file is told today and not on the day it counts.
+higher origin overrides: an error in a file is reported now, not when the value is first used.
 
 Nothing here opens a file or looks at the process's environment: both are arguments.
 """
@@ -80,7 +80,7 @@ class Setting(Struct, frozen=True, kw_only=True):
 
 
 class Resolved(Struct, frozen=True):
-    """The value that counts, and who said so."""
+    """The value that counts, and its origin."""
 
     value: Value
     origin: str  # "--ack-timeout", "settings.json", "RELIABLE_PUBSUB_ACK_TIMEOUT" or "default"
@@ -186,7 +186,7 @@ class Settings(Struct, frozen=True, kw_only=True):
         Meta(
             ge=1,
             le=3600,
-            description="how long the interest of a link lives without a word",
+            description="how long the interest of a silent link is kept",
             extra_json_schema={"unit": "s"},
         ),
     ] = RELAY_LEASE_S
@@ -284,15 +284,15 @@ def resolve(
     file: Mapping[str, Resolved] | None,
     environment: Mapping[str, str],
 ) -> dict[str, Resolved]:
-    """Give each setting the value of its highest origin, in the order of the table.
+    """Return the value of highest priority for each setting, in the order of the table.
 
     Args:
         command_line: by setting name, text or already parsed; None means "not given".
         file: from `parse_settings_json` or `settings_from_document`.
-        environment: all variables of the process; only those of the table are looked at.
+        environment: all variables of the process; only those of the table are read.
 
     Raises:
-        ConfigurationError: all that is wrong, one line for each value, naming flag or variable.
+        ConfigurationError: all problems, one line for each value, naming flag or variable.
     """
     problems: list[str] = []
     given: dict[str, Resolved] = {}
@@ -320,7 +320,7 @@ def resolve(
 
 
 def typed(resolved: Mapping[str, Resolved]) -> Settings:
-    """Give the values of `resolve` their types."""
+    """Convert the values of `resolve` to `Settings`."""
     return msgspec.convert({name: item.value for name, item in resolved.items()}, Settings)
 
 
@@ -417,7 +417,7 @@ def _take(
 
 
 def _parse(setting: Setting, value: object, *, from_text: bool) -> Value | None:
-    """Give the value of a setting, or None if it may not be.
+    """Return the value of a setting, or None if it is invalid.
 
     Args:
         from_text: text such as "2.5" is a number, as on the command line; in a file it is not.

@@ -1,4 +1,4 @@
-"""Where a subscription or a reading begins: the words for it, and how people write it.
+"""Where a subscription or a reading begins, as a value and as text.
 
     from: now | last | earliest | offset 42 | newest 10 | time 2026-11-21T08:00:00Z
         | age 1h | nanoseconds 3600000000000
@@ -19,9 +19,9 @@ from .errors import UsageError
 from .limits import NUMBER_MAX
 from .messages import Natural, Start
 
-Now: Final = Start("now")  # behind everything that is there
-# Everything not yet delivered: behind what this subscriber acknowledged last, also before it
-# unsubscribed; for one that never subscribed the earliest.
+Now: Final = Start("now")  # after everything that is stored
+# Everything not yet delivered: after the last acknowledged message, also of a subscription that has
+# ended; without an earlier subscription the earliest.
 LastReceived: Final = Start("last")
 Earliest: Final = Start("earliest")  # at the first message that is still stored
 
@@ -40,11 +40,11 @@ _AGE: Final = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)\s*(ms|s|m|h|d)\Z")
 
 
 class Position(Struct, frozen=True):
-    """A place in a topic, as `Subscriber.read` gives it and `subscribe` takes it."""
+    """A position in a topic, as `Subscriber.read` returns it and `subscribe` takes it."""
 
     topic: str
     offset: Natural  # of the next message
-    log: str | None = None  # log id it speaks of; None: the topic did not exist
+    log: str | None = None  # id of its log; None: the topic did not exist
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -68,7 +68,7 @@ def start_of(place: int | Start) -> Start:
 
 @checked
 def at_offset(offset: int) -> Start:
-    """At this offset; one that is gone, or beyond the end, is refused by the proxy.
+    """At this offset; the proxy refuses one that was removed, or is beyond the end.
 
     Raises:
         UsageError: below 0 or above 2**63 - 1.
@@ -78,7 +78,7 @@ def at_offset(offset: int) -> Start:
 
 @checked
 def newest(messages: int) -> Start:
-    """So many messages before the end, or as many as there are.
+    """At `messages` before the end, or at the earliest if there are fewer.
 
     Raises:
         UsageError: below 0 or above 2**63 - 1.
@@ -88,7 +88,7 @@ def newest(messages: int) -> Start:
 
 @checked
 def at_time(moment: datetime | int) -> Start:
-    """At the first message that the proxy took at this moment or later.
+    """At the first message that the proxy stored at this time or later.
 
     Args:
         moment: a datetime with its zone, or nanoseconds since 1970.
@@ -101,7 +101,7 @@ def at_time(moment: datetime | int) -> Start:
 
 @checked
 def ago(age: timedelta | int) -> Start:
-    """At the first message that the proxy took so long ago or later, by its clock.
+    """At the first message that the proxy stored at most `age` ago, by its clock.
 
     Args:
         age: a timedelta, or nanoseconds.
@@ -115,7 +115,7 @@ def ago(age: timedelta | int) -> Start:
 
 
 def parse_start(text: str) -> Start:
-    """Read what a person wrote behind `from:`.
+    """Parse the value of `from:`.
 
     Raises:
         UsageError: none of `EXPECTED`.
@@ -140,7 +140,7 @@ def parse_start(text: str) -> Start:
 
 
 def in_words(start: Start) -> str:
-    """As `parse_start` reads it; a time in nanoseconds since 1970."""
+    """The text that `parse_start` reads; a time in nanoseconds since 1970."""
     if start.at in ("now", "last", "earliest"):
         return start.at
     return f"{'nanoseconds' if start.at == 'age' else start.at} {start.value}"
@@ -156,7 +156,7 @@ def _since_1970_ns(moment: datetime) -> int:
     """Exact, where a float would lose the last digits."""
     if moment.utcoffset() is None:
         raise UsageError(
-            f"{moment.isoformat()} has no zone, so nobody knows which moment it is; append Z (UTC) "
+            f"{moment.isoformat()} has no zone, so it is ambiguous; append Z (UTC) "
             "or an offset such as +01:00"
         )
     since = moment.astimezone(UTC) - datetime(1970, 1, 1, tzinfo=UTC)

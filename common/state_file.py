@@ -25,16 +25,16 @@ STATE_VERSION: Final = 1
 
 
 class ClientState(Protocol):
-    """Where a client keeps what must outlive it, or a call of it that was broken off."""
+    """Where a client keeps what must survive its end, or an interrupted call."""
 
     def load(self) -> dict[str, bytes]:
-        """Every value by its name; of a write that was broken off all or nothing."""
+        """Every value by its name; an interrupted write is included as a whole or not at all."""
 
     def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
         """Set values, or remove those that are None, all or none of them."""
 
     def close(self) -> None:
-        """End the use."""
+        """Close the state."""
 
 
 class MemoryState:
@@ -43,7 +43,7 @@ class MemoryState:
     def __init__(self) -> None:
         """Begin empty."""
         self._values: dict[str, bytes] = {}
-        self._under_way: Mapping[str, bytes | None] = {}  # a write that may be broken off
+        self._under_way: Mapping[str, bytes | None] = {}  # a write that may be interrupted
 
     def load(self) -> dict[str, bytes]:
         """Every value by its name."""
@@ -51,7 +51,7 @@ class MemoryState:
         return dict(self._values)
 
     def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
-        """Set values, or remove those that are None; from the first step on it is done."""
+        """Set values, or remove those that are None; complete from the first assignment on."""
         if self._under_way:
             self._finish()
         self._under_way = changes
@@ -74,7 +74,7 @@ _inherited: Final[list[sqlite3.Connection]] = []
 
 
 def _keep_in_child() -> None:
-    """SQLite forbids a child to close what its parent has opened, and garbage is closed."""
+    """Keep connections open in a forked child: SQLite forbids it to close its parent's."""
     _inherited.extend(state._connection for state in _open)
 
 
@@ -85,7 +85,7 @@ class StateFile:
     """State in a file. Implements `ClientState`; usable from one thread at a time."""
 
     def __init__(self, directory: Path, role: Role, client: str) -> None:
-        """Lock and open the state of a client, or begin one.
+        """Lock and open the state of a client, or create it.
 
         Raises:
             InUseError: another process uses this id, or a call of this process that is open.
@@ -103,7 +103,9 @@ class StateFile:
             _open.add(self)
             self.path.chmod(0o600)
             self._prepare()
-            sync_directory(directory)  # each time: the one that made the file may have died here
+            sync_directory(
+                directory
+            )  # each time: the process that made the file may have died here
         except sqlite3.Error as error:
             self._lock.close()
             raise self._unreadable(error) from error
@@ -121,7 +123,7 @@ class StateFile:
         return error_of(
             error,
             f"{self.path}, the client's state, cannot be read: {error} (without it the client "
-            "would begin anew: its step file from the first step, what was already put once more)",
+            "would start over: its step file from the first step, and put messages a second time)",
         )
 
     def _prepare(self) -> None:
@@ -187,16 +189,16 @@ class StateFile:
             ) from error
 
     def _undo(self) -> None:
-        """Take back what was not committed."""
+        """Roll back an uncommitted transaction."""
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
     def may_be_taken(self, make_way: Callable[[], bool]) -> None:
-        """Let another client of this process have the id; see `FileLock.make_way`."""
+        """Let another client of this process take over the id; see `FileLock.make_way`."""
         self._lock.make_way = make_way
 
     def close(self) -> None:
-        """Close the file and free the lock."""
+        """Close the file and release the lock."""
         self._connection.close()
         self._lock.close()
 

@@ -1,4 +1,4 @@
-"""Asking a proxy how it is: STATUS, page by page."""
+"""Reads the status of a proxy: STATUS, page by page."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class StatusClient:
         transport: Transport | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Prepare; `transport` and `clock` are the world outside, where a test brings its own."""
+        """Create a client; `transport` and `clock` are replaced by tests."""
         name = f"status-{secrets.token_hex(4)}"
         self._asker = Asker(name, endpoint, retry=retry, transport=transport, clock=clock)
 

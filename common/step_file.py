@@ -1,6 +1,6 @@
-"""Reading step files: the keys are checked by their types, then what no type can say.
+"""Reads step files: keys are checked by their types, then rules that types cannot express.
 
-Pure: it takes a document that `yaml_file.py` has parsed, and gives steps or all that is wrong.
+Pure: it takes a document that `yaml_file.py` has parsed, and returns steps or all problems.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def parse_publisher_steps(document: Document) -> tuple[PublisherStep, ...]:
 
     Raises:
         ConfigurationError: all keys that are wrong (the first 20), one line each: file, line, key
-            path, what was found, what was expected; if none is, all that does not fit together.
+            path, what was found, what was expected; without such, all keys that contradict others.
     """
     problems = Problems(document)
     steps = read_publisher_steps(problems, (), document.data)
@@ -79,7 +79,7 @@ def read_subscriber_steps(
 def publisher_steps(
     problems: Problems, key_path: KeyPath, keys: Sequence[PutKeys]
 ) -> tuple[PublisherStep, ...]:
-    """The steps whose keys are right; note what does not fit together."""
+    """The steps of valid keys; note keys that contradict others."""
     return tuple(
         _put(_Step(problems, (*key_path, "steps", index)), one) for index, one in enumerate(keys)
     )
@@ -97,7 +97,7 @@ def subscriber_steps(
 
 
 class _Step:
-    """Where a step is, to note what is wrong with it."""
+    """Notes the problems of one step."""
 
     def __init__(self, problems: Problems, key_path: KeyPath) -> None:
         self._problems = problems
@@ -153,7 +153,7 @@ def _put(step: _Step, keys: PutKeys) -> PublisherStep:
 
 
 def _check_wait(step: _Step, put: PublisherStep) -> None:
-    """Note what goes with `wait: delivered` where that is not there, and a level too low for it."""
+    """Note keys that need `wait: delivered` without it, and a QoS that is too low for it."""
     usual = PublisherStep(topic="")
     if put.wait == "stored":
         for key, differs in (
@@ -230,7 +230,7 @@ def _profile(name: str | UnsetType) -> Profile:
 
 
 def or_else(value: T | UnsetType, default: T) -> T:
-    """The value of a key, or what counts where it is left out."""
+    """The value of a key, or its default."""
     return default if isinstance(value, UnsetType) else value
 
 

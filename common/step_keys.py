@@ -2,8 +2,8 @@
 
 These types are what a person writes. msgspec checks a file with them (`fields.py`), and the help of
 the commands, the tables of docs/keys.md and the JSON Schema that editors complete from are made of
-them (`key_tables.py`). What a type cannot say, such as "one of message and message_file", is
-checked by `step_file.py`. Defaults are those of the steps (`steps.py`).
+them (`key_tables.py`). Rules that a type cannot express, such as "one of message and message_file",
+are checked by `step_file.py`. Defaults are those of the steps (`steps.py`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Pause = Annotated[float, Meta(ge=0, le=SLEEP_S_MAX, extra={"unit": "s"})]
 Timeout = Annotated[float, Meta(gt=0, le=SLEEP_S_MAX, extra={"unit": "s"})]
 Times = Annotated[int, Meta(ge=1, le=STEP_MESSAGES_MAX)]
 BatchSize = Annotated[int, Meta(ge=1, le=BATCH_MESSAGES_MAX)]
-# Without a default: where a step does not say it, its profile does.
+# Without a default: if a step does not set it, its profile does.
 QoSLevel = Annotated[
     QoS,
     Meta(

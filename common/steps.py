@@ -1,8 +1,8 @@
-"""The language of step files: what a publisher or subscriber shall do, one step behind another.
+"""The language of step files: the steps of a publisher or subscriber, in order.
 
-Three parts: the steps (`step_file.py` reads them); the plan, which says what comes next
-from any position, so that a process that was killed goes on where it stood; and what a person or
-a later run wants to know of a plan: its table, its digest.
+Three parts: the steps (`step_file.py` reads them); the plan, which says what comes next from any
+position, so that a killed process resumes where it was; and the description of a plan: its table
+for users, its digest for later runs.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Action = Literal["subscribe", "get", "unsubscribe"]
 OnEmpty = Literal["wait", "skip"]
 Wait = Literal["stored", "delivered"]
 
-DELIVERED_S: Final = 30.0  # that a put waits for its subscribers, unless it says another time
+DELIVERED_S: Final = 30.0  # how long a put waits for its subscribers by default
 
 
 class PublisherStep(Struct, frozen=True, kw_only=True):
@@ -37,7 +37,7 @@ class PublisherStep(Struct, frozen=True, kw_only=True):
     message_file: str | None = None  # as written in the step file
     number_of_times: int = 1  # 1..STEP_MESSAGES_MAX
     sleep_between_messages_s: float = 0.0  # between requests; 0..SLEEP_S_MAX
-    sleep_after_s: float = 0.0  # behind the last request of the step; 0..SLEEP_S_MAX
+    sleep_after_s: float = 0.0  # after the last request of the step; 0..SLEEP_S_MAX
     batch: int = 1  # messages in one request, at most; 1..BATCH_MESSAGES_MAX
     numbered: bool = True  # the payload is `<message>_<sequence>`; False with message_file
     qos: QoS = 2  # 1: at least once, and the sequence counts within the step
@@ -49,23 +49,25 @@ class PublisherStep(Struct, frozen=True, kw_only=True):
 class SubscriberStep(Struct, frozen=True, kw_only=True):
     """Subscribe to a topic, get messages of it, or unsubscribe.
 
-    What stands behind `timeout_s` is for `subscribe` only; all else but `topic` and `sleep_after_s`
-    for `get` only. Elsewhere they have their defaults.
+    The fields after `timeout_s` are for `subscribe` only; the others, except `topic` and
+    `sleep_after_s`, for `get` only. Elsewhere they have their defaults.
     """
 
     action: Action
     topic: str
     number_of_times: int = 1  # messages to get, 1..STEP_MESSAGES_MAX
     sleep_between_s: float = 0.0  # between gets; 0..SLEEP_S_MAX
-    sleep_after_s: float = 0.0  # behind the last one; 0..SLEEP_S_MAX
+    sleep_after_s: float = 0.0  # after the last one; 0..SLEEP_S_MAX
     batch: int = 1  # messages to get at once, at most; 1..BATCH_MESSAGES_MAX
     on_empty: OnEmpty = "wait"  # skip: a get that finds nothing counts as done
-    timeout_s: float | None = None  # how long one get may wait, above 0; None: for ever
-    start: Start | None = None  # of a subscribe: where it begins; what was done is not repeated
+    timeout_s: float | None = None  # how long one get may wait, above 0; None: forever
+    start: Start | None = (
+        None  # of a subscribe: where it begins; acknowledged messages do not come again
+    )
     qos: QoS = 2
     session: SessionKind = "persistent"
     lease_s: float | None = None  # above 0; None: a persistent one has none, a clean one 60 s
-    push: bool = False  # be pushed to, in place of polling
+    push: bool = False  # receive pushes instead of polling
     max_deliveries: int | None = None  # then a message becomes a dead letter; None: never
     replay: bool = False  # begin at `start` also if that was acknowledged
 
@@ -77,9 +79,9 @@ Step = PublisherStep | SubscriberStep
 
 
 class PlanPosition(Struct, frozen=True, order=True):
-    """Where a run of a plan stands: the next message to put or to get.
+    """The position of a run of a plan: the next message to put or to get.
 
-    Behind the last message of a step comes message 0 of the next one; the end of a plan of n
+    After the last message of a step comes message 0 of the next one; the end of a plan of n
     steps is step n, message 0.
     """
 
@@ -88,13 +90,13 @@ class PlanPosition(Struct, frozen=True, order=True):
 
 
 class PutChunk(Struct, frozen=True, kw_only=True):
-    """One request of a publisher: what to put, and where the plan stands when it is stored."""
+    """One request of a publisher: what to put, and the plan's position once it is stored."""
 
     step: int
     first_message: int  # number within the step, from 0
     count: int  # messages, 1..batch
     position_after: PlanPosition
-    sleep_s: float  # pause behind this request
+    sleep_s: float  # pause after this request
 
 
 def publisher_chunks(
@@ -102,13 +104,13 @@ def publisher_chunks(
     position: PlanPosition,
     line_count_of: Callable[[int], int],
 ) -> Iterator[PutChunk]:
-    """Give the requests that are left from a position, in order.
+    """Return the remaining requests from a position, in order.
 
-    A run that was stopped in a pause does not make up for the pause.
+    A run that was stopped during a pause skips the rest of it.
 
     Args:
-        line_count_of: lines of the message file of a step, by its index; asked once for each
-            such step, at once, so that a missing file is told before the first message is sent.
+        line_count_of: lines of the message file of a step, by its index; called once for
+            each such step, first, so that a missing file is reported before anything is sent.
 
     Raises:
         ConfigurationError: a message file without a line, or a position outside the plan.
@@ -121,7 +123,7 @@ def publisher_chunks(
 def subscriber_after(
     steps: Sequence[SubscriberStep], position: PlanPosition, count: int
 ) -> tuple[PlanPosition, float]:
-    """Give the position and the pause in seconds behind `count` messages got in one request.
+    """Return the position and the pause in seconds after `count` messages of one request.
 
     A subscribe or unsubscribe counts as one message; so does each skipped get.
 
@@ -138,9 +140,9 @@ def subscriber_after(
 
 
 def message_lines(content: bytes) -> tuple[bytes, ...]:
-    r"""Give the messages of a message file: what stands before each \n, and a last line without.
+    r"""Return the messages of a message file: its lines, without their \n.
 
-    Nothing is altered: an empty line is an empty message, and a \r stays.
+    Nothing else is changed: an empty line is an empty message, and a \r stays.
     """
     lines = content.split(b"\n")
     return tuple(lines if lines[-1] else lines[:-1])
@@ -162,7 +164,7 @@ def payload_of(
     return text.encode()
 
 
-# What is to be known of a plan.
+# The description of a plan.
 
 
 class PlanRow(Struct, frozen=True, kw_only=True):
@@ -193,14 +195,14 @@ def describe(
 
 
 def plan_digest(steps: Sequence[Step], file_digests: Mapping[str, str]) -> str:
-    """Give the SHA-256, in hex, of all that a plan says: it is another if the plan is another.
+    """Return the SHA-256, in hex, of a plan; plans that differ have different digests.
 
     A run may resume only under the digest it began with. A key that is left out and a key with
     its default give the same digest, and so does a field that a later version adds.
 
     Args:
-        file_digests: by `message_file`, a digest of its content. Others than those of the steps
-            do not count.
+        file_digests: by `message_file`, a digest of its content. Files that no step
+            names are ignored.
 
     Raises:
         KeyError: the digest of a message file is missing.
@@ -323,7 +325,7 @@ def _chunks(
 def _advance(
     position: PlanPosition, count: int, total: int, between_s: float, after_s: float
 ) -> tuple[PlanPosition, float]:
-    """Give the position behind `count` messages of a step of `total`, and the pause there."""
+    """Return the position after `count` messages of a step of `total`, and the pause there."""
     done = position.message + count
     if not (count >= 1 and done <= total):
         raise ValueError(f"{count} messages at {position.message} of a step of {total}")

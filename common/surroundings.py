@@ -1,7 +1,7 @@
-"""What a process finds around it: variables of the environment, and its `settings.json`.
+"""The configuration found at run time: environment variables and `settings.json`.
 
-The commands and the library look here alike, so that a program reaches the same proxy with the same
-patience as a command beside it. What a call says itself counts before everything found here.
+Commands and library use it alike, so that a program reaches the same proxy with the same timeouts
+as a command in the same place. An argument of a call has priority over everything found here.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from .settings import (
 
 
 class Here(Struct, frozen=True):
-    """What counts for a client: its arguments, else what was found."""
+    """The settings of a client: its arguments, else what was found."""
 
     endpoint: str
-    state_dir: Path | str | None  # None: nobody named one, so the state is in memory
+    state_dir: Path | str | None  # None: none was given, so the state is in memory
     retry: RetryPolicy
     settings: Settings
 
@@ -44,8 +44,8 @@ def resolve_here(
 
     Args:
         component: its own file is `$RELIABLE_PUBSUB_DIR/<component>/settings.json`.
-        said: what counts before all others.
-        file: settings of a file that was given by name; they count before `settings.json`.
+        said: values with the highest priority.
+        file: settings of a file that was given by name; they override `settings.json`.
 
     Raises:
         ConfigurationError: a value is wrong, also one that does not count; it names the origin.
@@ -71,18 +71,20 @@ def client_here(
     push_via: str | None = None,
     looks: bool,
 ) -> Here:
-    """What counts for a client of the library.
+    """Resolve the settings of a client of the library.
 
     Args:
-        looks: False: the caller has brought the way to the proxy, and nothing is found.
+        looks: False: the caller has passed a transport; use arguments and defaults only.
 
     Raises:
-        ConfigurationError: a setting is wrong, or an endpoint leaves this machine and nobody has
-            said that plaintext is allowed.
+        ConfigurationError: a setting is wrong, or an endpoint leaves this machine and
+            plaintext is not allowed.
     """
     if not looks:
         settings = typed(resolve({}, None, {}))
-        where: str = endpoint or getattr(settings, f"{role}_endpoint")  # of what has no transport
+        where: str = endpoint or getattr(
+            settings, f"{role}_endpoint"
+        )  # unless a transport was passed
         return Here(where, state_dir, retry or RetryPolicy(), settings)
     log = logging.getLogger(f"reliable_pubsub.{role}")
     for warning in unknown_variables(os.environ):
@@ -102,5 +104,5 @@ def client_here(
 
 
 def retry_policy(settings: Settings) -> RetryPolicy:
-    """Lazy Pirate as the settings want it."""
+    """The retry policy of the settings."""
     return RetryPolicy(timeout_s=settings.ack_timeout, retries_max=settings.send_retries)

@@ -1,7 +1,7 @@
-"""What systems do differently: to wake a loop, and to make a file durable.
+"""Differences between systems: waking a loop, and making a file durable.
 
-Linux has calls of its own for both; elsewhere (macOS) POSIX has to do. Each name is asked for where
-it is used, so a test can take them away.
+Linux has special calls for both; elsewhere (macOS) POSIX calls are used. Each name is looked up
+where it is used, so that a test can remove it.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ IS_LINUX: Final = sys.platform.startswith("linux")
 
 
 class WakeUp:
-    """A descriptor that is readable once somebody has called `wake`, and until `heard`."""
+    """A descriptor that is readable from a call of `wake` until `heard`."""
 
     def __init__(self) -> None:
-        """Nobody has called."""
+        """Create a descriptor that is not readable."""
         self._sender: socket.socket | None = None
         if hasattr(os, "eventfd"):
             self.descriptor = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -36,7 +36,7 @@ class WakeUp:
         if self._sender is None:
             os.eventfd_write(self.descriptor, 1)
             return
-        with suppress(BlockingIOError):  # it is full of calls, so it is readable
+        with suppress(BlockingIOError):  # full, so it is readable
             self._sender.send(b"\0")
 
     def heard(self) -> None:
@@ -61,7 +61,7 @@ def sync_file(descriptor: int) -> None:
     """Make a file durable, its length included.
 
     On macOS fsync leaves the data in the disk's own memory, which loses it with power; F_FULLFSYNC
-    does not, and file systems that lack it say so (fcntl(2) there).
+    does not, and file systems without it return an error (fcntl(2) there).
     """
     if hasattr(fcntl, "F_FULLFSYNC"):
         with suppress(OSError):
@@ -71,7 +71,7 @@ def sync_file(descriptor: int) -> None:
 
 
 def sync_data(descriptor: int) -> None:
-    """Make what was written to a file durable, and of the rest only what reading it needs."""
+    """Make the data of a file durable, and only the metadata needed to read it."""
     if hasattr(os, "fdatasync"):
         os.fdatasync(descriptor)
     else:
@@ -87,5 +87,5 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-# SQLite's own syncs in the same way; without meaning where there is no F_FULLFSYNC.
+# The same for SQLite's syncs; ignored on systems without F_FULLFSYNC.
 FULL_SYNC_PRAGMAS: Final = ("fullfsync = ON", "checkpoint_fullfsync = ON")

@@ -33,7 +33,7 @@ TOPIC_SETTINGS: Final = (
 def split_document(
     document: Document,
 ) -> tuple[dict[str, Resolved], dict[str, dict[str, Resolved]]]:
-    """The settings for all, and those of single topics.
+    """Split a document into general settings and those of single topics.
 
     Raises:
         ConfigurationError: file, line, key, what was expected.
@@ -58,7 +58,7 @@ def split_document(
 
 
 def _by_topic(lines: Mapping[KeyPath, int]) -> dict[str, dict[KeyPath, int]]:
-    """The lines of each topic, their paths as in a file of its own."""
+    """The lines of each topic, with paths as in a separate file."""
     found: dict[str, dict[KeyPath, int]] = {}
     for path, line in lines.items():
         if len(path) > 1 and path[0] == "topics":
@@ -72,7 +72,7 @@ def _of_topic(
     key_lines: Mapping[KeyPath, int],
     value_lines: Mapping[KeyPath, int],
 ) -> dict[str, Resolved]:
-    """The settings of one topic, checked as if they stood in a file of their own."""
+    """The settings of one topic, checked as if they were in a separate file."""
     path = ("topics", topic)
     where = f"{document.path}, line {document.key_line_of(path)}, topics.{key_in_words(topic)}"
     try:

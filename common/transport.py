@@ -16,17 +16,17 @@ import zmq
 
 from .limits import FRAME_BYTES_MAX
 
-RECONNECT_MS = 50  # while nobody listens, ZeroMQ tries again at this pace
+RECONNECT_MS = 50  # interval of ZeroMQ's connection attempts while no proxy listens
 RECONNECT_MS_MAX = 1_000
 
 
 def end_with(
     owner: object, context: zmq.Context[zmq.Socket[bytes]], sockets: list[zmq.Socket[bytes]]
 ) -> None:
-    """Close sockets and context when their owner is garbage, and wait for no peer.
+    """Close sockets and context when their owner is collected, without waiting for a peer.
 
-    Left to themselves they hang: a context that is collected together with its sockets does not
-    know them any more, and waits for them to be closed.
+    Otherwise they hang: a context that is collected together with its sockets no longer knows
+    them, and waits for them to be closed.
 
     Args:
         sockets: those that are open; the owner may change the list.
@@ -51,7 +51,7 @@ class ReqTransport:
     """A REQ socket to one endpoint. Implements `retry.Transport`; used by one thread."""
 
     def __init__(self, endpoint: str) -> None:
-        """Connect in the background; that nobody listens shows only as silence."""
+        """Create a socket that connects in the background; without a proxy, requests time out."""
         self.endpoint = endpoint
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._sockets = [self._open()]  # one
@@ -67,7 +67,7 @@ class ReqTransport:
         return socket
 
     def send(self, frames: Sequence[bytes]) -> None:
-        """Send a request; queued by ZeroMQ until the connection stands."""
+        """Send a request; ZeroMQ queues it until it is connected."""
         self._sockets[0].send_multipart(frames)
 
     def receive(self, timeout_s: float) -> Sequence[bytes] | None:
@@ -80,7 +80,7 @@ class ReqTransport:
             return None
 
     def reopen(self) -> None:
-        """Abandon the socket and what is under way on it; open a new one."""
+        """Discard the socket and its request in flight; open a new one."""
         self._sockets[0].close(linger=0)
         self._sockets[0] = self._open()
 

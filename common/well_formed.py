@@ -1,7 +1,7 @@
-"""What a request must be beyond the types of its fields: said once, and nothing without a meaning.
+"""Checks of a request beyond the types of its fields: no duplicate keys, no undefined combination.
 
-A proxy that took half of what somebody said would do something that nobody asked for. So what the
-page does not define is refused, as an unknown field is. Pure.
+A proxy that ignored a part of a request would do something else than what was asked. So
+combinations that docs/protocol.md does not define are refused, as unknown fields are. Pure.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Fields = Mapping[str, msgspec.Raw]
 
 
 class _AskedTerms(Terms, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Terms of a request; in an answer there may be more of them."""
+    """The terms of a request; a reply may have further ones."""
 
 
 _map = msgspec.msgpack.Decoder(dict[str, Any])
@@ -30,7 +30,7 @@ _asked_terms = msgspec.msgpack.Decoder(_AskedTerms)
 
 
 def check_keys(header: bytes | memoryview) -> None:
-    """See that a map that can be read says each of its keys once.
+    """Check that a decodable map has no duplicate key.
 
     Raises:
         MalformedError: one is there twice.
@@ -48,10 +48,10 @@ def _entries(header: bytes | memoryview) -> int:
 
 
 def check(request: AnyRequest, header: bytes) -> None:
-    """See that a request whose fields can be read says what can be done.
+    """Check that the fields of a decoded request fit together.
 
     Raises:
-        MalformedError: says what it may not.
+        MalformedError: they do not; names the fields.
     """
     check_keys(header)
     if isinstance(request, Sub | History):
@@ -68,7 +68,7 @@ def check(request: AnyRequest, header: bytes) -> None:
 
 
 def _check_sub(request: Sub) -> None:
-    """See that its place is said in one of the ways of the page."""
+    """Check that its start and cursor are a defined combination."""
     if request.cursor is None:
         if request.witness_ns is not None or (request.log is not None and request.start is None):
             raise MalformedError("SUB: $.log and $.witness_ns say something of a $.cursor only")
@@ -89,7 +89,7 @@ def _check_terms(fields: Fields) -> None:
 
 
 def _check_start(start: Start, fields: Fields) -> None:
-    """See that a value is there where it names the place, and only there."""
+    """Check that `start` has a value if and only if its kind needs one."""
     says_value = len(_array.decode(memoryview(fields["start"]))) > 1
     if start.at in _NAMED_BY_VALUE and not says_value:
         raise MalformedError(f"$.start: {start.at!r} needs a value")

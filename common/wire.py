@@ -1,7 +1,7 @@
-"""Bytes to messages and back: the only place that knows the frames.
+"""Bytes to messages and back: the only file that knows the frames.
 
-Request and answer are `RPS1` | header | body, the body only where the message has one.
-Decoding gives a value or raises `MalformedError`, nothing else, whatever the bytes are.
+Requests and replies are `RPS1` | header | body, the body only where the message has one.
+Decoding returns a value or raises `MalformedError`, nothing else, whatever the bytes are.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ def decode_request(frames: Sequence[bytes]) -> tuple[AnyRequest, bytes]:
 
 
 def encode_reply(reply: Reply, body: bytes | None = None) -> list[bytes]:
-    """Frames of an answer; MESSAGE has a body."""
+    """Frames of a reply; MESSAGE has a body."""
     header = _encoder.encode(reply)
     return [PROTOCOL, header] if body is None else [PROTOCOL, header, body]
 
 
 def decode_reply(frames: Sequence[bytes]) -> tuple[AnyReply, bytes]:
-    """Read an answer and its body (empty where it has none).
+    """Read a reply and its body (empty where it has none).
 
     Raises:
         MalformedError: says which rule the frames break.

@@ -1,7 +1,7 @@
 """What was found and what is expected, in the words of an error.
 
 `expected` and `facts` read the annotated type that a value is converted to by msgspec, so that a
-range stands once: `Annotated[int, Meta(ge=1, le=9)]` is "a whole number from 1 to 9".
+range is written once: `Annotated[int, Meta(ge=1, le=9)]` is "a whole number from 1 to 9".
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _KINDS: Final[Mapping[Any, str]] = {str: "text", bool: "true or false"}
 
 
 def facts(kind: Any) -> dict[str, Any]:
-    """What the `Meta`s of a type say: range, description, title, and what they have as extra."""
+    """The `Meta` of a type as a dictionary: range, description, title and extras."""
     found: dict[str, Any] = {}
     kind = given_type(kind)
     while get_origin(kind) is Annotated:
@@ -37,7 +37,7 @@ def facts(kind: Any) -> dict[str, Any]:
 
 
 def plain(kind: Any) -> Any:
-    """The type without its `Meta`s, of a key that is given."""
+    """The type of a given key, without its `Meta`."""
     kind = given_type(kind)
     while get_origin(kind) is Annotated:
         kind = given_type(get_args(kind)[0])
@@ -45,7 +45,7 @@ def plain(kind: Any) -> Any:
 
 
 def alternatives(kind: Any) -> tuple[Any, ...]:
-    """The types of which a value may have any one; "not given" is none of them."""
+    """The alternatives of a union type, without "not given"."""
     arms = _arms(plain(kind))
     if len(arms) == 1:
         return (kind,)
@@ -76,14 +76,14 @@ def fields_of(kind: type[Struct]) -> dict[str, FieldInfo]:
 
 @cache
 def keys_of(*kinds: type[Struct]) -> tuple[str, ...]:
-    """The keys of mappings, as they are written, each once; first the one that tells them apart."""
+    """The keys of mappings, each once; first the tag that tells the mappings apart."""
     tags = [one.__struct_config__.tag_field for one in kinds]
     keys = [key for one in kinds for key in fields_of(one)]
     return tuple(dict.fromkeys([tag for tag in tags if tag] + keys))
 
 
 def expected(kind: Any) -> str:
-    """What a value of a type has to be."""
+    """The values of a type, in words."""
     about = facts(kind)
     if "expected" in about:
         return str(about["expected"])
@@ -114,10 +114,10 @@ def expected(kind: Any) -> str:
 
 
 def refused(value: object, kind: Any, *, expects: str = "") -> str:
-    """Say that a value is not of a type: what was found, what is expected, the closest word.
+    """Describe a value of the wrong type: found, expected, the closest word.
 
     Args:
-        expects: what is expected, if the type does not say all of it.
+        expects: the expected values, if the type does not say all.
     """
     literals = [one for one in map(plain, alternatives(kind)) if get_origin(one) is Literal]
     words = [word for one in literals for word in get_args(one) if isinstance(word, str)]
@@ -154,7 +154,7 @@ def key_in_words(key: str) -> str:
 
 
 def first_of(problems: Sequence[str]) -> str:
-    """The problems of a file, one on a line; of many the first, and how many more."""
+    """The problems of a file, one on a line; at most PROBLEMS_MAX, then how many more."""
     told = list(problems[:PROBLEMS_MAX])
     if len(problems) > PROBLEMS_MAX:
         told.append(f"... and {len(problems) - PROBLEMS_MAX} more")

@@ -1,7 +1,7 @@
-"""Read a YAML file that a person wrote: plain data, and the line where each value stands.
+"""Reads a YAML file: plain data, and the line of each value.
 
-Narrower than YAML on purpose, because a step file needs no more and every extra is a way to mean
-something else than one wrote: no tags, no anchors and aliases (so no alias bomb), no merge keys,
+A deliberate subset of YAML, because a step file needs no more and every further feature can change
+the meaning of a file by accident: no tags, anchors or aliases (so no alias bomb), no merge keys,
 no key twice, keys are text, at most `YAML_DEPTH_MAX` levels, at most one document. Plain values
 have the meaning that `yaml.safe_load` gives them. `load_yaml` is the only part that opens a file.
 """
@@ -25,17 +25,17 @@ PLAIN_CHARS_MAX: Final = 100  # of a number or a date; longer ones cost quadrati
 KeyPath = tuple[str | int, ...]  # ("steps", 2, "topic"); () is the whole document
 
 _STRING_TAG = "tag:yaml.org,2002:str"
-# Signs that YAML 1.1 gives a meaning to which only a merge could use; here they are text.
+# Characters with a meaning in YAML 1.1 that only merges use; here they are text.
 _TAGS_READ_AS_TEXT = ("tag:yaml.org,2002:merge", "tag:yaml.org,2002:value")
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """What a YAML file says, and where it says it. Lines count from 1."""
+    """The data of a YAML file, and the line of each value. Lines count from 1."""
 
     path: str  # as the caller named the file
     data: object  # dict with text keys, list, str, int, float, bool, date, or None if empty
-    key_lines: Mapping[KeyPath, int]  # entries of mappings: where the key stands
-    value_lines: Mapping[KeyPath, int]  # every value: where it begins
+    key_lines: Mapping[KeyPath, int]  # entries of mappings: line of the key
+    value_lines: Mapping[KeyPath, int]  # every value: its first line
 
     def line_of(self, key_path: KeyPath) -> int:
         """Line where a value begins; if it is not there, where its nearest parent begins."""
@@ -48,7 +48,7 @@ class Document(Struct, frozen=True, kw_only=True):
         return self.key_lines.get(key_path) or self.line_of(key_path)
 
     def part(self, *keys: str) -> Document:
-        """The value of an entry of mappings inside each other, as a document of its own."""
+        """The value of a nested entry, as a separate document."""
         data = self.data
         for key in keys:
             data = data.get(key) if isinstance(data, dict) else None
@@ -134,7 +134,7 @@ class _Loader(yaml.SafeLoader):
     depth = 0
 
     def compose_node(self, parent: Node | None, index: int) -> Node | None:
-        """Build the node of the next event, if it is of a kind that we accept."""
+        """Build the node of the next event, if its kind is accepted."""
         event: Any = self.peek_event()  # type: ignore[no-untyped-call]
         if isinstance(event, yaml.AliasEvent):
             raise _refusal(f"found the alias *{event.anchor}, but aliases are not used here", event)
@@ -157,7 +157,7 @@ class _Loader(yaml.SafeLoader):
 
 
 class _Lines:
-    """Turns nodes into plain data and notes where each stands."""
+    """Turns nodes into plain data and notes the line of each."""
 
     def __init__(self, loader: _Loader) -> None:
         self._loader = loader
@@ -217,7 +217,7 @@ def _has_utf8_form(text: str) -> bool:
 
 
 def _explain(error: yaml.MarkedYAMLError) -> str:
-    """Say in one line where the text stops to be YAML, and why."""
+    """Say in one line where the text stops being YAML, and why."""
     mark = error.problem_mark or error.context_mark
     place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
     context = ""
