@@ -16,8 +16,9 @@ from msgspec.structs import replace
 from reliable_pubsub import __main__ as command
 from reliable_pubsub.common.batch import Message
 from reliable_pubsub.common.messages import BatchHeader, Get, MessageBatches, Put, PutAck
-from reliable_pubsub.proxy import server, store
+from reliable_pubsub.proxy import store
 from reliable_pubsub.proxy.broker import Broker
+from reliable_pubsub.proxy.engine import Engine
 from reliable_pubsub.proxy.records import Appended, CursorMoved, Decision
 from reliable_pubsub.proxy.schema import TABLES
 from reliable_pubsub.proxy.topic_log import PublisherMark, TopicLog
@@ -83,13 +84,13 @@ def whatever_follows(
 
 def cursor_on_send() -> None:
     """The classic lost message: sent counts as received, and nobody looks for a gap."""
-    server.Broker = CursorMovesOnSend  # type: ignore[attr-defined]
+    Engine.broker_class = CursorMovesOnSend
     fetching.direct_followers = whatever_follows  # type: ignore[attr-defined]
 
 
 def dedup_last_id() -> None:
     """The classic doubled message. The store alone would refuse the copy, so it has to forget."""
-    server.Broker = DeduplicatesLastOnly  # type: ignore[attr-defined]
+    Engine.broker_class = DeduplicatesLastOnly
     store.TABLES = TABLES.replace("UNIQUE INDEX batch_once", "INDEX batch_once")  # type: ignore[attr-defined]
 
 
