@@ -77,7 +77,7 @@ def trace(message_id: str, folder: Path) -> None:
     """Tell the story of a message: who put, stored, got and recorded it, and when.
 
     ID is the message's id, `publisher_sequence`. A publisher numbers each topic from 1, so there
-    may be one in several topics: then each is told.
+    may be one in several topics: then each is shown.
 
     \b
       reliable-pubsub lab trace publisher-1_17 results

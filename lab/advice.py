@@ -39,7 +39,7 @@ def _put(number: int, step: PublisherStep) -> Advice:
     requests = None if messages is None else -(-messages // step.batch)
     says: list[str] = []
     if step.qos == 0 and step.message_file is not None:
-        says.append("a line that nobody hears is gone; QoS 2 keeps it for whoever comes")
+        says.append("a line without a subscriber is lost; QoS 2 keeps it for later subscribers")
     if step.qos == 1:
         says.append(
             "a lost answer doubles a message, so handlers have to know a copy by its id; QoS 2 "

@@ -18,7 +18,7 @@ PATIENT: Final = RetryPolicy(timeout_s=2.0, retries_max=5)
 
 
 def audit(endpoint: str, recorder: Recorder, *, topics: Collection[str]) -> None:
-    """Write what the log holds, message by message, and where each subscription stands.
+    """Write what the log holds, message by message, and the cursor of each subscription.
 
     Args:
         topics: what was put to; the proxy may have forgotten that one of them ever was.

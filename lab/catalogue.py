@@ -26,7 +26,7 @@ SHIPPED: Final = CONFIGS / "lab"
 
 
 def load_scenario(path: Path) -> Scenario:
-    """Read a scenario file; the step files it names stand beside it.
+    """Read a scenario file; the step files it names lie in the same folder.
 
     Raises:
         ConfigurationError: with file, line, key path, what was found, what was expected.
@@ -62,7 +62,7 @@ def scenario_path(given: str) -> Path:
 def comment_of(path: Path) -> dict[str, str]:
     """The teaching comment at the top of a scenario, by the words before the colon.
 
-    What stands above an empty line is its heading, which the title says again.
+    The lines above the first empty one are its heading, which repeats the title.
     """
     lines = path.read_text(encoding="utf-8").splitlines()
     comment = list(takewhile(lambda line: line.startswith("#"), lines))

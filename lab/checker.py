@@ -104,6 +104,6 @@ def _stream_warnings(index: RunIndex) -> Iterator[str]:
         if stream.ignored:
             yield f"{who}: {stream.ignored} gets of replaced processes prove nothing, left out"
         if any(subscription.opened is None for subscription in stream.subscriptions):
-            yield f"{who}: the history begins behind its subscribe; its first offset is not judged"
+            yield f"{who}: the history begins after its subscribe; its first offset is not judged"
         if any(subscription.moved for subscription in stream.subscriptions):
             yield f"{who}: chose another place itself (rewind or adopt), so it may repeat or miss"

@@ -128,7 +128,7 @@ class Director:
         return late or now_s - self._moved_s > self._scenario.patience_s
 
     def _begin(self, now_s: float) -> None:
-        """The proxy first; everybody else when it is ready."""
+        """Start the proxy, and all others when it is ready."""
         proxy = self._processes.proxy
         if proxy.lives == 0:
             self._start(PROXY)
@@ -186,7 +186,7 @@ class Director:
             coming = any(due.what == "restart" and due.target == name for due in self._due)
             if code is None or name in self._ended or name in self._no_restart or coming:
                 continue
-            is_node = member.role in ("proxy", "relay")  # they end when somebody ends them
+            is_node = member.role in ("proxy", "relay")  # they end only when they are stopped
             if code >= 0 and not (is_node and code == 0) and code != RESUMABLE:
                 self._ended.add(name)
                 self._tell(f"{name} has ended: exit code {code}")
@@ -221,11 +221,11 @@ class Director:
         return isinstance(when, After) and when.process in self._ended
 
     def _work_is_done(self) -> bool:
-        """Whether everybody has ended who ends by itself."""
+        """Whether every process that ends by itself has ended."""
         return all(c.gets_all or c.name in self._ended for c in self._processes.clients.values())
 
     def _by_chance(self, one: RandomEvents) -> None:
-        """One of several things, to somebody who lives; how long it lasts is chance too."""
+        """Do one of several things to a running process, for a random time."""
         what = self._chance.choice(one.kinds)
         target = self._chance.choice(one.targets)
         lasts_s = self._chance.uniform(0.1, 0.8)
@@ -297,7 +297,7 @@ class Director:
     # The end.
 
     def _be_quiet(self) -> None:
-        """No more faults: everything is healed, and whoever has work left lives."""
+        """End all faults, and start each process that has work left."""
         self.not_happened, self._waiting, self._due = self._waiting, [], []
         self._no_restart.clear()
         for member in self._processes.members.values():
@@ -343,7 +343,7 @@ class Director:
         return not (behind & waiting)
 
     def _end(self) -> None:
-        """Ask those who get all to stop, and write how everybody ended."""
+        """Stop the subscribers that get all, and record how each process ended."""
         for client in self._processes.clients.values():
             if client.gets_all and not self._gave_up:
                 self._processes.members[client.name].end()
@@ -358,7 +358,7 @@ class Director:
         detail = f"exit code {code}" if code is not None else "it never ended"
         if code != wanted:
             self.unfinished[client.name] = f"{detail}, expected was exit code {wanted}"
-        # Histories tell puts by client id; what one process of several put, nobody knows.
+        # Histories name puts by client id, not by which of several processes put them.
         puts = client.role == "publisher" and client.id == client.name
         planned = self._scenario.messages_planned(client) if puts else None
         self._recorder.line(

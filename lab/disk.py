@@ -1,7 +1,7 @@
 """A small disk for the proxy, which can be filled: a tmpfs in a mount namespace of its own.
 
-Only processes that are started through `enter` see it, and it is gone with the process that holds
-it. No rights are needed where the system lets users make namespaces (unshare(1)).
+Only processes that are started through `enter` see it, and it disappears with the process that
+holds it. No rights are needed where the system lets users make namespaces (unshare(1)).
 """
 
 from __future__ import annotations

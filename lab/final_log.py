@@ -11,19 +11,19 @@ from reliable_pubsub.common.history import Created, Found, FoundEnd, Seen, Store
 
 @dataclass(slots=True)
 class FinalLog:
-    """What stands at each offset.
+    """The message at each offset.
 
-    An auditor sees what is left; what was removed before stands here too, as far as the proxy told
+    An auditor sees what is left; what was removed before is here too, as far as the proxy told
     of storing it. Where no auditor came to the end, the proxy's word counts for all of it.
     """
 
     topic: str
-    audited: bool  # somebody has read it to its end
+    audited: bool  # an auditor has read it to its end
     entries: dict[int, Seen] = field(default_factory=dict)  # ascending
     start: int = 0
     end: int = 0
     trimmed: int = 0  # the proxy said that it begins here
-    unlogged: int = 0  # messages that stand here by the word of others
+    unlogged: int = 0  # messages known from other processes only
     by_publisher: dict[str, list[Seen]] = field(default_factory=dict)  # ascending by offset
     _places: dict[str, dict[tuple[int, int], int]] = field(default_factory=dict)
 
@@ -64,7 +64,7 @@ def final_logs(
     offset the last; rule V3 compares them all.
 
     Args:
-        unlogged: of what the proxy may have stored without a line; it counts where nothing stands.
+        unlogged: of what the proxy may have stored without a line; used where the log has none.
     """
     logs = _audited(found, found_ends)
     for batch in stored:

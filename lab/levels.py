@@ -141,7 +141,7 @@ class CountingTransport(ReqTransport):
         super().send(frames)
 
     def receive(self, timeout_s: float) -> Sequence[bytes] | None:
-        """Lose it, if so asked: it arrived, and nobody heard."""
+        """Lose the answer to a request that arrived, if that was asked for."""
         answer = super().receive(timeout_s)
         if self.loses_next:
             self.loses_next = False
@@ -389,4 +389,4 @@ class _Trial:
 
 
 def _unheard(_topic: str, _publisher: str, _qos: int) -> None:
-    """Nobody is to be told of lower levels here."""
+    """Ignore warnings about lower QoS levels."""

@@ -112,7 +112,7 @@ class Link:
                 connection.abort()
 
     def half_open(self, lost: Way = "answers") -> None:
-        """Connections stand, new ones too, but nothing comes through in one way."""
+        """Accept and keep connections, but pass nothing on in one direction."""
 
         def change() -> None:
             self.state, self.lost = f"half-open: {lost} lost", lost
@@ -180,7 +180,7 @@ class Link:
 
 
 class _Connection:
-    """A connection of a client and the one behind it to the proxy."""
+    """A connection of a client, and the one to the proxy that carries its bytes."""
 
     def __init__(
         self, link: Link, client: asyncio.StreamWriter, proxy: asyncio.StreamWriter

@@ -38,7 +38,7 @@ class Member:
         self.role: Role = role
         self.lives = 0
         self.stopped = False  # SIGSTOP
-        self.link: Link | None = None  # of everybody but the proxy, to the node above
+        self.link: Link | None = None  # to the node above; the proxy has none
         self.push_link: Link | None = None  # of a relay or subscriber: what is pushed to it
         self.doors: dict[str, Address] = {}  # of a node that is ready in this life, by their names
         self.log = directory / "logs" / f"{name}.log"
@@ -71,7 +71,7 @@ class Member:
             case "cut":
                 for link in self.links:
                     link.cut(after_bytes=event.after_bytes)
-                return f"behind {event.after_bytes} more bytes" if event.after_bytes else ""
+                return f"after {event.after_bytes} more bytes" if event.after_bytes else ""
             case "cut_push":
                 assert self.push_link is not None
                 self.push_link.cut()
@@ -141,7 +141,7 @@ class Member:
                 self.stopped = number == signal.SIGSTOP
 
     def pause(self) -> None:
-        """SIGSTOP, and wait until it stands still."""
+        """Send SIGSTOP, and wait until the process is stopped."""
         if self._child is not None and self.runs:
             self.signal(signal.SIGSTOP)
             os.waitid(os.P_PID, self._child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)

@@ -113,7 +113,7 @@ def _read_file(path: Path, name: str, found: _Found, advance: Advance) -> None:
         elif path.stat().st_size:
             found.warnings.append(f"{name}: neither a history nor an output, left out")
         else:
-            found.outputs[path] = []  # an output in which nothing came, if somebody claims it
+            found.outputs[path] = []  # an empty output, if a client names it as its own
 
 
 def _sized(lines: Iterator[bytes], advance: Advance) -> Iterator[bytes]:
@@ -149,7 +149,7 @@ def _read_history(lines: Iterator[bytes], path: Path, name: str, found: _Found) 
             if place <= 0:
                 continue
             try:
-                line = decode_line(text[place:])  # the next life went on behind it
+                line = decode_line(text[place:])  # the next life continued after it
             except msgspec.DecodeError:
                 continue
         if not isinstance(line, Begin):
@@ -211,7 +211,7 @@ def _output_line(written: _Written) -> list[OutputLine]:
 def _owned(found: _Found, folder: Path) -> dict[str, list[OutputLine]]:
     """The output files by subscriber: by the name that it gave, the nearest if there are several.
 
-    One that nobody claims counts under its own name.
+    One that no client names counts under its own name.
     """
     left = dict(found.outputs)
     owned: dict[str, list[OutputLine]] = {}

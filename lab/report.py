@@ -47,7 +47,7 @@ def write_report(
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise ConfigurationError(
-            f"report {path}: cannot be written: {error.strerror}; the verdict above stands"
+            f"report {path}: cannot be written: {error.strerror}; the verdict above is valid"
         ) from error
 
 

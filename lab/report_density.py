@@ -27,7 +27,7 @@ class Drawn(Struct, frozen=True):
     """What a page draws."""
 
     marks: Sequence[Sequence[Mark]]  # of each lane
-    sum_max: int  # the most operations that one mark stands for
+    sum_max: int  # the most operations that one mark represents
 
 
 def drawn(scene: Scene, marks_max: int = MARKS_MAX) -> Drawn:

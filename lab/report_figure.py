@@ -1,6 +1,6 @@
 """The figure of a report: lanes over time, and offsets and lags on the same axis, as SVG.
 
-Two drawings of one height stand side by side: names on the left stay where they are, while the
+Two drawings of one height, side by side: names on the left stay where they are, while the
 plot on the right can be scrolled and stretched. Whatever the script stretches has its place in
 `x`, `x1`, `x2`, `cx` or, for a length, `data-w`; curves lie in a group of class `curves`.
 """

@@ -53,7 +53,7 @@ class Mark(Struct, frozen=True):
     until_ns: int
     kind: MarkKind
     text: str
-    count: int = 1  # operations it stands for; above 1 it is a sum
+    count: int = 1  # operations it represents; above 1 it is a sum
     messages: tuple[MessageKey, ...] = ()
 
 

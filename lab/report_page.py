@@ -1,6 +1,6 @@
 """The report of a run as one page of HTML: verdict, timeline, rules, losses and numbers.
 
-Nothing is fetched: style and script stand in the page, and without the script it is a still
+Nothing is fetched: style and script are in the page, and without the script it is a still
 picture. All text of the run goes through `common/markup.py`, so none of it can act.
 """
 
@@ -163,7 +163,7 @@ def _timeline(run: Run, verdict: Verdict, seen: Scene, counted: Mapping[str, Num
     if marks.sum_max > 1:
         notes.insert(
             0,
-            f"Marks were aggregated: where they are too many, each stands for up to "
+            f"Marks were aggregated: where they are too many, each represents up to "
             f"{marks.sum_max:,}; the higher, the more.",
         )
     if len(topics) > TOPICS_MAX:

@@ -1,6 +1,6 @@
 """Dead letters: parts of rules V2 and V6. A message that is given up is no loss, and no gap. Pure.
 
-Its subscriber said so (`reject`), its letter stands in `<topic>.dead` once, and nobody else puts
+Its subscriber said so (`reject`), its letter is in `<topic>.dead` once, and no other client puts
 there.
 """
 
@@ -68,7 +68,7 @@ def _check_copies(index: RunIndex, letters: FinalLog, finding: Finding) -> None:
 
 
 def check_letters_are_there(index: RunIndex, finding: Finding) -> None:
-    """V6. What was given up stands among the dead letters."""
+    """V6. Each message that was given up is among the dead letters."""
     for subscriber, topic, offset, letter in _given_up(index):
         log = index.logs.get(topic + DEAD_SUFFIX)
         if log is None and not index.has_proxy:

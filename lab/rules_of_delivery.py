@@ -190,9 +190,9 @@ class _OutputReader:
             )
 
     def _check_resumes(self, subscription: Subscription) -> None:
-        """Where it goes on after a restart: not behind what was handed over to it.
+        """Where it resumes after a restart: not after what was handed over to it.
 
-        What is told as lost begins where it stands; in a new life that may be what was recorded.
+        A reported loss begins at its position; in a new life that may be what was recorded.
         """
         highest = position = recorded = subscription.start
         last_life = 0
@@ -244,7 +244,7 @@ class _HandOverReader:
         self._known = range(0)  # what it remembers to have handed over
         self._times_ns: dict[int, int] = {}  # where a log was set back: of what was given last
         self._between_lives = False
-        self._given_end = -1  # behind what was handed over in this life
+        self._given_end = -1  # after the last message handed over in this life
         kept = proxys = subscription.start  # durable at the subscriber; confirmed by the proxy
         last: tuple[int, int] | None = None
         set_back = 0  # how often the log had been, by the line before
@@ -288,7 +288,7 @@ class _HandOverReader:
         """The next message is the one at `cursor`: nothing skipped, nothing done comes again.
 
         Args:
-            in_hand: by the same process, which may still have what it was given behind that.
+            in_hand: by the same process, which may still have later messages in hand.
         """
         topic, who = self._stream.topic, self._stream.subscriber
         if cursor > self._position:
@@ -306,7 +306,7 @@ class _HandOverReader:
         self._between_lives = False
 
     def _begin_at(self, first: int) -> None:
-        """Something is told from here on: what was in hand when a life ended may come again."""
+        """Restart expectations at `first`: what was in hand may be delivered again."""
         if self._between_lives and self._floor <= first <= self._position:
             self._position = first
         self._between_lives = False
@@ -384,7 +384,7 @@ def _wrong_loss(finding: Finding, stream: Stream, line: Failed, expected: int) -
 
 
 def _check_told_losses(index: RunIndex, finding: Finding) -> None:
-    """LOST names what is gone, exactly, and the proxy says so when that is durable, not before."""
+    """LOST names exactly the offsets that were removed, and only after that is durable."""
     starts = starts_of(index.created, index.trimmed)
     for life, line in index.told_lost:
         finding.checked += 1
@@ -394,9 +394,9 @@ def _check_told_losses(index: RunIndex, finding: Finding) -> None:
             finding.broken(f"{what}: that is nothing")
         elif line.waiting_max is not None:
             if log is not None and line.end + line.waiting_max > log.end:
-                behind = log.end - line.end
+                waiting = log.end - line.end
                 finding.broken(
-                    f"{what} because {line.waiting_max} may wait, and {behind} came behind it"
+                    f"{what} because {line.waiting_max} may wait, and {waiting} came after it"
                 )
             continue
         elif log is not None and log.audited:
@@ -461,14 +461,14 @@ def message_at(index: RunIndex, topic: str, offset: int | None) -> MessageKey | 
 
 
 def end_for(index: RunIndex, received: Received) -> int | None:
-    """Where a subscriber has to stand that has everything; None if it is not subscribed."""
+    """The position of a subscriber that has everything; None if it is not subscribed."""
     current = received.stream.current
     log = index.logs.get(received.stream.topic)
     if current is None or current.ended or log is None:
         return None
     if (received.stream.topic, received.stream.subscriber, current.generation) in index.clean_ends:
         return None
-    if current.leaving:  # nobody knows whether it has left
+    if current.leaving:  # whether it has left is unknown
         end_line = index.found_ends.get(received.stream.topic)
         if end_line is None or received.stream.subscriber not in end_line.positions:
             return None

@@ -75,13 +75,13 @@ def _check_positions(index: RunIndex, finding: Finding) -> None:
         if answer.op == "put" or key not in positions:
             continue
         place = bisect_left(times[key], answer.at_ns)
-        before, behind = positions[key][:place], positions[key][place:]
+        before, after = positions[key][:place], positions[key][place:]
         early = {
             "subscribe": _is_early_subscribe,
             "acknowledge": _is_early_acknowledge,
             "unsubscribe": _is_early_unsubscribe,
         }.get(answer.op)
-        if early is not None and early(index, invoke, answer, before, behind):
+        if early is not None and early(index, invoke, answer, before, after):
             finding.broken(
                 f"{answer.process} on {answer.topic!r} heard that its {answer.op} was done before "
                 "that was durable"
@@ -93,16 +93,16 @@ def _is_early_subscribe(
     invoke: Invoke,
     answer: Ok,
     before: Sequence[Position],
-    behind: Sequence[Position],
+    after: Sequence[Position],
 ) -> bool:
-    """Its own record, of this generation and epoch, comes behind the answer, and none before."""
+    """Its own record, of this generation and epoch, comes after the answer, and none before."""
 
     def is_its(line: Position) -> bool:
         return (line.generation, line.epoch) == (answer.generation, answer.epoch)
 
     if any(is_its(line) and line.at_ns > invoke.at_ns for line in before):
         return False
-    its = next(filter(is_its, behind), None)
+    its = next(filter(is_its, after), None)
     return its is not None and _ran_since(index, its, invoke.at_ns)
 
 
@@ -111,9 +111,9 @@ def _is_early_acknowledge(
     invoke: Invoke,
     answer: Ok,
     before: Sequence[Position],
-    behind: Sequence[Position],
+    after: Sequence[Position],
 ) -> bool:
-    """The life that told of an older cursor last tells of this one behind the answer.
+    """The life that told of an older cursor last tells of this one after the answer.
 
     An answer that came late speaks of a session whose place a newer one may have left.
     """
@@ -121,7 +121,7 @@ def _is_early_acknowledge(
     if not before or before[-1].cursor >= cursor or before[-1].epoch != answer.epoch:
         return False
     last = before[-1]
-    reached = next((line for line in behind if line.cursor >= cursor), None)
+    reached = next((line for line in after if line.cursor >= cursor), None)
     return reached is not None and (reached.pid, reached.generation) == (last.pid, last.generation)
 
 
@@ -130,9 +130,9 @@ def _is_early_unsubscribe(
     invoke: Invoke,
     answer: Ok,
     before: Sequence[Position],
-    behind: Sequence[Position],
+    after: Sequence[Position],
 ) -> bool:
-    """The life that had it as active last ends it behind the answer."""
-    if not before or not behind or not before[-1].active or behind[0].active:
+    """The life that had it as active last ends it after the answer."""
+    if not before or not after or not before[-1].active or after[0].active:
         return False
-    return (behind[0].pid, behind[0].epoch) == (before[-1].pid, answer.epoch)
+    return (after[0].pid, after[0].epoch) == (before[-1].pid, answer.epoch)

@@ -24,7 +24,7 @@ from .verdict import MessageKey
 
 
 def one_value(index: RunIndex) -> Finding:
-    """V3. Whoever saw an offset saw the same message there; the log has it; it has no holes."""
+    """V3. All who saw an offset saw one message there, which the log has; no holes."""
     finding = Finding(
         "V3",
         "one message for each offset, the same for everybody, and no holes",
@@ -57,7 +57,7 @@ def one_value(index: RunIndex) -> Finding:
 
 
 def sightings(index: RunIndex) -> Iterator[tuple[str, str, Seen]]:
-    """Whoever saw a message: who, topic, what."""
+    """Every sighting of a message: process, topic, message."""
     for found in index.found:
         for seen in found.messages:
             yield "the auditor", found.topic, seen
@@ -108,7 +108,7 @@ def _words(seen: Seen) -> str:
 
 
 def _check_density(index: RunIndex, log: FinalLog, finding: Finding) -> None:
-    """No holes, unless somebody was told of them; times grow with the offsets."""
+    """No holes, except reported losses; times grow with the offsets."""
     expected = log.start
     time_ns = 0
     before: Seen | None = None
@@ -214,7 +214,7 @@ def _check_log_ids(index: RunIndex, finding: Finding) -> None:
 
 
 def nothing_goes_back(index: RunIndex) -> Finding:
-    """V7. Epochs, generations and cursors only grow, whoever restarts."""
+    """V7. Epochs, generations and cursors only grow, across all restarts."""
     finding = Finding(
         "V7",
         "cursors, generations and epochs never go back",
@@ -297,7 +297,7 @@ def _check_cursors(index: RunIndex, finding: Finding) -> None:
                     continue
                 finding.checked += 1
                 if life != last_life and (not remembers or subscription.qos < 2):
-                    theirs = proxys  # what it had recorded in memory is gone with it
+                    theirs = proxys  # what it had recorded in memory is lost with it
                 last_life = life
                 if line.cursor < theirs:
                     finding.broken(
@@ -314,7 +314,7 @@ def fenced_are_silent(index: RunIndex) -> Finding:
     finding = Finding(
         "V10",
         "a fenced process has no effect any more",
-        "no epoch is told in any history",
+        "no history names an epoch",
     )
     granted = [(line.role, line.client, line.at_ns, line.epoch) for line in index.granted]
     granted += [(life.role, life.process, line.at_ns, line.epoch) for life, _, line in index.hellos]
@@ -367,7 +367,7 @@ def _check_proxy_epochs(
         if epoch < newest.get(client, 0):
             finding.broken(f"{told}, after it had granted {newest[client]}", effect.key)
         elif client in highest and epoch > highest[client]:
-            finding.broken(f"{told}, which nobody was granted", effect.key)
+            finding.broken(f"{told}, which was never granted", effect.key)
         used[client] = max(epoch, used.get(client, 0))
 
 

@@ -24,7 +24,7 @@ NO_LOG = "no log: neither an auditor nor a proxy wrote a history"
 
 
 def durable_acknowledgement(index: RunIndex) -> tuple[Finding, list[Losses]]:
-    """V1. Whoever lost, and where: from the beginning, the middle or the end of what it put."""
+    """V1, and the losses of each publisher: from the beginning, the middle or the end."""
     finding = Finding(
         "V1",
         "what was acknowledged was durable by then, and stands where its receipt says",
@@ -120,7 +120,7 @@ def _lost_text(index: RunIndex, log: FinalLog, first: Attempt, last: Attempt) ->
 
 
 def losses_of(topic: str, who: str, there: Sequence[bool]) -> Losses:
-    """Count losses by where they stood. If all is gone, it counts as lost from the end."""
+    """Count losses by their position. If all are lost, they count as lost from the end."""
     lost = len(there) - sum(there)
     suffix = next((n for n, is_there in enumerate(reversed(there)) if is_there), len(there))
     prefix = 0 if suffix == len(there) else there.index(True)
@@ -128,14 +128,14 @@ def losses_of(topic: str, who: str, there: Sequence[bool]) -> Losses:
 
 
 def no_duplicate(index: RunIndex) -> Finding:
-    """V2. Nothing twice, nothing of nobody, nothing whose put failed."""
+    """V2. No message twice, none that was never put, none whose put failed."""
     finding = Finding("V2", "no message twice, none nobody put, none whose put failed", NO_LOG)
     writers = {publisher for _, publisher in index.puts} | {
         life.process for life in index.lives.values() if life.role == "publisher"
     }
     strangers = {
         line.client for line in index.granted if line.role == "publisher"
-    } - writers  # they wrote no history: of them nobody can say what they put
+    } - writers  # without a history, what they put is unknown
     for topic, log in index.logs.items():
         for publisher, entries in log.by_publisher.items():
             finding.checked += len(entries)
@@ -183,7 +183,7 @@ def _check_ghosts(
 def _check_plan(
     topic: str, publisher: str, entries: Sequence[Seen], attempts: Attempts, finding: Finding
 ) -> None:
-    """A place of the plan stands under one number, and the places in order."""
+    """Each place of the plan is stored under one number, and the places are in order."""
     at: dict[tuple[int, int, int], Seen] = {}
     last = (0, -1, -1)
     for entry in entries:
@@ -299,7 +299,7 @@ def real_time_order(index: RunIndex) -> Finding:
 
 
 def unknown_outcomes(index: RunIndex) -> Finding:
-    """V11. A put whose outcome nobody knows stands once or not at all; a transaction whole.
+    """V11. A put of unknown outcome is stored once or not at all; a transaction whole.
 
     A publisher that finished its plan has settled what was unknown on the way.
     """

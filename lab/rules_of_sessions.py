@@ -9,7 +9,7 @@ from .run_index import RunIndex
 
 
 def check_ends(index: RunIndex, finding: Finding) -> None:
-    """A lease ends after twice its silence; what has ended stays so, and is told."""
+    """A lease ends after twice its time in silence; an ended session is final and reported."""
     if index.rollbacks_ns:
         return  # a proxy that was set back does not know what has ended
     ended: dict[tuple[str, str], int] = {}
@@ -33,7 +33,7 @@ def check_ends(index: RunIndex, finding: Finding) -> None:
 
 
 def _check_told(index: RunIndex, finding: Finding) -> None:
-    """Nobody goes on with a clean session that has ended as if nothing had been."""
+    """A subscriber that resumes an ended clean session has to be told that it ended."""
     for stream in index.streams.values():
         for subscription in stream.subscriptions:
             generation = subscription.opened.generation if subscription.opened else 0

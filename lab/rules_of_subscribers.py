@@ -16,7 +16,7 @@ from .verdict import MessageKey
 
 
 def subscription_points(index: RunIndex) -> Finding:
-    """V8. A put begun after `subscribe` returned is behind the cursor; one over before is not."""
+    """V8. A put begun after `subscribe` returned is delivered; one over before is not."""
     finding = Finding(
         "V8",
         "what is put after a subscribe is delivered; what was over before is not",
@@ -219,7 +219,7 @@ def _check_plans(index: RunIndex, finding: Finding) -> None:
 
 
 def _check_sizes(index: RunIndex, finding: Finding) -> None:
-    """As many messages as the plan has were acknowledged, or stand in a log."""
+    """As many messages as the plan has were acknowledged, or are in a log."""
     put: dict[str, set[tuple[int, int]]] = {}
     unnumbered: Counter[str] = Counter()  # a plan puts them again until one is acknowledged
     for attempt in index.attempts():

@@ -1,6 +1,6 @@
-"""Transactions stand whole or not at all: a part of rule V11. Pure.
+"""Transactions are stored whole or not at all: a part of rule V11. Pure.
 
-That each of their messages stands once, and only if somebody put it, is for V2, as of any other.
+That each of their messages is stored once, and only if it was put, is for V2, as for any other.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from .run_index import Attempt, RunIndex
 
 
 def check_whole(index: RunIndex, finding: Finding) -> None:
-    """Of no transaction a part is stored and another part is not."""
+    """No transaction is stored in part."""
     if index.rollbacks_ns:
         return  # a proxy that was set back tells it by itself, as LOG_CHANGED
     for (publisher, _, number), attempts in index.transactions.items():
@@ -39,6 +39,6 @@ def _stands(index: RunIndex, attempt: Attempt) -> bool:
 
 
 def _may_be_gone(index: RunIndex, attempt: Attempt) -> bool:
-    """Whether retention may have removed it, and nobody told of storing it."""
+    """Whether retention may have removed it before the proxy recorded that it was stored."""
     log = index.logs.get(attempt.topic)
     return log is not None and bool(log.start) and not log.is_whole

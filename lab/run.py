@@ -13,7 +13,7 @@ class OutputLine(Struct, frozen=True, gc=False):
     """One line of a subscriber's output file."""
 
     topic: str
-    message: Seen  # without delivery count: each stands there once
+    message: Seen  # without delivery count: each is there once
 
 
 class Run(Struct, frozen=True, kw_only=True):

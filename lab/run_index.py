@@ -96,7 +96,7 @@ class Attempt:
     # Numbers of the transactions that put it, 0 for a put of its own: equal content under a number
     # that a set-back state used again.
     put_by: set[int] = field(default_factory=set)
-    undecided: int = 0  # calls of which nobody knows the outcome
+    undecided: int = 0  # calls of unknown outcome
     acknowledged_ns: int = NEVER
     offset: int | None = None  # by its receipt
     durability: str = ""
@@ -184,7 +184,7 @@ class RunIndex:
         return attempt.offset
 
     def told(self, topic: str, first: int | None = None, end: int | None = None) -> str:
-        """The half sentence that says who was told of a loss; "" if nobody was."""
+        """The half sentence that says which clients were told of a loss; "" if none was."""
         who = [
             f"{life.process} got LOST for offsets {line.first} to {line.end - 1}"
             for life, line in self.told_lost
@@ -196,7 +196,7 @@ class RunIndex:
         return f"; and it was told: {', '.join(dict.fromkeys(who))}" if who else ""
 
     def was_told_lost(self, topic: str, offset: int) -> bool:
-        """Whether somebody was told that this offset is gone."""
+        """Whether a client was told that this offset is lost."""
         return any(
             line.topic == topic and line.first <= offset < line.end for _, line in self.told_lost
         )
@@ -273,7 +273,7 @@ def index_run(run: Run) -> RunIndex:
 
 
 def _stored(line: DeadLettered) -> Stored:
-    """What a dead letter means for the log that it stands in."""
+    """The entry that a dead letter makes in its log."""
     return Stored(
         at_ns=line.at_ns,
         process=line.process,
@@ -289,14 +289,14 @@ def _supersede(index: RunIndex) -> None:
 
     A life counts until it was replaced, by the word of the lab. Where nobody says a word: until
     the one with the next higher epoch began (or, if that is the older process, until it heard of
-    its epoch). A proxy that was set back begins with its epochs anew.
+    its epoch). A proxy that was set back begins with its epochs again.
     """
     granted_ns: dict[tuple[str, str, int], list[int]] = {}
     for line in index.granted:
         granted_ns.setdefault((line.role, line.client, line.epoch), []).append(line.at_ns)
 
     def order(life: Life) -> tuple[int, int]:
-        # The answer may have come behind the rollback that took the grant.
+        # The answer may have come after the rollback that took the grant.
         told = granted_ns.get((life.role, life.process, life.epoch), ())
         at_ns = max((one for one in told if one < life.epoch_ns), default=life.epoch_ns)
         return bisect_left(index.rollbacks_ns, at_ns), life.epoch

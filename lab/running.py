@@ -126,7 +126,9 @@ def outcome(expected: Sequence[str], broken: Sequence[str], wrong: Sequence[str]
     elif broken:
         told.append(f"NOT as the scenario expects: {and_list(broken)} broken.")
     told += [f"NOT as the scenario expects: {sentence}." for sentence in wrong]
-    return told or ["As the scenario expects: every rule holds, and everybody did its work."]
+    return told or [
+        "As the scenario expects: every rule holds, and every process finished its work."
+    ]
 
 
 def and_list(words: Sequence[str]) -> str:

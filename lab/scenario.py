@@ -86,7 +86,7 @@ class Event(Struct, frozen=True, kw_only=True):
     what: What
     targets: tuple[str, ...]
     lasts_s: float | None = None  # then it is taken back (`END_OF`)
-    restart_s: float | None = DOWN_S  # kill, rollback; None: nobody starts it before the end
+    restart_s: float | None = DOWN_S  # kill, rollback; None: it is not started before the end
     by_s: float = 0.0  # delay
     after_bytes: int = 0  # cut: so many bytes still pass, so it may fall into a frame
     bytes_per_s: int = 0  # slow
@@ -104,7 +104,7 @@ class Event(Struct, frozen=True, kw_only=True):
 
 
 class RandomEvents(Struct, frozen=True, kw_only=True):
-    """Again and again one of several things, to somebody; the seed decides."""
+    """Again and again one of several things, to one of several processes; the seed decides."""
 
     every_s: float
     until_s: float
@@ -163,7 +163,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
 
     @property
     def needs_small_disk(self) -> bool:
-        """Whether somebody fills the disk of the proxy."""
+        """Whether an event fills the disk of the proxy."""
         return any(event.what in ("fill_disk", "free_disk") for event in self.events)
 
     @property

@@ -181,7 +181,7 @@ class _Reader:
                 self._problems.add_from((PROXY,), error)
 
     def _note_roles(self, role: Role, given: Iterable[str]) -> None:
-        """Learn the names first: one client may wait for another that stands below it."""
+        """Learn the names first: one client may wait for another that is defined below it."""
         for name in given:
             path = (f"{role}s", name)
             try:
@@ -393,14 +393,12 @@ class _Reader:
                 text = f"found no {key}, expected every: 0.5s, random: [kill] and until: 5s"
                 self._problems.add(path, text)
         kinds = [] if event.random is UNSET else event.random
-        everybody = tuple(self._roles)
+        everyone = tuple(self._roles)
         return RandomEvents(
             every_s=self._seconds((*path, "every"), 1.0 if event.every is UNSET else event.every),
             until_s=self._seconds((*path, "until"), 1.0 if event.until is UNSET else event.until),
             kinds=(kinds,) if isinstance(kinds, str) else tuple(kinds),
-            targets=everybody
-            if event.of is UNSET
-            else self._targets((*path, "of"), event.of, None),
+            targets=everyone if event.of is UNSET else self._targets((*path, "of"), event.of, None),
         )
 
     def _targets(self, path: KeyPath, given: str | list[str], what: What | None) -> tuple[str, ...]:

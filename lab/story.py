@@ -70,7 +70,7 @@ def _puts(line: Invoke, sequence: int) -> bool:
 
 
 def tell(run: Run, message: MessageKey) -> Story:
-    """Tell the story of a message; kills and starts of those who took part stand in between."""
+    """Tell the story of a message; kills and starts of the processes involved are in between."""
     teller = _Teller(message)
     about = [(line, what) for line in run.lines if (what := teller.about(line))]
     lines: list[StoryLine] = []

@@ -21,7 +21,7 @@ class Subscription:
 
     start: int
     generation: int = 0  # by the last subscribe; 0: not known
-    opened: Ok | None = None  # None: the history begins behind it
+    opened: Ok | None = None  # None: the history begins after it
     called_ns: int = NEVER  # when it was asked for, for the first time
     asked: str = ""  # where it was to begin, in the words of a step file; "" if not said
     replay: bool = False  # there also if that lies below what was acknowledged
@@ -30,12 +30,12 @@ class Subscription:
     adopted: bool = False  # the place of a proxy that seemed to know of more than it has done
     resumed: bool = False  # what began it is in doubt, or was done by a life that is left out
     happenings: list[Happening] = field(default_factory=list)
-    handed_end: int = 0  # behind the highest offset handed over or told as lost
+    handed_end: int = 0  # after the highest offset handed over or reported lost
     recorded_end: int = 0  # the highest cursor that was recorded together with an output
     confirmed: int = 0  # the highest cursor that the proxy has durably, by its own word
     has_gets: bool = False
     told: list[tuple[int, int]] = field(default_factory=list)  # lost or given up: first, end
-    leaving: bool = False  # an unsubscribe was begun, and nobody knows its outcome
+    leaving: bool = False  # an unsubscribe was begun; its outcome is unknown
     ended_ns: int = NEVER  # and came to its end
     _given: frozenset[tuple[int, int]] | None = None  # offset and time of all that was handed over
 
@@ -52,7 +52,7 @@ class Subscription:
     def tells_what_it_recorded(self) -> bool:
         """Whether `recorded_end` is all of it: a life that was killed may not have said the last.
 
-        Behind what was handed over last comes a record, or a later life, that says where it is.
+        After the last hand-over comes a record, or a later life, that says where it is.
         """
         confirmed_by = 0  # a life
         for life, _, line in reversed(self.happenings):
@@ -110,8 +110,8 @@ class _Request:
     moved: bool = False  # it leaves it
     start: str = ""  # where it asks to begin; "" if it does not say
     pending: bool = False  # it was sent, and did not come to its end yet
-    in_doubt: bool = False  # an earlier one, of which nobody knows, may have left the place
-    anew: bool = False  # an earlier one, of which nobody heard, may have begun another subscription
+    in_doubt: bool = False  # an earlier one of unknown outcome may have left the place
+    begun_again: bool = False  # an unanswered earlier one may have begun another subscription
 
 
 @dataclass(slots=True)
@@ -178,7 +178,7 @@ class Stream:
             before = request.pending and request.start not in ("", "last", line.start)
             request.in_doubt = request.in_doubt or before or (leaves and not counts)
             begins = request.place is None or request.start not in ("", "last")
-            request.anew = request.anew or (request.pending and begins)
+            request.begun_again = request.begun_again or (request.pending and begins)
             request.pending = True
             request.called_ns = min(request.called_ns, line.at_ns)
             if counts:
@@ -190,20 +190,22 @@ class Stream:
             self.current.leaving = True
 
     def _subscribed(self, life: int, remembers: bool, line: Ok, request: _Request) -> None:
-        """A subscribe came to its end: a new subscription, or one goes on.
+        """A subscribe was answered: a new subscription, or one that resumes.
 
-        Who brings its place goes on, also where the proxy had to build the subscription anew.
-        Who brings none goes on if the proxy still has the subscription, known by its generation.
+        A client that brings its place resumes, also where the proxy rebuilt the subscription.
+        One that brings none resumes if the proxy still has the subscription (its generation shows).
         """
         current = self.current
         adopted = self._is_adopted(line, request)
-        anew = request.anew and current is not None and line.generation != current.generation
+        begun_again = (
+            request.begun_again and current is not None and line.generation != current.generation
+        )
         if (
             current is None
             or current.ended
             or request.moved
             or adopted
-            or anew
+            or begun_again
             or request.start not in ("", "last")
             or self._is_another(current, line, request)
         ):
@@ -220,7 +222,7 @@ class Stream:
                     moved=goes_on and (request.moved or adopted),
                     adopted=goes_on and adopted,
                     resumed=request.in_doubt
-                    or anew
+                    or begun_again
                     or (current is None and request.place is not None),
                 )
             )
@@ -230,7 +232,7 @@ class Stream:
             current.happenings.append((life, remembers, line))
             current.confirmed = max(current.confirmed, line.cursor or 0)
         self._confirmed_ns = request.at_ns
-        request.in_doubt = request.anew = False
+        request.in_doubt = request.begun_again = False
 
     def _is_another(self, current: Subscription, line: Ok, request: _Request) -> bool:
         if current.opened is None:
@@ -247,10 +249,10 @@ class Stream:
         return any(self._confirmed_ns < at_ns < line.at_ns for at_ns in self._rollbacks_ns)
 
     def _is_adopted(self, line: Ok, request: _Request) -> bool:
-        """Whether the subscriber took a place of a set-back proxy that lies behind its own."""
+        """Whether the subscriber took a place of a set-back proxy that lies above its own."""
         place = request.place
-        behind = place is not None and line.cursor is not None and line.cursor > place
-        return behind and not request.moved and self._is_set_back(line)
+        is_above = place is not None and line.cursor is not None and line.cursor > place
+        return is_above and not request.moved and self._is_set_back(line)
 
     def _happened(self, life: int, remembers: bool, line: Ok | Failed) -> None:
         current = self.current

@@ -32,7 +32,7 @@ _FIRST: Final = "000001"
 
 
 def read_manifests(folder: Path) -> list[Manifest]:
-    """What an archive holds now; also while somebody adds to it.
+    """What an archive holds now; also while another job adds to it.
 
     Raises:
         ConfigurationError: it is no archive.
@@ -125,7 +125,7 @@ class Archive:
         return _is_there(manifest, self.folder, self.generation)
 
     def _sweep(self) -> None:
-        """Remove what nobody needs: staging, generations that were not finished or are long over.
+        """Remove staging files, and generations that are unfinished or no longer needed.
 
         The generation before this one stays: a reader may have it open.
         """
@@ -136,7 +136,7 @@ class Archive:
                 shutil.rmtree(path)
 
     def path_of(self, manifest: Manifest) -> Path:
-        """Where a file stands."""
+        """The path of a file."""
         return self.generation / manifest.name
 
     def add(self, manifests: Sequence[Manifest]) -> None:
@@ -158,7 +158,7 @@ class Archive:
             files.sync(self.generation)
 
     def replace(self, merged: Mapping[Manifest, Sequence[Manifest]]) -> None:
-        """Staged files stand for others, all from the same moment on.
+        """Staged files replace others, all at the same moment.
 
         Args:
             merged: each with those that it has the rows of.

@@ -38,11 +38,11 @@ class StageRange(Struct, frozen=True, kw_only=True):
 
 
 class MergeFiles(Struct, frozen=True, kw_only=True):
-    """Write the rows of these files, one behind another, to one file."""
+    """Write the rows of these files, one after another, to one file."""
 
     manifests: tuple[Manifest, ...]
     folder: str
-    generation: str  # where they stand
+    generation: str  # where they are
     run: str
 
 

@@ -40,7 +40,7 @@ _log = logging.getLogger("reliable_pubsub.pipeline")
 
 
 class Archiving(Struct, frozen=True, kw_only=True):
-    """One run of the job: an archive, the topics, and somebody who does the work."""
+    """One run of the job: an archive, the topics, and what runs its tasks."""
 
     archive: Archive
     options: SourceOptions
@@ -64,7 +64,7 @@ class Archiving(Struct, frozen=True, kw_only=True):
             How many messages.
 
         Raises:
-            DataLossError: what comes next is gone, or the topic is another one.
+            DataLossError: the next messages were removed, or the topic is another one.
             ProxyUnreachableError: what was archived so far stays.
         """
         reached = archived_to(self.archive.manifests)
@@ -162,7 +162,7 @@ class Archiving(Struct, frozen=True, kw_only=True):
 @click.option(
     "--subscriber", default="", help="Id under which the proxy knows the archive: lag, retention."
 )
-@click.option("--accept-loss", is_flag=True, help="Go on behind messages that are gone.")
+@click.option("--accept-loss", is_flag=True, help="Continue after messages that were removed.")
 @spark_option()
 @asking_options("subscriber")
 def main(
@@ -208,7 +208,7 @@ def main(
             subscriber=subscriber,
         )
         view = ProxyView(options)
-        view.extents()  # an unreachable proxy is told before Spark is started
+        view.extents()  # report an unreachable proxy before Spark is started
         with Archive(folder) as archive, spark_tasks("archive", master) as tasks:
             job = Archiving(
                 archive=archive,

@@ -1,4 +1,4 @@
-"""What tasks of an audit do: read a stretch of a topic, and say what stands there."""
+"""What tasks of an audit do: read a stretch of a topic, and report its messages."""
 
 from __future__ import annotations
 

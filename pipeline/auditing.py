@@ -70,7 +70,7 @@ def whereabouts(options: SourceOptions) -> dict[str, Whereabouts]:
 
 
 def _unheard(sighting: Sighting) -> None:
-    """Nobody watches."""
+    """Show nothing."""
 
 
 def read_live(
@@ -190,7 +190,7 @@ def main(
 
     The rules are those of `lab check`, and over histories alone so is the verdict. --live and
     --archive add what the log holds: where both are given, what the proxy has removed meanwhile is
-    judged by the archive, and what stands in both must be the same.
+    judged by the archive, and what is in both must be the same.
 
     \b
       reliable-pubsub pipeline audit --live --history histories --report audit.html

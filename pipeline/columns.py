@@ -114,7 +114,7 @@ class MessageColumns:
         self._bytes += header.body_bytes
 
     def take(self) -> pa.RecordBatch:
-        """Give what was collected, and begin anew."""
+        """Return what was collected, and start empty."""
         arrays = [self._makers[name]() for name in self._schema.names]
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         self._clear()

@@ -1,7 +1,7 @@
 """The format `reliable_pubsub`: what Spark calls, handed on to the files that decide.
 
 Readers are pickled into tasks and task workers are forked, so no socket may live in them: the view
-of a driver is made in the process that asks, and left behind when the reader travels; a task makes
+of a driver is made in the process that asks, and not pickled with the reader; a task makes
 its own reader of the log, and closes it.
 """
 

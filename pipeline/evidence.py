@@ -18,7 +18,7 @@ AUDITOR = "auditor"
 
 
 class Sighting(Struct, frozen=True):
-    """A stretch of a topic, as somebody has read it."""
+    """A stretch of a topic, as it was read."""
 
     topic: str
     log: str  # log id

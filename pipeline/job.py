@@ -1,4 +1,4 @@
-"""What the jobs share: a YAML file that stands for options, a proxy, a Spark, one ending."""
+"""What the jobs share: a YAML file with options, a proxy, a Spark, one ending."""
 
 from __future__ import annotations
 

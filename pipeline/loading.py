@@ -80,7 +80,7 @@ def load_file(work: LoadFile) -> Outcome:
 def cut(work: Sequence[LoadFile]) -> tuple[list[LoadFile], list[LoadFile]]:
     """Files in parts: the first one of each, which is put before its others, and the others.
 
-    So whoever finds nothing of a first part knows that there is nothing of any.
+    So a client that finds nothing of a first part knows that there is nothing of any.
     """
     first = [replace(one, part=0) for one in work]
     others = [
@@ -182,7 +182,7 @@ def main(
     """Put the rows of files on a topic, each once, also if it is run again.
 
     Each file has a publisher of its own, whose numbers are the numbers of its rows; the proxy
-    knows how far it came. A file that has grown is gone on with, one that was changed is refused.
+    knows how far it came. A file that has grown is continued; one that was changed is refused.
 
     \b
       reliable-pubsub pipeline load --file data/orders.csv --topic orders --key customer
@@ -205,7 +205,7 @@ def main(
             for name, path in named_files(files, base)
         ]
         status = StatusClient(read_at, retry)
-        status.ask(rows_max=0)  # an unreachable proxy is told before Spark is started
+        status.ask(rows_max=0)  # report an unreachable proxy before Spark is started
         status.close()
         first, others = cut(work) if parallel else (work, [])
         for one in first:

@@ -1,7 +1,7 @@
 """What an archive says of each of its files, and which of them are worth merging. Pure.
 
 A batch of an archive is one file: a range of one topic. Its name follows from the range, so the
-same range can never stand in a folder twice.
+same range can never be in a folder twice.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
     {"topics": {"a": {"log": "9b1c7e22d04f5a36.1", "offset": 10, "witness_ns": 17...}}, "v": 1}
 
-The log id tells a topic that was made anew; the witness tells a log that was set back and has grown
-again. Spark compares offsets as text, so keys come in order and nothing is written that may differ
-between two calls that mean the same. Pure.
+The log id tells a topic that was created again; the witness tells a log that was set back and has
+grown again. Spark compares offsets as text, so keys come in order, and two calls that mean the
+same write the same text. Pure.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def starting_offsets(
     """Where a query begins that has no checkpoint, in the topics that are there now.
 
     Raises:
-        UsageError: an offset behind the end.
+        UsageError: an offset above the end.
         DataLossError: an offset that is no longer stored.
     """
     begun: dict[str, TopicOffset] = {}
@@ -70,7 +70,7 @@ def starting_offsets(
         offset = _position(options.starting, topic, extent, find_time)
         if offset > extent.end:
             raise UsageError(
-                f"startingOffsets: topic {topic!r} ends at offset {extent.end}, {offset} is behind"
+                f"startingOffsets: topic {topic!r} ends at offset {extent.end}, {offset} is above"
             )
         place = TopicOffset(extent.log, offset)
         begun[topic] = _still_there(topic, place, extent, options, warn)
@@ -111,7 +111,7 @@ def resumed_offsets(
         extents: of the topics that it wants now; new ones begin at their start.
 
     Raises:
-        DataLossError: messages behind the checkpoint are gone, or the log is another one.
+        DataLossError: messages after the checkpoint were removed, or the log is another one.
     """
     resumed = dict(start)
     for topic, place in resumed.items():

@@ -101,7 +101,7 @@ class ProxyView:
             try:
                 batch = self._one_batch(topic, place.offset - 1, place.log)
             except (TruncatedError, LostError):
-                batch = None  # what could bear witness is gone
+                batch = None  # the batch of the witness was removed
             witness_ns = batch.header.timestamp_ns if batch else None
             found[topic] = replace(place, witness_ns=witness_ns)
         return found

@@ -85,7 +85,7 @@ def stored_range(
 
 
 def _within_64_bits(batch: StoredBatch, topic: str) -> StoredBatch:
-    """The batch without event times that no column can hold; each one is told.
+    """The batch without event times that no column can hold; each one is logged.
 
     Our library refuses to put one, but the proxy does not look into what other clients put.
     """

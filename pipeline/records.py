@@ -1,4 +1,4 @@
-"""Files as records, in the order in which they stand there: CSV, JSON lines, Parquet, text."""
+"""Files as records, in their order there: CSV, JSON lines, Parquet, text."""
 
 from __future__ import annotations
 

@@ -58,18 +58,18 @@ class QueryStream:
     def _begin_places(
         self, begun: Mapping[str, TopicOffset], ends: Mapping[str, int]
     ) -> dict[str, TopicOffset]:
-        """Where the query begins is where its subscriptions stand.
+        """Where the query begins: at the cursors of its subscriptions.
 
         "The latest", and a time that has not come, are told without an offset: the next run must
         not move the subscription to what is the end then.
         """
         starting = self._options.starting
         by_time = starting.timestamp_ns is not None
-        stand: dict[str, TopicOffset] = {}
+        begin: dict[str, TopicOffset] = {}
         for topic, place in begun.items():
             at_end = place.offset == ends[topic] if by_time else starting.of(topic) == "latest"
-            stand[topic] = self._view.begin_place(topic, None if at_end else place)
-        return stand
+            begin[topic] = self._view.begin_place(topic, None if at_end else place)
+        return begin
 
     def prepare_available_now(self) -> None:
         """Fix where this run ends: at what is stored now."""
@@ -87,7 +87,7 @@ class QueryStream:
             rows_max: of the trigger; None reads everything.
 
         Raises:
-            DataLossError: what comes next is gone.
+            DataLossError: the next messages were removed.
             ProxyUnreachableError.
         """
         known = from_json(start)

@@ -209,7 +209,7 @@ def timed_puts(pipe: Any, endpoint: str) -> None:
 
 
 def put_beside(running: Proxy, jobs: Jobs) -> Row:
-    """Single puts of another client: alone, and while archives are made one behind another."""
+    """Single puts of another client: alone, and while archives are made one after another."""
     with sending(timed_puts, running.publishers) as pipe:
         pipe.recv()
         pipe.send("go")

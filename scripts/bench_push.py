@@ -95,13 +95,13 @@ def ours_ms(*, push: bool) -> list[float]:
 
 
 def bare_ms() -> list[float]:
-    """Ages behind a bare PUB and SUB."""
+    """Ages of messages through a bare PUB and SUB."""
     with sending(send_stamped) as pipe:
         context: Any = zmq.Context()
         socket = context.socket(zmq.SUB)
         socket.setsockopt(zmq.SUBSCRIBE, b"bench")
         socket.connect(pipe.recv())
-        time.sleep(0.3)  # PUB tells nobody when a subscription has arrived
+        time.sleep(0.3)  # PUB does not report when a subscription has arrived
         pipe.send("go")
         ages = [age_ms(socket.recv_multipart()[1]) for _ in range(LATENCY_MESSAGES)]
         pipe.send("end")
@@ -183,7 +183,7 @@ def relay(name: str, *options: str) -> Iterator[tuple[str, str]]:
 
 
 def fan_out() -> Row:
-    """100 subscribers directly, and behind two relays."""
+    """100 subscribers directly, and below two relays."""
     context: Any = zmq.Context()
     source = context.socket(zmq.XPUB)
     endpoint = f"tcp://127.0.0.1:{source.bind_to_random_port('tcp://127.0.0.1')}"

@@ -15,7 +15,7 @@ class CountingLink:
         self._target = int(endpoint.rsplit(":", 1)[1])
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.endpoint = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
-        self.down_bytes = 0  # to whoever connected
+        self.down_bytes = 0  # to the side that connected
         self.up_bytes = 0
         self._passing = threading.Event()
         self._passing.set()

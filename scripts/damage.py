@@ -50,7 +50,7 @@ from .worker_pool import worker_pool
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE_BYTES = 512  # the smallest: each byte costs a run, and the format is the same
-LOG_BYTES = 40_000  # written beforehand; the proxy has 8 MiB, and nothing else stands in the rest
+LOG_BYTES = 40_000  # written beforehand; the proxy has 8 MiB, and nothing else is in the rest
 NOW_NS = 1_700_000_000_000_000_000
 HANG_S = 30.0
 
@@ -80,7 +80,7 @@ class Outcome(Struct, frozen=True):
 
 
 class Subject(Struct, frozen=True):
-    """A store in one state: its files, those of an older moment, and what stands in it."""
+    """A store in one state: its files, those of an older moment, and its contents."""
 
     state: str
     files: Files
@@ -116,7 +116,7 @@ def beginning() -> Iterator[list[Record]]:
 
 
 def sequel() -> Iterator[list[Record]]:
-    """What still stands in the log when the proxy is killed."""
+    """What is still in the log when the proxy is killed."""
     yield [Granted("publisher", "q", 2, b"nonce-q2"), ControlSeen("s", 3, b"nonce-s", 4)]
     for turn in range(4):
         base = 18 + 2 * turn
@@ -142,7 +142,7 @@ def build(scratch: Path, state: str) -> Subject:
     store = Store(directory, "sync")
     for records in beginning():
         store.commit(records)
-    # From here on the log begins anew; what it held stands behind the new frames.
+    # From here the log starts over; what it held follows the new frames.
     store.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
     *commits, last = sequel()
     for records in commits:
@@ -170,7 +170,7 @@ def put_files(directory: Path, files: Files) -> None:
 
 
 def contents(directory: Path) -> Contents:
-    """Open as the proxy does; give everything that stands in the store, by every way to it.
+    """Open as the proxy does; return everything that is in the store, by every way to it.
 
     Raises:
         DamagedError: refused.
@@ -392,8 +392,8 @@ def main(every: int, jobs: int, commands: int, case: Case | None) -> None:
     """Damage a small store in every way of one byte; exit code 1 if one is not noticed.
 
     Each byte of each file is changed (its lowest bit, all its bits), each file is cut, removed,
-    and, but for the store itself, replaced by its copy of a moment before; in the state behind
-    kill -9, with commits in the log, and behind a clean stop.
+    and, but for the store itself, replaced by its copy of a moment before; in the state after
+    kill -9, with commits in the log, and after a clean stop.
     """
     console = Console(width=None if sys.stdout.isatty() else 110)
     columns = (TextColumn("damage"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())

@@ -1,4 +1,4 @@
-"""What was put against what stands in the output files: the judge of a crash run.
+"""What was put against what is in the output files: the judge of a crash run.
 
 Only the files are looked at, never what a process says of itself. No other file of the project is
 imported, so that a fault of the product cannot hide itself here.
@@ -25,13 +25,13 @@ class Verdict:
     received: int  # lines in its file
     lost: int  # put, and not in the file
     duplicated: int  # lines that repeat a message
-    out_of_order: int  # lines behind a higher offset, or a higher sequence of the publisher
+    out_of_order: int  # lines after a higher offset, or a higher sequence of the publisher
     altered: int  # lines that are not what was put: payload, id or topic, or no JSON at all
     misplaced: int  # lines whose offset another file does not confirm, and holes in the offsets
 
     @property
     def perfect(self) -> bool:
-        """Whether each message stands there once, in order, unaltered, at the offset of all."""
+        """Whether each message is there once, in order, unaltered, at the offset of all."""
         faults = (
             self.lost,
             self.duplicated,
@@ -62,7 +62,7 @@ def read_lines(path: Path) -> list[Line | None]:
     """The lines of an output file; None for one that cannot be understood."""
     content = path.read_bytes() if path.exists() else b""
     lines = content.split(b"\n")
-    # Every line ends with \n, so what stands behind the last one is a torn line, or nothing.
+    # Every line ends with \n, so what follows the last one is a torn line, or nothing.
     return [_line(text) for text in (lines if lines[-1] else lines[:-1])]
 
 

@@ -43,7 +43,7 @@ DOWN_S = 0.7  # how long a killed process stays away
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody uses at this moment."""
+    """Ports of loopback that are free at this moment."""
     sockets = [socket.socket() for _ in range(count)]
     try:
         for one in sockets:
@@ -265,7 +265,7 @@ def verdict_table(verdicts: Sequence[Verdict]) -> Table:
 
 
 def watch(director: Director, show: Callable[[], Group], story: list[str], console: Console) -> int:
-    """Let the run go to its end, in sight of whoever looks; give the lines of it that were told."""
+    """Let the run go to its end, visible on the screen; give the lines of it that were told."""
     told = 0
     with Live(show(), console=console, transient=True, refresh_per_second=8) as live:
         while not director.turn():

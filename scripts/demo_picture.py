@@ -36,7 +36,7 @@ Line = tuple[Span, ...]
 
 
 class Frame(Struct, frozen=True):
-    """What stands on the screen from a moment on."""
+    """What is on the screen from a moment on."""
 
     at_s: float
     lines: tuple[Line, ...]
@@ -68,7 +68,7 @@ class _Shown(Struct, frozen=True):
 
 
 def _spells(frames: Sequence[Frame], end_s: float) -> list[_Shown]:
-    """When each line stands where; what does not change is one spell."""
+    """When each line is where; what does not change is one spell."""
     ends = [frame.at_s for frame in frames[1:]] + [end_s]
     rows = max(len(frame.lines) for frame in frames)
     spells: list[_Shown] = []

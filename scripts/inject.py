@@ -2,7 +2,7 @@
 
 One proxy, one publisher with a step file, one subscriber with an output file. strace lets the n-th
 call of one kind, on the files of one process, fail or kill. What died is started again without
-strace; then each message must stand in the output file once, and the store must be sound.
+strace; then each message must be in the output file once, and the store must be sound.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Run:
         """Start nothing yet.
 
         Args:
-            strace: what stands before the first command line of the victim.
+            strace: what precedes the first command line of the victim.
         """
         self.directory = directory
         self._strace = {process_of(victim): strace}
@@ -243,7 +243,7 @@ class Run:
             finally:
                 store.close()
             if messages != MESSAGES:
-                self.violations.append(f"{messages} messages stand in the store")
+                self.violations.append(f"{messages} messages are in the store")
         except PubSubError as error:
             self.violations.append(f"the store: {error}")
 

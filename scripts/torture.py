@@ -1,7 +1,7 @@
 """Kills real processes, round by round, until so many have died; each round has its verdict.
 
 A round is a scenario of the crash lab (scripts/torture.yaml) with a seed of its own: the same
-launcher, the same histories, the same checker as in class. What it shows stands in
+launcher, the same histories, the same checker as in class. What it shows is in
 docs/guarantees.md.
 """
 

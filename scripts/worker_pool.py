@@ -1,4 +1,4 @@
-"""Processes that share work, and end with whoever gave it to them."""
+"""Processes that share work, and end with the process that started them."""
 
 from __future__ import annotations
 

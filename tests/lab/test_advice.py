@@ -22,7 +22,7 @@ def a_subscribe(**more: object) -> SubscriberStep:
     [
         (a_put(number_of_times=250), "batch: 100 needs 3 fsyncs in place of 250"),
         (a_put(qos=1), "QoS 2 costs a put the same"),
-        (a_put(qos=0, message=None, message_file="f"), "a line that nobody hears is gone"),
+        (a_put(qos=0, message=None, message_file="f"), "a line without a subscriber is lost"),
         (a_subscribe(qos=0), "push: true"),
         (a_subscribe(qos=0, push=True, start=Start("earliest")), "begins with what comes then"),
         (a_subscribe(qos=1, session="clean"), "session: persistent keeps it"),

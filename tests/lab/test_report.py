@@ -210,11 +210,11 @@ def test_a_dense_run_is_summed_up_and_says_so() -> None:
     page = page_of(sound_run(puts_per_s=2000.0), holding_verdict())
 
     assert len(page.encode()) < PAGE_BYTES_MAX
-    assert "each stands for up to" in Tags(page).text
+    assert "each represents up to" in Tags(page).text
 
 
 def test_a_run_of_few_marks_is_not_summed_up(sound: str) -> None:
-    assert "each stands for up to" not in Tags(sound).text
+    assert "each represents up to" not in Tags(sound).text
 
 
 def test_lab_check_writes_the_page(tmp_path: Path) -> None:

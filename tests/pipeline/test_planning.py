@@ -64,7 +64,7 @@ class TestABeginning:
         }
 
     def test_behind_the_end_is_a_mistake(self) -> None:
-        with pytest.raises(UsageError, match="ends at offset 30, 31 is behind"):
+        with pytest.raises(UsageError, match="ends at offset 30, 31 is above"):
             starts(Positions("earliest", {"a": 31}), {"a": extent(30)})
 
     def test_that_is_no_longer_stored_is_told_with_what_is_left(self) -> None:
