@@ -1,1 +1,1 @@
-"""The subscriber: an inbox that knows its place, a client that gets, a runner of steps."""
+"""The subscriber: an inbox with the subscriptions, a client that gets, a runner of steps."""

@@ -56,7 +56,7 @@ from .subscribing import OnLogChanged
 @click.option(
     "--output",
     type=click.Path(path_type=Path, dir_okay=False),
-    help="Append each message as one JSON line; each stands there once, across crashes. Without "
+    help="Append each message as one JSON line; each is there once, across crashes. Without "
     "it messages are shown on stdout.",
 )
 @click.option("--push-via", help="Where pushed data is, if not where the proxy says: a tunnel.")

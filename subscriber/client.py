@@ -61,12 +61,12 @@ class Subscriber:
     """Receives the messages of topics, each once, across its own crashes and the proxy's.
 
     Threads: one for each call; a second one is refused while a call is open. A forked child needs a
-    client of its own. An exception that is not a `PubSubError` (Ctrl-C, an alarm) may leave a call
-    and be caught: the next call begins as after a crash, and what was in hand comes again.
+    client of its own. An exception that is not a `PubSubError` (Ctrl-C, an alarm) may interrupt a
+    call and be caught: the next call begins as after a crash, and messages in hand are redelivered.
 
     A message is acknowledged when the program comes back for the next one,
-    calls `acknowledge`, or leaves the `with` block without an error. With `state_dir` the place
-    survives the process, and what was in hand when it died comes again with `redelivered` set.
+    calls `acknowledge`, or leaves the `with` block without an error. With `state_dir` the position
+    survives the process, and messages in hand when it died are redelivered, with `redelivered` set.
     """
 
     @checked
@@ -97,18 +97,18 @@ class Subscriber:
                 (`reliable-pubsub config show CLIENT`): settings.json, the environment, a default.
                 By default there is no state_dir, and the state is in memory.
             allow_plaintext: accept an endpoint outside this machine. Traffic is not encrypted.
-            on_log_changed: when the log of the proxy is not the one our place speaks of: stop
-                with an error, rewind to its start (may repeat), or adopt its end (may miss).
-            transport, clock, state: the world outside, where a test brings its own; with a
-                transport no settings are looked for.
+            on_log_changed: if the proxy's log is not the one of the stored position: stop with an
+                error, rewind to its start (may repeat), or adopt its end (may miss).
+            transport, clock, state: replaced by tests; with a transport no settings are read.
             on_silence: called for each attempt that goes unanswered.
             on_lower_qos: called once for each topic and publisher whose messages have a lower level
                 than the subscription.
-            push_timing: when a topic that is pushed is pulled all the same.
-            push_via: where pushed data is found, if not where the proxy says: behind a tunnel.
-            connect_push: makes a link for pushes, where a test brings its own.
-            history: append to this file what is done and what is seen (docs/history.md); a
-                recorder is for a test that brings its own.
+            push_timing: when a pushed topic is pulled nevertheless.
+            push_via: endpoint of pushed data, if it differs from the one that the proxy announces,
+                for example because of a tunnel.
+            connect_push: makes a link for pushes; replaced by tests.
+            history: append operations and their results to this file (docs/history.md); a recorder
+                is for tests.
 
         Raises:
             InvalidNameError, InUseError, DamagedError.
@@ -165,9 +165,9 @@ class Subscriber:
             self._state.may_be_taken(lambda: self._gate.replace(lambda: self._free(None)))
 
     def _begin_again(self) -> None:
-        """Know what the state says, and nothing else: a call was left by a foreign exception.
+        """Reset to the stored state, after a call that was interrupted by a foreign exception.
 
-        What was in hand is not acknowledged: it comes again, marked.
+        Messages in hand are not acknowledged: they are redelivered, marked.
         """
         self._asker.transport.reopen()
         self.inbox.reload(self._state.load())
@@ -191,10 +191,10 @@ class Subscriber:
 
     @closing
     def close(self) -> None:
-        """Acknowledge what is in hand, tell the proxy, and free socket and state.
+        """Acknowledge the messages in hand, send the cursors, and close socket and state.
 
-        With state on disk an unreachable proxy is no matter: the place is kept, and the next
-        process tells it.
+        With state on disk an unreachable proxy is not an error: the position is kept, and the next
+        process sends it.
 
         Raises:
             InDoubtError: without `state_dir`; the proxy may deliver messages again.
@@ -203,10 +203,12 @@ class Subscriber:
             self._free(None)
             return
         if not isinstance(self._state, MemoryState):
-            self._asker.retry = replace(self._asker.retry, retries_max=0)  # telling it can wait
+            self._asker.retry = replace(
+                self._asker.retry, retries_max=0
+            )  # the cursors can be sent later
         try:
             self._gate.begin_again()
-            # What was sent ahead and not handed over is not to come again with a mark.
+            # Messages that were prefetched but not delivered must not come again marked.
             self._hand_over.leave(tells_ahead=isinstance(self._state, MemoryState))
             self._subscribing.bye()
         except InDoubtError as error:
@@ -219,7 +221,7 @@ class Subscriber:
         self._free(None)
 
     def abandon(self) -> None:
-        """Free socket and state without acknowledging what is in hand: it will come again."""
+        """Close socket and state without acknowledging the messages in hand: redelivered later."""
         self._close(None)
 
     @closing
@@ -227,13 +229,13 @@ class Subscriber:
         self._free(error)
 
     def _free(self, error: BaseException | None) -> None:
-        self._gate.closed = True  # from here on it can only be freed, again if it is broken off
+        self._gate.closed = True  # now it can only be closed, again if that is interrupted
         self._asker.close()
         self._pushing.close()
         self._state.close()
         self._recorder.end(error)
 
-    # What a program calls.
+    # Public calls.
 
     @gated
     def subscribe(
@@ -253,37 +255,37 @@ class Subscriber:
         Args:
             start: begin there instead: `Now`, `LastReceived`, `Earliest`, `at_offset(n)`,
                 `newest(n)`, `at_time(t)`, `ago(age)`, or a `Position` that `read` gave: then
-                nothing is missed between the two. What this subscriber has acknowledged does not
-                come again, wherever `start` lies: `ago(age)` is "of the last hour, what was not
-                delivered to me".
+                nothing is missed between the two. Acknowledged messages do not come again,
+                wherever `start` is: `ago(age)` means "of the last hour, what was not delivered to
+                me".
             replay: begin at `start` whatever was acknowledged; what comes again is marked
                 `redelivered`. Not with `Now` and `LastReceived`.
             qos: 2 delivers each message once. 1 writes nothing durably here but in `record`, so
-                after power loss what was processed may come again. 0 hands each message over at
-                most once: nothing is kept for it, not even while this process is away, and each
-                process begins with what comes from now on. A message has the lower level of this
-                and its publisher's.
+                after power loss processed messages may be redelivered. 0 delivers each message at
+                most once: nothing is kept for it, not even while this process is down, and each
+                process begins with new messages. A message has the lower level of this and its
+                publisher's.
             session: persistent outlives this process. clean ends with `close`, or when its lease
-                does; it always begins again, by default with what comes from now on.
-            lease_s: silence that the proxy bears, above 0 to 30 days: after so long the
-                subscription is suspended (seen in status), after twice as long it has expired: a
-                clean one has ended, a persistent one holds nothing back any more. None: any (for a
-                clean session 60 s). Every call but `history` and `read` ends the silence.
+                does; it always begins again, by default with new messages.
+            lease_s: allowed silence, above 0 to 30 days: after that time the subscription is
+                suspended (shown in status), after twice that time it expires: a clean one ends, a
+                persistent one no longer keeps messages stored. None: no lease (for a clean session
+                60 s). Every call but `history` and `read` ends the silence.
             push: see `use_push`.
-            max_deliveries: a message that was handed over so often without being acknowledged (1
-                to 1,000) goes to `<topic>.dead` in place of being handed over again, and what
-                comes again comes alone, so that its neighbours do not suffer for it. Needs
-                `state_dir`, where deliveries are counted. None: it comes again for ever.
+            max_deliveries: a message that was delivered this often without being acknowledged (1 to
+                1,000) goes to `<topic>.dead` instead of being redelivered. Messages are redelivered
+                one at a time, so that only a failing one's count grows. Needs `state_dir`, where
+                deliveries are counted. None: it is redelivered without limit.
 
         Returns:
             The cursor: the offset of the next message.
 
         Raises:
             InDoubtError: no definite answer; call again.
-            TruncatedError: `start` is no longer stored; it names the first that is left.
-            OutOfRangeError: `start` lies in the future; it names what can be asked for.
+            TruncatedError: `start` is no longer stored; the error has the first stored offset.
+            OutOfRangeError: `start` is after the end; the error has the allowed range.
             FencedError, LogChangedError, LimitError: refused.
-            UsageError: a bound that cannot be.
+            UsageError: an argument is not possible here.
         """
         topic = names.exact(topic)
         self._check_bound(topic, max_deliveries)
@@ -291,7 +293,7 @@ class Subscriber:
         terms = Terms(qos=qos, session=session, lease_ms=lease_ms)
         asked = asked_of(topic, start, replay, terms, max_deliveries)
         subscription = self.inbox.add(topic)
-        subscription.drop_fetched()  # what is in hand stays, if this is refused
+        subscription.drop_fetched()  # messages in hand stay in hand, if this is refused
         self._subscribing.subscribe(subscription, asked)
         subscription.drop()
         self._pushing.use(topic, push)
@@ -299,10 +301,10 @@ class Subscriber:
 
     @gated
     def use_push(self, topic: str, push: bool) -> None:
-        """Be pushed to, or poll, from now on; at any time, and nothing is lost or doubled.
+        """Switch push on or off; possible at any time, no message is lost or duplicated.
 
-        A push is a hint: `get` gives the same messages in the same order with and without. With it
-        waiting sends no request, and a message is here as soon as it is durable. Needs a proxy or
+        A push is a hint: `get` returns the same messages in the same order with and without. With
+        it waiting sends no request, and a message arrives once it is durable. Needs a proxy or
         relay that pushes; while it does not, the topic is polled.
         """
         self._pushing.use(topic, push)
@@ -314,18 +316,18 @@ class Subscriber:
 
     @gated_after_close
     def push_counts(self, topic: str) -> PushCounts:
-        """What became of what was pushed of a topic for which push is on, in this process."""
+        """Counts of the pushes of a topic for which push is on, in this process."""
         return self._pushing.counts(topic)
 
     @gated_after_close
     def unstored_counts(self, topic: str) -> UnstoredCounts:
-        """What became of what was put at QoS 0 on a topic, in this process."""
+        """Counts of the QoS 0 messages of a topic, in this process."""
         queue = self.inbox.of(topic).qos0
         return UnstoredCounts() if queue is None else queue.counts
 
     @gated
     def unsubscribe(self, topic: TopicName) -> None:
-        """End a subscription; what was not delivered is not delivered any more.
+        """End a subscription; undelivered messages will not be delivered.
 
         Raises:
             InDoubtError, FencedError.
@@ -343,11 +345,11 @@ class Subscriber:
     def get(
         self, topic: str, *, max_messages: Count = 1, timeout_s: Seconds = 0.0
     ) -> list[Message]:
-        """Acknowledge what the last `get` gave, and give the next messages.
+        """Acknowledge the messages of the last `get`, and return the next ones.
 
         Args:
-            max_messages: at most so many, 1..65,536; fewer if fewer are there.
-            timeout_s: wait so long for the first one; 0 asks once.
+            max_messages: 1 to 65,536; fewer are returned if fewer are available.
+            timeout_s: how long to wait for the first one; 0 asks once.
 
         Returns:
             Messages in offset order; none if there were none in time.
@@ -355,25 +357,25 @@ class Subscriber:
         Raises:
             NotSubscribedError: there is no subscription.
             LostError: messages are lost; the next get continues after them.
-            DeadLetterRefusedError: a message has used up its deliveries, and the proxy will not
-                store its letter; the next get gives it once more.
+            DeadLetterRefusedError: a message has used up its deliveries, and the proxy refused
+                its dead letter; the next get redelivers it.
             InDoubtError, FencedError, LogChangedError.
         """
         return self._hand_over.get(self.inbox.of(topic), max_messages, timeout_s)
 
     @checked
     def messages(self, topic: str, *, timeout_s: Seconds | None = None) -> Iterator[Message]:
-        """Give messages one by one; each is acknowledged when the loop comes back for the next.
+        """Yield messages one by one; each is acknowledged when the loop asks for the next.
 
         Args:
-            timeout_s: end when nothing came for so long; None waits for ever.
+            timeout_s: end after this long without a message; None waits forever.
         """
         wait_s = float("inf") if timeout_s is None else timeout_s
         return Messages(self._gate, lambda: self._hand_over.get(self.inbox.of(topic), 1, wait_s))
 
     @gated
     def acknowledge(self, topic: str) -> None:
-        """What was handed over is processed; returns when the proxy has it durably too.
+        """Acknowledge the delivered messages; returns when the proxy has stored the cursor.
 
         Raises:
             InDoubtError, NotSubscribedError, FencedError, LogChangedError.
@@ -384,15 +386,15 @@ class Subscriber:
 
     @gated
     def reject(self, message: Message, reason: str) -> int:
-        """Give a message up: it goes to `<topic>.dead`, and never comes again.
+        """Reject a message: it goes to `<topic>.dead`, and is not redelivered.
 
-        What was handed over before it is acknowledged with that; what was handed over with it and
-        after it stays in hand. Letter and cursor are one step at the proxy, so that a crash leaves
-        both or none. The topic of dead letters is read like any other.
+        Messages delivered before it are acknowledged too; later messages of the same `get` stay in
+        hand. The proxy stores dead letter and cursor together, so that a crash leaves both or none.
+        The topic of dead letters is read like any other.
 
         Args:
-            message: one that `get` gave last.
-            reason: why, for people; 1 to 1,000 characters.
+            message: one of the last `get`.
+            reason: a text of 1 to 1,000 characters.
 
         Returns:
             The offset of the dead letter.
@@ -401,10 +403,10 @@ class Subscriber:
             UsageError: it is not in hand, or its topic has no dead letters.
             InDoubtError: no definite answer; again, the next call, or the next process with this
                 state finishes it.
-            DeadLetterRefusedError: the proxy will not store the letter (a LimitError); the message
-                is not given up, and comes again with everything that was in hand.
+            DeadLetterRefusedError: the proxy refused the dead letter (a LimitError); the message is
+                not rejected, and is redelivered with all messages in hand.
             NotSubscribedError, FencedError, LogChangedError.
-            StaleError: another place was chosen meanwhile (`on_log_changed`).
+            StaleError: the position was changed meanwhile (`on_log_changed`).
         """
         check_reason(reason)
         check_may_die(message.topic)
@@ -412,7 +414,7 @@ class Subscriber:
 
     @gated
     def keep_alive(self) -> None:
-        """End the silence of every subscription that has a lease, while a message takes long.
+        """Renew the lease of every subscription, while a message takes long to process.
 
         Raises:
             InDoubtError, NotSubscribedError, FencedError, LogChangedError.
@@ -430,16 +432,16 @@ class Subscriber:
 
         Args:
             start: an offset, or `Earliest`, `newest(n)`, `at_time(t)`, `ago(age)`. For the next
-                page give the offset after the last message; for what was taken after a message
-                and not with it, `at_time(message.timestamp_ns + 1)`.
-            max_messages: at most so many, 1..65,536; fewer if they do not fit into one answer.
+                page pass the offset after the last message; for messages stored after the batch of
+                a message, `at_time(message.timestamp_ns + 1)`.
+            max_messages: 1 to 65,536; fewer are returned if they do not fit into one reply.
 
         Returns:
             Messages in offset order; none if there are none (yet).
 
         Raises:
-            TruncatedError: `start` is no longer stored; it names the first that is left.
-            LostError: an operator has given up what stood there. UsageError, InDoubtError.
+            TruncatedError: `start` is no longer stored; the error has the first stored offset.
+            LostError: an operator has discarded damaged messages there. UsageError, InDoubtError.
         """
         return StoredReader(self._session).read(names.exact(topic), start_of(start), max_messages)
 
@@ -447,8 +449,8 @@ class Subscriber:
     def read(self, topic: TopicName) -> Reading:
         """The newest message, and the position after it.
 
-        `subscribe(topic, start=reading.position)` then gives everything that was put since, once:
-        no message falls between the two (the race of P3Sub, reb00ted.org 2022-10-24).
+        `subscribe(topic, start=reading.position)` then delivers every later message, once: no
+        message is missed between the two (the race of P3Sub, reb00ted.org 2022-10-24).
 
         Raises:
             InDoubtError.
@@ -457,7 +459,7 @@ class Subscriber:
 
     @gated
     def record(self, topic: str, plan: PlanMark) -> None:
-        """Write that what is in hand is processed, and the place in the plan, in one step."""
+        """Write that the messages in hand are processed, and the plan's position, in one step."""
         with self._recorder.call("record", topic) as call:
             subscription = self.inbox.of(topic)
             self._hand_over.settle(subscription)
@@ -468,7 +470,7 @@ class Subscriber:
 
     @gated
     def mark_plan(self, plan: PlanMark) -> None:
-        """Write the place in a plan where no message goes with it."""
+        """Write the position in a plan when no message belongs to it."""
         self._state.write(self.inbox.mark_plan(plan), durable=True)
 
     @gated
@@ -483,5 +485,5 @@ class Subscriber:
         if isinstance(self._state, MemoryState):
             raise UsageError(
                 "max_deliveries needs a state_dir: a process without one does not know how often "
-                "a message was handed over before"
+                "a message was delivered before"
             )

@@ -1,9 +1,9 @@
-"""Dead letters: messages given up, by their program or because they were delivered too often.
+"""Dead letters: messages rejected by the program, or delivered too often.
 
-That a message is given up is durable here before the proxy hears of it, and the same letter is sent
-until the proxy has it; so it is stored once, whatever dies in between. Where the proxy refuses it
-for good, that is reported, the note is withdrawn, and the message comes again. A bound of
-deliveries lets it through then, once in each process, so that a program can always continue.
+A rejection is durable here before the proxy learns of it, and the same dead letter is sent until
+the proxy has it; so it is stored once, whatever dies in between. If the proxy refuses it, that is
+reported, the rejection is withdrawn, and the message is redelivered: once in each process even
+beyond `max_deliveries`, so that a program can always continue.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class DeadLetters:
     """Sends dead letters for one subscriber."""
 
     def __init__(self, session: SubscriberSession, requests: Requests) -> None:
-        """Prepare; no letter is under way."""
+        """Create a sender of dead letters; nothing is sent."""
         self._session = session
         self._requests = requests
 
     def bury(self, subscription: Subscription) -> None:
-        """Make dead letters of the next messages that are given up, until one is not."""
+        """Send dead letters for the next messages while they must be rejected."""
         while subscription.fetched:
             message, place = subscription.fetched[0], subscription.place
             if message.offset < place.cursor:
@@ -52,11 +52,11 @@ class DeadLetters:
             self._session.tell(logging.WARNING, gives_up, subscription.topic)
             try:
                 self.finish(subscription)
-            except StaleError:  # another place was chosen; nothing is fetched there
+            except StaleError:  # the position was changed; nothing is fetched there
                 return
 
     def begin(self, subscription: Subscription, message: Message, reason: str) -> None:
-        """Note durably that a message is to become a dead letter; all before it is processed.
+        """Write durably that a message is rejected; all messages before it are processed.
 
         Raises:
             UsageError: the letter cannot be encoded. StorageFailedError. Nothing has changed.
@@ -73,13 +73,13 @@ class DeadLetters:
         subscription.gives_up(message, letter)
 
     def finish(self, subscription: Subscription) -> int:
-        """Send the letter that is under way, for the first time or again: always the same bytes.
+        """Send the pending dead letter, for the first time or again: always the same bytes.
 
         Returns:
             Its offset.
 
         Raises:
-            DeadLetterRefusedError: it is not stored, and not under way any more.
+            DeadLetterRefusedError: it is not stored, and no longer pending.
         """
         letter = subscription.letter
         assert letter is not None
@@ -97,7 +97,7 @@ class DeadLetters:
                 raise DeadLetterRefusedError(
                     error, topic=subscription.topic, offset=offset
                 ) from error
-            # Before our place moves: a process that dies in between finds out, and records it.
+            # Before the cursor moves: if the process dies in between, the next one records it.
             call.ok(epoch=self._session.inbox.epoch, cursor=offset + 1, offset=reply.offset)
         if subscription.place.cursor <= offset:
             after = subscription.place.moved(offset + 1, letter.message.timestamp_ns)
@@ -107,16 +107,16 @@ class DeadLetters:
         return reply.offset
 
     def _withdraw(self, subscription: Subscription, offset: int) -> None:
-        """The proxy has not stored the letter, and never will: the message comes again."""
+        """Withdraw a rejection that the proxy refused: the message is redelivered."""
         subscription.move(subscription.place.kept())
         self._session.save(subscription, durable=True)
         subscription.letter_refused(offset)
 
 
 def _is_of_the_letter(error: RefusedError) -> bool:
-    """Whether a refusal says for certain that the letter is not stored.
+    """Whether a refusal means for certain that the dead letter is not stored.
 
-    The others speak of the client or its place, or are an answer that cannot be read.
+    Others concern the client or its position, or are replies that cannot be read.
     """
     if isinstance(error, MalformedError):
         return error.is_our_request

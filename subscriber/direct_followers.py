@@ -1,4 +1,4 @@
-"""Which stored batches follow a cursor directly, and the messages in them. Pure."""
+"""Finds the batches that follow a cursor without a gap, and their messages. Pure."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from reliable_pubsub.common.messages import BatchHeader
 
 
 class StoredBatch(Struct, frozen=True):
-    """A batch that follows a cursor directly, from its message number `skip` on."""
+    """A batch that follows a cursor directly, without its first `skip` messages."""
 
     header: BatchHeader
     columns: Batch
-    skip: int  # messages at its beginning that lie below the cursor
+    skip: int  # messages at its beginning that are below the cursor
 
     @property
     def offset(self) -> int:
-        """Of the first message that counts."""
+        """The offset of the first message after the skipped ones."""
         return self.header.base + self.skip
 
     @property
@@ -30,7 +30,7 @@ class StoredBatch(Struct, frozen=True):
 
     @property
     def count(self) -> int:
-        """How many messages count."""
+        """The number of messages without the skipped ones."""
         return self.header.count - self.skip
 
 

@@ -1,8 +1,8 @@
-"""`ExternalCursor`: a subscription whose cursor is stored elsewhere, beside its effects.
+"""`ExternalCursor`: a subscription whose cursor is stored elsewhere, with its effects.
 
-A job with a checkpoint, or a sink that stores the offset beside its rows, reads with `LogReader`
-and needs no inbox. What it does need of a subscription is that the proxy knows its place: for lag,
-and so that retention waits for it. One verb does all of it: SUB with a place (rule R13).
+A job with a checkpoint, or a sink that stores the offset with its rows, reads with `LogReader` and
+needs no inbox. It needs a subscription only so that the proxy knows its cursor, for lag and
+retention. One verb does that: SUB with a cursor (rule R13).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .place import Place
 
 
 class ExternalCursor:
-    """Subscribes, and tells the proxy how far its owner is. One running process for each id."""
+    """Subscribes, and reports its owner's cursor to the proxy. One running process for each id."""
 
     def __init__(
         self,
@@ -28,10 +28,10 @@ class ExternalCursor:
         transport: Transport | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Prepare; the proxy is asked at the first call.
+        """Create a client; the first call sends the first request.
 
         Args:
-            transport, clock: the world outside, where a test brings its own.
+            transport, clock: replaced by tests.
 
         Raises:
             InvalidNameError.
@@ -44,10 +44,10 @@ class ExternalCursor:
         self._control = 0
 
     def tell(self, topic: str, place: Place | None = None) -> Place:
-        """Begin a subscription, or move it on: everything below the place is processed.
+        """Begin a subscription, or move its cursor: everything below the place is processed.
 
         Args:
-            place: None begins at the end of the topic, or resumes what exists where it is.
+            place: None begins at the end of the topic, or resumes an existing subscription.
 
         Returns:
             Where the subscription is now: the greater of the place and what the proxy knew.

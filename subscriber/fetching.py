@@ -1,4 +1,4 @@
-"""What comes next of each topic: pulled with GET, or taken from what was pushed."""
+"""Fetches the next messages of each topic: with GET, or from pushes."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from .requests import Requests
 from .session import SubscriberSession
 from .subscription import Subscription
 
-FETCH_AHEAD = 10  # times the messages asked for; the rest wait here, unacknowledged
+FETCH_AHEAD = 10  # times the requested messages; the rest wait here, unacknowledged
 
 OnLowerQoS = Callable[[str, str, int], None]  # topic, publisher, its level
 
 
 class QoSWarning(UserWarning):
-    """Messages come with a lower level than a subscription asked for."""
+    """Messages have a lower QoS than their subscription requested."""
 
 
 def lower_qos_in_words(topic: str, publisher: str, qos: int) -> str:
-    """What it means that a publisher promises less than a subscription expects."""
+    """Describe the effect of a publisher's QoS that is lower than the subscription's."""
     fate = "may come twice" if qos else "are kept nowhere, and those that do not arrive are lost"
     return (
         f"topic {topic!r}: {publisher!r} puts at QoS {qos}, so its messages {fate}, "
@@ -52,14 +52,14 @@ def lower_qos_in_words(topic: str, publisher: str, qos: int) -> str:
 
 
 def warn_of_lower_qos(topic: str, publisher: str, qos: int) -> None:
-    """Tell a program, as Python tells it."""
+    """Issue a Python warning."""
     frames = (frame.f_globals["__name__"] for frame, _ in walk_stack(sys._getframe()))
     ours = sum(1 for _ in takewhile(lambda name: name.startswith("reliable_pubsub."), frames))
     warnings.warn(lower_qos_in_words(topic, publisher, qos), QoSWarning, stacklevel=ours + 1)
 
 
 class Fetching:
-    """Brings what follows each cursor here, where it stays until it is handed over."""
+    """Fetches the messages after each cursor and keeps them until they are delivered."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class Fetching:
         forgets: bool,
         on_lower_qos: OnLowerQoS,
     ) -> None:
-        """Prepare; nothing was fetched.
+        """Create a fetcher; nothing is fetched.
 
         Args:
-            forgets: continue where the log no longer has what was in hand at a crash.
+            forgets: continue if the log no longer has the messages in hand at a crash.
             on_lower_qos: called once for each topic and publisher of a lower level.
         """
         self._session = session
@@ -86,12 +86,12 @@ class Fetching:
     def wait(
         self, subscription: Subscription, call: Call, messages_max: int, timeout_s: float
     ) -> bool:
-        """Fetch, asking again with growing pauses, until there is something or time is over.
+        """Fetch, with growing pauses between requests, until there are messages or time is over.
 
-        Whatever the program has processed is written before this asks or waits.
+        Processed messages are written to the state before this asks or waits.
 
         Returns:
-            Whether there is something to hand over.
+            Whether there are messages to deliver.
 
         Raises:
             LostError: messages are lost; the next call continues after them.
@@ -117,7 +117,7 @@ class Fetching:
     def _next(
         self, subscription: Subscription, call: Call, messages_max: int, *, asks: bool
     ) -> Sequence[Message]:
-        """What was pushed; if nothing was, and a pull is due or `asks`, what a pull finds."""
+        """Return pushed messages; if there are none and a pull is due or `asks`, pull."""
         pushes = subscription.pushes
         if pushes is None:
             return self._pull(subscription, call, messages_max)
@@ -135,7 +135,7 @@ class Fetching:
     def _followers(
         self, subscription: Subscription, headers: Sequence[BatchHeader], body: bytes
     ) -> Sequence[Message]:
-        """The messages of batches that follow our cursor directly."""
+        """The messages of batches that follow the cursor directly."""
         place = subscription.place
         qos = place.terms.qos
         found = direct_followers(subscription.topic, place.cursor, headers, body, qos=qos)
@@ -144,7 +144,7 @@ class Fetching:
         return found
 
     def _pull(self, subscription: Subscription, call: Call, messages_max: int) -> Sequence[Message]:
-        """One GET; it acknowledges what our durable state has as processed."""
+        """One GET; it acknowledges what the durable state has as processed."""
         reply, body = self._requests.ask(Get, subscription, call, messages_max=messages_max)
         if isinstance(reply, MessageBatches | NoMessagesYet):
             self._compare(subscription, reply.end)
@@ -182,7 +182,7 @@ class Fetching:
         self._session.save(subscription)
 
     def _read_qos0(self, subscription: Subscription, messages_max: int) -> None:
-        """Read what no push has brought of what was put at QoS 0."""
+        """Read the QoS 0 messages that were not pushed."""
         queue, confirmation = subscription.qos0, subscription.confirmation
         while queue is not None and confirmation is not None and queue.is_missing:
             self._session.save(subscription)
@@ -204,7 +204,7 @@ class Fetching:
                 case NoMessagesYet():
                     queue.emptied()
                 case _:
-                    subscription.forgotten()  # the next request finds out what is wrong
+                    subscription.forgotten()  # the next request reports the problem
                     return
 
     def report_lower_qos(self, subscription: Subscription, publisher: str, qos: int) -> None:
@@ -217,7 +217,7 @@ class Fetching:
 
 
 def _standing(subscription: Subscription) -> Standing | None:
-    """Where the subscriber is; None: the proxy of this moment has not confirmed it yet."""
+    """The subscriber's position; None: the current proxy has not confirmed it yet."""
     confirmation = subscription.confirmation
     if confirmation is None:
         return None

@@ -1,4 +1,4 @@
-"""Handing messages over to the program, and taking its word that they are processed."""
+"""Delivers messages to the program, and settles them when it has processed them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .subscription import Subscription
 
 
 class HandOver:
-    """What `get`, `reject` and `close` do, for one subscriber."""
+    """Implements `get`, `reject` and `close` for one subscriber."""
 
     def __init__(
         self,
@@ -29,16 +29,16 @@ class HandOver:
         fetching: Fetching,
         dead_letters: DeadLetters,
     ) -> None:
-        """Prepare; nothing is in hand."""
+        """Create it with no message in hand."""
         self._session = session
         self._requests = requests
         self._fetching = fetching
         self._dead_letters = dead_letters
-        self._stored_first = True  # when both sorts of messages wait
+        self._stored_first = True  # if both kinds of messages wait
 
     def settle(self, subscription: Subscription) -> None:
-        """What the program has in hand is processed; the place is still to be written."""
-        if not subscription.is_subscribed:  # a clean session that has ended, while we asked
+        """Count the messages in hand as processed; the caller writes the place."""
+        if not subscription.is_subscribed:  # a clean session ended during the request
             subscription.drop()
             return
         if subscription.letter is not None:
@@ -46,10 +46,10 @@ class HandOver:
         subscription.settle()
 
     def get(self, subscription: Subscription, messages_max: int, timeout_s: float) -> list[Message]:
-        """Settle what is in hand, and hand over what follows.
+        """Settle the messages in hand, and deliver the next ones.
 
-        That is one write: what was processed goes with what is handed over now. Only where the
-        proxy has to be asked, or nothing is there yet, it is written before (decision 0036).
+        Both are one write of the state. Only if the proxy must be asked, or nothing is available
+        yet, the settled cursor is written first (decision 0036).
         """
         with self._session.recorder.call("get", subscription.topic) as call:
             self.settle(subscription)
@@ -69,17 +69,17 @@ class HandOver:
                 if call.recorded and handed:
                     call.ok(epoch=self._session.inbox.epoch, messages=tuple(map(seen, handed)))
             except BaseException:
-                if before is not None:  # they were not handed over, and are not counted as such
+                if before is not None:  # they were not delivered, so the count is restored
                     subscription.move(before)
                 raise
-            for _ in messages:  # only now: had a write failed, they would still be the next ones
+            for _ in messages:  # only after the write: if it fails, they are still next
                 subscription.fetched.popleft()
             if messages and subscription.place.terms.qos:
                 subscription.handed_over(messages[-1])
             return handed
 
     def _next(self, subscription: Subscription, messages_max: int) -> list[Message]:
-        """What was fetched; redelivered one at a time, so only a failing message's count grows."""
+        """The fetched messages; redelivered singly, so only a failing message's count grows."""
         if not subscription.fetched:
             return []
         place = subscription.place
@@ -88,7 +88,7 @@ class HandOver:
         return list(islice(subscription.fetched, messages_max))
 
     def _take_qos0(self, subscription: Subscription, messages_max: int) -> list[Message]:
-        """What was put at QoS 0; if stored messages wait too, they take turns."""
+        """The QoS 0 messages; if stored messages wait too, they take turns."""
         if not subscription.qos0:
             return []
         self._stored_first = not self._stored_first
@@ -100,12 +100,12 @@ class HandOver:
         return messages
 
     def hand_over(self, subscription: Subscription, messages: list[Message]) -> list[Message]:
-        """Write that these go out now; mark those that went out before."""
+        """Write that these messages are delivered; mark redelivered ones."""
         if not messages:
             self._session.save(subscription)
             return []
         place, last = subscription.place, messages[-1]
-        if place.terms.qos == 0:  # at most once: it is processed before
+        if place.terms.qos == 0:  # at most once: counted as processed before delivery
             subscription.move(place.moved(last.offset + 1, last.timestamp_ns))
             self._session.save(subscription)
             return messages
@@ -120,7 +120,7 @@ class HandOver:
         ]
 
     def reject(self, subscription: Subscription, message: Message, reason: str) -> int:
-        """Give up a message that is in hand; gives the offset of its dead letter."""
+        """Reject a message in hand; return the offset of its dead letter."""
         letter = subscription.letter
         if letter is not None:
             offset = self._dead_letters.finish(subscription)
@@ -137,10 +137,10 @@ class HandOver:
         return self._dead_letters.finish(subscription)
 
     def leave(self, *, tells_ahead: bool) -> None:
-        """Settle what is in hand, and tell the proxy what it does not know of our cursors.
+        """Settle the messages in hand, and send the cursors that the proxy does not know.
 
         Args:
-            tells_ahead: also where it has sent messages that were not handed over.
+            tells_ahead: also if it has sent messages that were not delivered.
         """
         subscriptions = list(self._session.inbox.subscriptions.values())
         for subscription in subscriptions:
@@ -155,14 +155,14 @@ class Messages(Iterator[Message]):
     """Messages one by one; each step is a call of the subscriber."""
 
     def __init__(self, gate: Gate, get: Callable[[], list[Message]]) -> None:
-        """Prepare; the first step makes the first call."""
+        """Create an iterator; its first step makes the first call."""
         self._gate = gate
         self._get = get
         self._ended = False
 
     @gated
     def __next__(self) -> Message:
-        """The next one; the one before is processed."""
+        """Return the next message; the one before is processed."""
         found = [] if self._ended else self._get()
         if not found:
             self._ended = True

@@ -1,6 +1,6 @@
-"""The inbox: what a subscriber keeps, by topic, and how it is stored. Pure.
+"""The inbox: the state of a subscriber by topic, and how it is stored. Pure.
 
-The proxy hears of a cursor only after it is durable here (rule R9).
+A cursor is sent to the proxy only after it is durable here (rule R9).
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Inbox:
-    """A subscriber's epoch, subscriptions and place in a plan. Implements `EpochMemory`."""
+    """A subscriber's epoch, subscriptions and position in a plan. Implements `EpochMemory`."""
 
     new_subscription = Subscription
 
     def __init__(self, stored: Mapping[str, bytes]) -> None:
-        """Begin with what was written before; empty for a new subscriber."""
+        """Create an inbox from stored rows; empty for a new subscriber."""
         self.subscriptions: dict[str, Subscription] = {}
         self.reload(stored)
 
     def reload(self, stored: Mapping[str, bytes]) -> None:
-        """Know what was written, and nothing else."""
+        """Reset to the stored rows."""
         decode = msgspec.msgpack.decode
         self.epoch = decode(stored[_EPOCH], type=int) if _EPOCH in stored else 0
         self.plan = decode(stored[_PLAN], type=PlanMark) if _PLAN in stored else None
@@ -44,7 +44,7 @@ class Inbox:
             self.add(topic).reload(places.get(topic))
 
     def of(self, topic: str) -> Subscription:
-        """The subscription to a topic; one that holds nothing if there is none."""
+        """The subscription to a topic; an empty one if there is none."""
         return self.subscriptions.get(topic) or self.new_subscription(topic)
 
     def add(self, topic: str) -> Subscription:
@@ -55,7 +55,7 @@ class Inbox:
 
     @property
     def places(self) -> Mapping[str, Place]:
-        """Where the subscriber stands, by topic that it is subscribed to."""
+        """The place of each subscribed topic."""
         subscribed = (one for one in self.subscriptions.values() if one.is_subscribed)
         return {one.topic: one.place for one in subscribed}
 
@@ -65,6 +65,6 @@ class Inbox:
         return {_EPOCH: _encode(epoch)}
 
     def mark_plan(self, plan: PlanMark) -> Changes:
-        """Move the place in the plan."""
+        """Move the position in the plan."""
         self.plan = plan
         return {_PLAN: _encode(plan)}

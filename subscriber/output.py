@@ -1,7 +1,7 @@
 """The output file: one JSON line for each message, each once, across crashes.
 
-Its length is recorded in the same step as the place in the topics. Whatever comes after that
-length at a restart belongs to messages that will come again, and is cut off.
+Its length is recorded in the same step as the cursors. At a restart anything after that length
+belongs to messages that will be redelivered, and is cut off.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ def message_line(message: Message) -> bytes:
 
 
 def begin_output(mark: PlanMark, path: Path | None, *, again: bool) -> PlanMark:
-    """Say which file a run writes to, and from which length on.
+    """Return the mark with the file that a run writes to, and its length.
 
     A run has one output from its first step to its last: with another one in between, or with
-    none, its file would have a hole.
+    none, messages would be missing from the file.
 
     Raises:
-        ConfigurationError: the run has another output, or the file holds something that is not
-            ours: it would be cut off.
+        ConfigurationError: the run has another output, or the file has content of another
+            origin, which would be cut off.
     """
     name = str(path.absolute()) if path is not None else ""
     begun = mark.position != PlanPosition()
@@ -66,8 +66,8 @@ def begin_output(mark: PlanMark, path: Path | None, *, again: bool) -> PlanMark:
         before = f"with --output {mark.output}" if mark.output else "without --output"
         raise ConfigurationError(
             f"this run was begun {before}, and now it is {name or 'without --output'}: messages "
-            "would be missing there. Go on as it was begun, or run with --again to begin the plan "
-            "anew"
+            "would be missing there. Go on as it was begun, or run with --again to start the plan "
+            "over"
         )
     if path is not None and path.exists() and path.stat().st_size:
         raise ConfigurationError(
@@ -78,16 +78,16 @@ def begin_output(mark: PlanMark, path: Path | None, *, again: bool) -> PlanMark:
 
 
 def check_repeats(steps: Sequence[SubscriberStep], mark: PlanMark) -> None:
-    """See that a run with an output writes no message there a second time.
+    """Check that a run with an output writes no message there a second time.
 
     A replay, and a clean session that says where it begins, may give what the file has already.
 
     Raises:
-        ConfigurationError: one of them stands where something of its topic may be in the file.
+        ConfigurationError: such a step follows others that may have written its topic to the file.
     """
     if not mark.output:
         return
-    begun = mark.position != PlanPosition()  # then it was judged at its beginning
+    begun = mark.position != PlanPosition()  # then it was checked when it began
     seen: set[str] = set()
     for index, step in enumerate(steps):
         again = step.replay or (
@@ -135,13 +135,13 @@ class Output:
             raise DamagedError(
                 f"output {path} has {length} bytes, but {recorded_bytes} were written and "
                 "recorded: it was cut or replaced. Put it back, or choose another --state-dir "
-                "and id to begin anew"
+                "and id to start over"
             )
         self._cut_back = False
         self.length = recorded_bytes
 
     def append(self, messages: Sequence[Message]) -> int:
-        """Write messages durably; gives the length to record.
+        """Write messages durably; return the length to record.
 
         Raises:
             StorageFailedError: the disk is full or failed; nothing is recorded, so what was
@@ -171,7 +171,7 @@ class Output:
 
 
 class Shown:
-    """No file: messages are shown as they come. A print is at least once (docs/guarantees.md)."""
+    """No file: messages are shown as they come, at least once (docs/guarantees.md)."""
 
     def __init__(self, show: Callable[[str], None], recorded_bytes: int) -> None:
         """Keep the recorded length, for a later run with a file."""
@@ -182,7 +182,7 @@ class Shown:
         """Show messages, one a line."""
         for message in messages:
             text = message.payload.decode("utf-8", errors="backslashreplace")
-            # A payload may hold anything; a terminal must not obey it.
+            # A payload may contain control sequences, which a terminal must not execute.
             plain = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
             offset = "-" if message.offset == NO_OFFSET else message.offset
             self._show(f"{message.topic} {offset} {message.message_id}: {plain}")

@@ -1,11 +1,11 @@
-"""The queue of what was pushed of one topic, and when to pull after all. Pure.
+"""The queue of pushed batches of one topic, and when to pull instead. Pure.
 
 A push is a hint: it may be lost, doubled, late, early, or of a start of the proxy that is over. The
-queue takes only the direct follower of its end, with the right log id and boot; whatever else
-comes is dropped, and where it shows that something is missing, a pull is due. A pull is also due
-when pushes were silent for longer than they used to be, and to tell the proxy a cursor that moved.
-A pull that finds what no push has brought is a miss; some misses in a row mean that pushing has
-failed: then the topic is polled, until a push comes or a new link works.
+queue takes only the batch that directly follows its end, with the right log id and boot; others
+are dropped, and if one shows that a batch is missing, a pull is due. A pull is also due when there
+was no push for longer than usual, and to send the proxy a cursor that moved. A pull that finds a
+batch that was not pushed is a miss; several misses in a row mean that pushing has failed: then the
+topic is polled, until a push comes or a new link works.
 
 The silence allowed is the mean time between arrivals and four deviations, as TCP's timer
 (RFC 6298), between two bounds; it doubles with each pull that finds nothing.
@@ -26,18 +26,18 @@ from reliable_pubsub.common.retry import poll_pause_s
 from reliable_pubsub.common.settings import Settings
 from reliable_pubsub.relay.push import PushFrames
 
-QUEUE_BYTES_MAX: Final = 4 * MIB  # of bodies; what comes beyond is pulled when its turn comes
+QUEUE_BYTES_MAX: Final = 4 * MIB  # of bodies; further ones are pulled later
 _DOUBLINGS_MAX: Final = 30
 
 SilenceS = Annotated[float, Meta(gt=0, le=86_400)]
 
 
 class PushTiming(Struct, frozen=True, kw_only=True):
-    """When a subscriber that is pushed to pulls all the same."""
+    """When a subscriber pulls although it receives pushes."""
 
     silence_s_min: SilenceS = 0.05  # the shortest silence after which it asks
     silence_s_max: SilenceS = 5.0  # the longest
-    tell_s: SilenceS = 1.0  # a cursor that moved is told to the proxy within so long
+    tell_s: SilenceS = 1.0  # a cursor that moved is sent to the proxy within this time
     misses_max: Positive = 3  # in a row: then pushing counts as failed
 
     def __post_init__(self) -> None:
@@ -45,24 +45,24 @@ class PushTiming(Struct, frozen=True, kw_only=True):
 
 
 def timing_of(settings: Settings) -> PushTiming:
-    """The timing that the settings of a client give."""
+    """The timing of a client's settings."""
     return PushTiming(
         silence_s_min=settings.push_silence_min, silence_s_max=settings.push_silence_max
     )
 
 
 class Standing(Struct, frozen=True):
-    """Where the subscriber is, and in which run of the proxy."""
+    """The subscriber's position, and the start of the proxy that it belongs to."""
 
     log: str
     boot: str
     cursor: int  # the next offset it wants
     told: int  # the cursor that the proxy knows
-    heard_s: float = inf  # it has to hear of us within so long: half our lease
+    heard_s: float = inf  # the proxy must get a request within this time: half the lease
 
 
 class PushCounts(Struct, kw_only=True):
-    """What became of what was pushed, and of what was not."""
+    """Counts of pushes, taken and dropped."""
 
     taken: int = 0  # batches
     repeats: int = 0
@@ -70,26 +70,26 @@ class PushCounts(Struct, kw_only=True):
     places: int = 0  # pushed without body
     foreign: int = 0  # of another log or another start of the proxy
     overflows: int = 0  # the queue was full
-    misses: int = 0  # pulls that found what no push had brought
+    misses: int = 0  # pulls that found batches that were not pushed
     pulls: int = 0
-    links: int = 0  # links that took the place of one that had failed
+    links: int = 0  # links that replaced a failed one
 
 
 class PushQueue:
     """One topic's pushed batches, in offset order without gap."""
 
     def __init__(self, timing: PushTiming) -> None:
-        """Nothing is known: the first thing to do is a pull."""
+        """Create an empty queue: a pull is due first."""
         self.counts = PushCounts()
         self._timing = timing
         self._life: tuple[str, str] | None = None  # log id and boot
         self._batches: deque[tuple[BatchHeader, bytes]] = deque()
         self._size_bytes = 0
         self._cursor = 0
-        self._tell_s = inf  # the proxy is to hear of us so long after a pull
+        self._tell_s = inf  # longest time from a pull to the next request
         self._end = 0  # the next offset that a push may bring
         self._is_linked = False
-        self._is_missing = True  # something may be there that no push will bring
+        self._is_missing = True  # a batch may exist that will not be pushed
         self._failed_at_s: float | None = None
         self._misses = 0  # in a row
         self._fruitless = 0  # pulls in a row that found nothing
@@ -97,10 +97,10 @@ class PushQueue:
         self._mean_s: float | None = None  # between arrivals
         self._deviation_s = 0.0
 
-    # What happens.
+    # Events.
 
     def linked(self, is_linked: bool) -> None:
-        """Whether the node above sends us data; what became visible before it did is missing."""
+        """Set whether the upstream node sends data; batches from before that are missing."""
         if is_linked and not self._is_linked:
             self._is_missing = True
             self._failed_at_s = None
@@ -108,13 +108,13 @@ class PushQueue:
         self._is_linked = is_linked
 
     def relinked(self) -> None:
-        """Another link takes the place of ours."""
+        """A new link replaces the old one."""
         self.counts.links += 1
         self._is_linked = False
         self._failed_at_s = None
 
     def stand(self, standing: Standing) -> None:
-        """The subscriber wants the offset at its cursor next."""
+        """Set the subscriber's position; its cursor is the next wanted offset."""
         self._cursor = standing.cursor
         moved_s = self._timing.tell_s if standing.cursor > standing.told else inf
         self._tell_s = min(moved_s, standing.heard_s)
@@ -128,7 +128,7 @@ class PushQueue:
         if self._batches and self._batches[0][0].base > standing.cursor:
             self._forget()
         elif not self._batches:
-            # What was taken from here and not handed over was dropped: no push brings it again.
+            # Batches taken from here but not delivered were dropped: they are not pushed again.
             self._is_missing = self._is_missing or standing.cursor < self._end
             self._end = standing.cursor
 
@@ -143,10 +143,10 @@ class PushQueue:
         self._is_missing = True
 
     def pushed(self, push: PushFrames, now_s: float) -> None:
-        """A push has come."""
+        """A push has arrived."""
         if (push.pushed.log, push.pushed.boot) != self._life:
             self.counts.foreign += 1
-            self._is_missing = True  # the proxy may have restarted: a pull will tell
+            self._is_missing = True  # the proxy may have restarted: a pull shows it
             return
         self._failed_at_s = None
         self._misses = 0
@@ -206,20 +206,20 @@ class PushQueue:
             self._deviation_s += (abs(gap_s - self._mean_s) - self._deviation_s) / 4
             self._mean_s += (gap_s - self._mean_s) / 8
 
-    # What follows.
+    # Consequences.
 
     @property
     def is_polled(self) -> bool:
-        """Whether pushing does not work now, so that the topic is polled."""
+        """Whether pushing does not work, so that the topic is polled."""
         return not self._is_linked or self._failed_at_s is not None
 
     def wants_new_link(self, now_s: float) -> bool:
-        """Whether pushing has failed for so long that another link is to be tried."""
+        """Whether pushing has failed for long enough to try another link."""
         failed_at_s = self._failed_at_s
         return failed_at_s is not None and now_s - failed_at_s >= self._timing.silence_s_max
 
     def pull_due_in_s(self, now_s: float) -> float:
-        """Seconds until a pull is due; what is queued can be taken before one that is not."""
+        """Seconds until a pull is due; until then queued batches can be taken."""
         tell_s = max(self._asked_at_s + self._tell_s - now_s, 0.0) if self._tell_s < inf else inf
         if self._batches:
             return tell_s
@@ -235,7 +235,7 @@ class PushQueue:
 
     @property
     def silence_s(self) -> float:
-        """How long pushes may be silent before it is asked."""
+        """How long pushes may be silent before a pull is due."""
         timing = self._timing
         usual_s = 0.0 if self._mean_s is None else self._mean_s + 4 * self._deviation_s
         allowed_s: float = max(usual_s, timing.silence_s_min)
@@ -243,7 +243,7 @@ class PushQueue:
         return min(allowed_s, timing.silence_s_max)
 
     def take(self) -> list[tuple[BatchHeader, bytes]]:
-        """Everything that is queued, from the cursor on."""
+        """Take all queued batches, in order from the cursor."""
         batches = list(self._batches)
         self._batches.clear()
         self._size_bytes = 0

@@ -31,19 +31,19 @@ class PushLink(Protocol):
         """Want these topics."""
 
     def turn(self, now_s: float) -> bool:
-        """Do what is due; say whether the node above sends by what we want."""
+        """Do what is due; return whether the upstream node sends the wanted topics."""
 
     def doubt(self, now_s: float) -> None:
-        """A push did not come: ask the node above soon whether it still knows us."""
+        """A push is missing: ask the upstream node soon whether it still has our interest."""
 
     def receive(self) -> Sequence[AnyPush]:
-        """What has come."""
+        """The pushes that have arrived."""
 
     def wait(self, seconds: float) -> None:
-        """Wait until something comes, or something is due."""
+        """Wait until a push arrives, or something is due."""
 
     def close(self) -> None:
-        """End it; what is still under way on it is never seen."""
+        """Close it; pushes in flight are discarded."""
 
 
 class ZmqPushLink:
@@ -106,7 +106,7 @@ class Pushing:
         timing: PushTiming,
         clock: Clock,
     ) -> None:
-        """Nothing is pushed; the link is made for the first topic."""
+        """Create it without topics; the link is made for the first one."""
         self._inbox = inbox
         self._connect = connect
         self._timing = timing
@@ -118,7 +118,7 @@ class Pushing:
         return self._inbox.of(topic).pushes is not None
 
     def use(self, topic: str, is_used: bool) -> None:
-        """Begin or end pushing of a topic; what is queued is pulled again, so nothing is lost."""
+        """Begin or end pushing of a topic; queued batches are pulled again, so none is lost."""
         if is_used:
             self._inbox.add(topic).pushes = PushQueue(self._timing)
         else:
@@ -126,7 +126,7 @@ class Pushing:
         self._want()
 
     def counts(self, topic: str) -> PushCounts:
-        """What became of the pushes of a topic.
+        """Counts of the pushes of a topic.
 
         Raises:
             UsageError: push is not on for it.
@@ -137,12 +137,12 @@ class Pushing:
         return queue.counts
 
     def is_polled(self, topic: str) -> bool:
-        """Whether pushing of a topic does not work now."""
+        """Whether pushing of a topic does not work, so that it is polled."""
         queue = self._inbox.of(topic).pushes
         return queue is not None and queue.is_polled
 
     def take(self, queue: PushQueue, standing: Standing) -> list[tuple[BatchHeader, bytes]] | None:
-        """What follows the cursor; empty: nothing yet; None: pull."""
+        """The batches after the cursor; empty: none yet; None: pull."""
         queue.stand(standing)
         self._collect(queue)
         if not queue.pull_due_in_s(self._clock.now_s()):
@@ -159,7 +159,7 @@ class Pushing:
             self._link.doubt(now_s)
 
     def wait(self, queue: PushQueue, seconds: float) -> None:
-        """Wait until something comes for any topic, or a pull is due for this one."""
+        """Wait until a push arrives for any topic, or a pull is due for this one."""
         assert self._link is not None
         due_s = queue.wait_s(self._clock.now_s())
         if due_s > 0:
@@ -172,7 +172,7 @@ class Pushing:
             self._link = None
 
     def begin_again(self) -> None:
-        """Use another link, and empty queues; a call was left by a foreign exception."""
+        """Use a new link, and empty the queues, after a call interrupted by a foreign exception."""
         self.close()
         for subscription in self._pushed():
             counts = subscription.pushes.counts if subscription.pushes else PushCounts()
@@ -210,7 +210,7 @@ class Pushing:
                 subscription.pushes.pushed(push, now_s)
 
     def _renew(self) -> None:
-        """Use another link, under another name; what the old one still brings is never seen."""
+        """Use a new link with a new name; pushes of the old one are discarded."""
         self.close()
         self._want()
         for subscription in self._pushed():

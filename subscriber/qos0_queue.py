@@ -1,8 +1,8 @@
-"""What was put at QoS 0 on one topic, on its way to a program: each message at most once. Pure.
+"""The QoS 0 messages of one topic, on their way to the program: each at most once. Pure.
 
-A message has a place in the ring of the proxy, as long as that proxy runs. Pushes bring some of
-them; what a push did not bring is read from the ring, if it is still there; what is not is lost,
-and counted. A place that was taken is never taken again, so nothing comes twice.
+A message has a place in the ring of one start of the proxy. Some messages are pushed; the others
+are read from the ring if they are still there, else they are lost and counted. A place that was
+taken is never taken again, so no message is delivered twice.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from reliable_pubsub.relay.push import UnstoredFrames
 
 from .direct_followers import StoredBatch, direct_batches
 
-QUEUE_BYTES_MAX: Final = 4 * MIB  # of bodies; what comes beyond stays in the ring until it is full
+QUEUE_BYTES_MAX: Final = 4 * MIB  # of bodies; further ones stay in the ring until it is full
 
 
 class UnstoredCounts(Struct, kw_only=True):
-    """What became of what was put at QoS 0, in this process."""
+    """Counts of QoS 0 messages, in this process."""
 
     taken: int = 0  # messages
-    lost: int = 0  # messages that were there and can no longer be read
-    repeats: int = 0  # batches that came again, and were dropped
+    lost: int = 0  # messages that can no longer be read
+    repeats: int = 0  # duplicate batches, which were dropped
 
 
 class QoS0Queue:
     """One topic's messages at QoS 0, in the order of their places."""
 
     def __init__(self) -> None:
-        """Nothing is known of any ring."""
+        """Create an empty queue that knows no ring."""
         self.counts = UnstoredCounts()
         self._boot = ""
         self._place = 0  # the next one wanted
@@ -61,25 +61,25 @@ class QoS0Queue:
 
     @property
     def is_missing(self) -> bool:
-        """Whether something is in the ring that no push has brought, and there is room for it."""
+        """Whether the ring has messages that were not pushed, and there is room for them."""
         return self._is_missing and self._size_bytes < QUEUE_BYTES_MAX
 
     def begin_again(self) -> None:
-        """A call was broken off: what waits is lost, because some of it may have been taken."""
+        """A call was interrupted: discard the queue, because parts may have been delivered."""
         self.counts.lost += len(self._messages)
         self._messages.clear()
         self._sizes.clear()
         self._size_bytes = 0
         self._is_missing = True
 
-    def confirmed(self, boot: str, end: int, *, anew: bool) -> None:
-        """The proxy has confirmed the subscription; its ring goes on at `end`.
+    def confirmed(self, boot: str, end: int, *, is_new: bool) -> None:
+        """The proxy has confirmed the subscription; the next place of its ring is `end`.
 
         Args:
-            anew: it begins in this process: what was there before was perhaps handed to another
-                one, so it is left. Otherwise all of a new start of the proxy is new.
+            is_new: it begins in this process: earlier messages were perhaps delivered to another
+                process, so they are skipped. Otherwise all messages of a restarted proxy are new.
         """
-        if anew:
+        if is_new:
             self._place, self._boot = end, boot
             self._is_missing = False
         elif boot != self._boot:
@@ -87,15 +87,15 @@ class QoS0Queue:
             self._is_missing = end > 0
 
     def hinted(self, boot: str, end: int | UnsetType) -> None:
-        """An answer has told where the ring ends."""
+        """A reply contained the end of the ring."""
         if boot == self._boot and isinstance(end, int) and end > self._place:
             self._is_missing = True
 
     def pushed(self, push: UnstoredFrames) -> BatchHeader | None:
-        """A push has come; its header, if it was taken."""
+        """Take a push; return its header, or None if it was dropped."""
         header = push.pushed.batch
         if push.pushed.boot != self._boot:
-            return None  # the subscription is confirmed again first, which tells where to begin
+            return None  # the SUB_ACK of the new proxy will set the place first
         if header.base + header.count <= self._place:
             self.counts.repeats += 1
             return None
@@ -111,7 +111,7 @@ class QoS0Queue:
         return header
 
     def read(self, topic: str, first: int, headers: Sequence[BatchHeader], body: bytes) -> None:
-        """The ring was read from our place on; what lies below `first` is gone."""
+        """The ring was read from our place; places below `first` are lost."""
         if first > self._place:
             self._pass(first)
         try:
@@ -146,7 +146,7 @@ class QoS0Queue:
             self.counts.taken += len(messages)
 
     def hand_over(self, count_max: int) -> list[Message]:
-        """The next messages; from here on they are the program's, whatever becomes of it."""
+        """Take the next messages; they count as delivered, even if the program dies."""
         count = min(count_max, len(self._messages))
         left = count
         while left:

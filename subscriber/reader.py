@@ -1,4 +1,4 @@
-"""Reading stored messages of any topic by place; no subscription, nothing is remembered."""
+"""Reads stored messages of any topic by offset, without a subscription or state."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ class LogReader:
         clock: Clock | None = None,
         on_silence: Silence = unheard,
     ) -> None:
-        """Prepare; the proxy is asked at the first read.
+        """Create a reader; the first read sends the first request.
 
         Args:
-            transport, clock: the world outside, where a test brings its own.
+            transport, clock: replaced by tests.
         """
         self._asker = Asker(
             f"reader-{secrets.token_hex(4)}",
@@ -79,21 +79,20 @@ class LogReader:
         messages_max: int = BATCH_MESSAGES_MAX,
         bytes_max: int = BODY_BYTES_MAX,
     ) -> list[StoredBatch]:
-        """One request: what follows from an offset, or another place, on.
+        """Send one request for the batches from an offset, or another start.
 
         Args:
-            log: log id that `start` speaks of; None takes whatever log is there.
-            witness_ns: with an offset: timestamp of the batch that holds the one before it, if it
-                is known.
-            messages_max, bytes_max: no further batch beyond these bounds; one comes at least.
+            log: log id of `start`; None accepts any log.
+            witness_ns: with an offset: timestamp of the batch before it, if known.
+            messages_max, bytes_max: no further batch beyond these bounds; at least one.
 
         Returns:
             Whole batches, each the direct follower of the one before; the first may begin below
-            the place asked for (`skip`). None at the end of the topic.
+            the requested place (`skip`). None at the end of the topic.
 
         Raises:
-            TruncatedError: `start` is no longer stored; it names the first that is left.
-            LostError: an operator has given up what stood there.
+            TruncatedError: `start` is no longer stored; the error has the first stored offset.
+            LostError: an operator has discarded damaged messages there.
             LogChangedError: log id, offset or witness are not of this log.
             ProxyUnreachableError: every attempt went unanswered.
         """
@@ -121,7 +120,7 @@ class StoredReader:
     """Reads stored messages with the session of a client."""
 
     def __init__(self, session: Session) -> None:
-        """Prepare; the proxy is asked at the first read."""
+        """Create a reader; the first read sends the first request."""
         self._session = session
 
     def read(self, topic: str, start: Start, messages_max: int) -> list[Message]:
@@ -148,7 +147,7 @@ class StoredReader:
 
 
 def stored_batches(request: History, reply: AnyReply, body: bytes) -> list[StoredBatch]:
-    """What the answer to HISTORY holds; see `LogReader.read`."""
+    """The batches in a reply to HISTORY; see `LogReader.read`."""
     topic = request.topic
     match reply:
         case MessageBatches():

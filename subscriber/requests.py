@@ -1,8 +1,8 @@
 """The requests of a subscriber that name its cursor: GET, ACK and DEAD, in a subscription that
-the proxy of this moment knows.
+the running proxy knows.
 
-What a restart of the proxy asks for is done here, out of sight: a new session, and each
-subscription confirmed with our own place as evidence (rules R11 to R14).
+After a restart of the proxy this file restores what is needed: a new session, and each
+subscription confirmed with the stored place (rules R11 to R14).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from .subscription import Subscription
 
 
 class Requests:
-    """Asks with our cursor; whatever is asked, the proxy knows of the subscription before."""
+    """Sends requests with the cursor, after the proxy has confirmed the subscription."""
 
     def __init__(self, session: SubscriberSession, subscribing: Subscribing) -> None:
-        """Prepare; the proxy is asked at the first call."""
+        """Create it; the first call sends the first request."""
         self._session = session
         self._subscribing = subscribing
 
     def acknowledge(self, subscription: Subscription) -> None:
-        """Tell the proxy our cursor; returns when it has it durably.
+        """Send the cursor to the proxy; returns when it is durable there.
 
         Raises:
             InDoubtError, NotSubscribedError, FencedError, LogChangedError.
@@ -73,16 +73,16 @@ class Requests:
         given_up: int | None = None,
         **more: Any,
     ) -> tuple[AnyReply, bytes]:
-        """Ask with our cursor, which is durable here before; confirm the subscription if needed.
+        """Send a request with the cursor, which is durable here first; confirm if needed.
 
         Args:
-            body, given_up: of DEAD, and the offset of its message. It stays, also where the
-                confirmation shows that it is done: the proxy then says so once more.
+            body, given_up: of DEAD, and the offset of its message. That stays the same, even if
+                the confirmation shows that the letter is stored: the proxy then repeats its reply.
 
         Raises:
             NotSubscribedError: there is no subscription, or a clean session has ended.
-            StaleError: of DEAD: the place was chosen again before its message was given up.
-            TryLaterError: the proxy forgets the subscription again and again.
+            StaleError: of DEAD: the position was changed before its message was rejected.
+            TryLaterError: the proxy forgot the subscription repeatedly.
         """
         if not subscription.is_subscribed:
             self._refuse(subscription.topic)
@@ -98,7 +98,7 @@ class Requests:
                 _check_letter(subscription, given_up)
                 cursor = given_up
             self._session.save_before_telling(subscription)
-            if kind is not Get:  # a GET changes nothing but what an earlier line has told
+            if kind is not Get:  # a GET changes nothing that is not recorded already
                 call.invoke(epoch=self._session.inbox.epoch, cursor=cursor)
             reply, answer = self._session.asker.ask(
                 kind(
@@ -119,7 +119,7 @@ class Requests:
                 isinstance(reply, Stale | NotSub | LogChanged) or self._session.is_forgotten(reply)
             ):
                 return reply, answer
-            subscription.forgotten()  # it has restarted, or forgotten us: our place is the evidence
+            subscription.forgotten()  # it has restarted, or forgotten us: confirm again
         if isinstance(reply, Stale | Fenced):  # every time
             code = "STALE" if isinstance(reply, Stale) else "FENCED"
             raise TryLaterError(code=code, text=reply.text, attempts=SESSIONS_MAX)
@@ -133,7 +133,7 @@ class Requests:
 
 
 def _check_letter(subscription: Subscription, given_up: int) -> None:
-    """Check that a message is still to be given up, or was: its place may have been chosen again.
+    """Check that a message is rejected, now or before: the position may have been changed.
 
     Raises:
         StaleError: it is not.
@@ -141,6 +141,6 @@ def _check_letter(subscription: Subscription, given_up: int) -> None:
     place = subscription.place
     if not (place.giving_up or place.cursor == given_up + 1):
         raise StaleError(
-            f"topic {subscription.topic!r}: the place was chosen again before offset {given_up} "
-            "was given up; it was not"
+            f"topic {subscription.topic!r}: the position was changed before offset {given_up} "
+            "was rejected; it was not"
         )

@@ -31,11 +31,11 @@ class SubscriberRun:
         advance: Advance,
         warn: Callable[[RefusedError], None],
     ) -> None:
-        """Prepare.
+        """Create a run.
 
         Args:
-            warn: told of messages that are gone and were never delivered here, and of dead letters
-                that the proxy refuses; the run goes on.
+            warn: called for lost messages, and for dead letters that the proxy refuses; the run
+                continues.
         """
         self._subscriber = subscriber
         self._steps = steps
@@ -46,7 +46,7 @@ class SubscriberRun:
         self.received: dict[str, int] = {}
 
     def run(self, mark: PlanMark) -> Mapping[str, int]:
-        """Do what is left; a step ends only on a definite outcome (rule R16).
+        """Run the remaining steps; a step ends only on a definite outcome (rule R16).
 
         Returns:
             Messages received in this run, by topic.
@@ -100,7 +100,7 @@ class SubscriberRun:
         )
 
     def _finish(self, mark: PlanMark, step: SubscriberStep, count: int) -> PlanMark:
-        """Record cursor, output length and place in the plan as one; then pause."""
+        """Record cursor, output length and the plan's position as one; then pause."""
         after, sleep_s = subscriber_after(self._steps, mark.position, count)
         mark = mark.at(after, self._output.length)
         self._subscriber.record(step.topic, mark)

@@ -1,4 +1,4 @@
-"""The session of a subscriber with its proxy, and what it writes to its state."""
+"""The session of a subscriber with its proxy, and its writes to the state."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .subscription import Subscription
 
 
 class SubscriberSession(Session):
-    """A session in which subscriptions are confirmed; another one knows none of them."""
+    """A session in which subscriptions are confirmed; a new one must confirm them again."""
 
     def __init__(
         self, asker: Asker, inbox: Inbox, state: ClientState, *, recorder: Recorder
     ) -> None:
-        """Prepare; the proxy is asked at the first call."""
+        """Create a session; the first call sends the first request."""
         super().__init__(asker, "subscriber", memory=inbox, state=state, recorder=recorder)
         self.inbox = inbox
         self.recorder = recorder
@@ -47,7 +47,7 @@ class SubscriberSession(Session):
         """Write a place if it has changed, in one step with `also`.
 
         Args:
-            durable: survive power loss, with every write before; then it is written in any case.
+            durable: sync to disk, with all earlier writes; writes even an unchanged place.
         """
         changes = dict(also or {})
         if not subscription.is_saved or (durable and subscription.is_subscribed):
@@ -57,7 +57,7 @@ class SubscriberSession(Session):
             subscription.written(durable=durable)
 
     def save_before_telling(self, subscription: Subscription) -> None:
-        """Write a place before the proxy hears of its cursor: durably at QoS 2 (rule R9)."""
+        """Write a place before its cursor is sent to the proxy: durably at QoS 2 (rule R9)."""
         place = subscription.place
         at_qos_2 = place.terms.qos == 2
         self.save(subscription, durable=at_qos_2 and place.cursor > subscription.durable_cursor)

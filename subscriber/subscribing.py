@@ -1,4 +1,4 @@
-"""SUB, UNSUB and BYE: how subscriptions begin, are resumed where the proxy forgot them, and end."""
+"""SUB, UNSUB and BYE: begins, resumes and ends subscriptions."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ from .subscription import Subscription
 
 OnLogChanged = Literal["stop", "rewind", "adopt"]
 
-CLEAN_LEASE_MS = 60_000  # of a clean session that names none
+CLEAN_LEASE_MS = 60_000  # default of a clean session
 
 
 class Asked(Struct, frozen=True, kw_only=True):
-    """What a program asks of a subscription."""
+    """The arguments of `Subscriber.subscribe`."""
 
     start: Start | None = None  # begin there instead
-    replay: bool = False  # also where that lies below what was acknowledged
-    log: str | None = None  # log id that `start` speaks of, if it is known
+    replay: bool = False  # also if that is below the acknowledged cursor
+    log: str | None = None  # log id of `start`, if known
     terms: Terms = Terms()
     max_deliveries: int | None = None
 
     @property
     def resumes(self) -> bool:
-        """Whether nothing that was acknowledged is to come again, wherever it begins."""
+        """Whether acknowledged messages must not come again, wherever it begins."""
         return self.start is not None and not self.replay and self.start.at not in ("now", "last")
 
 
@@ -55,13 +55,13 @@ class _Sub(Struct, frozen=True, kw_only=True):
     """A SUB as it is sent."""
 
     asked: Asked
-    place: Place | None  # ours, as evidence; None: it is not to be resumed
-    before: Place | None = None  # ours, if it is to begin elsewhere
-    anew: bool  # it begins in this process
+    place: Place | None  # ours, as evidence; None: do not resume it
+    before: Place | None = None  # ours, if it begins elsewhere
+    is_new: bool  # it begins in this process
 
     @property
     def cursor(self) -> int | None:
-        """What it says of our cursor."""
+        """The cursor to send."""
         if self.place is not None:
             return self.place.cursor
         return 0 if self.asked.resumes else None
@@ -71,21 +71,21 @@ class Subscribing:
     """Begins, resumes and ends the subscriptions of one subscriber."""
 
     def __init__(self, session: SubscriberSession, *, on_log_changed: OnLogChanged) -> None:
-        """Prepare.
+        """Create it.
 
         Args:
-            on_log_changed: what to do where the proxy's log is not the one our place speaks of.
+            on_log_changed: what to do if the proxy's log is not the one of the stored place.
         """
         self._session = session
         self.on_log_changed: OnLogChanged = on_log_changed
 
     def resume(self, subscription: Subscription) -> None:
-        """Confirm a subscription, with our own place as evidence (rules R13, R14)."""
+        """Confirm a subscription with the stored place (rules R13, R14)."""
         place = subscription.place
         self.subscribe(subscription, Asked(terms=place.terms, max_deliveries=place.max_deliveries))
 
     def subscribe(self, subscription: Subscription, asked: Asked) -> None:
-        """Begin a subscription where the program asks for it; else resume it, if there is one."""
+        """Begin a subscription at the requested start, or resume an existing one."""
         with self._session.recorder.call("subscribe", subscription.topic) as call:
             sub = self._prepared(subscription, asked)
             reply = self._ask(subscription, sub, call)
@@ -108,10 +108,10 @@ class Subscribing:
                 cursor=subscription.place.cursor,
                 qos=reply.terms.qos,
             )
-            subscription.confirmed(reply, anew=sub.anew)
+            subscription.confirmed(reply, is_new=sub.is_new)
 
     def unsubscribe(self, subscription: Subscription, call: Call) -> None:
-        """End a subscription at the proxy (rule R12); our place is still to be removed."""
+        """End a subscription at the proxy (rule R12); the caller removes the place."""
 
         def ask() -> AnyReply:
             call.invoke(epoch=self._session.inbox.epoch)
@@ -123,14 +123,14 @@ class Subscribing:
             self._session.refused(reply)
 
     def ended(self, subscription: Subscription) -> None:
-        """A subscription has ended, and with it what was not delivered."""
+        """A subscription has ended; remove its place and fetched messages."""
         subscription.ended()
         self._session.save(subscription, durable=True)
 
     def bye(self) -> None:
-        """Leave; the proxy ends our clean sessions now, not when their leases do.
+        """Send BYE, so that the proxy ends clean sessions now and not when their leases end.
 
-        Where no proxy was reached they are not over, and their places stay.
+        If no proxy is reached they have not ended, and their places stay.
         """
         subscriptions = self._session.inbox.subscriptions.values()
         clean = [one for one in subscriptions if one.is_subscribed and one.is_clean]
@@ -143,26 +143,26 @@ class Subscribing:
             self.ended(subscription)
 
     def _prepared(self, subscription: Subscription, asked: Asked) -> _Sub:
-        """What to send; where the proxy may move the subscription unheard, that is noted before."""
+        """The SUB to send; if it may move the subscription, that is written to the state first."""
         place = subscription.place if subscription.is_subscribed else None
         before = None
         if place is not None and asked.start is not None:
             if asked.start.at == "last":
-                asked = replace(asked, start=None)  # we know it better than the proxy
+                asked = replace(asked, start=None)  # our own cursor is more recent than the proxy's
             elif asked.resumes and asked.log in (None, place.log):
                 before = place
                 subscription.move(replace(place, asks=True))
                 self._session.save(subscription, durable=True)
             else:
-                # Our place is not one to resume: a program that does not ask again gets NOT_SUB.
+                # The place must not be resumed: unless it subscribes again, a program gets NOT_SUB.
                 asked, before, place = replace(asked, replay=True), place, None
                 subscription.given_up()
                 self._session.save(subscription, durable=True)
-        anew = asked.start is not None or subscription.qos0 is None
-        if asked.terms.qos == 0 and asked.start is None and anew:
-            # What came meanwhile is not waited for; what came before may have been handed over.
+        is_new = asked.start is not None or subscription.qos0 is None
+        if asked.terms.qos == 0 and asked.start is None and is_new:
+            # Skip newer messages of the ring; older ones may have been delivered.
             asked, place = replace(asked, start=Start("now")), None
-        return _Sub(asked=asked, place=place, before=before, anew=anew)
+        return _Sub(asked=asked, place=place, before=before, is_new=is_new)
 
     def _ask(self, subscription: Subscription, sub: _Sub, call: Call) -> AnyReply:
         asked, place = sub.asked, sub.place
@@ -191,7 +191,7 @@ class Subscribing:
         return self._session.ask_as_known(ask)
 
     def _in_other_log(self, subscription: Subscription, sub: _Sub, end: int) -> _Sub:
-        """The same SUB once more, for a log that is not the one we knew, and ends at `end`."""
+        """The same SUB for a different log, which ends at `end`."""
         start = _start_in_other_log(self.on_log_changed, end)
         begins = f"the log has changed; begins at {in_words(start)} ({self.on_log_changed})"
         self._session.tell(logging.WARNING, begins, subscription.topic)
@@ -199,7 +199,7 @@ class Subscribing:
         return replace(sub, asked=asked, place=None)
 
     def _take(self, subscription: Subscription, sub: _Sub, reply: SubAck) -> None:
-        """Stand where the proxy says, as far as our own place does not say better."""
+        """Take the proxy's position, unless the stored place is more recent."""
         ours = subscription.place if subscription.is_subscribed else None
         if ours is None or sub.asked.start is not None:
             place = repositioned(reply, sub.before)
@@ -214,15 +214,15 @@ class Subscribing:
             self._session.save(subscription, durable=True)
 
     def _record_dead_letter(self, reply: SubAck) -> None:
-        """Record the dead letter that an earlier process sent, and could not write down.
+        """Record the dead letter that an earlier process sent and could not record.
 
-        Nothing is asked of the proxy here, so no invoke: another process may have replaced us.
+        No request is sent here, so no invoke: another process may have replaced this one.
         """
         with self._session.recorder.call("reject", reply.topic) as call:
             call.ok(epoch=self._session.inbox.epoch, cursor=reply.cursor)
 
     def _restore(self, subscription: Subscription, before: Place | None) -> None:
-        """The proxy has moved nothing: the subscription is where it was."""
+        """The proxy refused the move: restore the place."""
         if before is not None:
             subscription.move(before)
             self._session.save(subscription, durable=True)
@@ -241,9 +241,9 @@ def _start_in_other_log(on_log_changed: OnLogChanged, end: int) -> Start:
 
 
 def lease_ms_of(session: SessionKind, lease_s: float | None) -> int:
-    """A lease as the wire has it; 0: none.
+    """A lease in milliseconds, as in SUB; 0: none.
 
-    A clean session that names none has one all the same.
+    A clean session always has one.
     """
     if lease_s is not None:
         return round(lease_s * 1000)
@@ -263,7 +263,7 @@ def asked_of(
     terms: Terms,
     max_deliveries: int | None,
 ) -> Asked:
-    """What a call of `subscribe` asks for; a clean session begins with what comes from now on.
+    """Check the arguments of `subscribe`; a clean session begins with new messages.
 
     Raises:
         UsageError: a replay without a start to replay from, or a position of another topic.

@@ -1,32 +1,31 @@
-"""One subscription: everything that a subscriber holds of one topic, and the states it is in. Pure.
+"""One subscription: the state that a subscriber has for one topic. Pure.
 
-A subscription stands between two parties, and has one state for each of them, as a connection of
-h11 has one for the client and one for the server.
+A subscription has two parties, and one state for each of them, as a connection of h11 has one for
+the client and one for the server.
 
 Towards the proxy it is
 
-- NONE: there is no place, so nothing is known that could be resumed;
-- UNCONFIRMED: there is a place, but the proxy of this moment has not confirmed it. It is new, or
+- NONE: there is no place, so nothing can be resumed;
+- UNCONFIRMED: there is a place, but the running proxy has not confirmed it. It is new, or
   has restarted, or began another session: the next request sends SUB first, with our place as
   evidence (rules R13, R14);
 - CONFIRMED: generation and boot are known, and requests can name them. Only now can messages
-  be fetched, so whatever enters or leaves this state drops what was fetched and not handed over.
+  be fetched, so entering or leaving this state drops the fetched messages that were not delivered.
 
 Towards the program it is
 
-- IDLE: the program has nothing that it could acknowledge;
-- IN_HAND: it has messages, up to the last of the last `get`. When it comes back for more, all of
-  them are processed;
-- LOSS_TOLD: it was told that messages are lost. When it comes back they are passed. Not earlier:
-  a process that dies before its program has seen the error must report it again;
-- LETTER: a message is being given up, and the answer to its dead letter is in doubt. The same
-  letter is sent until it is stored, or refused for good; nothing else happens meanwhile. Messages
-  that were handed over with it and after it stay in hand.
+- IDLE: no message is in hand;
+- IN_HAND: it has messages, up to the last one of the last `get`. Its next call settles them;
+- LOSS_TOLD: `get` raised LostError. The next call skips the lost messages, not earlier: a process
+  that dies before its program has seen the error must report it again;
+- LETTER: a message is rejected, and the reply to its dead letter is in doubt. The same letter is
+  sent until it is stored or refused; nothing else happens meanwhile. Later messages of the same
+  `get` stay in hand.
 
-The tables below say what may happen in which state; what is not there is a programming error.
-Both states are of this process only. A process that begins, and a call that was left by a foreign
-exception (decision 0024), begin with what the state on disk says: UNCONFIRMED if it has a place,
-else NONE, and IDLE. What was in hand comes again then, with a mark, because the place counts it.
+The tables below say which events each state allows; any other is a programming error. Both states
+are in memory only. A new process, and the call after one that was interrupted by a foreign
+exception (decision 0024), start from the state on disk: UNCONFIRMED if it has a place, else NONE,
+and IDLE. Messages in hand are then redelivered, marked, because the place counts deliveries.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class ToProxy(Enum):
-    """What a subscription is to the proxy of this moment."""
+    """The state of a subscription towards the running proxy."""
 
     NONE = auto()
     UNCONFIRMED = auto()
@@ -59,7 +58,7 @@ class ToProxy(Enum):
 
 
 class ToProgram(Enum):
-    """What a subscription is to the program."""
+    """The state of a subscription towards the program."""
 
     IDLE = auto()
     IN_HAND = auto()
@@ -68,21 +67,21 @@ class ToProgram(Enum):
 
 
 class Event(Enum):
-    """What happens to a subscription."""
+    """An event of a subscription."""
 
     # At the proxy.
     CONFIRM = auto()  # SUB_ACK
     FORGET = auto()  # STALE, NOT_SUB or LOG_CHANGED; or another session has begun
-    END = auto()  # UNSUB_ACK, the end of a clean session, or a SUB that gives our place up
+    END = auto()  # UNSUB_ACK, the end of a clean session, or a SUB that replaces the place
     STAND = auto()  # there is a place: SUB_ACK names it, or such a SUB was refused
     # At the program.
     HAND_OVER = auto()  # `get` returns messages
-    SETTLE = auto()  # the program comes back: what it had is processed
+    SETTLE = auto()  # the next call: the messages in hand are processed
     LOSE = auto()  # `get` raises LostError
     GIVE_UP = auto()  # a dead letter is about to be sent
     LETTER_STORED = auto()
     LETTER_REFUSED = auto()
-    DROP = auto()  # the place was chosen again, or ended: nothing of before counts
+    DROP = auto()  # the place was replaced or removed: forget the messages in hand
 
 
 TO_PROXY: Final = {
@@ -108,7 +107,7 @@ TO_PROGRAM: Final = {
         Event.HAND_OVER: ToProgram.IN_HAND,
         Event.SETTLE: ToProgram.IDLE,
         Event.LOSE: ToProgram.LOSS_TOLD,
-        Event.GIVE_UP: ToProgram.LETTER,  # it has used up its deliveries
+        Event.GIVE_UP: ToProgram.LETTER,  # it has reached max_deliveries
         Event.DROP: ToProgram.IDLE,
     },
     ToProgram.IN_HAND: {
@@ -129,7 +128,7 @@ TO_PROGRAM: Final = {
 
 
 class Confirmation:
-    """What the proxy of this moment knows of a subscription."""
+    """What the running proxy knows of a subscription."""
 
     __slots__ = ("boot", "generation", "told")
 
@@ -148,10 +147,10 @@ class Letter(NamedTuple):
 
 
 class _WithProgram(NamedTuple):
-    """The state towards the program, with what it is about; replaced in one step."""
+    """The state towards the program, with its data; replaced in one step."""
 
     state: ToProgram
-    last: Message | None = None  # IN_HAND: the last message that was handed over
+    last: Message | None = None  # IN_HAND: the last delivered message
     lost_end: int = 0  # LOSS_TOLD: messages below it are lost
     letter: Letter | None = None  # LETTER
 
@@ -160,18 +159,18 @@ _IDLE: Final = _WithProgram(ToProgram.IDLE)
 
 
 class Subscription:
-    """Everything that a subscriber holds of one topic."""
+    """The state that a subscriber has for one topic."""
 
     new_qos0_queue = QoS0Queue
 
     def __init__(self, topic: str, place: Place | None = None) -> None:
-        """Begin with what the state on disk says; a topic without a place is not subscribed.
+        """Create a subscription from the stored place; without one it is not subscribed.
 
         Args:
             place: as it is stored; whether it survives power loss is not known.
         """
         self.topic = topic
-        self.fetched: deque[Message] = deque()  # from the cursor on, not handed over
+        self.fetched: deque[Message] = deque()  # from the cursor on, not delivered
         self.qos0: QoS0Queue | None = None  # what was put at QoS 0, once confirmed
         self.pushes: PushQueue | None = None  # None: push is off
         self.refused_letter: int | None = None  # offset of the message whose letter was refused
@@ -179,12 +178,12 @@ class Subscription:
         self.reload(place)
 
     def reload(self, place: Place | None) -> None:
-        """Begin again with what is stored; a call was left by a foreign exception.
+        """Reset to the stored place, after a call interrupted by a foreign exception.
 
-        Its queues stay, with their counts, and are reset by those who feed them.
+        The queues stay, with their counts, and are reset by their owners.
         """
         self._place = self._saved = place
-        self.durable_cursor = -1  # below it, power loss takes nothing from here
+        self.durable_cursor = -1  # the cursor that survives power loss
         self._to_proxy = ToProxy.NONE if place is None else ToProxy.UNCONFIRMED
         self.confirmation: Confirmation | None = None  # None: the proxy has not confirmed it
         self._with_program = _IDLE
@@ -195,11 +194,11 @@ class Subscription:
             else:
                 self.qos0 = None
 
-    # The place, and what of it is written.
+    # The place, and whether it is written.
 
     @property
     def place(self) -> Place:
-        """Where the subscriber stands; only while it is subscribed."""
+        """The position of the subscriber; only while it is subscribed."""
         assert self._place is not None, f"no subscription to {self.topic!r}"
         return self._place
 
@@ -210,22 +209,22 @@ class Subscription:
 
     @property
     def is_clean(self) -> bool:
-        """Whether it is one of a clean session, which ends with its process or its lease."""
+        """Whether its session is clean, so that it ends with its process or its lease."""
         return self.place.terms.session == "clean"
 
     @property
     def is_saved(self) -> bool:
-        """Whether the place was written as it is, so that it survives `kill -9`."""
+        """Whether the current place was written, so that it survives `kill -9`."""
         return self._place is self._saved
 
     def move(self, place: Place) -> None:
-        """Stand there from now on; `row` is still to be written."""
+        """Set the place; the caller writes `row`."""
         if self._place is None:
             self._happens_at_proxy(Event.STAND)
         self._place = place
 
     def row(self) -> Changes:
-        """The whole place, to be written: earlier changes that failed to be written included."""
+        """The whole place, to be written; includes earlier changes whose write failed."""
         return {TOPIC + self.topic: None if self._place is None else _encode(self._place)}
 
     def written(self, *, durable: bool) -> None:
@@ -237,38 +236,38 @@ class Subscription:
     # The proxy.
 
     def is_to_be_told(self, *, ahead: bool) -> bool:
-        """Whether the proxy of this moment is behind our cursor.
+        """Whether the running proxy has an older cursor than this client.
 
         Args:
-            ahead: also if it has sent messages that were not handed over.
+            ahead: also if it has sent messages that were not delivered.
         """
         if self.confirmation is None:
             return False
         return self.place.cursor > self.confirmation.told or (ahead and bool(self.fetched))
 
-    def confirmed(self, reply: SubAck, *, anew: bool) -> None:
+    def confirmed(self, reply: SubAck, *, is_new: bool) -> None:
         """The proxy has confirmed the subscription; its place was taken already.
 
         Args:
-            anew: it begins in this process, so what was put at QoS 0 before is left.
+            is_new: it begins in this process, so earlier QoS 0 messages are skipped.
         """
         self._happens_at_proxy(Event.CONFIRM)
         self.confirmation = Confirmation(reply.generation, reply.boot, reply.cursor)
         if self.qos0 is None:
             self.qos0 = self.new_qos0_queue()
-        self.qos0.confirmed(reply.boot, reply.ring, anew=anew)
+        self.qos0.confirmed(reply.boot, reply.ring, is_new=is_new)
 
     def forgotten(self) -> None:
-        """The proxy of this moment does not know the subscription: it is to be confirmed again."""
+        """The running proxy does not know the subscription: it must be confirmed again."""
         self._happens_at_proxy(Event.FORGET)
 
     def given_up(self) -> None:
-        """The place is none to resume any more; the proxy may have another one already."""
+        """The place can no longer be resumed; the proxy may have another one already."""
         self._happens_at_proxy(Event.END)
         self._place = None
 
     def ended(self) -> None:
-        """The subscription has ended, with what was not delivered."""
+        """The subscription has ended; drop the undelivered messages."""
         self.given_up()
         self.qos0 = None
         self.durable_cursor = -1
@@ -284,29 +283,29 @@ class Subscription:
 
     @property
     def has_next(self) -> bool:
-        """Whether something can be handed over."""
+        """Whether a message can be delivered."""
         return bool(self.fetched or self.qos0)
 
     def drop_fetched(self) -> None:
-        """What was fetched and not handed over may not be what follows: it is fetched again."""
+        """Drop fetched messages that were not delivered; they are fetched again."""
         self.fetched.clear()
 
     @property
     def in_hand(self) -> Message | None:
-        """The last message that was handed over and not acknowledged, unless it is given up."""
+        """The last delivered message that is not acknowledged, unless it is rejected."""
         return self._with_program.last
 
     @property
     def letter(self) -> Letter | None:
-        """The dead letter that is under way."""
+        """The pending dead letter."""
         return self._with_program.letter
 
     def handed_over(self, last: Message) -> None:
-        """The program has messages up to this one."""
+        """The messages up to this one were delivered."""
         self._happens_at_program(Event.HAND_OVER, last=last)
 
     def settle(self) -> None:
-        """The program came back: what it had in hand is processed, what it was told is passed."""
+        """The program called again: messages in hand are processed, reported losses skipped."""
         held = self._with_program
         self._happens_at_program(Event.SETTLE)
         if held.state is ToProgram.IN_HAND and held.last is not None:
@@ -315,30 +314,30 @@ class Subscription:
             self._place = self.place.moved(held.lost_end, None)
 
     def lost(self, end: int) -> None:
-        """The program is told that what follows is lost, up to `end`."""
+        """Report the loss of the messages up to `end` to the program."""
         self._happens_at_program(Event.LOSE, lost_end=end)
 
     def gives_up(self, message: Message, body: bytes) -> None:
-        """A dead letter of this message is about to be sent; what was before it is processed."""
+        """A dead letter of this message will be sent; earlier messages are processed."""
         last = self._with_program.last
         rest = last if last is not None and last.offset > message.offset else None
         self._happens_at_program(Event.GIVE_UP, letter=Letter(message, body, rest))
 
     def letter_stored(self) -> None:
-        """The dead letter is stored; what came with its message and after it is still in hand."""
+        """The dead letter is stored; later messages of the same `get` are still in hand."""
         letter = self._with_program.letter
         self._happens_at_program(Event.LETTER_STORED)
         if letter is not None and letter.rest is not None:
             self._happens_at_program(Event.HAND_OVER, last=letter.rest)
 
     def letter_refused(self, offset: int) -> None:
-        """The dead letter will never be stored: its message, and what was in hand, comes again."""
+        """The dead letter was refused: its message and those in hand are redelivered."""
         self._happens_at_program(Event.LETTER_REFUSED)
         self.drop_fetched()
         self.refused_letter = offset
 
     def drop(self) -> None:
-        """Nothing of before counts: the place was chosen again, or there is none."""
+        """Forget the messages in hand: the place was replaced or removed."""
         self._happens_at_program(Event.DROP)
         self.drop_fetched()
         self.refused_letter = None

@@ -28,7 +28,7 @@ def a_push(place: int, count: int = 1, *, boot: str = BOOT, body: bool = True) -
 
 def a_queue(place: int = 0) -> QoS0Queue:
     queue = QoS0Queue()
-    queue.confirmed(BOOT, place, anew=True)
+    queue.confirmed(BOOT, place, is_new=True)
     return queue
 
 
@@ -72,7 +72,7 @@ class TestAPush:
         queue.pushed(a_push(0, boot="boot-2"))
         assert taken(queue) == []
 
-        queue.confirmed("boot-2", 2, anew=False)
+        queue.confirmed("boot-2", 2, is_new=False)
 
         assert (queue.place, queue.is_missing) == (0, True)
 

@@ -191,7 +191,7 @@ def a_message(offset: int) -> Message:
 def confirmed() -> Subscription:
     subscription = Subscription("t")
     subscription.move(Place(LOG, 0))
-    subscription.confirmed(a_sub_ack(), anew=True)
+    subscription.confirmed(a_sub_ack(), is_new=True)
     return subscription
 
 

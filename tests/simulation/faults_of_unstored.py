@@ -32,8 +32,8 @@ class TakesRepeats(QoS0Queue):
 class BeginsBelow(QoS0Queue):
     """Each process reads the ring from its begin, also what an earlier one handed over."""
 
-    def confirmed(self, boot: str, end: int, *, anew: bool) -> None:
-        super().confirmed(boot, end, anew=False)
+    def confirmed(self, boot: str, end: int, *, is_new: bool) -> None:
+        super().confirmed(boot, end, is_new=False)
 
 
 class OfRepeats(Subscription):
