@@ -1,1 +1,1 @@
-"""The publisher: an outbox that numbers messages, a client that puts them, a runner of steps."""
+"""The publisher: an outbox that numbers messages, a client that puts them, a step runner."""

@@ -113,8 +113,8 @@ def main(
             offers = publisher.offer_counts
         if offers.unwanted or offers.dropped:
             complain(
-                f"warning [QOS]: of what was put at QoS 0, {offers.unwanted:,} messages had nobody "
-                f"who wanted them, {offers.dropped:,} had no link or no room on it; they are gone"
+                f"warning [QOS]: of what was put at QoS 0, {offers.unwanted:,} messages had no "
+                f"listener, {offers.dropped:,} had no link or no room on it; they are lost"
             )
         done = ", ".join(f"{topic}: {count}" for topic, count in put.items()) or FINISHED
         click.echo(f"done: publisher {client} put {sum(put.values())} messages ({done})")

@@ -62,10 +62,10 @@ class Publisher:
 
     Threads: calls of several threads wait for each other; puts on one topic that wait are sent in
     one request. A forked child needs a client of its own.
-    An exception that is not a `PubSubError` (Ctrl-C, an alarm) may leave a call and be caught: the
-    next call begins as after a crash, so nothing is lost or doubled.
+    An exception that is not a `PubSubError` (Ctrl-C, an alarm) may interrupt a call and be caught:
+    the next call begins as after a crash, so no message is lost or duplicated.
 
-    With `state_dir` a message that was under way when the process died is
+    With `state_dir` a message that was in flight when the process died is
     sent again, under its number, by the next process with this id; without it the publisher
     keeps its state in memory and takes its numbering from the proxy.
     """
@@ -97,12 +97,11 @@ class Publisher:
             allow_plaintext: accept an endpoint outside this machine. Traffic is not encrypted.
             on_log_changed: when the proxy no longer has what it acknowledged: stop with an
                 error, or adopt its numbering.
-            transport, clock, state: the world outside, where a test brings its own; with a
-                transport no settings are looked for.
-            on_silence: told of attempts that went unanswered, as they happen.
-            history: append to this file what is done and what is seen (docs/history.md); a
-                recorder is for a test that brings its own.
-            connect_offers: makes a link for what is put at QoS 0, where a test brings its own.
+            transport, clock, state: replaced by tests; with a transport no settings are read.
+            on_silence: called for each attempt without an answer, as it happens.
+            history: append operations and their results to this file (docs/history.md); a recorder
+                is for tests.
+            connect_offers: makes a link for QoS 0 messages; replaced by tests.
 
         Raises:
             InvalidNameError, InUseError, DamagedError.
@@ -151,12 +150,12 @@ class Publisher:
             self._state.may_be_taken(self._make_way)
 
     def _make_way(self) -> bool:
-        """Another client of this process wants this id: close, unless a call or a stream is on."""
+        """Close for another client of this process, unless a call or a stream is open."""
         idle = self._sender is None or self._sender.is_idle
         return idle and self._gate.replace(lambda: self._end(None))
 
     def _begin_again(self) -> None:
-        """Know what the state says, and nothing else: a call was broken off somewhere."""
+        """Reset to the stored state, after an interrupted call."""
         self._asker.transport.reopen()
         self._unnumbered.offering.begin_again()
         self._sender = None
@@ -176,7 +175,7 @@ class Publisher:
         self._free(error)
 
     def close(self) -> None:
-        """Free the socket and the state. A batch in doubt stays in the state."""
+        """Close the socket and the state. A batch in doubt stays in the state."""
         self._free(None)
 
     @closing
@@ -184,13 +183,13 @@ class Publisher:
         self._end(error)
 
     def _end(self, error: BaseException | None) -> None:
-        self._gate.closed = True  # from here on it can only be freed, again if it is broken off
+        self._gate.closed = True  # now it can only be closed, again if that is interrupted
         self._asker.close()
         self._unnumbered.offering.close()
         self._state.close()
         self._recorder.end(error)
 
-    # What a program calls.
+    # Public calls.
 
     @checked
     def put(
@@ -210,9 +209,9 @@ class Publisher:
 
         Args:
             payload: at most 1 MiB - 64 B.
-            qos: 2 stores it once. 1 stores every copy that a retry makes, and keeps nothing here:
-                what is in doubt is the caller's to put again. 0 stores nothing, asks nobody and
-                returns at once: it is sent once to whoever listens now (`Receipt.fate`).
+            qos: 2 stores it once. 1 stores every copy that a retry makes, and keeps no state: the
+                caller puts again what is in doubt. 0 stores nothing, sends no request and returns
+                at once: it is sent once to the current listeners (`Receipt.fate`).
             wait: delivered returns only when subscribers have acknowledged the message too, and
                 the receipt then says who; see `wait_delivered` for the other two.
 
@@ -224,8 +223,8 @@ class Publisher:
                 Otherwise it was not sent, because the proxy was not reached or an earlier one is
                 still in doubt: put it again.
             FencedError, ConflictError, LogChangedError, LimitError: refused.
-            StorageFailedError: the own state cannot be written; nothing was sent or kept. Or the
-                history cannot: then `in_doubt` tells whether the message is kept.
+            StorageFailedError: the client's state cannot be written; nothing was sent or kept. Or
+                the history cannot: then `in_doubt` shows whether the message is kept.
         """
         batch = Batch(
             [payload],
@@ -239,8 +238,8 @@ class Publisher:
             case "delivered":
                 if qos == 0:
                     raise UsageError(
-                        "wait='delivered' needs QoS 1 or 2: nobody acknowledges what is put at "
-                        "QoS 0, because it is not stored. Nothing was sent"
+                        "wait='delivered' needs QoS 1 or 2: messages at QoS 0 are not stored and "
+                        "never acknowledged. Nothing was sent"
                     )
                 receipt = self._put(topic, batch, None, qos)
                 delivery = self.wait_delivered(
@@ -258,18 +257,18 @@ class Publisher:
         acknowledged_by: AcknowledgedBy = "all",
         timeout_s: DeliveryS = DELIVERED_S,
     ) -> Delivery:
-        """Wait until subscribers have acknowledged everything that a receipt speaks of.
+        """Wait until subscribers have acknowledged all messages of a receipt.
 
-        The proxy is asked again and again, with growing pauses; it remembers nothing of it. A
+        The proxy is polled with growing pauses; it keeps no state for it. A
         subscriber acknowledges when it comes back for the next message, or calls `acknowledge`.
 
         Args:
-            acknowledged_by: so many, 1 to 2,000; "all" that are subscribed, and one at least. Who
-                subscribes later does not count; who unsubscribes or expires is not waited for.
+            acknowledged_by: how many subscribers, 1 to 2,000; "all" that are subscribed, and at
+                least one. Later subscriptions do not count; those that end are not waited for.
             timeout_s: above 0, at most a day; while the proxy does not answer, its retries count.
 
         Raises:
-            NotDeliveredError: not in time; who has acknowledged and who has not stands in it.
+            NotDeliveredError: not in time; it has the ids that have acknowledged, and the others.
             LogChangedError: the proxy no longer has the message. LimitError: too many subscribers.
             UsageError.
         """
@@ -332,13 +331,13 @@ class Publisher:
     def put_batch(
         self, topic: TopicName, batch: Batch, plan: PlanMark | None = None, *, qos: QoS = 2
     ) -> Receipt:
-        """Put a batch; `plan` is written in the same step as its numbers (QoS 1: behind it)."""
+        """Put a batch; `plan` is written in the same step as its numbers (QoS 1: after it)."""
         return self._put(topic, batch, plan, qos)
 
     def _put(self, topic: TopicName, batch: Batch, plan: PlanMark | None, qos: QoS) -> Receipt:
         topic = names.exact(topic)
         check_put_on(topic)
-        # At QoS 0 nothing waits for an answer; what is of a plan is written with its place.
+        # QoS 0 has no reply to wait for; the messages of a plan are written with its position.
         return self._share(
             WaitingPut(topic, batch, qos, is_alone=not qos or plan is not None), plan
         )
@@ -355,15 +354,15 @@ class Publisher:
         return receipt
 
     def _put_with_others(self, put: WaitingPut, plan: PlanMark | None = None) -> None:
-        """Put it, in one request with what other threads wait to put on its topic.
+        """Put it, in one request with the waiting puts of other threads on its topic.
 
-        Refused together, they are left to be put alone: one of them may fit.
+        If the request is refused, they are put one by one: a single one may fit.
         """
         others = [one for one in self._gate.waiting() if isinstance(one, WaitingPut)]
         puts = fitting(put, others)
         try:
             if put.qos == 2:
-                self._resume()  # settles it, if it was taken by a call that was broken off
+                self._resume()  # settles it, if an interrupted call had taken it
             if put.is_settled:
                 return
             if others:
@@ -392,7 +391,7 @@ class Publisher:
 
     @gated
     def interest(self, topic: TopicName) -> Interest:
-        """Ask the proxy who would get what is put on a topic now; false if nobody would.
+        """Ask the proxy for the listeners of a topic; false if there are none.
 
         Raises:
             InvalidNameError, InDoubtError.
@@ -401,10 +400,10 @@ class Publisher:
 
     @gated
     def wait_for_interest(self, topic: TopicName, timeout_s: Seconds) -> Interest:
-        """Wait until somebody listens to a topic, so that work for nobody is left undone.
+        """Wait until a topic has a listener, to avoid work that no subscriber needs.
 
         Returns:
-            Who listens then; false when the time is over. What is put at QoS 0 right behind it
+            The listeners; false when the time is over. A QoS 0 message that is put right after it
             is sent, not dropped as unwanted.
 
         Raises:
@@ -414,7 +413,7 @@ class Publisher:
 
     @property
     def offer_counts(self) -> OfferCounts:
-        """What became of what this process put at QoS 0."""
+        """Counts of the QoS 0 messages of this process."""
         return self._unnumbered.offering.counts
 
     @property
@@ -425,12 +424,12 @@ class Publisher:
 
     @gated
     def stream(self, *, linger_s: LingerS = 0.005) -> Stream:
-        """Begin to put without waiting: messages are collected, sent in order by a thread.
+        """Put without waiting: messages are collected into batches, and sent in order by a thread.
 
         Use it in a `with` block; until it is closed, the publisher belongs to it.
 
         Args:
-            linger_s: a message waits at most so long for company (then for those before it).
+            linger_s: longest time that a message waits for its batch to fill.
         """
         if self._streaming:
             raise UsageError("this publisher has an open stream; close it first")
@@ -492,10 +491,10 @@ class Publisher:
 
     @gated
     def ready_for(self, topic: str, plan: PlanMark | None = None, count: Count = 1) -> int:
-        """Settle what is in doubt and learn the numbering of a topic.
+        """Settle what is in doubt and get the numbering of a topic.
 
         Args:
-            plan: the place behind the next messages, if they are of a plan.
+            plan: the position after the next messages, if they belong to a plan.
             count: of these messages.
 
         Returns:
@@ -507,11 +506,11 @@ class Publisher:
 
     @gated
     def begin_plan(self, plan: PlanMark, topics: Sequence[str]) -> None:
-        """Begin a plan, or another run of one; a run that the state is in goes on.
+        """Begin a plan, or another run of one; a run that the state is in continues.
 
-        The numbering of its topics is known before its beginning is written. So whatever a state
-        that is set back behind that moment does not know was used by this run: repeated from the
-        place in that state, it is DUPLICATE.
+        The numbering of its topics is read before the begin is written. So if the state is later
+        replaced by an older copy of this run, the numbers it lacks were used by this run: repeated
+        from that copy's position, they are DUPLICATE.
         """
         if self.outbox.is_running(plan):
             return
@@ -522,15 +521,15 @@ class Publisher:
 
     @gated
     def mark_plan(self, plan: PlanMark) -> None:
-        """Write the place in a plan where no message goes with it."""
+        """Write the position in a plan when no message belongs to it."""
         self._state.write(self.outbox.mark_plan(plan), durable=False)
 
     @gated
     def connect(self) -> None:
-        """Get an epoch; whatever older process has this id is fenced from now on (rule R11)."""
+        """Get an epoch; any older process with this id is fenced from now on (rule R11)."""
         self._link.connect()
 
-    # How it is done.
+    # Implementation.
 
     @gated
     def _transact(

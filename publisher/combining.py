@@ -1,7 +1,7 @@
 """Puts of several threads that wait for one publisher, and share its next request. Pure.
 
-The thread whose turn it is takes what waits for the same topic at the same level, sends it as one
-batch, and settles each put with its part of the receipt, or with an error that is true for it.
+The thread that has the turn takes the waiting puts for the same topic and QoS, sends them as one
+batch, and settles each put with its part of the receipt, or with its own error.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from reliable_pubsub.common.messages import QoS
 
 from .outbox import Receipt
 
-ABSENT_BYTES: Final = 3  # of a message: its places in the columns that only others use
-BYTES_MAX: Final = BODY_BYTES_MAX - 64  # without what a batch has beside its messages
+ABSENT_BYTES: Final = 3  # of a message: its nil entries in columns that others use
+BYTES_MAX: Final = BODY_BYTES_MAX - 64  # without the overhead of a batch
 
 Column = TypeVar("Column")
 
@@ -28,7 +28,7 @@ class WaitingPut:
     __slots__ = ("batch", "body", "count", "error", "is_alone", "qos", "receipt", "topic")
 
     def __init__(self, topic: str, batch: Batch, qos: QoS, *, is_alone: bool = False) -> None:
-        """Encode it, so that one thread's mistake is not found in a request of others.
+        """Encode it, so that one thread's mistake does not fail the request of others.
 
         Args:
             is_alone: it shares no request.
@@ -51,7 +51,7 @@ class WaitingPut:
         return self.receipt is not None or self.error is not None
 
     def result(self) -> Receipt:
-        """Give its outcome, which must be known.
+        """Return its receipt; it must be settled.
 
         Raises:
             PubSubError: why it was not stored, or is in doubt.
@@ -115,7 +115,7 @@ def stored(puts: Iterable[WaitingPut], receipt: Receipt) -> None:
 
 
 def failed(puts: Iterable[WaitingPut], error: PubSubError, *, kept: bool = False) -> None:
-    """Settle those that are not settled with an error of their own: each is raised elsewhere.
+    """Settle the others with separate copies of an error, because each thread raises its own.
 
     Args:
         kept: whether their batch is kept, to be sent again.

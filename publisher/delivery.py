@@ -1,8 +1,8 @@
-"""Who has acknowledged a message, as its publisher sees it from one look to the next. Pure.
+"""Tracks which subscribers have acknowledged a message, from one DELIVERY to the next. Pure.
 
-What counts is a durable cursor behind the message, of a subscription that is there now. Whoever
-subscribes later has not got the message; so only those count that were there at the first look, or
-were seen waiting since.
+A subscriber has acknowledged it if its durable cursor is past the message. Later subscriptions do
+not receive the message; so only those count that were present in the first answer, or were seen
+waiting since.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ DeliveryS = Annotated[float, Meta(gt=0, le=TIMEOUT_S_MAX)]
 
 
 class Delivery(Struct, frozen=True):
-    """Who has acknowledged a message, by name and in order."""
+    """The subscribers of a message by state; ids, ascending."""
 
     acknowledged: tuple[str, ...] = ()
-    waiting: tuple[str, ...] = ()  # subscribed, and not behind it yet
+    waiting: tuple[str, ...] = ()  # subscribed, with a cursor not yet past it
     left: tuple[str, ...] = ()  # were waiting, and have unsubscribed, ended or expired since
 
 
 class DeliveryWatch:
-    """Adds looks together."""
+    """Combines the answers to DELIVERY."""
 
     def __init__(self, acknowledged_by: AcknowledgedBy) -> None:
-        """Nobody has looked.
+        """Create a watch without an answer.
 
         Args:
-            acknowledged_by: so many; "all" that are subscribed, and one at least.
+            acknowledged_by: how many subscribers; "all" that are subscribed, and at least one.
         """
         self._wanted = acknowledged_by
         self._counted: set[str] | None = None
@@ -42,7 +42,7 @@ class DeliveryWatch:
         self.delivery = Delivery()
 
     def saw(self, reply: Delivered) -> bool:
-        """Take a look into account; say whether it is enough."""
+        """Add an answer; return whether enough subscribers have acknowledged."""
         waiting = set(reply.waiting)
         if self._counted is None:
             self._counted = set(reply.acknowledged)

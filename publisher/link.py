@@ -1,7 +1,7 @@
-"""The link of a publisher to its proxy: a session, and what both know of the numbering.
+"""The link of a publisher to its proxy: a session, and the comparison of numberings.
 
-What a restart of the proxy asks for is done here, out of sight: a new session, and a comparison
-of the numbering of each topic (rules R11 and R13).
+After a restart of the proxy this file restores what is needed: a new session, and a comparison of
+the numbering of each topic (rules R11 and R13).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PublisherLink(Session):
         on_log_changed: OnLogChanged,
         recorder: Recorder,
     ) -> None:
-        """Ask nothing yet."""
+        """Create a link; the first call sends the first request."""
         super().__init__(asker, "publisher", memory=outbox, state=state, recorder=recorder)
         match on_log_changed:
             case "stop" | "adopt":
@@ -50,7 +50,7 @@ class PublisherLink(Session):
         self.met.clear()
 
     def begin_again(self) -> None:
-        """Forget what was learned; see `Session.begin_again`."""
+        """Drop what was read from the proxy; see `Session.begin_again`."""
         super().begin_again()
         self.met.clear()
         self.last_transaction = 0
@@ -59,11 +59,11 @@ class PublisherLink(Session):
         """Compare the numbering of a topic, in a session of our own.
 
         Args:
-            conflict: our numbers stand for other content there.
+            conflict: our numbers have other content there.
 
         Raises:
             LogChangedError: the proxy does not have what it acknowledged, or has more than we
-                sent, and nobody said to adopt its numbering.
+                sent, and `on_log_changed` is not adopt.
         """
         reply = self.ask_as_known(lambda: self.positions(topic))
         if not isinstance(reply, HelloAck):
@@ -91,7 +91,7 @@ class PublisherLink(Session):
             self.meet(missing[0])
 
     def listeners(self, topic: str) -> ListenersReport:
-        """Ask who would get what is put on a topic now."""
+        """Ask for the listeners of a topic."""
         reply = self.ask(Listeners(**self.head(), topic=names.exact(topic)))
         if not isinstance(reply, ListenersReport):
             self.refused(reply)

@@ -1,7 +1,7 @@
-"""The way of what is put at QoS 0: an XPUB to the ingress of the proxy, which says what is wanted.
+"""Sends QoS 0 messages: an XPUB to the ingress of the proxy, which announces what is wanted.
 
-What nobody wants ends here, before the network; what the link has no room for is dropped, and the
-caller is told. Nothing is sent twice.
+A message without a listener is dropped here, before the network; one without room on the link is
+dropped too, and the receipt says so. Nothing is sent twice.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from reliable_pubsub.relay.unstored import LINKED, is_wanted
 
 from .outbox import Fate
 
-LINGER_MS: Final = 1_000  # what was put just before the end may still leave
-ASK_AGAIN_S: Final = 1.0  # who waits for interest asks so often, whatever the link says
-LOOK_AGAIN_S: Final = 5.0  # the proxy is asked where its ingress is, if the link is down
+LINGER_MS: Final = 1_000  # how long close waits to send the last messages
+ASK_AGAIN_S: Final = 1.0  # interval of requests while waiting for interest
+LOOK_AGAIN_S: Final = 5.0  # interval of requests for the ingress endpoint while the link is down
 
 
 class OfferLink(Protocol):
     """A link to the ingress of a proxy."""
 
     def prefixes(self) -> frozenset[bytes]:
-        """What the proxy wants now, by the first frame; `LINKED` is among it while it is there."""
+        """The first frames that the proxy wants; includes `LINKED` while it is connected."""
 
     def send(self, frames: Sequence[bytes]) -> bool:
         """Send once; False: there is no room."""
@@ -46,13 +46,13 @@ class ZmqOfferLink:
     def __init__(self, endpoint: str) -> None:
         """Connect in the background."""
         self._context: Context = zmq.Context()
-        # No bound on what is said to us: ZeroMQ drops subscriptions at it; they are few.
+        # No bound on received subscriptions: ZeroMQ drops them at a bound, and they are few.
         self._socket = connecting(
             self._context, zmq.XPUB, sent_max=DATA_MESSAGES_MAX, received_max=0
         )
         self._socket.setsockopt(zmq.XPUB_NODROP, 1)  # "no room" is an error, not a silence
         end_with(self, self._context, [self._socket])
-        # A connection that ends takes what it wanted with it, and nothing waits for the next one.
+        # When a connection ends its subscriptions end, and no message is queued for the next one.
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.LINGER, LINGER_MS)
         self._socket.connect(endpoint)
@@ -90,18 +90,18 @@ class ZmqOfferLink:
 
 
 class Interest(Struct, frozen=True):
-    """Who would get what is put on a topic now. False if nobody would."""
+    """The listeners of a topic. False if there are none."""
 
-    subscriptions: int  # that are active, those behind relays included
-    pushed: bool  # whether somebody in the push tree wants it, perhaps without a subscription
+    subscriptions: int  # active ones, including those of relays
+    pushed: bool  # whether the push tree wants it, perhaps without a subscription
 
     def __bool__(self) -> bool:
-        """Whether somebody listens."""
+        """Whether there is a listener."""
         return self.subscriptions > 0 or self.pushed
 
 
 class OfferCounts(Struct, kw_only=True):
-    """What became of the messages that were put at QoS 0, in this process."""
+    """Counts of the QoS 0 messages of this process, by fate."""
 
     sent: int = 0
     unwanted: int = 0
@@ -109,14 +109,14 @@ class OfferCounts(Struct, kw_only=True):
 
 
 class Where(Struct, frozen=True):
-    """What the proxy says of a topic."""
+    """The proxy's answer for a topic."""
 
     endpoint: str  # of its ingress
     interest: Interest
 
 
 class Offering:
-    """What one publisher puts at QoS 0."""
+    """The QoS 0 puts of one publisher."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Offering:
         clock: Clock,
         patience_s: float,
     ) -> None:
-        """Nothing is connected yet.
+        """Create it without a link; the first message makes one.
 
         Args:
             ask: asks the proxy about a topic.
@@ -144,13 +144,13 @@ class Offering:
         self._asked_at_s = float("-inf")
 
     def offer(self, topic: str, count: int, frames: Callable[[], Sequence[bytes]]) -> Fate:
-        """Send a batch of `count` messages if anybody wants it; its frames are made only then."""
+        """Send a batch of `count` messages if it has a listener; frames are made only then."""
         if topic not in self._met:
             self.meet(topic)
         assert self._link is not None
         prefixes = self._link.prefixes()
         if LINKED not in prefixes and self._clock.now_s() >= self._asked_at_s + LOOK_AGAIN_S:
-            self.meet(topic)  # the proxy may have begun anew, at another port
+            self.meet(topic)  # the proxy may have restarted, at another port
             prefixes = self._link.prefixes()
         if LINKED not in prefixes:
             self.counts.dropped += count
@@ -165,7 +165,7 @@ class Offering:
         return "sent"
 
     def meet(self, topic: str) -> Interest:
-        """Ask about a topic, and wait until the link knows what the proxy does.
+        """Ask for the listeners, and wait until the link has the same information.
 
         Raises:
             InDoubtError: no answer.
@@ -190,7 +190,7 @@ class Offering:
         return LINKED in prefixes and (not where.interest or is_wanted(topic, prefixes))
 
     def wait_for_interest(self, topic: str, timeout_s: float) -> Interest:
-        """Wait until somebody wants a topic; what the link hears says when to ask again."""
+        """Wait until a topic has a listener; changes on the link trigger the next request."""
         deadline_s = self._clock.now_s() + timeout_s
         while True:
             found = self.meet(topic)
@@ -207,6 +207,6 @@ class Offering:
             self._link = None
 
     def begin_again(self) -> None:
-        """Forget what was learned; a call was broken off, perhaps in the middle of a message."""
+        """Drop the link and its state: a call was interrupted, perhaps within a message."""
         self.close()
         self._met.clear()

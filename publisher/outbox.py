@@ -1,8 +1,8 @@
-"""The outbox: a publisher's numbering, and the one batch that may be under way.
+"""The outbox: a publisher's numbering, and the one batch that may be in flight.
 
-A batch enters it, with its number and with the place in the plan behind it, before it is sent
-for the first time (rules R3 and R16). It leaves when the proxy says that it is stored. Whatever
-dies in between, the same bytes are sent again under the same number.
+A batch is written to it, with its number and the plan's position after it, before it is sent for
+the first time (rules R3 and R16). It is removed when the proxy reports that it is stored. If a
+process dies in between, the same bytes are sent again under the same number.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from .repeating import TRANSACTIONS, Repeats
 
 Changes = dict[str, bytes | None]
 
-# stored: the proxy has it. At QoS 0, sent: it left, once. unwanted: nobody would get it. dropped:
-# no room on the link, or no link; somebody may have wanted it.
+# stored: the proxy has it. At QoS 0, sent: it was sent once. unwanted: there is no listener.
+# dropped: no room on the link, or no link; there may be listeners.
 Fate = Literal["stored", "sent", "unwanted", "dropped"]
 
 _EPOCH = "epoch"
@@ -38,7 +38,7 @@ _REPEATS = "repeats"
 
 
 class Numbering(Struct, frozen=True):
-    """How far a publisher is in one topic, by what the proxy has told."""
+    """A publisher's last sequence in one topic, as the proxy reported it."""
 
     log: str  # log id; "" while the topic does not exist
     last_sequence: int
@@ -53,7 +53,7 @@ class Pending(Struct, frozen=True):
     count: int
     crc: int
     body: bytes
-    plan_before: PlanMark | None = None  # where the plan stands if the batch is given up
+    plan_before: PlanMark | None = None  # the plan's position if the batch is dropped
 
     @property
     def last_sequence(self) -> int:
@@ -70,7 +70,7 @@ class PendingTransaction(Struct, frozen=True):
 
 
 class Receipt(Struct, frozen=True):
-    """What became of these messages: the proxy has them, or (QoS 0) they were sent, or not."""
+    """The outcome of a put: the proxy has the messages, or (QoS 0) they were sent, or not."""
 
     topic: str
     publisher: str
@@ -81,7 +81,9 @@ class Receipt(Struct, frozen=True):
     duplicate: bool  # whether an earlier attempt had stored them
     qos: QoS = 2
     fate: Fate = "stored"
-    delivery: Delivery | None = None  # who has acknowledged it, if the put waited for that
+    delivery: Delivery | None = (
+        None  # the subscribers that acknowledged it, if the put waited for that
+    )
 
     @property
     def message_id(self) -> str:
@@ -89,7 +91,7 @@ class Receipt(Struct, frozen=True):
         return message_id(self.publisher, self.first_sequence)
 
     def part(self, index: int, count: int = 1) -> Receipt:
-        """That of `count` of these messages, from the one at `index` on."""
+        """The receipt of `count` of these messages, from the one at `index`."""
         if count == self.count:
             return self
         return replace(
@@ -104,10 +106,10 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 class Outbox:
-    """A publisher's state. Changes are applied here and given back, to be written."""
+    """A publisher's state. Changes are applied in memory and returned, to be written."""
 
     def __init__(self, stored: Mapping[str, bytes]) -> None:
-        """Begin with what was written before; empty for a new publisher."""
+        """Create an outbox from stored rows; empty for a new publisher."""
         decode = msgspec.msgpack.decode
         self.epoch = decode(stored[_EPOCH], type=int) if _EPOCH in stored else 0
         self.pending = decode(stored[_PENDING], type=Pending) if _PENDING in stored else None
@@ -117,7 +119,7 @@ class Outbox:
             if _TRANSACTION in stored
             else None
         )
-        # Number of our last transaction; None: we have no memory of any.
+        # Number of our last transaction; None: unknown.
         self.transactions = (
             decode(stored[_TRANSACTIONS], type=int) if _TRANSACTIONS in stored else None
         )
@@ -126,21 +128,23 @@ class Outbox:
             for name, value in stored.items()
             if name.startswith(_TOPIC)
         }
-        self._told: dict[str, int] = {}  # the last number that the proxy had, where it was asked
-        # What the state says of these was not compared yet: it may be older than what was sent.
+        self._told: dict[
+            str, int
+        ] = {}  # the last sequence at the proxy, for topics that were asked
+        # Topics whose stored numbering was not compared yet: it may be older than what was sent.
         self._unmet = {*self.topics, TRANSACTIONS}
-        self._goes_on = self.plan is not None and not self.plan.finished  # from the state's place
+        self._goes_on = self.plan is not None and not self.plan.finished  # from the stored position
         self._repeats = decode(stored[_REPEATS], type=Repeats) if _REPEATS in stored else Repeats()
 
     def reload(self, stored: Mapping[str, bytes]) -> None:
-        """Know what was written, and nothing else."""
+        """Reset to the stored rows."""
         self.__dict__ = Outbox(stored).__dict__
 
     @property
     def in_doubt(self) -> tuple[Pending, ...]:
-        """What is numbered and not settled: a batch, or those of a transaction.
+        """The numbered batches that are not settled: one, or those of a transaction.
 
-        While there is any, nothing else may be numbered.
+        While there are any, nothing else may be numbered.
         """
         if self.transaction is not None:
             return self.transaction.batches
@@ -152,18 +156,19 @@ class Outbox:
         return {_EPOCH: _encode(epoch)}
 
     def last_receipt(self, topic: str, publisher: str) -> Receipt | None:
-        """Of the newest message in a topic; None if there is none, or its offset is not known."""
+        """The receipt of the newest message in a topic; None if there is none, or no offset."""
         known = self.topics.get(topic)
         if known is None or known.offset is None:
             return None
         return Receipt(topic, publisher, known.last_sequence, 1, known.offset, "", False)
 
     def next_sequence(self, topic: str, plan: PlanMark | None = None, count: int = 1) -> int:
-        """The number that the next message of a topic gets; its numbering must be known.
+        """The sequence of the next message of a topic, whose numbering must be known.
 
         Args:
-            plan: the place behind these messages, if they are of a plan: they may have a number.
-            count: of the messages that go together.
+            plan: the position after these messages, if they belong to a plan: they may have been
+                numbered before.
+            count: of the messages of the batch.
         """
         assert not self.in_doubt, "one at a time"
         return self._next(topic, self._repeats if self.is_running(plan) else Repeats(), count)
@@ -172,7 +177,7 @@ class Outbox:
         return repeats.first(topic, count) or self.topics[topic].last_sequence + 1
 
     def is_running(self, plan: PlanMark | None) -> bool:
-        """Whether a place belongs to the run of a plan that the state is in."""
+        """Whether a position belongs to the run of a plan that the state is in."""
         if plan is None or self.plan is None:
             return False
         return (plan.digest, plan.run) == (self.plan.digest, self.plan.run)
@@ -180,7 +185,7 @@ class Outbox:
     def number(
         self, topic: str, count: int, crc: int, body: bytes, plan: PlanMark | None = None
     ) -> tuple[Pending, Changes]:
-        """Give a batch its numbers; write the changes before the first send."""
+        """Number a batch; write the returned changes before the first send."""
         before = None if plan is None else self.plan
         first = self.next_sequence(topic, plan, count)
         self.pending = Pending(topic, first, count, crc, body, before)
@@ -190,7 +195,7 @@ class Outbox:
         return self.pending, changes
 
     def mark_plan(self, plan: PlanMark) -> Changes:
-        """Move the place in the plan, or begin another plan or run: its messages are new."""
+        """Move the position in the plan, or begin another plan or run: its messages are new."""
         changes: Changes = {}
         if not self.is_running(plan):
             self._goes_on = False
@@ -199,7 +204,7 @@ class Outbox:
         return {**changes, _PLAN: _encode(plan)}
 
     def _passed(self, topic: str, first: int) -> Changes:
-        """The plan is at this number: if that is a new one, it repeats nothing any more."""
+        """The plan has reached this number: if it is new, the plan repeats no more numbers."""
         known = self.topics[topic].last_sequence if topic else self.transactions or 0
         return self._set_repeats(self._repeats.without(topic)) if first > known else {}
 
@@ -218,8 +223,8 @@ class Outbox:
         return {**self._reached(pending.topic, pending.last_sequence, last), _PENDING: None}
 
     def _reached(self, topic: str, last: int, offset: int | None) -> Changes:
-        """The proxy has our message of this number; it may have later ones of ours, too."""
-        changes = self._set_repeats(self._repeats.behind(topic, last))
+        """The proxy has our message of this number, and perhaps later ones."""
+        changes = self._set_repeats(self._repeats.after(topic, last))
         known = self.topics[topic]
         if last < known.last_sequence:
             return changes
@@ -228,10 +233,10 @@ class Outbox:
         return {**changes, _TOPIC + topic: _encode(numbering)}
 
     def is_unproven(self, offset: int | None) -> bool:
-        """Whether a DUPLICATE for the pending batch may speak of another message.
+        """Whether a DUPLICATE for the pending batch may be for another message.
 
-        It may where the proxy had its numbers before it was sent from here, and has removed what
-        was under them, so that it cannot compare.
+        That is possible if the proxy had its numbers before it was sent from here, and has removed
+        their messages, so that it cannot compare.
         """
         pending = self.pending
         assert pending is not None
@@ -240,7 +245,7 @@ class Outbox:
     def dropped(self) -> Changes:
         """The pending batch is not stored and will not be sent: its numbers are free again.
 
-        The plan goes back too: what it says is done must be done.
+        The plan's position goes back too: messages before it must be stored.
         """
         pending = self.pending
         assert pending is not None
@@ -250,7 +255,7 @@ class Outbox:
             changes |= self.mark_plan(pending.plan_before)
         return changes
 
-    # Transactions. The number is ours; the proxy compares it, and what it stands for.
+    # Transactions. The number is ours; the proxy compares it, and the digest of the content.
 
     def meet_transactions(self, last: int) -> Changes:
         """Compare our numbering of transactions with the last that the proxy knows of us."""
@@ -290,7 +295,7 @@ class Outbox:
         return self.transaction, changes
 
     def renumber_transaction(self, last: int) -> Changes:
-        """Put the pending transaction behind what the proxy has: its topics are met again.
+        """Number the pending transaction after what the proxy has; compare its topics again.
 
         Args:
             last: number of the last transaction that the proxy knows.
@@ -317,7 +322,7 @@ class Outbox:
         """The proxy has the pending transaction."""
         assert self.transaction is not None
         number = self.transaction.number
-        changes = self._set_repeats(self._repeats.behind(TRANSACTIONS, number))
+        changes = self._set_repeats(self._repeats.after(TRANSACTIONS, number))
         changes |= self._count_transactions(max(number, self.transactions or 0))
         for receipt in receipts:
             last = receipt.first_sequence + receipt.count - 1
@@ -336,13 +341,13 @@ class Outbox:
         return changes
 
     def meet(self, position: TopicPosition, *, adopt: bool, conflict: bool = False) -> Changes:
-        """Compare our numbering in a topic with the proxy's (rules R14 and R24, faults M8 and M9).
+        """Compare our numbering in a topic with the proxy's (rules R14 and R24).
 
-        What is new begins above what the proxy has. Where it has more than our state, the batch in
-        doubt keeps its numbers, and so does a plan that goes on: they may be there already.
+        New messages are numbered above what the proxy has. If it has more than our state, the batch
+        in doubt and a plan that continues keep their numbers: the proxy may have them already.
 
         Args:
-            adopt: on a difference, go on with the proxy's numbers instead of stopping.
+            adopt: on a difference, continue with the proxy's numbers instead of stopping.
             conflict: the numbers of the pending batch are used; when adopting it gets new ones.
 
         Raises:
@@ -369,8 +374,8 @@ class Outbox:
         self._told[topic] = theirs.last_sequence
         pending = self.pending
         if pending is not None and pending.topic == topic:
-            # Numbers that the proxy has too are tried first: they may be this batch, from before.
-            # Of numbers that the proxy has in part, it can only say GAP.
+            # Numbers that the proxy has too are tried first: they may be this very batch.
+            # For numbers that it has only in part, its reply would be GAP.
             unknown = pending.last_sequence > theirs.last_sequence
             in_part = unknown and pending.first_sequence <= theirs.last_sequence
             if (problem and unknown) or (adopt and (conflict or in_part)):
@@ -381,7 +386,7 @@ class Outbox:
         return changes
 
     def _may_repeat(self, topic: str) -> bool:
-        """Whether what the proxy has above our state may be what the plan puts next."""
+        """Whether the proxy's messages above our state may be the next ones of the plan."""
         return self._goes_on and topic in self._unmet
 
     def _last_in_doubt(self, topic: str) -> int:
@@ -390,9 +395,9 @@ class Outbox:
         return max(numbers, default=0)
 
     def _difference(self, topic: str, ours: Numbering, theirs: Numbering) -> str:
-        """What is wrong between the two numberings; "" if nothing.
+        """How the two numberings contradict each other; "" if they do not.
 
-        That the proxy knows more than we do is not: after power loss our state may be older than
+        That the proxy has more is no contradiction: after power loss our state may be older than
         what we sent.
         """
         if ours.log and theirs.log != ours.log:

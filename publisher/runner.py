@@ -54,7 +54,7 @@ class PublisherPlan:
 
     @property
     def numbered_topics(self) -> Sequence[str]:
-        """Topics on which its messages are numbered for ever, each once."""
+        """The topics of its steps at QoS 2, each once."""
         return list(dict.fromkeys(step.topic for step in self.steps if step.qos == 2))
 
     def lines_of(self, step: PublisherStep) -> tuple[bytes, ...]:
@@ -66,7 +66,7 @@ class PublisherPlan:
         return len(self.lines_of(self.steps[index]))
 
     def chunks(self, position: PlanPosition) -> Iterator[PutChunk]:
-        """What is left from a position."""
+        """The remaining requests from a position."""
         return publisher_chunks(self.steps, position, self.line_count)
 
     def payloads(self, chunk: PutChunk, first_sequence: int) -> list[bytes]:
@@ -95,7 +95,7 @@ def run_publisher(
     sleep: Callable[[float], None],
     advance: Advance,
 ) -> Mapping[str, int]:
-    """Put what is left of a plan; a step ends only on a definite outcome (rule R16).
+    """Put the remaining messages of a plan; a step ends on a definite outcome (rule R16).
 
     Returns:
         Messages put in this run, by topic.
@@ -107,7 +107,7 @@ def run_publisher(
     for chunk in plan.chunks(mark.position):
         step = plan.steps[chunk.step]
         after = mark.at(chunk.position_after)
-        # At QoS 1 nobody numbers the messages of a topic; they count within their step.
+        # At QoS 1 messages are not numbered by topic; they count within their step.
         first = chunk.first_message + 1
         if step.qos == 2:
             first = publisher.ready_for(step.topic, after, chunk.count)
@@ -136,7 +136,7 @@ def _wait(publisher: Publisher, step: PublisherStep, receipt: Receipt) -> None:
 
 
 def _wait_again(publisher: Publisher, plan: PublisherPlan, position: PlanPosition) -> None:
-    """What an earlier process had put, and perhaps not seen delivered, is waited for first."""
+    """Wait first for messages that an earlier process had put but not seen delivered."""
     last = position.step if position.message else position.step - 1
     step = plan.steps[last] if last >= 0 else None
     if step is not None and step.wait == "delivered":

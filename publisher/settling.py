@@ -1,7 +1,7 @@
-"""How what is put gets stored once: numbered, kept, sent until the proxy has it, and let go.
+"""Stores a put once: number it, write it to the outbox, send until stored, remove it.
 
-A batch, or a transaction of several, is in doubt from the moment that it is kept. It is settled by
-the call that has put it, or by a later one, or by the next process with this state.
+A batch, or a transaction of several, is in doubt once it is written to the outbox. It is settled by
+the call that put it, or by a later one, or by the next process with this state.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ class Settling:
     def __init__(
         self, link: PublisherLink, outbox: Outbox, state: ClientState, recorder: Recorder
     ) -> None:
-        """Nothing is under way but what the outbox has."""
+        """Create it; only the content of the outbox is in doubt."""
         self._link = link
         self._outbox = outbox
         self._state = state
         self._recorder = recorder
-        self._sending: Sequence[WaitingPut] = ()  # whose messages the batch in doubt has
+        self._sending: Sequence[WaitingPut] = ()  # the puts of the batch in doubt
 
     @property
     def shares(self) -> int:
@@ -59,7 +59,7 @@ class Settling:
         """Put the messages of these calls as one batch, when nothing is in doubt.
 
         Raises:
-            InDoubtError: what was kept is in doubt; each put has an error that says so.
+            InDoubtError: the batch is in doubt; each put has an error that says so.
         """
         batch, body = joined(puts)
         topic = puts[0].topic
@@ -72,7 +72,7 @@ class Settling:
     def transact(self, batches: Sequence[Encoded], plan: PlanMark | None) -> tuple[Receipt, ...]:
         """Begin a transaction, when nothing is in doubt; see `Publisher.transaction`."""
         self._link.meet_all([batch.topic for batch in batches])
-        # As the numbering of a topic: that there is one must outlive power loss.
+        # As the numbering of a topic: that there are transactions must survive power loss.
         first_time = self._outbox.transactions is None
         met = self._outbox.meet_transactions(self._link.last_transaction)
         if met:
@@ -114,7 +114,7 @@ class Settling:
     def _settle(self, calls: Sequence[Call]) -> tuple[Receipt, ...]:
         reply = self._send(calls)
         if isinstance(reply, Gap):
-            self._link.connected = False  # the comparison of the numberings tells what is lost
+            self._link.connected = False  # the comparison of the numberings shows what is lost
             reply = self._send(calls)
         if self._link.adopts and self._is_used(reply):
             self._renumber()
@@ -123,7 +123,7 @@ class Settling:
             if self._is_used(reply):
                 error = self._used_before()
                 for call in calls:
-                    call.unknown(error)  # what they stood for may have been this very content
+                    call.unknown(error)  # the numbers may have had this very content
                 raise error
             return self._stored(reply, calls)
         if isinstance(reply, Limit):
@@ -134,9 +134,9 @@ class Settling:
         return self._link.ask_as_known(lambda: self._send_once(calls))
 
     def _send_once(self, calls: Sequence[Call]) -> AnyReply:
-        """Send it once the numberings agree; that may give a batch other numbers.
+        """Send once the numberings agree; the comparison may renumber a batch.
 
-        A transaction of which something was lost on the way is staged again.
+        A transaction whose staged batches were lost is staged again.
         """
         for _ in range(self._link.asker.retry.retries_max + 1):
             self._link.meet_all([batch.topic for batch in self._outbox.in_doubt])
@@ -161,7 +161,7 @@ class Settling:
         return reply
 
     def _invoke(self, calls: Sequence[Call]) -> None:
-        """Write to the history what is about to be sent."""
+        """Write `invoke` lines to the history before the send."""
         transaction = self._outbox.transaction
         whole = transaction or self._outbox.pending
         place = whole and whole.plan_before
@@ -178,14 +178,14 @@ class Settling:
             place = place and replace(place, message=place.message + batch.count)
 
     def _is_used(self, reply: AnyReply) -> bool:
-        """Whether the numbers in doubt stand for other content, or may."""
+        """Whether the proxy has other content under the numbers in doubt, or may have."""
         if self._outbox.transaction is not None:
             return isinstance(reply, Gap | Conflict) or is_unproven(reply)
         unproven = isinstance(reply, Duplicate) and self._outbox.is_unproven(reply.offset)
         return unproven or isinstance(reply, Conflict)
 
     def _renumber(self) -> None:
-        """Adopt the numbering of the proxy: what is in doubt gets the next numbers there."""
+        """Adopt the numbering of the proxy: renumber what is in doubt."""
         if self._outbox.transaction is None:
             (batch,) = self._outbox.in_doubt
             self._link.meet(batch.topic, conflict=True)
@@ -215,7 +215,7 @@ class Settling:
     def _stored(
         self, reply: PutAck | Duplicate | CommitAck, calls: Sequence[Call]
     ) -> tuple[Receipt, ...]:
-        """Note where the messages are, tell the calls that have put them, and let them go."""
+        """Record the offsets, settle the calls, and remove the batches from the outbox."""
         batches = self._outbox.in_doubt
         if isinstance(reply, CommitAck):
             duplicate = reply.already
@@ -227,7 +227,7 @@ class Settling:
         for call, batch in zip(calls, batches, strict=True):
             place = places[batch.topic]
             ahead = batch.first_sequence - place.first_sequence
-            call.ok(  # before it is let go: if this fails it is kept, and asked for again
+            call.ok(  # before it is removed: if this fails it is kept, and sent again
                 epoch=self._outbox.epoch,
                 sequence=batch.first_sequence,
                 count=batch.count,
@@ -238,7 +238,7 @@ class Settling:
         if isinstance(reply, CommitAck):
             changes = self._committed(reply)
         else:
-            stored(self._sending, receipts[0])  # before, too: or a call that waits puts it again
+            stored(self._sending, receipts[0])  # before, too: else a waiting call puts it again
             changes = self._outbox.stored(reply.offset)
         self._state.write(changes, durable=False)
         return receipts
@@ -266,11 +266,11 @@ class Settling:
         return self._outbox.transaction_stored(reply.receipts or ())
 
     def _give_up(self) -> None:
-        """What is refused for good is given up, here and at the proxy."""
+        """Drop what was refused, here and at the proxy."""
         transaction = self._outbox.transaction
         if transaction is None:
             self._state.write(self._outbox.dropped(), durable=False)
             return
         self._state.write(self._outbox.transaction_dropped(), durable=False)
-        with suppress(InDoubtError):  # then it goes by itself, after a while
+        with suppress(InDoubtError):  # then the proxy drops it when it is idle
             self._link.ask(Abort(**self._link.head(), transaction=transaction.number))

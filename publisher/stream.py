@@ -1,7 +1,7 @@
-"""`publisher.stream()`: puts that return at once, collected into batches, each with its outcome.
+"""`publisher.stream()`: puts that return at once, and are sent in batches by a thread.
 
-The caller's thread collects; one thread of the stream's own sends, in order, one batch at a time.
-While a batch is on its way the next one grows, so the slower the proxy, the larger the batches.
+The caller's thread collects; the stream's thread sends, in order, one batch at a time. While a
+batch is in flight the next one grows, so the slower the proxy, the larger the batches.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from .outbox import Receipt
 MESSAGE_OVERHEAD_BYTES: Final = 5  # of the encoding, for each payload, at most
 FULL_BATCHES_MAX: Final = 4  # that may wait for the sender; then `put` waits
 BYTES_MAX: Final = BODY_BYTES_MAX - 64
-YEAR_S: Final = 366 * 86_400  # what a lock can wait for is less than what a float can say
+YEAR_S: Final = 366 * 86_400  # locks have a maximum timeout
 LingerS = Annotated[float, Meta(ge=0, le=3600)]
 
 
 class StreamBatch:
-    """Messages that share one fate."""
+    """Messages that are sent together and have one outcome."""
 
     __slots__ = ("_done", "due_at_s", "error", "payloads", "receipt", "size", "topic")
 
@@ -50,18 +50,18 @@ class StreamBatch:
         self._done = threading.Event()
 
     def settle(self, receipt: Receipt | None, error: BaseException | None) -> None:
-        """Say how it ended."""
+        """Set the outcome."""
         self.receipt, self.error = receipt, error
         self._done.set()
 
     def end_in_child(self, error: BaseException) -> None:
-        """Nobody here will say how it ended; the event may be locked by a thread of the parent."""
+        """End it in a forked child, with a new event: the parent's may be locked."""
         if not self._done.is_set():
             self._done = threading.Event()
             self.settle(None, error)
 
     def wait(self, timeout_s: float | None) -> bool:
-        """Wait for the end; say whether it came."""
+        """Wait for the outcome; return whether it is known."""
         return self._done.wait(timeout_s)
 
 
@@ -90,7 +90,7 @@ class Ticket:
         """Wait until the message is stored.
 
         Raises:
-            TimeoutError: not yet; it is still under way.
+            TimeoutError: the outcome is not yet known.
             PubSubError: why it was not stored, or is in doubt.
         """
         if not self._batch.wait(timeout_s):
@@ -103,10 +103,10 @@ class Ticket:
 
 
 class StreamSender:
-    """What a stream shares with its thread: the batches, and what became of them.
+    """The part of a stream that its thread uses: the batches and their outcomes.
 
-    The thread knows it and not the `Stream`, so a stream that is dropped is collected; then what it
-    has collected is sent, and the thread ends.
+    The thread has no reference to the `Stream`, so an abandoned stream is garbage collected; its
+    messages are then sent, and the thread ends.
     """
 
     def __init__(self, put_batch: Callable[[str, Batch], Receipt], linger_s: float) -> None:
@@ -131,7 +131,7 @@ class StreamSender:
 
     @property
     def is_over(self) -> bool:
-        """Whether it was closed or dropped, and sends nothing any more."""
+        """Whether it was closed or abandoned, and sends no more."""
         return self._closing and not self._thread.is_alive()
 
     def _make_locks(self) -> None:
@@ -141,7 +141,7 @@ class StreamSender:
         self._room = threading.Condition(self.lock)  # the caller waits for room, or for the end
 
     def end_in_child(self) -> None:
-        """A forked child has the messages, and no thread that sends them: the parent does."""
+        """End the batches in a forked child, which has no sending thread: the parent sends them."""
         error = ForkedError(what="this stream", pid=os.getppid())
         self._make_locks()  # the sender may have held them
         left = [self._sending, *self._full, self.open]
@@ -152,9 +152,9 @@ class StreamSender:
                 batch.end_in_child(error)
 
     def let_go(self) -> None:
-        """Free the lock, however often this thread holds it: it may have left it by an exception.
+        """Release the lock, however often this thread holds it, after an interrupted call.
 
-        The sender would wait for ever.
+        Otherwise the sender would wait forever.
         """
         with suppress(RuntimeError):
             while True:
@@ -177,10 +177,10 @@ class StreamSender:
                 raise self._error
 
     def close(self) -> None:
-        """Flush, and give the publisher back.
+        """Flush, and release the publisher.
 
         Raises:
-            PubSubError: as `flush`; the publisher is given back all the same.
+            PubSubError: as `flush`; the publisher is released nevertheless.
         """
         try:
             self.flush()
@@ -192,7 +192,7 @@ class StreamSender:
             self._thread.join()
 
     def abandon(self) -> None:
-        """Nobody can put or wait any more: send what was collected, and end."""
+        """The stream was garbage collected: send the collected messages, and end the thread."""
         with self.lock:
             self._flushing = self._closing = True
             self._work.notify()
@@ -247,7 +247,7 @@ class StreamSender:
         while (batch := self._take()) is not None:
             try:
                 receipt = self._put_batch(batch.topic, Batch(batch.payloads))
-            except Exception as error:  # told to whoever waits, on his own thread
+            except Exception as error:  # raised in the threads that wait for it
                 self._fail(batch, error)
                 return
             batch.settle(receipt, None)
@@ -269,7 +269,7 @@ class Stream:
     """A buffered publisher. One thread calls `put`; the publisher is the stream's until it closes.
 
     After the first error nothing more is sent, so that no message overtakes one in doubt: every
-    message behind it ends with the same error.
+    later message ends with the same error.
     """
 
     def __init__(self, put_batch: Callable[[str, Batch], Receipt], *, linger_s: float) -> None:
@@ -280,11 +280,11 @@ class Stream:
     def put(self, topic: TopicName, payload: bytes) -> Ticket:
         """Add a message; it is sent when its batch is full, or `linger_s` has passed.
 
-        Waits only while full batches stand before it.
+        Waits only while FULL_BATCHES_MAX full batches are queued.
 
         Raises:
             UsageError, TooLargeError, InvalidNameError: nothing was added.
-            PubSubError: the stream has failed; `Ticket.result` tells the fate of each message.
+            PubSubError: the stream has failed; `Ticket.result` has the outcome of each message.
         """
         if type(payload) is not bytes:  # the decorator would be half of what this call costs
             payload = check_argument(Stream.put, "payload", payload)
@@ -318,10 +318,10 @@ class Stream:
         self.sender.flush()
 
     def close(self) -> None:
-        """Flush, and give the publisher back.
+        """Flush, and release the publisher.
 
         Raises:
-            PubSubError: as `flush`; the publisher is given back all the same.
+            PubSubError: as `flush`; the publisher is released nevertheless.
         """
         self.sender.close()
 

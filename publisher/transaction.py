@@ -1,6 +1,6 @@
-"""`publisher.transaction()`: messages for several topics that become visible together, or never.
+"""`publisher.transaction()`: messages for several topics that become visible together or never.
 
-The block collects; leaving it sends. So an error inside it costs nothing and leaves nothing.
+The block collects; leaving it sends. So an error inside it sends and stores nothing.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from .outbox import PendingTransaction, Receipt
 MESSAGE_OVERHEAD_BYTES: Final = 32  # of the encoding, for each message, at most
 HEADER_OVERHEAD_BYTES: Final = 10  # for each header
 BATCH_OVERHEAD_BYTES: Final = 64
-TASK: Final = 0  # a publisher is a writer with one
+TASK: Final = 0  # a publisher is a writer with one task
 
 _Row = tuple[bytes, bytes | None, Mapping[str, str] | None, int | None]
 
@@ -62,18 +62,18 @@ class CommitBatches(Protocol):
 
 
 class Transaction:
-    """Messages that have one fate. Use it in a `with` block; one thread at a time."""
+    """Messages that are stored all or not at all. Use it in a `with` block, in one thread."""
 
     @checked
     def __init__(self, commit: CommitBatches) -> None:
-        """Begin empty; use `Publisher.transaction`."""
+        """Create an empty transaction; use `Publisher.transaction`."""
         self._commit = commit
         self._rows: dict[str, list[list[_Row]]] = {}  # by topic, batch by batch
         self._sizes: dict[str, int] = {}  # of the last batch of a topic
         self._bytes = 0
         self._ended = False
-        self._under_way: list[str] = []  # a put that is, or was broken off
-        self.receipts: tuple[Receipt, ...] = ()  # behind the block: one for each topic
+        self._under_way: list[str] = []  # a put that is running, or was interrupted
+        self.receipts: tuple[Receipt, ...] = ()  # after the block: one for each topic
 
     @checked
     def put(
@@ -99,7 +99,7 @@ class Transaction:
             if len(self._rows) == TRANSACTION_TOPICS_MAX:
                 raise _too_large("topics of a transaction", len(self._rows) + 1)
         row = (payload, key, headers, event_time_ns)
-        encode_batch(_batch([row]))  # what cannot be encoded alone is the caller's fault, here
+        encode_batch(_batch([row]))  # raises here if the message cannot be encoded
         size = _size(row)
         batches = self._rows.get(topic, [])
         begins = (
@@ -118,10 +118,10 @@ class Transaction:
             self._sizes[topic] = 0
         batches[-1].append(row)
         self._sizes[topic] += size
-        return self._under_way.clear()  # the last step: whoever hears an error has a void block
+        return self._under_way.clear()  # the last step: after any exception the block is void
 
     def _check_whole(self) -> None:
-        """See that nobody is in doubt whether a message is in it."""
+        """Refuse a block in which a put was interrupted."""
         if self._under_way:
             raise UsageError(
                 "this transaction is void: a put of it was broken off by an exception that was not "
@@ -182,7 +182,7 @@ def _batch(rows: Sequence[_Row]) -> Batch:
 
 
 def digest_of(pending: PendingTransaction) -> bytes:
-    """What tells a repeat from another transaction under the same number."""
+    """The digest that tells a repeat from another transaction with the same number."""
     content = [(b.topic, b.first_sequence, b.count, b.crc) for b in pending.batches]
     return hashlib.sha256(msgspec.msgpack.encode(content)).digest()
 
@@ -194,7 +194,7 @@ def stage_and_commit(
     *,
     attempt: bytes,
 ) -> AnyReply:
-    """Stage every batch, then commit them; gives the first answer that is not as expected.
+    """Stage every batch, then commit them; return the first unexpected reply, or the last one.
 
     Args:
         ask: sends a request until it is answered.
@@ -215,7 +215,7 @@ def stage_and_commit(
         )
         reply = ask(stage, batch.body)
         if isinstance(reply, CommitAck):
-            break  # it is committed, or another one is: COMMIT has the digest to tell
+            break  # it, or another one, is committed: COMMIT compares the digest
         if not isinstance(reply, StageAck):
             return reply
     commit = Commit(
@@ -228,10 +228,10 @@ def stage_and_commit(
 
 
 def is_lost(reply: AnyReply) -> bool:
-    """Whether what was staged is gone, so that it has to be staged again."""
+    """Whether staged batches were lost, so that all must be staged again."""
     return isinstance(reply, StageLost)
 
 
 def is_unproven(reply: AnyReply) -> bool:
-    """Whether the number stands for a transaction that nobody can compare any more."""
+    """Whether the number was committed too long ago to compare its content."""
     return isinstance(reply, CommitAck) and reply.receipts is None

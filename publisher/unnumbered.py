@@ -1,4 +1,4 @@
-"""What is put without being numbered for ever: QoS 1, and QoS 0."""
+"""Puts without a persistent numbering: QoS 1 and QoS 0."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EPOCHS: Final = 2**31  # that a sequence tells apart
 
 
 class Unnumbered:
-    """Puts whose numbers are unique without being kept: they begin with the epoch."""
+    """Puts whose sequences are unique without stored state: they begin with the epoch."""
 
     def __init__(
         self,
@@ -30,7 +30,7 @@ class Unnumbered:
         recorder: Recorder,
         connect_offers: Callable[[str], OfferLink],
     ) -> None:
-        """Nothing was put."""
+        """Create it; the count begins at 0."""
         self._link = link
         self._outbox = outbox
         self._recorder = recorder
@@ -41,12 +41,12 @@ class Unnumbered:
         )
 
     def where(self, topic: str) -> Where:
-        """Who listens to a topic, and where offers go."""
+        """The listeners of a topic, and the ingress endpoint."""
         report = self._link.listeners(topic)
         return Where(report.ingress_endpoint, Interest(report.subscriptions, report.pushed))
 
     def put_at_least_once(self, topic: str, batch: Batch, body: bytes) -> Receipt:
-        """Send until the proxy has it; a copy of an attempt that was late is stored too (QoS 1)."""
+        """Send until the proxy has it; late copies are stored too (QoS 1)."""
         count = len(batch.payloads)
         with self._recorder.call("put", names.topic(topic)) as call:
             first = self._begin(count)
@@ -66,7 +66,7 @@ class Unnumbered:
         return Receipt(topic, client, first, count, reply.offset, durability, False, 1)
 
     def offer(self, topic: str, batch: Batch, body: bytes) -> Receipt:
-        """Send once what somebody wants; nobody answers (QoS 0)."""
+        """Send once if there is a listener; there is no reply (QoS 0)."""
         count = len(batch.payloads)
         client = self._link.client
         with self._recorder.call("put", names.topic(topic)) as call:

@@ -1,7 +1,7 @@
 """`TransactionWriter`: a writer whose messages come from many tasks, and are committed by one.
 
-It keeps nothing: what identifies a transaction (writer, number, tries of tasks) comes from whoever
-runs the tasks, as do the messages when they have to be made again. Used by the Spark sink.
+It is stateless: the caller, which runs the tasks, identifies a transaction (writer, number,
+attempts of tasks) and makes the messages again if needed. Used by the Spark sink.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class TransactionWriter:
         transport: Transport | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Ask nobody yet.
+        """Create a writer; the first call sends the first request.
 
         Args:
             client: the publisher of the messages.
-            transport, clock: the world outside, where a test brings its own.
+            transport, clock: replaced by tests.
 
         Raises:
             InvalidNameError.
@@ -59,19 +59,19 @@ class TransactionWriter:
         self.close()
 
     def close(self) -> None:
-        """Free the socket. What is staged stays until it is committed, aborted or idle."""
+        """Close the socket. Staged batches stay until they are committed, aborted or idle."""
         self._session.asker.close()
 
     def stage(
         self, transaction: int, task: int, attempt: bytes, chunk: int, batch: Encoded
     ) -> bool:
-        """Leave a batch with the proxy, for `commit`; a second copy changes nothing.
+        """Stage a batch at the proxy, for `commit`; a second copy changes nothing.
 
         Returns:
             False if the transaction is committed already: there is nothing left to stage.
 
         Raises:
-            InDoubtError: no answer in time, no room, or what was staged before is gone.
+            InDoubtError: no answer in time, no room, or earlier staged batches were lost.
             LimitError: the transaction is too large.
         """
         reply = self._session.ask(
@@ -92,12 +92,12 @@ class TransactionWriter:
         self._session.refused(reply)
 
     def commit(self, transaction: int, parts: Sequence[Part]) -> CommitAck:
-        """Make what these tries of tasks have staged visible, once, however often it is asked.
+        """Make the staged batches of these attempts visible, once, however often it is called.
 
         Raises:
-            StageLostError: something of it is gone; all tasks have to stage again.
+            StageLostError: staged batches were lost; all tasks must stage again.
             InDoubtError: no answer in time; ask again, it is stored at most once.
-            FencedError: another process of this writer has come.
+            FencedError: a newer process of this writer has taken over.
         """
         session = self._session
         reply = session.ask_as_known(
@@ -110,10 +110,10 @@ class TransactionWriter:
         session.refused(reply)
 
     def abort(self, transaction: int) -> int:
-        """Drop what is staged; a committed transaction stays. Gives how many batches went.
+        """Drop a staged transaction; a committed one stays. Return the number of dropped batches.
 
         Raises:
-            InDoubtError: no answer in time; then it goes when it has been idle for long.
+            InDoubtError: no answer in time; the proxy drops it when it has been idle for long.
         """
         session = self._session
         reply = session.ask_as_known(

@@ -475,7 +475,7 @@ def test_entries_and_fields_are_named_where_they_are_wrong() -> None:
         (lambda: house.publisher.put_many("t", iter([b"a"])), "make a list of it first"),
         (lambda: house.publisher.put("t", "text"), "text.encode()"),
         (lambda: house.publisher.put_many("t", []), "at least one message"),
-        (lambda: house.publisher.put("t", b"", qos=0, wait="delivered"), "nobody acknowledges"),
+        (lambda: house.publisher.put("t", b"", qos=0, wait="delivered"), "never acknowledged"),
         (lambda: house.subscriber.push_counts("t"), "push is not on"),
         (lambda: house.subscriber.subscribe("t", start=Position("u", 0)), "one of 'u'"),
     ]

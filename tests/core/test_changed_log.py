@@ -48,7 +48,7 @@ def test_what_was_in_hand_and_is_gone_with_the_end_of_the_log_is_told() -> None:
     disk = Disk()
     link = a_log_set_back_behind_what_was_in_hand(disk)
 
-    with pytest.raises(LogChangedError, match="handed over"):
+    with pytest.raises(LogChangedError, match="were delivered"):
         a_subscriber(link, disk).get("t")
 
 

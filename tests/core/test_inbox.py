@@ -247,7 +247,7 @@ class TestALogThatEndsBelowWhatWasShown:
         held, written = held_at(4)
         written.move(held, held.place.handed_over(6))
 
-        with pytest.raises(LogChangedError, match="offsets 4 to 5 were handed over"):
+        with pytest.raises(LogChangedError, match="offsets 4 to 5 were delivered"):
             written.reopened().place.compared("t", 5, forget=False)
 
     def test_is_taken_without_it_if_a_person_says_so(self) -> None:
