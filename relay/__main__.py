@@ -70,7 +70,7 @@ def main(
 ) -> None:
     """Run a relay: a node of the tree between the proxy and many subscribers.
 
-    Each batch comes down once, however many below want it; what nobody below wants does not come.
+    Each batch comes down once, however many below want it, and only if one does.
     Requests of subscribers are passed on, and answered here where many ask the same. A relay keeps
     nothing that cannot be had again: kill it at any moment and start it, or another one, again.
 

@@ -212,7 +212,7 @@ class Characters(Struct, frozen=True):
 
 
 class InTurn(Struct, frozen=True):
-    """One part behind another."""
+    """One part after another."""
 
     parts: tuple[Node, ...]
 
@@ -319,7 +319,7 @@ class Builder:
         return self._then(whole, self._optional(self._build(node.part), node))
 
     def _optional(self, first: _Fragment, node: Repeated) -> _Fragment:
-        """As many as may follow `first`, each only behind the one before: `(a(a(a)?)?)?`."""
+        """As many as may follow `first`, each only after the one before: `(a(a(a)?)?)?`."""
         begun = 0 if first.empty else node.least
         if node.most is None:
             self._link(first.last, first.first)

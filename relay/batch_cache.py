@@ -50,7 +50,7 @@ class BatchCache:
         self.boot = ""
 
     def add(self, topic: str, boot: str, header: BatchHeader, body: bytes) -> None:
-        """Keep a batch, if it follows what is here; behind a gap the topic begins anew."""
+        """Keep a batch, if it follows what is here; after a gap the topic starts over."""
         if boot != self.boot:
             self._topics.clear()
             self._order.clear()
@@ -81,7 +81,7 @@ class BatchCache:
         """The batches from an offset on, as the proxy would answer; None if they are not here.
 
         Args:
-            messages_max, bytes_max: as in GET: one batch at least, none behind the one that
+            messages_max, bytes_max: as in GET: one batch at least, none after the one that
                 reaches the first, none that would pass the second.
         """
         known = self._topics.get(topic)

@@ -180,7 +180,7 @@ class _Reader:
         return int(digits)
 
     def character_set(self, *, negation: str, escapes: bool) -> CharacterSet:
-        """Read a set behind its `[`; a `]` that comes first is a character."""
+        """Read a set after its `[`; a `]` that comes first is a character."""
         negated = self._next == negation
         if negated:
             self.take()

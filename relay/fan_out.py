@@ -51,7 +51,7 @@ def _size(prefix: bytes) -> int:
 
 
 class FanOut:
-    """Sends data to everybody below who wants it, each once."""
+    """Sends data to all peers below that want it, once to each."""
 
     def __init__(
         self, context: Context, endpoint: str, table: InterestTable[bytes], kinds: Kinds
@@ -77,7 +77,7 @@ class FanOut:
         self.sent_singly = 0
         self._table = table
         self._kinds = kinds
-        self._is_mixed_up = False  # nobody knows which pipe spoke last
+        self._is_mixed_up = False  # the last pipe to speak is unknown
         self._said: dict[Connection, _Said] = {}
         self._size_bytes = 0  # of all that was said
         self._plain: Counter[bytes] = Counter()  # prefixes, by how many subscribers

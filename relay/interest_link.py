@@ -7,7 +7,7 @@ remembered, so losses, copies and another order of the messages change nothing i
 node above that has restarted, or was away, is told again by the next digest.
 
 What is under way to one node above is one message, whatever happens meanwhile: a newer set takes
-the place of an older one that waits. A hung node above costs that, and nobody else anything.
+the place of an older one that waits. A hung node above costs that, and affects no other peer.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class Links:
         boot: str,
         lease_s: float = LEASE_S,
     ) -> None:
-        """Nobody is below.
+        """Create it without links.
 
         Args:
             table: is told what each link wants.

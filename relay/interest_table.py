@@ -97,7 +97,7 @@ class InterestTable(Generic[_C]):
     """The interest of all consumers of one node."""
 
     def __init__(self, *, strategy: Strategy = "subsume", cap: int = CAP, kinds: Kinds) -> None:
-        """Nobody wants anything yet.
+        """Create an empty table.
 
         Args:
             cap: patterns of one consumer, beyond which it gets everything.
@@ -204,7 +204,7 @@ class InterestTable(Generic[_C]):
         return (*matching.found, *matching.waiting)
 
     def is_wanted(self, topic: str) -> bool:
-        """Whether anybody wants a topic."""
+        """Whether any consumer wants a topic."""
         found = self._by_prefix.get(topic)
         if found is None:
             if len(self._by_prefix) >= TOPICS_MAX:
@@ -247,7 +247,7 @@ class InterestTable(Generic[_C]):
 
     @property
     def consumers(self) -> tuple[_C, ...]:
-        """Everybody who has said something, in the order in which they came."""
+        """All consumers that have sent interest, in the order of their arrival."""
         return tuple(self._consumers)
 
     def is_full(self, consumer: _C) -> bool:

@@ -36,7 +36,7 @@ _SO_ATTACH_FILTER: Final = 26  # asm-generic/socket.h; Python has no name for it
 class Listener(Struct, frozen=True):
     """A socket that listens."""
 
-    descriptor: int  # belongs to whoever has this value
+    descriptor: int  # owned by the holder of this value
     hears_resets: bool  # the system did not take the filter: some let only root set one
 
 

@@ -91,7 +91,7 @@ class NodeReport(Reply, frozen=True, kw_only=True, tag="NODE_REPORT"):
     from_cache: int  # requests answered here
     shared: int  # requests that waited for another one's answer
     passed: int  # requests passed on
-    dropped: int  # requests forgotten, because nobody above answered or too many waited
+    dropped: int  # requests dropped, because no answer came or too many waited
 
 
 AnyInterestReply = InterestAck | Loop | NodeReport

@@ -38,15 +38,15 @@ UNDER_WAY_MAX: Final = 16  # the proxy keeps 32 answers for one connection
 WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
 FLIGHT_BYTES: Final = 2 * 1024  # that a waiting request counts beside its frames
 SHARED_MAX: Final = 4_096  # that wait for the answer of another
-TIMEOUT_S: Final = 2.0  # then a request is forgotten; whoever sent it asks again
+TIMEOUT_S: Final = 2.0  # then a request is dropped; its sender retries
 CONFIRMED_S: Final = 1.0
 TELL_S: Final = 0.1  # the proxy's own cursors are at most so much older on disk
 
-Envelope = tuple[bytes, ...]  # the way back to whoever asked
+Envelope = tuple[bytes, ...]  # the return path to the sender
 
 
 class ToPeer(Struct, frozen=True):
-    """An answer for somebody below."""
+    """An answer for a peer below."""
 
     envelope: Envelope
     frames: list[bytes]
@@ -144,7 +144,7 @@ class Passing:
     # From below.
 
     def request(self, envelope: Envelope, frames: Sequence[bytes], now_s: float) -> None:
-        """Somebody below asks; what we cannot read the proxy may judge."""
+        """Take a request from below; one that cannot be decoded is passed on to the proxy."""
         try:
             request, _ = decode_request(frames)
         except MalformedError:
@@ -245,7 +245,7 @@ class Passing:
             self._actions.append(ToPeer(flight.asker, list(frames)))
         try:
             reply, body = decode_reply(frames)
-        except MalformedError:  # of a newer version: whoever asked may know it
+        except MalformedError:  # of a newer version: the sender may know it
             reply, body = None, b""
         if reply is not None and flight.request is not None:
             self._learn(flight.request, reply, body, now_s)

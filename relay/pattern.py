@@ -149,7 +149,7 @@ class Kinds:
         return known.literal_prefix() if known else ""
 
     def everything(self, pattern: Pattern) -> bool:
-        """Whether this node sends every topic to whoever asks for it."""
+        """Whether this node sends every topic to a peer with this pattern."""
         return pattern == EVERYTHING or not self.knows(pattern)
 
     def covers(self, wide: Pattern, narrow: Pattern, effort: Effort | None = None) -> bool:
@@ -213,7 +213,7 @@ def _maximal(patterns: frozenset[Pattern], kinds: Kinds) -> frozenset[Pattern]:
     """The patterns that no other covers; of equal ones, the first in order."""
     effort = Effort(COVER_STEPS_MAX)
     simple: list[Pattern] = []
-    # In this order everything below a prefix comes right behind it.
+    # In this order everything below a prefix follows it directly.
     for pattern in sorted(
         (one for one in patterns if one.kind in _SIMPLE),
         key=lambda one: (one.text, one.kind != "prefix"),

@@ -97,7 +97,7 @@ def decode_push(frames: Sequence[bytes]) -> PushFrames:
 
 
 def decode_any_push(frames: Sequence[bytes]) -> AnyPush:
-    """Read a push frame, whoever it is for.
+    """Read a push frame for any receiver.
 
     Raises:
         MalformedError: says which rule the frames break.
@@ -128,7 +128,7 @@ def single_topic_frame(link: bytes, topic_frame: bytes) -> bytes:
 
 
 def shared_topic_frame(topic_frame: bytes) -> bytes:
-    """The first frame as everybody gets it, of a copy for one link too."""
+    """The first frame as all receivers get it, also of a copy for one link."""
     return topic_frame[_LINK_END:] if topic_frame[:1] == END else topic_frame
 
 

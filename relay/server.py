@@ -256,7 +256,7 @@ class Relay:
                 case ToPeer():
                     self._requests.send_multipart([*action.envelope, *action.frames])
                 case ToAbove():
-                    with suppress(zmq.Again):  # nobody above: forgotten when its time is over
+                    with suppress(zmq.Again):  # no node above: dropped when its time is over
                         self._pulled.send_multipart(
                             [action.ticket, b"", *action.frames], zmq.DONTWAIT
                         )

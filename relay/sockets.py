@@ -136,7 +136,7 @@ def listening(
 
 
 def connecting(context: Context, kind: int, *, sent_max: int, received_max: int) -> Socket:
-    """A socket that is to be connected, and tries again when nobody listens.
+    """A socket that is to be connected, and retries while there is no listener.
 
     Args:
         sent_max, received_max: messages that wait, each way; 0: no bound.
@@ -157,7 +157,7 @@ def allow_connections() -> None:
     """Take as many descriptors as this process may have; each connection needs one.
 
     The usual 1024 are used up by silent peers that come at 50 a second: each may stay until the
-    heartbeat ends it, and nobody else comes in meanwhile.
+    heartbeat ends it, and no other peer connects meanwhile.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     for wanted in (hard, max(soft, DESCRIPTORS)):

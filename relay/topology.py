@@ -84,7 +84,7 @@ def ask_upwards(endpoints: Sequence[str]) -> dict[str, NodeReport | None]:
 
 
 def look(endpoints: Sequence[str]) -> Look:
-    """Ask everybody once, and the proxy at the top how it is."""
+    """Ask every node once, and the proxy at the top for its status."""
     at_s = time.monotonic()
     found = ask_upwards(endpoints)
     nodes = {endpoint: report for endpoint, report in found.items() if report is not None}

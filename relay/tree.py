@@ -1,7 +1,7 @@
 """The tree of nodes as it was seen, as boxes and edges: who sends what to whom, and how fast. Pure.
 
-Every figure is one that somebody told (STATUS, NODE_REPORT), or the difference of two of them over
-the time between. What nobody counts is not shown.
+Every figure is from a report (STATUS, NODE_REPORT), or the difference of two of them over the time
+between. What is not counted is not shown.
 
     publishers | the proxy and its topics | relays, level by level | subscribers
 """
@@ -44,7 +44,7 @@ class Row(Struct, frozen=True):
 
 
 class Box(Struct, frozen=True, kw_only=True):
-    """Somebody who takes part."""
+    """A participant."""
 
     key: str
     kind: BoxKind
@@ -273,7 +273,7 @@ class _Drawn:
     # Rates.
 
     def _rate_received(self, report: NodeReport) -> str:
-        """What comes to a node from above; of several above nobody counts apart."""
+        """What comes to a node from above; of several above it is not counted separately."""
         before = self._before.get(report.node)
         if before is None or before.boot != report.boot or len(report.above) != 1:
             return ""

@@ -51,7 +51,7 @@ class TreeFigure:
     # Places.
 
     def _place(self) -> None:
-        """From the right: who is below nobody is placed first, others beside their middle."""
+        """From the right: boxes below no other are placed first, others beside their middle."""
         below: dict[str, list[str]] = {}
         for edge in self._tree.edges:
             if edge.kind != "put":

@@ -4,7 +4,7 @@
 
 An offer goes from a publisher to the ingress of the proxy, which gives it a place in the ring of
 its topic and pushes it on (`push.PushedUnstored`). Both are sent once. As with every push frame,
-the first frame is what ZeroMQ filters by: what nobody wants is dropped where it is put.
+the first frame is what ZeroMQ filters by: a message without a listener is dropped where it is put.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def encode_offer(topic: str, offer: Offer, body: bytes) -> list[bytes]:
 
 
 def decode_offer(frames: Sequence[bytes]) -> OfferFrames:
-    """Read an offer, whoever sent it.
+    """Read an offer of any sender.
 
     Raises:
         MalformedError: says which rule the frames break.
@@ -86,7 +86,7 @@ def decode_offer(frames: Sequence[bytes]) -> OfferFrames:
 
 
 def is_wanted(topic: str, prefixes: Iterable[bytes]) -> bool:
-    """Whether somebody who asks for these prefixes wants a topic."""
+    """Whether these prefixes include a topic."""
     frame = topic_frame(topic)
     known = prefixes if isinstance(prefixes, frozenset | set) else set(prefixes)
     return any(frame[:end] in known for end in range(len(frame) + 1))

@@ -7,6 +7,8 @@ rule once, so that a rule which finds nothing is known to be able to find someth
 from __future__ import annotations
 
 import ast
+import re
+import tokenize
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -110,6 +112,11 @@ WORLD = frozenset(
 )
 CLOCKS = frozenset({"now", "today", "utcnow"})  # datetime is arithmetic but for these
 UNSAFE = frozenset({"pickle", "marshal", "shelve", "dill", "cloudpickle"})
+# "Behind" for after, and people where processes act.
+RIDDLES = re.compile(
+    r"\b(?:whoever|nobody|somebody|anybody|everybody|anew|behind)\b", re.IGNORECASE
+)
+PLAIN_ROOMS = ("common", "proxy", "relay", "publisher", "subscriber")
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
 
 ROOM_FILES = [f for room in ROOMS for f in sorted((ROOT / room).rglob("*.py"))]
@@ -236,6 +243,23 @@ def nothing_is_unpickled(tree: ast.Module, file: str) -> Iterator[str]:
             yield f"{file}:{line}: {module} makes code of bytes"
 
 
+def sentences_use_plain_words(tree: ast.Module, file: str) -> Iterator[str]:
+    """Docstrings and comments; texts for users are read by their own tests."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    texts = [
+        (getattr(node, "lineno", 1), ast.get_docstring(node) or "")
+        for node in ast.walk(tree)
+        if isinstance(node, documented)
+    ]
+    if (ROOT / file).is_file():  # a tree has no comments
+        with (ROOT / file).open("rb") as source:
+            tokens = tokenize.tokenize(source.readline)
+            texts += [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]
+    for line, text in texts:
+        for word in RIDDLES.findall(text):
+            yield f"{file}:{line}: {word!r}; say what happens, in the terms of docs/glossary.md"
+
+
 def no_test_waits(tree: ast.Module, file: str) -> Iterator[str]:
     for line, dots, module in modules(tree):
         if not dots and module.split(".")[0] in WAITING:
@@ -252,6 +276,10 @@ RULES: list[tuple[Rule, list[Path]]] = [
     (files_say_what_they_are, [*ROOM_FILES, *SCRIPT_FILES, *DOOR_FILES]),
     (nothing_is_printed_but_through_click_or_rich, [*ROOM_FILES, *DOOR_FILES]),
     (nothing_is_unpickled, [*ROOM_FILES, *SCRIPT_FILES, *DOOR_FILES]),
+    (
+        sentences_use_plain_words,
+        [file for file in ROOM_FILES if name_of(file).split("/")[0] in PLAIN_ROOMS],
+    ),
     (
         no_test_waits,
         [f for f in TEST_FILES if f.parent.name in ("core", "relay", "wire", "store")],
@@ -313,6 +341,7 @@ BREAKS: list[tuple[Rule, str, str]] = [
     (files_say_what_they_are, "proxy/x.py", "x = 1"),
     (nothing_is_printed_but_through_click_or_rich, "proxy/x.py", "print('x')"),
     (nothing_is_unpickled, "proxy/x.py", "from pickle import loads"),
+    (sentences_use_plain_words, "proxy/x.py", '"""The offset behind its last message."""'),
     (no_test_waits, "tests/core/x.py", "from time import sleep"),
 ]
 
