@@ -8,11 +8,11 @@ import secrets
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn, Protocol
 
-from .errors import TryLaterError
-from .messages import AnyReply, Hello, Request, Role, TryLater
-from .recorder import Recorder
-from .retry import Clock, RetryPolicy, Silence, Transport, ask, unheard
-from .session import claim_epoch, is_forgotten, refusal
+from .core.errors import TryLaterError
+from .core.messages import AnyReply, Hello, Request, Role, TryLater
+from .core.recorder import Recorder
+from .core.retry import Clock, RetryPolicy, Silence, Transport, ask, unheard
+from .core.session import claim_epoch, is_forgotten, refusal
 from .state_file import ClientState, MemoryState
 from .transport import ReqTransport, SystemClock
 

@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 import click
 from msgspec import Struct
 
-from .endpoint import check_endpoint
-from .errors import PubSubError
-from .key_tables import help_text, key_rows
-from .names import client_id
-from .retry import Silence
-from .settings import (
+from .core.endpoint import check_endpoint
+from .core.errors import PubSubError
+from .core.key_tables import help_text, key_rows
+from .core.names import client_id
+from .core.retry import Silence
+from .core.settings import (
     Resolved,
     Settings,
     typed,

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from .command_line import EXIT_CODES, readable_errors, resolve_all
-from .settings import BY_NAME, ENVIRONMENT_PREFIX, Setting
+from .core.settings import BY_NAME, ENVIRONMENT_PREFIX, Setting
 from .topic_settings import split_document
 from .yaml_file import load_yaml
 

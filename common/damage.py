@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-from .errors import DamagedError, StorageFailedError
+from .core.errors import DamagedError, StorageFailedError
 
 # For a data directory; warn of copies that cp made while the proxy ran.
 RESTORE_A_COPY: Final = (

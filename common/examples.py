@@ -11,7 +11,7 @@ import click
 import reliable_pubsub
 
 from .command_line import CONTEXT_SETTINGS, readable_errors
-from .errors import ConfigurationError
+from .core.errors import ConfigurationError
 
 # In a checkout a link to the folder next to the package; without links, that folder itself.
 _HERE: Final = Path(reliable_pubsub.__file__).parent

@@ -21,8 +21,8 @@ from functools import wraps
 from types import CodeType
 from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar, cast
 
-from .arguments import checked
-from .errors import ForkedError, PubSubError, UsageError
+from .core.arguments import checked
+from .core.errors import ForkedError, PubSubError, UsageError
 
 LOOK_S: Final = 0.05  # how often a waiting call checks whether the open one was interrupted
 

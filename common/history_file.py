@@ -11,9 +11,9 @@ import time
 from functools import partial
 from pathlib import Path
 
-from .errors import ConfigurationError, StorageFailedError
-from .history import AnyLine, encode_line
-from .recorder import Recorder
+from .core.errors import ConfigurationError, StorageFailedError
+from .core.history import AnyLine, encode_line
+from .core.recorder import Recorder
 
 
 class HistoryFile:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-from .errors import ConfigurationError, InUseError
+from .core.errors import ConfigurationError, InUseError
 
 _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 

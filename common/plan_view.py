@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
-from .steps import PlanRow
+from .core.steps import PlanRow
 
 
 def print_plan(rows: Sequence[PlanRow]) -> None:

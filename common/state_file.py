@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
+from .core.errors import DamagedError, StorageFailedError
+from .core.messages import Role
+from .core.names import client_id
 from .damage import error_of
-from .errors import DamagedError, StorageFailedError
 from .lock import FileLock, make_directory
-from .messages import Role
-from .names import client_id
 from .system import FULL_SYNC_PRAGMAS, sync_directory
 
 STATE_VERSION: Final = 1

@@ -8,10 +8,10 @@ import msgspec
 from msgspec import UNSET
 
 from .asking import Asker
-from .errors import RefusedError
-from .limits import STATUS_ROWS_MAX
-from .messages import Status, StatusReport, TopicStatus
-from .retry import Clock, RetryPolicy, Transport
+from .core.errors import RefusedError
+from .core.limits import STATUS_ROWS_MAX
+from .core.messages import Status, StatusReport, TopicStatus
+from .core.retry import Clock, RetryPolicy, Transport
 
 
 class StatusClient:

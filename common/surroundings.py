@@ -13,11 +13,11 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from .endpoint import check_endpoint
-from .errors import ConfigurationError
-from .messages import Role
-from .retry import RetryPolicy
-from .settings import (
+from .core.endpoint import check_endpoint
+from .core.errors import ConfigurationError
+from .core.messages import Role
+from .core.retry import RetryPolicy
+from .core.settings import (
     DIRECTORY_VARIABLE,
     Resolved,
     Settings,

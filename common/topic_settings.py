@@ -14,10 +14,10 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from . import names
-from .errors import ConfigurationError, InvalidNameError
-from .settings import Resolved, settings_from_document
-from .wording import did_you_mean, key_in_words
+from .core import names
+from .core.errors import ConfigurationError, InvalidNameError
+from .core.settings import Resolved, settings_from_document
+from .core.wording import did_you_mean, key_in_words
 from .yaml_file import Document, KeyPath
 
 TOPIC_SETTINGS: Final = (

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import zmq
 
-from .limits import FRAME_BYTES_MAX
+from .core.limits import FRAME_BYTES_MAX
 
 RECONNECT_MS = 50  # interval of ZeroMQ's connection attempts while no proxy listens
 RECONNECT_MS_MAX = 1_000

@@ -16,8 +16,8 @@ import yaml
 from msgspec import Struct
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
-from .errors import ConfigurationError
-from .limits import STEP_FILE_BYTES_MAX
+from .core.errors import ConfigurationError
+from .core.limits import STEP_FILE_BYTES_MAX
 
 YAML_DEPTH_MAX: Final = 20  # lists and mappings inside each other
 PLAIN_CHARS_MAX: Final = 100  # of a number or a date; longer ones cost quadratic time to read

@@ -10,7 +10,7 @@ from __future__ import annotations
 import click
 
 from reliable_pubsub import Publisher
-from reliable_pubsub.common.settings import PUBLISHER_ENDPOINT
+from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT
 
 TOPIC = "primes"
 

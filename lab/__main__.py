@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, LazyGroup, readable_errors
-from reliable_pubsub.common.errors import ConfigurationError
+from reliable_pubsub.common.core.errors import ConfigurationError
 
-from .checker import check
+from .core.checker import check
+from .core.run import Run
+from .core.story import messages_called, tell
 from .reading import Advance, history_files, read_run
 from .report import report_option, write_report
-from .run import Run
-from .story import messages_called, tell
 from .verdict_text import show_story, show_verdict
 
 VIOLATED = 1  # exit code

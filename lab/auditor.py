@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from reliable_pubsub.common.history import Found, FoundEnd
-from reliable_pubsub.common.recorder import Recorder, seen
-from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.core.history import Found, FoundEnd
+from reliable_pubsub.common.core.recorder import Recorder, seen
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.state_file import MemoryState
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.subscriber.client import Subscriber

@@ -13,14 +13,14 @@ from rich.console import Console
 from rich.table import Table
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, readable_errors
-from reliable_pubsub.common.errors import ConfigurationError
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.wording import did_you_mean
 from reliable_pubsub.common.examples import CONFIGS
 from reliable_pubsub.common.topic_settings import split_document
-from reliable_pubsub.common.wording import did_you_mean
 from reliable_pubsub.common.yaml_file import load_yaml
 
-from .scenario import Scenario
-from .scenario_file import parse_scenario
+from .core.scenario import Scenario
+from .core.scenario_file import parse_scenario
 
 SHIPPED: Final = CONFIGS / "lab"
 

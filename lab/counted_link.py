@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from .zmtp_frames import FrameCounter
+from .core.zmtp_frames import FrameCounter
 
 CHUNK_BYTES = 65_536
 

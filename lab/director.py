@@ -14,15 +14,14 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from reliable_pubsub.common import history
-from reliable_pubsub.common.errors import InDoubtError
-from reliable_pubsub.common.recorder import Recorder
-from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.core import history
+from reliable_pubsub.common.core.errors import InDoubtError
+from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.steps import SubscriberStep
 from reliable_pubsub.common.status_client import StatusClient
-from reliable_pubsub.common.steps import SubscriberStep
 
-from .processes import Member, Processes
-from .scenario import (
+from .core.scenario import (
     AT_ONCE,
     DOWN_S,
     END_OF,
@@ -37,6 +36,7 @@ from .scenario import (
     What,
     When,
 )
+from .processes import Member, Processes
 
 RESUMABLE: Final = 3  # exit code: in doubt, run the same command again
 LIVES_MAX: Final = 50  # of one process

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from reliable_pubsub.common.errors import ConfigurationError
+from reliable_pubsub.common.core.errors import ConfigurationError
 
 SIZE_MIB: Final = 32
 PATIENCE_S: Final = 20.0

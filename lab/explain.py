@@ -18,12 +18,12 @@ from reliable_pubsub.common.command_line import (
     readable_errors,
     stop_on_signals,
 )
-from reliable_pubsub.common.profiles import PROFILES, Profile
-from reliable_pubsub.common.step_file import parse_publisher_steps, parse_subscriber_steps
-from reliable_pubsub.common.steps import Step
+from reliable_pubsub.common.core.profiles import PROFILES, Profile
+from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
+from reliable_pubsub.common.core.steps import Step
 from reliable_pubsub.common.yaml_file import load_yaml
 
-from .advice import Advice, advise
+from .core.advice import Advice, advise
 from .levels import Cost, Level, Measured, measure
 
 NAMES = {0: "at most once", 1: "at least once", 2: "exactly once"}

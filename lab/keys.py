@@ -16,8 +16,8 @@ import msgspec
 from msgspec import Struct
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS
-from reliable_pubsub.common.key_tables import json_schema, key_rows, markdown
-from reliable_pubsub.common.step_keys import (
+from reliable_pubsub.common.core.key_tables import json_schema, key_rows, markdown
+from reliable_pubsub.common.core.step_keys import (
     GetKeys,
     PublisherFile,
     PutKeys,
@@ -26,7 +26,7 @@ from reliable_pubsub.common.step_keys import (
     UnsubscribeKeys,
 )
 
-from .scenario_keys import (
+from .core.scenario_keys import (
     EventKeys,
     ExpectKeys,
     PublisherKeys,
@@ -62,7 +62,7 @@ _TABLES: Final[Mapping[str, tuple[tuple[str, type[Struct]], ...]]] = {
 _HEAD: Final = """\
 # The keys of step files and scenarios
 
-Generated from the types in `common/step_keys.py` and `lab/scenario_keys.py` by
+Generated from the types in `common/core/step_keys.py` and `lab/core/scenario_keys.py` by
 `python -m reliable_pubsub.lab.keys`; `--help` of `publisher` and `subscriber` shows the same.
 
 An editor with a YAML language server completes and checks a file whose first line names a schema:

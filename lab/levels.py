@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct
 
-from reliable_pubsub.common.errors import ConfigurationError, TimedOutError
-from reliable_pubsub.common.messages import QoS, StatusReport
-from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.core.errors import ConfigurationError, TimedOutError
+from reliable_pubsub.common.core.messages import QoS, StatusReport
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import ReqTransport

@@ -11,8 +11,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from .core.scenario import Scenario
 from .processes import Member, Processes
-from .scenario import Scenario
 
 EVENTS_SHOWN: Final = 8
 BAR: Final = 20  # characters

@@ -15,10 +15,10 @@ from typing import Final
 
 import yaml
 
+from .core.scenario import PROXY, Client, Event, Relay, Role, Scenario
 from .disk import SmallDisk
 from .link import Address, Link, Links
 from .progress import HistoryProgress, OutputProgress
-from .scenario import PROXY, Client, Event, Relay, Role, Scenario
 from .variants import OPTIONS
 
 ANY_PORT: Final = "tcp://127.0.0.1:*"

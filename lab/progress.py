@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from reliable_pubsub.common.history import Ok, decode_line
+from reliable_pubsub.common.core.history import Ok, decode_line
 
 
 class HistoryProgress:

@@ -13,11 +13,11 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
-from reliable_pubsub.common.errors import ConfigurationError
-from reliable_pubsub.common.history import AnyLine, Begin, Seen, decode_line
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.history import AnyLine, Begin, Seen, decode_line
 
-from .one_run import check_one_folder, check_one_run
-from .run import OutputLine, Run
+from .core.one_run import check_one_folder, check_one_run
+from .core.run import OutputLine, Run
 
 _BEGIN: Final = b'{"type":"begin"'
 

@@ -9,11 +9,11 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from reliable_pubsub.common.errors import ConfigurationError
+from reliable_pubsub.common.core.errors import ConfigurationError
 
 from . import report_page
-from .run import Run
-from .verdict import Verdict
+from .core.run import Run
+from .core.verdict import Verdict
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 

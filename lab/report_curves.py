@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from reliable_pubsub.common.history import AnyLine, Ok, Stored
+from reliable_pubsub.common.core.history import AnyLine, Ok, Stored
 
 END = ""  # key of a topic's own curve among those of its subscribers
 

@@ -9,7 +9,7 @@ from xml.etree.ElementTree import Element
 
 from msgspec import Struct
 
-from reliable_pubsub.common.markup import element, number, shortened
+from reliable_pubsub.common.core.markup import element, number, shortened
 
 from .report_axis import TimeAxis
 from .report_lanes import duration

@@ -12,15 +12,15 @@ from itertools import pairwise
 from math import sqrt
 from xml.etree.ElementTree import Element
 
-from reliable_pubsub.common.markup import element, number, printable, shortened
+from reliable_pubsub.common.core.markup import element, number, printable, shortened
 
+from .core.verdict import MessageKey
 from .report_axis import PLOT_WIDTH, TimeAxis
 from .report_curves import TopicCurves
 from .report_deliveries import Deliveries, draw_deliveries
 from .report_density import Drawn
 from .report_lanes import LINK_FAULTS, Fault, Lane, Life, Mark, MarkKind, Scene, duration
 from .report_panels import LABEL_WIDTH, TOPICS_MAX, Column, draw_topics, styles_of
-from .verdict import MessageKey
 
 LANE_HEIGHT = 50.0
 BAR_Y, BAR_HEIGHT = 14.0, 26.0

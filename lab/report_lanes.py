@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from reliable_pubsub.common.history import (
+from reliable_pubsub.common.core.history import (
     AnyLine,
     Begin,
     End,
@@ -25,7 +25,7 @@ from reliable_pubsub.common.history import (
     Unknown,
 )
 
-from .verdict import MessageKey
+from .core.verdict import MessageKey
 
 MarkKind = Literal["put", "retried", "unknown", "failed", "commit", "delivery", "redelivery"]
 ROLES = ("proxy", "relay", "publisher", "subscriber")  # from top to bottom

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from reliable_pubsub.common.history import AnyLine, Begin, Failed, Invoke, Ok, Seen, Unknown
+from reliable_pubsub.common.core.history import AnyLine, Begin, Failed, Invoke, Ok, Seen, Unknown
 
-from .verdict import MessageKey
+from .core.verdict import MessageKey
 
 
 class Numbers(Struct):

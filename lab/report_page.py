@@ -1,7 +1,7 @@
 """The report of a run as one page of HTML: verdict, timeline, rules, losses and numbers.
 
 Nothing is fetched: style and script are in the page, and without the script it is a still
-picture. All text of the run goes through `common/markup.py`, so none of it can act.
+picture. All text of the run goes through `common/core/markup.py`, so none of it can act.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from xml.etree.ElementTree import Element
 
 from msgspec import Struct
 
-from reliable_pubsub.common.markup import element, html_text
+from reliable_pubsub.common.core.markup import element, html_text
 
+from .core.run import Run
+from .core.story import in_one_column, tell
+from .core.verdict import MessageKey, RuleVerdict, Verdict
 from .report_curves import topic_curves
 from .report_deliveries import bars, deliveries
 from .report_density import drawn
@@ -21,9 +24,6 @@ from .report_lanes import DEATHS, Scene, duration, scene
 from .report_numbers import Numbers, numbers
 from .report_panels import TOPICS_MAX
 from .report_tables import log_section, losses_section, numbers_section, table
-from .run import Run
-from .story import in_one_column, tell
-from .verdict import MessageKey, RuleVerdict, Verdict
 
 VIOLATIONS_MAX = 5  # shown of each rule
 

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 from msgspec import Struct
 
-from reliable_pubsub.common.markup import element, number, shortened
+from reliable_pubsub.common.core.markup import element, number, shortened
 
 from .report_axis import LEFT, PLOT_WIDTH, RIGHT, TimeAxis, value_ticks
 from .report_curves import END, Points, TopicCurves, thinned

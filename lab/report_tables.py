@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from xml.etree.ElementTree import Element
 
-from reliable_pubsub.common.history import AnyLine, FoundEnd
-from reliable_pubsub.common.markup import element
+from reliable_pubsub.common.core.history import AnyLine, FoundEnd
+from reliable_pubsub.common.core.markup import element
 
+from .core.verdict import Verdict
 from .report_lanes import Scene, duration
 from .report_numbers import Numbers, percentile
-from .verdict import Verdict
 
 
 def losses_section(verdict: Verdict) -> Sequence[Element]:

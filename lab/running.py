@@ -19,19 +19,19 @@ from reliable_pubsub.common.command_line import (
     readable_errors,
     stop_on_signals,
 )
-from reliable_pubsub.common.errors import ConfigurationError, PubSubError
+from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
 from reliable_pubsub.common.history_file import open_history
 
 from .auditor import NAME as AUDITOR
 from .auditor import audit
 from .catalogue import about, complete, load_scenario, scenario_path
-from .checker import check
+from .core.checker import check
+from .core.scenario import Scenario
 from .director import Director
 from .live import Story, live, picture
 from .processes import BACKUPS, FOLDERS, Processes
 from .reading import read_run
 from .report import report_option, write_report
-from .scenario import Scenario
 from .verdict_text import show_verdict
 
 LOOK_AGAIN_S: Final = 0.02

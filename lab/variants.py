@@ -14,16 +14,16 @@ import click
 from msgspec.structs import replace
 
 from reliable_pubsub import __main__ as command
-from reliable_pubsub.common.batch import Message
-from reliable_pubsub.common.messages import BatchHeader, Get, MessageBatches, Put, PutAck
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.messages import BatchHeader, Get, MessageBatches, Put, PutAck
 from reliable_pubsub.proxy import store
-from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.engine import Engine
-from reliable_pubsub.proxy.records import Appended, CursorMoved, Decision
-from reliable_pubsub.proxy.schema import TABLES
-from reliable_pubsub.proxy.topic_log import PublisherMark, TopicLog
+from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.engine import Engine
+from reliable_pubsub.proxy.core.records import Appended, CursorMoved, Decision
+from reliable_pubsub.proxy.core.schema import TABLES
+from reliable_pubsub.proxy.core.topic_log import PublisherMark, TopicLog
 from reliable_pubsub.subscriber import fetching
-from reliable_pubsub.subscriber.direct_followers import direct_followers
+from reliable_pubsub.subscriber.core.direct_followers import direct_followers
 
 
 class AppendsAgain(Broker):

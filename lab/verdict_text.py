@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .run import Run
-from .story import Story, in_one_column, tell
-from .verdict import Losses, RuleVerdict, Verdict
+from .core.run import Run
+from .core.story import Story, in_one_column, tell
+from .core.verdict import Losses, RuleVerdict, Verdict
 
 VIOLATIONS_SHOWN = 3  # of each rule; --json has all
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reliable_pubsub.common.arguments import checked, shown
-from reliable_pubsub.common.errors import UsageError
+from reliable_pubsub.common.core.arguments import checked, shown
+from reliable_pubsub.common.core.errors import UsageError
 
-from .progress import lag
+from .core.progress import lag
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, LazyGroup, readable_errors
-from reliable_pubsub.common.errors import ConfigurationError
+from reliable_pubsub.common.core.errors import ConfigurationError
 
 _JOBS = {
     "load": "reliable_pubsub.pipeline.loading",

@@ -18,11 +18,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from reliable_pubsub.common.errors import ConfigurationError, DamagedError
+from reliable_pubsub.common.core.errors import ConfigurationError, DamagedError
 from reliable_pubsub.common.lock import FileLock
 
 from . import files
-from .manifest import Manifest, decode_manifest, encode_manifest, in_order
+from .core.manifest import Manifest, decode_manifest, encode_manifest, in_order
 
 MESSAGES: Final = "messages"
 GENERATIONS: Final = "_generations"

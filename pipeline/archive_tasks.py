@@ -13,14 +13,14 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.errors import DamagedError
-from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.core.errors import DamagedError
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.system import sync_file
 from reliable_pubsub.subscriber.reader import LogReader
 
-from .columns import ARCHIVE_SCHEMA, ROWS_MAX, MessageColumns
-from .manifest import Manifest, file_name
-from .planning import MessageRange
+from .core.columns import ARCHIVE_SCHEMA, ROWS_MAX, MessageColumns
+from .core.manifest import Manifest, file_name
+from .core.planning import MessageRange
 from .reading import stored_range
 
 _COMPRESSION: Final = "zstd"

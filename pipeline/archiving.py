@@ -12,11 +12,14 @@ import click
 from msgspec import Struct, structs
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
-from reliable_pubsub.common.errors import UsageError
+from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.plan_view import progress_bar
 
 from .archive import MESSAGES, Archive
 from .archive_tasks import MergeFiles, StageRange, merge_files, stage_range
+from .core.manifest import Manifest, archived_to, merges
+from .core.options import SourceOptions
+from .core.planning import admitted, ending_offsets, ranges_between, resumed_offsets
 from .job import (
     config_option,
     proxy_endpoint,
@@ -26,9 +29,6 @@ from .job import (
     topic_options,
     topics_wanted,
 )
-from .manifest import Manifest, archived_to, merges
-from .options import SourceOptions
-from .planning import admitted, ending_offsets, ranges_between, resumed_offsets
 from .proxy_view import ProxyView
 from .tasks import Tasks
 

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from reliable_pubsub.common.batch import crc32
-from reliable_pubsub.common.history import Seen
-from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.history import Seen
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .archive_tasks import archived_rows
-from .evidence import Sighting
-from .manifest import Manifest
-from .planning import MessageRange
+from .core.evidence import Sighting
+from .core.manifest import Manifest
+from .core.planning import MessageRange
 from .reading import stored_range
 
 

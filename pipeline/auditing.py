@@ -14,20 +14,24 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, asking_options
-from reliable_pubsub.common.errors import UsageError
+from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.lab.__main__ import EXIT_CODES, VIOLATED
-from reliable_pubsub.lab.checker import check
+from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.reading import read_run
 from reliable_pubsub.lab.report import report_option, write_report
-from reliable_pubsub.lab.run import Run
-from reliable_pubsub.lab.verdict import Verdict
 from reliable_pubsub.lab.verdict_text import show_verdict
 
 from .archive import archived_files, read_manifests
 from .audit_tasks import SightFile, SightRange, sight_file, sight_range
-from .evidence import Sighting, Whereabouts, with_log
+from .core.evidence import Sighting, Whereabouts, with_log
+from .core.offsets import TopicOffset
+from .core.options import SourceOptions
+from .core.planning import ranges_between
+from .core.tables import TABLES, delivery_rows
 from .job import (
     config_option,
     proxy_endpoint,
@@ -36,10 +40,6 @@ from .job import (
     spark_tasks,
     topics_wanted,
 )
-from .offsets import TopicOffset
-from .options import SourceOptions
-from .planning import ranges_between
-from .tables import TABLES, delivery_rows
 from .tasks import Tasks
 
 W = TypeVar("W")

@@ -29,21 +29,21 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from reliable_pubsub.common.errors import UsageError
+from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.lab.reading import read_run
 from reliable_pubsub.subscriber.reader import LogReader
 
-from .columns import COLUMNS
+from .core.columns import COLUMNS
+from .core.options import SourceOptions, parse_options
+from .core.planning import MessageRange
+from .core.sink_options import SinkOptions, check_columns, parse_sink_options
+from .core.tables import TABLES, Row, delivery_rows, status_rows
 from .instants import instant_ns
-from .options import SourceOptions, parse_options
-from .planning import MessageRange
 from .proxy_view import ProxyView
 from .reading import arrow_batches
 from .sink import BatchSink, StreamSink
-from .sink_options import SinkOptions, check_columns, parse_sink_options
 from .stream import QueryStream, batch_ranges
-from .tables import TABLES, Row, delivery_rows, status_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

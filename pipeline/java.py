@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from reliable_pubsub.common.errors import ConfigurationError
+from reliable_pubsub.common.core.errors import ConfigurationError
 
 JAVA_MIN: Final = 17  # Spark 4 needs it
 PATIENCE_S: Final = 60.0

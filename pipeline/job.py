@@ -11,7 +11,6 @@ import click
 from msgspec import UNSET, Meta, UnsetType, defstruct
 from msgspec.structs import replace
 
-from reliable_pubsub.common import names
 from reliable_pubsub.common.command_line import (
     RESUME,
     accept_endpoint,
@@ -20,14 +19,15 @@ from reliable_pubsub.common.command_line import (
     signals_raise,
     stop_on_signals,
 )
-from reliable_pubsub.common.errors import UsageError
-from reliable_pubsub.common.fields import Problems, read
-from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.fields import Problems, read
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.surroundings import retry_policy
 from reliable_pubsub.common.yaml_file import load_yaml
 
+from .core.options import SourceOptions, parse_options
 from .instants import instant_ns
-from .options import SourceOptions, parse_options
 from .sessions import open_session
 from .tasks import GONE, SparkTasks
 

@@ -12,11 +12,11 @@ import click
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common import names
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
-from reliable_pubsub.common.errors import ConfigurationError, ConflictError
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.errors import ConfigurationError, ConflictError
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.plan_view import progress_bar
-from reliable_pubsub.common.retry import RetryPolicy
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.subscriber.reader import LogReader
 

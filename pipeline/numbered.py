@@ -12,10 +12,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from reliable_pubsub.common.batch import Batch
-from reliable_pubsub.common.errors import ConflictError, LostError, TruncatedError
-from reliable_pubsub.common.limits import KIB
-from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.common.core.errors import ConflictError, LostError, TruncatedError
+from reliable_pubsub.common.core.limits import KIB
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.state_file import MemoryState
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.reader import LogReader

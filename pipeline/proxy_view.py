@@ -7,20 +7,20 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.errors import FencedError, LostError, PubSubError, TruncatedError
-from reliable_pubsub.common.messages import Start
-from reliable_pubsub.common.retry import Clock
-from reliable_pubsub.common.start import at_time
+from reliable_pubsub.common.core.errors import FencedError, LostError, PubSubError, TruncatedError
+from reliable_pubsub.common.core.messages import Start
+from reliable_pubsub.common.core.retry import Clock
+from reliable_pubsub.common.core.start import at_time
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import SystemClock
-from reliable_pubsub.subscriber.direct_followers import StoredBatch
+from reliable_pubsub.subscriber.core.direct_followers import StoredBatch
+from reliable_pubsub.subscriber.core.place import Place
 from reliable_pubsub.subscriber.external_cursor import ExternalCursor
-from reliable_pubsub.subscriber.place import Place
 from reliable_pubsub.subscriber.reader import LogReader
 
-from .offsets import Offsets, TopicOffset
-from .options import SourceOptions
-from .planning import TopicExtent
+from .core.offsets import Offsets, TopicOffset
+from .core.options import SourceOptions
+from .core.planning import TopicExtent
 
 EXTENTS_S = 0.1  # an idle query asks about 90 times a second; the proxy is asked 10 times
 

@@ -12,15 +12,15 @@ from collections.abc import Iterator
 import pyarrow as pa
 from msgspec.structs import replace
 
-from reliable_pubsub.common.batch import fits_event_time
-from reliable_pubsub.common.errors import LogChangedError, LostError, TruncatedError
-from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX
-from reliable_pubsub.subscriber.direct_followers import StoredBatch
+from reliable_pubsub.common.core.batch import fits_event_time
+from reliable_pubsub.common.core.errors import LogChangedError, LostError, TruncatedError
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
+from reliable_pubsub.subscriber.core.direct_followers import StoredBatch
 from reliable_pubsub.subscriber.reader import LogReader
 
-from .columns import MessageColumns
-from .loss import DataLossError
-from .planning import MessageRange
+from .core.columns import MessageColumns
+from .core.loss import DataLossError
+from .core.planning import MessageRange
 
 _log = logging.getLogger("reliable_pubsub.pipeline")
 

@@ -12,9 +12,9 @@ import msgspec
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from reliable_pubsub.common.errors import ConfigurationError
+from reliable_pubsub.common.core.errors import ConfigurationError
 
-from .columns import ROWS_MAX
+from .core.columns import ROWS_MAX
 from .numbered import Record
 
 Format = Literal["csv", "jsonl", "parquet", "text"]

@@ -13,15 +13,18 @@ from pathlib import Path
 import click
 from msgspec import Struct
 
-from reliable_pubsub.common import names
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
-from reliable_pubsub.common.errors import ConfigurationError, UsageError
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.errors import ConfigurationError, UsageError
 from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .archive import archived_files
 from .archive_tasks import archived_rows
 from .auditing import whereabouts
+from .core.loss import DataLossError
+from .core.manifest import newest_logs
+from .core.planning import MessageRange
 from .job import (
     config_option,
     proxy_endpoint,
@@ -29,10 +32,7 @@ from .job import (
     subscriber_endpoint_option,
     topics_wanted,
 )
-from .loss import DataLossError
-from .manifest import newest_logs
 from .numbered import Record, numbered_publisher, put_numbered
-from .planning import MessageRange
 from .reading import stored_range
 
 _COLUMNS = ("offset", "value", "key", "headers", "event_time_ns")

@@ -21,13 +21,13 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
-from reliable_pubsub.common.errors import ConfigurationError, PubSubError
-from reliable_pubsub.common.messages import CommitAck, Part
-from reliable_pubsub.publisher.transaction import Encoded
+from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
+from reliable_pubsub.common.core.messages import CommitAck, Part
+from reliable_pubsub.publisher.core.transaction import Encoded
 from reliable_pubsub.publisher.writer import TransactionWriter
 
-from .outgoing import OutgoingRows
-from .sink_options import SinkOptions
+from .core.outgoing import OutgoingRows
+from .core.sink_options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,9 +11,9 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from .offsets import TopicOffset, from_json, to_json
-from .options import SourceOptions
-from .planning import (
+from .core.offsets import TopicOffset, from_json, to_json
+from .core.options import SourceOptions
+from .core.planning import (
     MessageRange,
     admitted,
     ending_offsets,

@@ -9,7 +9,7 @@ from msgspec import Struct
 from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.sql import SparkSession
 
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core.errors import (
     ConfigurationError,
     DamagedError,
     InDoubtError,

@@ -20,15 +20,15 @@ from reliable_pubsub.common.command_line import (
     readable_errors,
     resolve_all,
 )
-from reliable_pubsub.common.endpoint import beside, stays_behind
+from reliable_pubsub.common.core.endpoint import beside, stays_behind
+from reliable_pubsub.common.core.settings import Resolved, Settings, typed
 from reliable_pubsub.common.history_file import open_history
-from reliable_pubsub.common.settings import Resolved, Settings, typed
 from reliable_pubsub.relay.sockets import allow_connections
 
+from .core.state import BrokerSettings
+from .core.topic_log import Retention
 from .push import EndpointSettings
 from .server import Server, ServerSettings
-from .state import BrokerSettings
-from .topic_log import Retention
 
 
 def broker_settings(

@@ -29,8 +29,8 @@ from reliable_pubsub.common.command_line import (
     settings_from,
     stop_on_signals,
 )
+from reliable_pubsub.common.core.errors import ConfigurationError, InUseError, StorageFailedError
 from reliable_pubsub.common.damage import error_of
-from reliable_pubsub.common.errors import ConfigurationError, InUseError, StorageFailedError
 from reliable_pubsub.common.lock import make_directory
 from reliable_pubsub.common.system import sync_directory
 

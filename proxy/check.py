@@ -12,14 +12,14 @@ from collections.abc import Callable, Mapping, Sequence
 
 from msgspec import Struct
 
-from reliable_pubsub.common.batch import crc32
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.damage import RESTORE_A_COPY
-from reliable_pubsub.common.errors import DamagedError
 
-from .records import StoredSegment
-from .schema import KNOWN_ENDS, place_of, row_crc
+from .core.records import StoredSegment
+from .core.schema import KNOWN_ENDS, place_of, row_crc
+from .core.topic_log import Segment, add_to_segments
 from .store import FILE_NAME, reading
-from .topic_log import Segment, add_to_segments
 
 _SMALL_TABLES = {
     "meta": "name, value",

@@ -16,8 +16,8 @@ from queue import SimpleQueue
 
 from msgspec import Struct
 
-from .engine import Work
-from .records import Record
+from .core.engine import Work
+from .core.records import Record
 from .store import Store
 
 

@@ -11,7 +11,7 @@ import threading
 
 import zmq
 
-from reliable_pubsub.common.messages import Role
+from reliable_pubsub.common.core.messages import Role
 from reliable_pubsub.relay.sockets import listening
 
 PEER_ANSWERS_MAX = 32  # kept for one connection that does not read

@@ -13,15 +13,15 @@ from typing import Final
 
 import zmq
 
-from reliable_pubsub.common.endpoint import any_port_beside
-from reliable_pubsub.common.errors import ConfigurationError
-from reliable_pubsub.common.limits import BODY_BYTES_MAX
-from reliable_pubsub.common.messages import IngressStatus
+from reliable_pubsub.common.core.endpoint import any_port_beside
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
+from reliable_pubsub.common.core.messages import IngressStatus
 from reliable_pubsub.relay.sockets import NO_BOUND, Context, Listening, Receiver, listening
 
-from .engine import Engine
+from .core.engine import Engine
+from .core.wanted import Want
 from .push import EndpointSettings
-from .wanted import Want
 
 TURN_MAX: Final = 64  # batches that one turn of the loop takes
 

@@ -16,11 +16,10 @@ from typing import BinaryIO, Final
 
 from msgspec import Struct
 
-from reliable_pubsub.common.errors import StorageFailedError
+from reliable_pubsub.common.core.errors import StorageFailedError
 
-from .last_run import LastRun, machine_boot
-from .schema import KNOWN_ENDS
-from .write_ahead_log import (
+from .core.schema import KNOWN_ENDS
+from .core.write_ahead_log import (
     FRAME_HEADER_BYTES,
     HEADER_BYTES,
     INDEX_BYTES,
@@ -33,6 +32,7 @@ from .write_ahead_log import (
     parse_header,
     parse_index,
 )
+from .last_run import LastRun, machine_boot
 
 _CHUNK_BYTES: Final = 1 << 16
 _PAGE_BYTES: Final = 4096  # where nothing says how long a page is

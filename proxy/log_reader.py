@@ -6,12 +6,12 @@ import sqlite3
 from collections import deque
 from collections.abc import Sequence
 
-from reliable_pubsub.common.batch import crc32
-from reliable_pubsub.common.errors import DamagedError
-from reliable_pubsub.common.limits import CACHE_BYTES_MAX, REPLY_BATCHES_MAX
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.errors import DamagedError
+from reliable_pubsub.common.core.limits import CACHE_BYTES_MAX, REPLY_BATCHES_MAX
 
-from .records import Appended
-from .schema import place_of, row_crc
+from .core.records import Appended
+from .core.schema import place_of, row_crc
 from .store import reading
 
 _COLUMNS = "topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns, crc, qos, body"

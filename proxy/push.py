@@ -6,14 +6,14 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from reliable_pubsub.common.endpoint import any_port_beside
-from reliable_pubsub.common.errors import ConfigurationError
+from reliable_pubsub.common.core.endpoint import any_port_beside
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.relay.core.interest_table import InterestTable
+from reliable_pubsub.relay.core.pattern import Kinds
 from reliable_pubsub.relay.fan_out import FanOut
-from reliable_pubsub.relay.interest_table import InterestTable
-from reliable_pubsub.relay.pattern import Kinds
 from reliable_pubsub.relay.sockets import Context
 
-from .pushes import Down, Pushes
+from .core.pushes import Down, Pushes
 
 
 class EndpointSettings(Struct, frozen=True, kw_only=True):

@@ -12,25 +12,25 @@ import zmq
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.messages import CommitterStatus, Durability, Role, StatusReport
-from reliable_pubsub.common.recorder import Recorder
+from reliable_pubsub.common.core.messages import CommitterStatus, Durability, Role, StatusReport
+from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.system import WakeUp
 from reliable_pubsub.relay.sockets import Receiver
 
 from .check import BadRange, Checked, check_store
 from .committer import Committer, Failed
-from .engine import Answer, Engine, Visible, Work
+from .core.engine import Answer, Engine, Visible, Work
+from .core.history import ProxyHistory
+from .core.pushes import Down
+from .core.state import BrokerSettings
+from .core.wanted import Want
 from .front_door import FrontDoor
-from .history import ProxyHistory
 from .ingress import Ingress
 from .log_check import LogDamage
 from .log_reader import StoreReader
 from .push import EndpointSettings, Push
-from .pushes import Down
 from .socket_poll import SocketPoll
-from .state import BrokerSettings
 from .store import LOG_BYTES_MAX, StorageFullError, Store, open_reader, read_state, reading
-from .wanted import Want
 
 TICK_S: Final = 0.1
 SUBSCRIBER_SOCKETS: Final = 4  # gets are answered at once, so few are enough

@@ -21,8 +21,8 @@ from reliable_pubsub.common.command_line import (
     settings_from,
     stop_on_signals,
 )
-from reliable_pubsub.common.errors import InDoubtError
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.errors import InDoubtError
+from reliable_pubsub.common.core.messages import (
     CommitterStatus,
     IngressStatus,
     PushStatus,

@@ -20,16 +20,14 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.errors import DamagedError, PubSubError, StorageFailedError
+from reliable_pubsub.common.core.limits import GIB
+from reliable_pubsub.common.core.messages import Durability, Terms, TopicReceipt
 from reliable_pubsub.common.damage import RESTORE_A_COPY, error_of
-from reliable_pubsub.common.errors import DamagedError, PubSubError, StorageFailedError
-from reliable_pubsub.common.limits import GIB
 from reliable_pubsub.common.lock import FileLock, make_directory
-from reliable_pubsub.common.messages import Durability, Terms, TopicReceipt
 from reliable_pubsub.common.system import FULL_SYNC_PRAGMAS, sync_directory, sync_file
 
-from .last_run import LastRun, machine_boot, read_last_run, write_last_run
-from .log_check import LogDamage, check_log
-from .records import (
+from .core.records import (
     Appended,
     ControlSeen,
     CursorMoved,
@@ -51,7 +49,7 @@ from .records import (
     Trimmed,
     Unsubscribed,
 )
-from .schema import (
+from .core.schema import (
     KNOWN_ENDS,
     SCHEMA_ROWS,
     SCHEMA_VERSION,
@@ -60,7 +58,9 @@ from .schema import (
     place_of,
     row_crc,
 )
-from .write_ahead_log import FRAME_HEADER_BYTES
+from .core.write_ahead_log import FRAME_HEADER_BYTES
+from .last_run import LastRun, machine_boot, read_last_run, write_last_run
+from .log_check import LogDamage, check_log
 
 FILE_NAME: Final = "proxy.sqlite3"
 MARK_NAME: Final = "initialised"  # exists once a store was created; records how the last proxy ran

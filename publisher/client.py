@@ -9,31 +9,29 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common import names
-from reliable_pubsub.common.arguments import Seconds, checked
 from reliable_pubsub.common.asking import Asker
-from reliable_pubsub.common.batch import Batch, EventTimeNs
-from reliable_pubsub.common.dead_letter import check_put_on
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.arguments import Seconds, checked
+from reliable_pubsub.common.core.batch import Batch, EventTimeNs
+from reliable_pubsub.common.core.dead_letter import check_put_on
+from reliable_pubsub.common.core.errors import (
     InDoubtError,
     LimitError,
     NotDeliveredError,
     PubSubError,
     UsageError,
 )
-from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close, sharing
-from reliable_pubsub.common.history_file import open_history
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.messages import (
     AnyReply,
     Count,
     Delivered,
     QoS,
 )
-from reliable_pubsub.common.messages import Delivery as DeliveryRequest
-from reliable_pubsub.common.names import TopicName
-from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.recorder import Recorder
-from reliable_pubsub.common.retry import (
+from reliable_pubsub.common.core.messages import Delivery as DeliveryRequest
+from reliable_pubsub.common.core.names import TopicName
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.common.core.retry import (
     Clock,
     RetryPolicy,
     Silence,
@@ -41,19 +39,21 @@ from reliable_pubsub.common.retry import (
     poll_pause_s,
     unheard,
 )
+from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
+from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close, sharing
+from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.state_file import ClientState, MemoryState, StateFile, open_state
-from reliable_pubsub.common.steps import DELIVERED_S, Wait
 from reliable_pubsub.common.surroundings import client_here
 from reliable_pubsub.relay.above import reachable
 
-from .combining import WaitingPut, failed, fitting, joined, stored
-from .delivery import AcknowledgedBy, Delivery, DeliveryS, DeliveryWatch
+from .core.combining import WaitingPut, failed, fitting, joined, stored
+from .core.delivery import AcknowledgedBy, Delivery, DeliveryS, DeliveryWatch
+from .core.outbox import Outbox, Pending, PendingTransaction, Receipt
+from .core.transaction import Encoded, Transaction
 from .link import OnLogChanged, PublisherLink
 from .offering import Interest, OfferCounts, OfferLink, ZmqOfferLink
-from .outbox import Outbox, Pending, PendingTransaction, Receipt
 from .settling import Settling
 from .stream import LingerS, Stream, StreamSender
-from .transaction import Encoded, Transaction
 from .unnumbered import Unnumbered
 
 

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Sequence
 from typing import Literal, assert_never
 
-from reliable_pubsub.common import names
 from reliable_pubsub.common.asking import Asker, Session
-from reliable_pubsub.common.messages import HelloAck, Listeners, ListenersReport
-from reliable_pubsub.common.recorder import Recorder
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.messages import HelloAck, Listeners, ListenersReport
+from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.state_file import ClientState
 
-from .outbox import Outbox
+from .core.outbox import Outbox
 
 OnLogChanged = Literal["stop", "adopt"]
 

@@ -12,12 +12,12 @@ from typing import Final, Protocol
 import zmq
 from msgspec import Struct
 
-from reliable_pubsub.common.retry import Clock
+from reliable_pubsub.common.core.retry import Clock
 from reliable_pubsub.common.transport import end_with
+from reliable_pubsub.relay.core.unstored import LINKED, is_wanted
 from reliable_pubsub.relay.sockets import DATA_MESSAGES_MAX, Context, connecting
-from reliable_pubsub.relay.unstored import LINKED, is_wanted
 
-from .outbox import Fate
+from .core.outbox import Fate
 
 LINGER_MS: Final = 1_000  # how long close waits to send the last messages
 ASK_AGAIN_S: Final = 1.0  # interval of requests while waiting for interest

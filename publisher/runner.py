@@ -6,11 +6,10 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from reliable_pubsub.common.batch import Batch
-from reliable_pubsub.common.errors import ConfigurationError, TooLargeError
-from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.plan_view import Advance
-from reliable_pubsub.common.steps import (
+from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.common.core.errors import ConfigurationError, TooLargeError
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.steps import (
     PlanPosition,
     PublisherStep,
     PutChunk,
@@ -19,9 +18,10 @@ from reliable_pubsub.common.steps import (
     plan_digest,
     publisher_chunks,
 )
+from reliable_pubsub.common.plan_view import Advance
 
 from .client import Publisher
-from .outbox import Receipt
+from .core.outbox import Receipt
 
 
 class PublisherPlan:

@@ -12,10 +12,10 @@ from contextlib import ExitStack, suppress
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common import names
-from reliable_pubsub.common.batch import crc32, decode_batch
-from reliable_pubsub.common.errors import ConflictError, InDoubtError, MalformedError
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.batch import crc32, decode_batch
+from reliable_pubsub.common.core.errors import ConflictError, InDoubtError, MalformedError
+from reliable_pubsub.common.core.messages import (
     Abort,
     AnyReply,
     CommitAck,
@@ -27,14 +27,14 @@ from reliable_pubsub.common.messages import (
     PutAck,
     TopicReceipt,
 )
-from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.recorder import Call, Recorder
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.recorder import Call, Recorder
 from reliable_pubsub.common.state_file import ClientState
 
-from .combining import WaitingPut, failed, joined, stored
+from .core.combining import WaitingPut, failed, joined, stored
+from .core.outbox import Changes, Outbox, Pending, Receipt
+from .core.transaction import Encoded, is_lost, is_unproven, stage_and_commit
 from .link import PublisherLink
-from .outbox import Changes, Outbox, Pending, Receipt
-from .transaction import Encoded, is_lost, is_unproven, stage_and_commit
 
 
 class Settling:

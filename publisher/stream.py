@@ -18,15 +18,15 @@ from typing import Annotated, Final
 
 from msgspec import Meta
 
-from reliable_pubsub.common import names
-from reliable_pubsub.common.arguments import Seconds, check_argument, checked
-from reliable_pubsub.common.batch import Batch
-from reliable_pubsub.common.dead_letter import check_put_on
-from reliable_pubsub.common.errors import ForkedError, TooLargeError, UsageError
-from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, PAYLOAD_BYTES_MAX
-from reliable_pubsub.common.names import TopicName
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.arguments import Seconds, check_argument, checked
+from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.common.core.dead_letter import check_put_on
+from reliable_pubsub.common.core.errors import ForkedError, TooLargeError, UsageError
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, PAYLOAD_BYTES_MAX
+from reliable_pubsub.common.core.names import TopicName
 
-from .outbox import Receipt
+from .core.outbox import Receipt
 
 MESSAGE_OVERHEAD_BYTES: Final = 5  # of the encoding, for each payload, at most
 FULL_BATCHES_MAX: Final = 4  # that may wait for the sender; then `put` waits

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from reliable_pubsub.common import names
-from reliable_pubsub.common.batch import Batch, crc32
-from reliable_pubsub.common.messages import AnyReply, Put, PutAck
-from reliable_pubsub.common.recorder import Call, Recorder
-from reliable_pubsub.relay.unstored import Offer, encode_offer
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.batch import Batch, crc32
+from reliable_pubsub.common.core.messages import AnyReply, Put, PutAck
+from reliable_pubsub.common.core.recorder import Call, Recorder
+from reliable_pubsub.relay.core.unstored import Offer, encode_offer
 
+from .core.outbox import Outbox, Receipt
 from .link import PublisherLink
 from .offering import Interest, Offering, OfferLink, Where
-from .outbox import Outbox, Receipt
 
 UNNUMBERED_BITS: Final = 32  # of a sequence: below the epoch, a count within the process
 EPOCHS: Final = 2**31  # that a sequence tells apart

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reliable_pubsub.common import names
 from reliable_pubsub.common.asking import Asker, Session
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.messages import (
     Abort,
     AbortAck,
     Commit,
@@ -19,10 +19,10 @@ from reliable_pubsub.common.messages import (
     Stage,
     StageAck,
 )
-from reliable_pubsub.common.retry import Clock, RetryPolicy, Transport
-from reliable_pubsub.common.settings import PUBLISHER_ENDPOINT
+from reliable_pubsub.common.core.retry import Clock, RetryPolicy, Transport
+from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT
 
-from .transaction import Encoded
+from .core.transaction import Encoded
 
 
 class TransactionWriter:

@@ -17,10 +17,10 @@ from reliable_pubsub.common.command_line import (
     readable_errors,
     resolve_all,
 )
-from reliable_pubsub.common.endpoint import beside
+from reliable_pubsub.common.core.endpoint import beside
+from reliable_pubsub.common.core.names import client_id
+from reliable_pubsub.common.core.settings import typed
 from reliable_pubsub.common.history_file import open_history
-from reliable_pubsub.common.names import client_id
-from reliable_pubsub.common.settings import typed
 
 from .server import Relay, RelaySettings
 from .sockets import a_node_name, allow_connections

@@ -9,19 +9,19 @@ from typing import Protocol
 
 import zmq
 
-from reliable_pubsub.common.endpoint import host_of
-from reliable_pubsub.common.errors import MalformedError
-from reliable_pubsub.common.limits import LINK_BYTES
-from reliable_pubsub.common.messages import Status, StatusReport
-from reliable_pubsub.common.wire import encode_request
+from reliable_pubsub.common.core.endpoint import host_of
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.limits import LINK_BYTES
+from reliable_pubsub.common.core.messages import Status, StatusReport
+from reliable_pubsub.common.core.wire import encode_request
 
-from .interest_link import Wish
-from .interest_table import CAP, Capped, changes_between
-from .messages import AboveStatus
-from .pattern import Kinds, Pattern
-from .push import END, prefix_of
+from .core.interest_link import Wish
+from .core.interest_table import CAP, Capped, changes_between
+from .core.messages import AboveStatus
+from .core.pattern import Kinds, Pattern
+from .core.push import END, prefix_of
+from .core.wire import decode_node_reply
 from .sockets import DATA_MESSAGES_MAX, Context, Socket, connecting
-from .wire import decode_node_reply
 
 INTEREST_WAITING_MAX = 2  # messages about interest that wait for a hung node
 _ASKED = 2**62  # numbers of questions for the proxy; those of interest are below

@@ -18,7 +18,7 @@ from typing import Final
 
 import zmq
 
-from .allowance import Look, Tally, to_be_cut
+from .core.allowance import Look, Tally, to_be_cut
 from .listener import cut
 
 LOOKED_AT_MAX: Final = 500  # connections in one turn; the others are looked at in the next ones

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import zmq
 
-from reliable_pubsub.common.limits import (
+from reliable_pubsub.common.core.limits import (
     INTEREST_PATTERNS_MAX,
     LINK_BYTES,
     PREFIX_BYTES,
@@ -24,11 +24,11 @@ from reliable_pubsub.common.limits import (
 )
 
 from .connections import Connection
+from .core.interest_link import Links
+from .core.interest_table import InterestTable
+from .core.pattern import EVERYTHING, Kinds, Pattern
+from .core.push import END, FIRST_BYTES, pattern_of_plain, prefixes_of, single_topic_frame
 from .guard import guard_of
-from .interest_link import Links
-from .interest_table import InterestTable
-from .pattern import EVERYTHING, Kinds, Pattern
-from .push import END, FIRST_BYTES, pattern_of_plain, prefixes_of, single_topic_frame
 from .sockets import DATA_MESSAGES_MAX, Context, listening
 
 TURN_MAX = 256  # messages of one socket in one turn of the loop, so that no socket starves

@@ -17,8 +17,8 @@ from typing import Final
 
 from reliable_pubsub.common.system import WakeUp
 
-from .allowance import Admission, Said
 from .connections import Connections, counts_bytes, kernel_counts
+from .core.allowance import Admission, Said
 from .listener import Gate
 from .sockets import Listening
 

@@ -10,24 +10,24 @@ from contextlib import suppress
 import zmq
 from msgspec import Struct
 
-from reliable_pubsub.common.errors import MalformedError
-from reliable_pubsub.common.limits import STATUS_ROWS_MAX
-from reliable_pubsub.common.messages import Malformed, Reply
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.limits import STATUS_ROWS_MAX
+from reliable_pubsub.common.core.messages import Malformed, Reply
+from reliable_pubsub.common.core.wire import encode_reply
 from reliable_pubsub.common.system import WakeUp
-from reliable_pubsub.common.wire import encode_reply
 
 from .above import Above, NodeAbove, PlainAbove
-from .batch_cache import BatchCache
+from .core.batch_cache import BatchCache
+from .core.interest_link import LEASE_S, Links
+from .core.interest_table import CAP, InterestTable
+from .core.messages import Interest, Node, NodeReport
+from .core.one_proxy import OneProxy
+from .core.passing import Passing, ToAbove, ToPeer
+from .core.pattern import Kinds, Strategy
+from .core.push import PushFrames, decode_any_push, shared_topic_frame
+from .core.wire import decode_node_request, is_for_node
 from .fan_out import TURN_MAX, FanOut
-from .interest_link import LEASE_S, Links
-from .interest_table import CAP, InterestTable
-from .messages import Interest, Node, NodeReport
-from .one_proxy import OneProxy
-from .passing import Passing, ToAbove, ToPeer
-from .pattern import Kinds, Strategy
-from .push import PushFrames, decode_any_push, shared_topic_frame
 from .sockets import ANSWERS_MAX, Context, Receiver, Socket, connecting, listening
-from .wire import decode_node_request, is_for_node
 
 TICK_S = 0.05
 TURN_S = 0.02  # of one turn, for requests

@@ -12,8 +12,8 @@ from contextlib import suppress
 import zmq
 from msgspec import Struct
 
-from reliable_pubsub.common.errors import ConfigurationError
-from reliable_pubsub.common.limits import FRAME_BYTES_MAX, PEER_REQUESTS_MAX
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX, PEER_REQUESTS_MAX
 from reliable_pubsub.common.transport import RECONNECT_MS, RECONNECT_MS_MAX
 
 from .connections import Connections

@@ -21,16 +21,20 @@ from reliable_pubsub.common.command_line import (
     readable_errors,
     stop_on_signals,
 )
-from reliable_pubsub.common.errors import ConfigurationError, ProxyUnreachableError, RefusedError
-from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.core.errors import (
+    ConfigurationError,
+    ProxyUnreachableError,
+    RefusedError,
+)
+from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import ReqTransport
-from reliable_pubsub.common.wire import encode_request
 
-from .messages import Node, NodeReport
-from .tree import Look, tree_of
-from .tree_figure import TreeFigure, page_text, svg_text
-from .wire import decode_node_reply
+from .core.messages import Node, NodeReport
+from .core.tree import Look, tree_of
+from .core.tree_figure import TreeFigure, page_text, svg_text
+from .core.wire import decode_node_reply
 
 TIMEOUT_S = 2.0
 NODES_MAX = 64  # that are asked

@@ -21,8 +21,8 @@ if not (_here / "common").is_dir():  # a checkout without symbolic links
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent, until a program listens
 
-from reliable_pubsub.common.batch import Message  # noqa: E402
-from reliable_pubsub.common.errors import (  # noqa: E402
+from reliable_pubsub.common.core.batch import Message  # noqa: E402
+from reliable_pubsub.common.core.errors import (  # noqa: E402
     ConfigurationError,
     ConflictError,
     DamagedError,
@@ -48,11 +48,11 @@ from reliable_pubsub.common.errors import (  # noqa: E402
     TryLaterError,
     UsageError,
 )
-from reliable_pubsub.common.messages import Start  # noqa: E402
-from reliable_pubsub.common.names import ExactTopic  # noqa: E402
-from reliable_pubsub.common.profiles import Billing, Command, Profile, Telemetry  # noqa: E402
-from reliable_pubsub.common.retry import RetryPolicy  # noqa: E402
-from reliable_pubsub.common.start import (  # noqa: E402
+from reliable_pubsub.common.core.messages import Start  # noqa: E402
+from reliable_pubsub.common.core.names import ExactTopic  # noqa: E402
+from reliable_pubsub.common.core.profiles import Billing, Command, Profile, Telemetry  # noqa: E402
+from reliable_pubsub.common.core.retry import RetryPolicy  # noqa: E402
+from reliable_pubsub.common.core.start import (  # noqa: E402
     Earliest,
     LastReceived,
     Now,
@@ -63,10 +63,10 @@ from reliable_pubsub.common.start import (  # noqa: E402
     newest,
 )
 from reliable_pubsub.publisher.client import Publisher  # noqa: E402
-from reliable_pubsub.publisher.delivery import Delivery  # noqa: E402
+from reliable_pubsub.publisher.core.delivery import Delivery  # noqa: E402
+from reliable_pubsub.publisher.core.outbox import Receipt  # noqa: E402
+from reliable_pubsub.publisher.core.transaction import Transaction  # noqa: E402
 from reliable_pubsub.publisher.offering import Interest  # noqa: E402
-from reliable_pubsub.publisher.outbox import Receipt  # noqa: E402
-from reliable_pubsub.publisher.transaction import Transaction  # noqa: E402
 from reliable_pubsub.subscriber.client import Subscriber  # noqa: E402
 from reliable_pubsub.subscriber.fetching import QoSWarning  # noqa: E402
 from reliable_pubsub.subscriber.reader import Reading  # noqa: E402

@@ -24,10 +24,10 @@ from rich.console import Console
 from rich.progress import Progress
 
 from reliable_pubsub import Publisher, Subscriber
-from reliable_pubsub.common.batch import Batch, crc32, encode_batch
-from reliable_pubsub.common.limits import GIB
-from reliable_pubsub.common.messages import Hello, HelloAck, Put, PutAck
-from reliable_pubsub.common.wire import decode_reply, encode_request
+from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.limits import GIB
+from reliable_pubsub.common.core.messages import Hello, HelloAck, Put, PutAck
+from reliable_pubsub.common.core.wire import decode_reply, encode_request
 
 from .bench_levels import level_rows
 from .bench_push import push_rows

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from reliable_pubsub import Earliest, Publisher, Subscriber
-from reliable_pubsub.common.messages import QoS
+from reliable_pubsub.common.core.messages import QoS
 
 from .measuring import PAYLOAD, Proxy, Row, compared, proxy, spawn
 

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from reliable_pubsub import Publisher, RetryPolicy
-from reliable_pubsub.common.limits import GIB
+from reliable_pubsub.common.core.limits import GIB
 from reliable_pubsub.pipeline.archive import MESSAGES, Archive
 from reliable_pubsub.pipeline.archiving import ROWS_PER_FILE, Archiving
 from reliable_pubsub.pipeline.data_source import FORMAT

@@ -17,11 +17,11 @@ import click
 import zmq
 
 from reliable_pubsub import Publisher, Subscriber
-from reliable_pubsub.common.batch import Batch, crc32, encode_batch
-from reliable_pubsub.common.messages import BatchHeader
+from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.messages import BatchHeader
 from reliable_pubsub.relay.above import NodeAbove
-from reliable_pubsub.relay.pattern import Pattern, Strategy
-from reliable_pubsub.relay.push import Pushed, encode_push
+from reliable_pubsub.relay.core.pattern import Pattern, Strategy
+from reliable_pubsub.relay.core.push import Pushed, encode_push
 from reliable_pubsub.relay.topology import ask_node
 
 from .counting_link import CountingLink

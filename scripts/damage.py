@@ -28,11 +28,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from reliable_pubsub.common.batch import Batch, crc32, encode_batch
-from reliable_pubsub.common.errors import DamagedError
+from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.proxy import store as store_module
 from reliable_pubsub.proxy.check import check_store
-from reliable_pubsub.proxy.records import (
+from reliable_pubsub.proxy.core.records import (
     Appended,
     ControlSeen,
     CursorMoved,
@@ -43,7 +43,7 @@ from reliable_pubsub.proxy.records import (
     Trimmed,
     Unsubscribed,
 )
-from reliable_pubsub.proxy.schema import SCHEMA_ROWS, meaning
+from reliable_pubsub.proxy.core.schema import SCHEMA_ROWS, meaning
 from reliable_pubsub.proxy.store import FILE_NAME, MARK_NAME, Store, read_state
 
 from .worker_pool import worker_pool

@@ -23,8 +23,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from reliable_pubsub.common.step_file import parse_publisher_steps, parse_subscriber_steps
-from reliable_pubsub.common.steps import PlanPosition
+from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
+from reliable_pubsub.common.core.steps import PlanPosition
 from reliable_pubsub.common.yaml_file import load_yaml
 from reliable_pubsub.publisher.runner import PublisherPlan
 from scripts.delivery import Verdict, compare

@@ -28,8 +28,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from reliable_pubsub.common.errors import InDoubtError, PubSubError
-from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.store import Store

@@ -21,11 +21,11 @@ from typing import Any, get_args
 import msgspec
 from msgspec import UNSET, Struct, inspect
 
-from reliable_pubsub.common import limits, messages
-from reliable_pubsub.common.names import CLIENT_ID_PATTERN, TOPIC_PATTERN
-from reliable_pubsub.relay import messages as node_messages
-from reliable_pubsub.relay.push import Pushed, PushedUnstored
-from reliable_pubsub.relay.unstored import Offer
+from reliable_pubsub.common.core import limits, messages
+from reliable_pubsub.common.core.names import CLIENT_ID_PATTERN, TOPIC_PATTERN
+from reliable_pubsub.relay.core import messages as node_messages
+from reliable_pubsub.relay.core.push import Pushed, PushedUnstored
+from reliable_pubsub.relay.core.unstored import Offer
 from tests.wire.vectors import CONTENT, Vector, vector
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -160,7 +160,7 @@ def filled_table(heading: str, lines: Sequence[str]) -> list[str]:
 
 
 def filled_limits(lines: Sequence[str]) -> list[str]:
-    """The table of limits, with the values of `common/limits.py`."""
+    """The table of limits, with the values of `common/core/limits.py`."""
     rest = {row[0]: row[2] for row in map(cells, lines[2:])}
     shown = [name for name in vars(limits) if name.isupper() and name not in ("KIB", "MIB", "GIB")]
     order = [name for name in rest if name.strip("`") in shown]

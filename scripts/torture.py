@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from reliable_pubsub.common.history import Event, Ok
+from reliable_pubsub.common.core.history import Event, Ok
 from reliable_pubsub.lab.reading import read_run
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -21,17 +21,17 @@ from reliable_pubsub.common.command_line import (
     stop_on_signals,
     tell_silence,
 )
-from reliable_pubsub.common.history_file import open_history
-from reliable_pubsub.common.names import client_id
-from reliable_pubsub.common.plan_mark import FINISHED, PlanMark, begin_plan
-from reliable_pubsub.common.plan_view import print_plan, progress_bar
-from reliable_pubsub.common.step_file import parse_subscriber_steps
-from reliable_pubsub.common.step_keys import GetKeys, SubscribeKeys, UnsubscribeKeys
-from reliable_pubsub.common.steps import (
+from reliable_pubsub.common.core.names import client_id
+from reliable_pubsub.common.core.plan_mark import FINISHED, PlanMark, begin_plan
+from reliable_pubsub.common.core.step_file import parse_subscriber_steps
+from reliable_pubsub.common.core.step_keys import GetKeys, SubscribeKeys, UnsubscribeKeys
+from reliable_pubsub.common.core.steps import (
     SubscriberStep,
     describe,
     plan_digest,
 )
+from reliable_pubsub.common.history_file import open_history
+from reliable_pubsub.common.plan_view import print_plan, progress_bar
 from reliable_pubsub.common.surroundings import retry_policy
 from reliable_pubsub.common.yaml_file import load_yaml
 

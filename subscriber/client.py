@@ -8,18 +8,16 @@ from types import TracebackType
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common import names
-from reliable_pubsub.common.arguments import Seconds, checked
 from reliable_pubsub.common.asking import Asker
-from reliable_pubsub.common.batch import Message
-from reliable_pubsub.common.dead_letter import MaxDeliveries, check_may_die, check_reason
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.arguments import Seconds, checked
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.dead_letter import MaxDeliveries, check_may_die, check_reason
+from reliable_pubsub.common.core.errors import (
     InDoubtError,
     UsageError,
 )
-from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close
-from reliable_pubsub.common.history_file import open_history
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.messages import (
     Count,
     LeaseS,
     QoS,
@@ -27,30 +25,32 @@ from reliable_pubsub.common.messages import (
     Start,
     Terms,
 )
-from reliable_pubsub.common.names import TopicName
-from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.recorder import Recorder
-from reliable_pubsub.common.retry import (
+from reliable_pubsub.common.core.names import TopicName
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.common.core.retry import (
     Clock,
     RetryPolicy,
     Silence,
     Transport,
     unheard,
 )
-from reliable_pubsub.common.start import (
+from reliable_pubsub.common.core.start import (
     Place,
     start_of,
 )
+from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close
+from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.state_file import ClientState, MemoryState, StateFile, open_state
 from reliable_pubsub.common.surroundings import client_here
 
+from .core.inbox import Inbox
+from .core.push_queue import PushCounts, PushTiming, timing_of
+from .core.qos0_queue import UnstoredCounts
 from .dead_letters import DeadLetters
 from .fetching import Fetching, OnLowerQoS, warn_of_lower_qos
 from .hand_over import HandOver, Messages
-from .inbox import Inbox
-from .push_queue import PushCounts, PushTiming, timing_of
 from .pushing import Pushing, PushLink, ZmqPushLink
-from .qos0_queue import UnstoredCounts
 from .reader import Reading, StoredReader
 from .requests import Requests
 from .session import SubscriberSession

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 
-from reliable_pubsub.common.batch import Message
-from reliable_pubsub.common.dead_letter import DELIVERIES_USED_UP, dead_letter
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.dead_letter import DELIVERIES_USED_UP, dead_letter
+from reliable_pubsub.common.core.errors import (
     DeadLetterRefusedError,
     FencedError,
     LogChangedError,
@@ -22,9 +22,9 @@ from reliable_pubsub.common.errors import (
     StaleError,
 )
 
+from .core.subscription import Subscription
 from .requests import Requests
 from .session import SubscriberSession
-from .subscription import Subscription
 
 
 class DeadLetters:

@@ -7,13 +7,13 @@ retention. One verb does that: SUB with a cursor (rule R13).
 
 from __future__ import annotations
 
-from reliable_pubsub.common import names
 from reliable_pubsub.common.asking import Asker, Session
-from reliable_pubsub.common.messages import AnyReply, Sub, SubAck
-from reliable_pubsub.common.retry import Clock, RetryPolicy, Transport
-from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.messages import AnyReply, Sub, SubAck
+from reliable_pubsub.common.core.retry import Clock, RetryPolicy, Transport
+from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
 
-from .place import Place
+from .core.place import Place
 
 
 class ExternalCursor:

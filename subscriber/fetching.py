@@ -12,10 +12,10 @@ from traceback import walk_stack
 
 from msgspec import UNSET
 
-from reliable_pubsub.common.batch import Message
-from reliable_pubsub.common.errors import LostError
-from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.errors import LostError
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
+from reliable_pubsub.common.core.messages import (
     BatchHeader,
     Get,
     Lost,
@@ -23,15 +23,15 @@ from reliable_pubsub.common.messages import (
     NoMessagesYet,
     Ring,
 )
-from reliable_pubsub.common.recorder import Call
-from reliable_pubsub.common.retry import poll_pause_s
+from reliable_pubsub.common.core.recorder import Call
+from reliable_pubsub.common.core.retry import poll_pause_s
 
-from .direct_followers import direct_followers
-from .push_queue import Standing
+from .core.direct_followers import direct_followers
+from .core.push_queue import Standing
+from .core.subscription import Subscription
 from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession
-from .subscription import Subscription
 
 FETCH_AHEAD = 10  # times the requested messages; the rest wait here, unacknowledged
 

@@ -7,16 +7,16 @@ from itertools import islice
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.batch import Message
-from reliable_pubsub.common.errors import UsageError
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.recorder import seen
 from reliable_pubsub.common.gate import Gate, gated
-from reliable_pubsub.common.recorder import seen
 
+from .core.subscription import Subscription
 from .dead_letters import DeadLetters
 from .fetching import Fetching
 from .requests import Requests
 from .session import SubscriberSession
-from .subscription import Subscription
 
 
 class HandOver:

@@ -15,15 +15,15 @@ from pathlib import Path
 import msgspec
 from msgspec.structs import replace
 
-from reliable_pubsub.common.batch import NO_OFFSET, Message
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core.batch import NO_OFFSET, Message
+from reliable_pubsub.common.core.errors import (
     ConfigurationError,
     DamagedError,
     InUseError,
     StorageFailedError,
 )
-from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.steps import PlanPosition, SubscriberStep
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.steps import PlanPosition, SubscriberStep
 from reliable_pubsub.common.system import sync_data, sync_directory
 
 

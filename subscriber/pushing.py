@@ -7,19 +7,19 @@ from typing import Protocol
 
 import zmq
 
-from reliable_pubsub.common.errors import MalformedError, UsageError
-from reliable_pubsub.common.limits import INTEREST_PATTERNS_MAX
-from reliable_pubsub.common.messages import BatchHeader
-from reliable_pubsub.common.retry import Clock
+from reliable_pubsub.common.core.errors import MalformedError, UsageError
+from reliable_pubsub.common.core.limits import INTEREST_PATTERNS_MAX
+from reliable_pubsub.common.core.messages import BatchHeader
+from reliable_pubsub.common.core.retry import Clock
 from reliable_pubsub.common.transport import end_with
 from reliable_pubsub.relay.above import NodeAbove
-from reliable_pubsub.relay.pattern import Pattern
-from reliable_pubsub.relay.push import AnyPush, UnstoredFrames, decode_any_push
+from reliable_pubsub.relay.core.pattern import Pattern
+from reliable_pubsub.relay.core.push import AnyPush, UnstoredFrames, decode_any_push
 from reliable_pubsub.relay.sockets import Context
 
-from .inbox import Inbox
-from .push_queue import PushCounts, PushQueue, PushTiming, Standing
-from .subscription import Subscription
+from .core.inbox import Inbox
+from .core.push_queue import PushCounts, PushQueue, PushTiming, Standing
+from .core.subscription import Subscription
 
 TURN_MAX = 1_000  # pushes that are taken at once
 

@@ -6,16 +6,16 @@ import secrets
 
 from msgspec import UNSET, Struct
 
-from reliable_pubsub.common import names
 from reliable_pubsub.common.asking import Asker, Session
-from reliable_pubsub.common.batch import Message
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.errors import (
     LogChangedError,
     LostError,
     MalformedError,
 )
-from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
+from reliable_pubsub.common.core.messages import (
     AnyReply,
     History,
     LogChanged,
@@ -24,12 +24,12 @@ from reliable_pubsub.common.messages import (
     NoMessagesYet,
     Start,
 )
-from reliable_pubsub.common.retry import Clock, RetryPolicy, Silence, Transport, unheard
-from reliable_pubsub.common.session import refusal
-from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
-from reliable_pubsub.common.start import Position, in_words, newest, start_of
+from reliable_pubsub.common.core.retry import Clock, RetryPolicy, Silence, Transport, unheard
+from reliable_pubsub.common.core.session import refusal
+from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
+from reliable_pubsub.common.core.start import Position, in_words, newest, start_of
 
-from .direct_followers import StoredBatch, direct_batches, messages_in
+from .core.direct_followers import StoredBatch, direct_batches, messages_in
 
 
 class LogReader:

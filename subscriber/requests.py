@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from reliable_pubsub.common import names
 from reliable_pubsub.common.asking import SESSIONS_MAX
-from reliable_pubsub.common.batch import crc32
-from reliable_pubsub.common.errors import NotSubscribedError, StaleError, TryLaterError
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.errors import NotSubscribedError, StaleError, TryLaterError
+from reliable_pubsub.common.core.messages import (
     Ack,
     AnyReply,
     Dead,
@@ -25,11 +25,11 @@ from reliable_pubsub.common.messages import (
     PutAck,
     Stale,
 )
-from reliable_pubsub.common.recorder import Call
+from reliable_pubsub.common.core.recorder import Call
 
+from .core.subscription import Subscription
 from .session import SubscriberSession
 from .subscribing import Subscribing
-from .subscription import Subscription
 
 
 class Requests:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core.errors import (
     DeadLetterRefusedError,
     LostError,
     RefusedError,
     TimedOutError,
 )
-from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.steps import SubscriberStep, subscriber_after
 from reliable_pubsub.common.plan_view import Advance
-from reliable_pubsub.common.steps import SubscriberStep, subscriber_after
 
 from .client import Subscriber
 from .output import Output, Shown

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from reliable_pubsub.common.asking import Asker, Session
-from reliable_pubsub.common.recorder import Recorder
+from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.state_file import ClientState
 
-from .inbox import Inbox
-from .subscription import Subscription
+from .core.inbox import Inbox
+from .core.subscription import Subscription
 
 
 class SubscriberSession(Session):

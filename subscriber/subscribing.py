@@ -8,8 +8,8 @@ from typing import Literal, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.errors import LogChangedError, UsageError
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.errors import LogChangedError, UsageError
+from reliable_pubsub.common.core.messages import (
     AnyReply,
     Bye,
     ByeAck,
@@ -24,12 +24,12 @@ from reliable_pubsub.common.messages import (
     Unsub,
     UnsubAck,
 )
-from reliable_pubsub.common.recorder import Call
-from reliable_pubsub.common.start import LastReceived, Now, Position, at_offset, in_words
+from reliable_pubsub.common.core.recorder import Call
+from reliable_pubsub.common.core.start import LastReceived, Now, Position, at_offset, in_words
 
-from .place import Place, repositioned
+from .core.place import Place, repositioned
+from .core.subscription import Subscription
 from .session import SubscriberSession
-from .subscription import Subscription
 
 OnLogChanged = Literal["stop", "rewind", "adopt"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from reliable_pubsub.common.settings import ENVIRONMENT_PREFIX
+from reliable_pubsub.common.core.settings import ENVIRONMENT_PREFIX
 
 from .costs import Costs
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.batch import Batch, crc32, encode_batch
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.messages import (
     Abort,
     Ack,
     AnyReply,
@@ -30,11 +30,11 @@ from reliable_pubsub.common.messages import (
     Terms,
     Unsub,
 )
-from reliable_pubsub.common.retry import RetryPolicy
-from reliable_pubsub.common.wire import decode_reply, decode_request, encode_reply
-from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.engine import Engine, Visible, Work
-from reliable_pubsub.proxy.records import (
+from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_reply
+from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.engine import Engine, Visible, Work
+from reliable_pubsub.proxy.core.records import (
     Appended,
     Decision,
     Granted,
@@ -48,7 +48,7 @@ from reliable_pubsub.proxy.records import (
     TransactionCommitted,
     Trimmed,
 )
-from reliable_pubsub.proxy.state import BrokerSettings, State
+from reliable_pubsub.proxy.core.state import BrokerSettings, State
 
 EMPTY = StoredState("0123456789abcdef")
 LOG = "0123456789abcdef.1"  # log id of the first topic of that store

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from reliable_pubsub.common.errors import StorageFailedError
-from reliable_pubsub.common.history import AnyLine, encode_line
+from reliable_pubsub.common.core.errors import StorageFailedError
+from reliable_pubsub.common.core.history import AnyLine, encode_line
 
 from .fakes import NOW_NS
 

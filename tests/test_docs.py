@@ -17,14 +17,14 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from reliable_pubsub.common import history, messages
-from reliable_pubsub.common.batch import Batch, crc32
-from reliable_pubsub.common.retry import RetryPolicy, poll_pause_s
-from reliable_pubsub.common.settings import BY_NAME
-from reliable_pubsub.common.steps import DELIVERED_S
-from reliable_pubsub.relay.interest_link import digest_of
-from reliable_pubsub.relay.pattern import Kinds, Pattern
-from reliable_pubsub.relay.unstored import LINKED
+from reliable_pubsub.common.core import history, messages
+from reliable_pubsub.common.core.batch import Batch, crc32
+from reliable_pubsub.common.core.retry import RetryPolicy, poll_pause_s
+from reliable_pubsub.common.core.settings import BY_NAME
+from reliable_pubsub.common.core.steps import DELIVERED_S
+from reliable_pubsub.relay.core.interest_link import digest_of
+from reliable_pubsub.relay.core.pattern import Kinds, Pattern
+from reliable_pubsub.relay.core.unstored import LINKED
 from reliable_pubsub.subscriber.subscribing import CLEAN_LEASE_MS
 from scripts import protocol_tables
 from tests.lab.planted import all_planted
@@ -417,7 +417,7 @@ class TestTheGlossary:
         source = " ".join(
             path.read_text(encoding="utf-8").lower()
             for room in ("common", "proxy", "publisher", "relay", "subscriber")
-            for path in sorted((ROOT / room).glob("*.py"))
+            for path in sorted((ROOT / room).rglob("*.py"))
         )
         spoken = f" {' '.join(re.findall(r'[a-z0-9]+', source))} "
 

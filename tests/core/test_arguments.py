@@ -39,11 +39,11 @@ from reliable_pubsub import (
     at_time,
     newest,
 )
-from reliable_pubsub.common.arguments import check_argument, shown
-from reliable_pubsub.common.batch import Batch
-from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.common.core.arguments import check_argument, shown
+from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.publisher.stream import Stream
-from reliable_pubsub.subscriber.push_queue import PushTiming
+from reliable_pubsub.subscriber.core.push_queue import PushTiming
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reliable_pubsub.common.batch import crc32
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.messages import (
     Dead,
     DeadAck,
     Fenced,
@@ -13,9 +13,9 @@ from reliable_pubsub.common.messages import (
     Stale,
     StorageFull,
 )
-from reliable_pubsub.proxy.records import DeadLettered
-from reliable_pubsub.proxy.state import BrokerSettings
-from reliable_pubsub.proxy.topic_log import Retention
+from reliable_pubsub.proxy.core.records import DeadLettered
+from reliable_pubsub.proxy.core.state import BrokerSettings
+from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import (
     MemoryProxy,
     a_body,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.batch import crc32
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.messages import (
     Fenced,
     LogChanged,
     Lost,
@@ -17,9 +17,9 @@ from reliable_pubsub.common.messages import (
     Start,
     Truncated,
 )
-from reliable_pubsub.proxy.records import Appended, CursorMoved
-from reliable_pubsub.proxy.state import BrokerSettings
-from reliable_pubsub.proxy.topic_log import Retention
+from reliable_pubsub.proxy.core.records import Appended, CursorMoved
+from reliable_pubsub.proxy.core.state import BrokerSettings
+from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import (
     LOG,
     SECOND_NS,

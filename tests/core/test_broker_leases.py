@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.messages import (
     ByeAck,
     Fenced,
     Lost,
@@ -17,8 +17,8 @@ from reliable_pubsub.common.messages import (
     SubscriptionStatus,
     Terms,
 )
-from reliable_pubsub.proxy.state import BrokerSettings
-from reliable_pubsub.proxy.topic_log import Retention
+from reliable_pubsub.proxy.core.state import BrokerSettings
+from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import (
     LOG,
     MemoryProxy,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.errors import MalformedError
-from reliable_pubsub.common.limits import (
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.limits import (
     KIB,
     MIB,
     NUMBER_MAX,
     PUBLISHERS_PER_TOPIC_MAX,
     TOPICS_MAX,
 )
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.messages import (
     Busy,
     Conflict,
     Duplicate,
@@ -25,10 +25,10 @@ from reliable_pubsub.common.messages import (
     Stale,
     StorageFull,
 )
-from reliable_pubsub.common.settings import OnBound
-from reliable_pubsub.common.wire import decode_request, encode_request
-from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.records import (
+from reliable_pubsub.common.core.settings import OnBound
+from reliable_pubsub.common.core.wire import decode_request, encode_request
+from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.records import (
     StoredPublisher,
     StoredSession,
     StoredState,
@@ -36,8 +36,8 @@ from reliable_pubsub.proxy.records import (
     TopicCreated,
     Trimmed,
 )
-from reliable_pubsub.proxy.state import BrokerSettings
-from reliable_pubsub.proxy.topic_log import SEGMENT_BATCHES, Retention
+from reliable_pubsub.proxy.core.state import BrokerSettings
+from reliable_pubsub.proxy.core.topic_log import SEGMENT_BATCHES, Retention
 from tests.fakes import (
     EMPTY,
     LOG,

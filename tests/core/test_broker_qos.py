@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.messages import (
     AnyReply,
     Duplicate,
     Fenced,
@@ -17,8 +17,8 @@ from reliable_pubsub.common.messages import (
     StoredQoS,
     Terms,
 )
-from reliable_pubsub.proxy.state import BrokerSettings, Memory
-from reliable_pubsub.proxy.topic_log import Retention
+from reliable_pubsub.proxy.core.state import BrokerSettings, Memory
+from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import (
     MemoryProxy,
     a_broker,

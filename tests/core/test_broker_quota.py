@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.messages import Full, Limit, Lost, MessageBatches, PutAck, Stale
-from reliable_pubsub.common.settings import OnBound
-from reliable_pubsub.proxy.state import BrokerSettings
-from reliable_pubsub.proxy.topic_log import Retention
+from reliable_pubsub.common.core.messages import Full, Limit, Lost, MessageBatches, PutAck, Stale
+from reliable_pubsub.common.core.settings import OnBound
+from reliable_pubsub.proxy.core.state import BrokerSettings
+from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import LOG, MemoryProxy, a_broker, a_get, a_hello, a_sub, an_ack, an_unsub, shown
 
 BOUND = 3

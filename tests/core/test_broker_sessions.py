@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.messages import (
     AnyRequest,
     Fenced,
     HelloAck,

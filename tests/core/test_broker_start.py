@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.messages import (
     AnyReply,
     LogChanged,
     Lost,
@@ -17,7 +17,7 @@ from reliable_pubsub.common.messages import (
     SubAck,
     Truncated,
 )
-from reliable_pubsub.proxy.records import Trimmed
+from reliable_pubsub.proxy.core.records import Trimmed
 from tests.fakes import (
     LOG,
     NOW_NS,

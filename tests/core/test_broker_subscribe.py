@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPICS_MAX
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPICS_MAX
+from reliable_pubsub.common.core.messages import (
     Fenced,
     Limit,
     LogChanged,
@@ -17,7 +17,7 @@ from reliable_pubsub.common.messages import (
     SubAck,
     UnsubAck,
 )
-from reliable_pubsub.proxy.records import StoredState, StoredSubscription, StoredTopic
+from reliable_pubsub.proxy.core.records import StoredState, StoredSubscription, StoredTopic
 from tests.fakes import (
     LOG,
     MemoryLog,

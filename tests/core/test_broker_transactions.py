@@ -6,9 +6,9 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from reliable_pubsub.common import limits
-from reliable_pubsub.common.limits import KIB, MIB, STAGED_IDLE_S_MAX
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core import limits
+from reliable_pubsub.common.core.limits import KIB, MIB, STAGED_IDLE_S_MAX
+from reliable_pubsub.common.core.messages import (
     AbortAck,
     AnyReply,
     Commit,
@@ -29,11 +29,11 @@ from reliable_pubsub.common.messages import (
     StorageFull,
     TopicReceipt,
 )
-from reliable_pubsub.common.wire import encode_reply, encode_request
-from reliable_pubsub.proxy import transactions
-from reliable_pubsub.proxy.records import Appended, Staged
-from reliable_pubsub.proxy.state import BrokerSettings
-from reliable_pubsub.proxy.topic_log import Retention
+from reliable_pubsub.common.core.wire import encode_reply, encode_request
+from reliable_pubsub.proxy.core import transactions
+from reliable_pubsub.proxy.core.records import Appended, Staged
+from reliable_pubsub.proxy.core.state import BrokerSettings
+from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import (
     NONCE,
     SECOND_NS,

@@ -6,8 +6,8 @@ from typing import Literal
 
 import pytest
 
-from reliable_pubsub.common.errors import LogChangedError, ProxyUnreachableError
-from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.core.errors import LogChangedError, ProxyUnreachableError
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import (

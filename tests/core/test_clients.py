@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 import pytest
 from msgspec.structs import replace
 
-from reliable_pubsub.common.batch import Message
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.errors import (
     ConflictError,
     FencedError,
     LogChangedError,
@@ -17,14 +17,14 @@ from reliable_pubsub.common.errors import (
     ProxyUnreachableError,
     StorageFailedError,
 )
-from reliable_pubsub.common.limits import KIB, MIB
-from reliable_pubsub.common.messages import Duplicate, MessageBatches, NoMessagesYet, PutAck
-from reliable_pubsub.common.retry import RetryPolicy, poll_pause_s
-from reliable_pubsub.common.start import Earliest
+from reliable_pubsub.common.core.limits import KIB, MIB
+from reliable_pubsub.common.core.messages import Duplicate, MessageBatches, NoMessagesYet, PutAck
+from reliable_pubsub.common.core.retry import RetryPolicy, poll_pause_s
+from reliable_pubsub.common.core.start import Earliest
+from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_request
 from reliable_pubsub.common.state_file import MemoryState
-from reliable_pubsub.common.wire import decode_reply, decode_request, encode_request
-from reliable_pubsub.proxy.state import BrokerSettings
-from reliable_pubsub.proxy.topic_log import Retention
+from reliable_pubsub.proxy.core.state import BrokerSettings
+from reliable_pubsub.proxy.core.topic_log import Retention
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy, a_body, a_broker, a_get, a_put

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 
-from reliable_pubsub.common.messages import Terms
-from reliable_pubsub.proxy.lower_bounds import LowerBounds
-from reliable_pubsub.proxy.state import BrokerSettings
-from reliable_pubsub.proxy.topic_log import Retention
+from reliable_pubsub.common.core.messages import Terms
+from reliable_pubsub.proxy.core.lower_bounds import LowerBounds
+from reliable_pubsub.proxy.core.state import BrokerSettings
+from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import MemoryProxy, a_broker, a_bye, a_get, a_hello, a_put, a_sub, put_body
 
 MANY = 200

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 
-from reliable_pubsub.common.batch import Message, decode_batch
-from reliable_pubsub.common.dead_letter import dead_letter
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core.batch import Message, decode_batch
+from reliable_pubsub.common.core.dead_letter import dead_letter
+from reliable_pubsub.common.core.errors import (
     DeadLetterRefusedError,
     InDoubtError,
     InvalidNameError,
@@ -18,10 +18,10 @@ from reliable_pubsub.common.errors import (
     StorageFailedError,
     UsageError,
 )
-from reliable_pubsub.common.limits import BODY_BYTES_MAX, PAYLOAD_BYTES_MAX
-from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.retry import RetryPolicy
-from reliable_pubsub.common.steps import SubscriberStep
+from reliable_pubsub.common.core.limits import BODY_BYTES_MAX, PAYLOAD_BYTES_MAX
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.steps import SubscriberStep
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.output import Shown

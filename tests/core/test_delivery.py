@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.errors import LogChangedError, NotDeliveredError, UsageError
-from reliable_pubsub.common.messages import Delivered, Delivery, Limit, LogChanged
-from reliable_pubsub.common.retry import RetryPolicy
-from reliable_pubsub.proxy import delivering
+from reliable_pubsub.common.core.errors import LogChangedError, NotDeliveredError, UsageError
+from reliable_pubsub.common.core.messages import Delivered, Delivery, Limit, LogChanged
+from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.proxy.core import delivering
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.delivery import AcknowledgedBy, DeliveryWatch
+from reliable_pubsub.publisher.core.delivery import AcknowledgedBy, DeliveryWatch
 from tests.fakes import (
     FakeClock,
     FakeTransport,

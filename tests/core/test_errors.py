@@ -8,8 +8,8 @@ import re
 import pytest
 
 import reliable_pubsub
-from reliable_pubsub.common import errors
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core import errors
+from reliable_pubsub.common.core.errors import (
     FencedError,
     InDoubtError,
     InUseError,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from reliable_pubsub.common.batch import Batch, Message, decode_batch, encode_batch
-from reliable_pubsub.common.dead_letter import dead_letter
-from reliable_pubsub.common.errors import UsageError
+from reliable_pubsub.common.core.batch import Batch, Message, decode_batch, encode_batch
+from reliable_pubsub.common.core.dead_letter import dead_letter
+from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.publisher.client import Publisher
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
 

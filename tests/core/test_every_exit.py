@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from reliable_pubsub.common.batch import Message, decode_batch
-from reliable_pubsub.common.errors import UsageError
-from reliable_pubsub.common.messages import QoS
+from reliable_pubsub.common.core.batch import Message, decode_batch
+from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.messages import QoS
 from reliable_pubsub.common.state_file import ClientState, MemoryState
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.outbox import Receipt
+from reliable_pubsub.publisher.core.outbox import Receipt
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
 from tests.interrupting import Interrupted, Interrupter, paused

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from reliable_pubsub import ExactTopic
-from reliable_pubsub.common import names
-from reliable_pubsub.common.errors import ConfigurationError, InvalidNameError
-from reliable_pubsub.common.step_file import parse_publisher_steps, parse_subscriber_steps
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.errors import ConfigurationError, InvalidNameError
+from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
 from reliable_pubsub.common.yaml_file import parse_yaml
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec import Struct
 
-from reliable_pubsub.common.errors import ConfigurationError
-from reliable_pubsub.common.fields import Problems, read
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.fields import Problems, read
 from reliable_pubsub.common.yaml_file import parse_yaml
 
 

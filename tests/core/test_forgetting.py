@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.limits import EPOCH_STEP_MAX, NUMBER_MAX
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.limits import EPOCH_STEP_MAX, NUMBER_MAX
+from reliable_pubsub.common.core.messages import (
     AnyReply,
     CommitAck,
     Fenced,
@@ -20,8 +20,8 @@ from reliable_pubsub.common.messages import (
     SubAck,
     Terms,
 )
-from reliable_pubsub.proxy.records import Granted
-from reliable_pubsub.proxy.state import EPOCH_FORGOTTEN_MAX, BrokerSettings, Memory
+from reliable_pubsub.proxy.core.records import Granted
+from reliable_pubsub.proxy.core.state import EPOCH_FORGOTTEN_MAX, BrokerSettings, Memory
 from tests.fakes import (
     LOG,
     MemoryProxy,

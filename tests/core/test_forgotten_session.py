@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
-from reliable_pubsub.common.errors import ProxyUnreachableError, TryLaterError
-from reliable_pubsub.common.messages import AnyReply, Get, HelloAck, LogChanged, SubAck
-from reliable_pubsub.common.retry import RetryPolicy
-from reliable_pubsub.common.wire import decode_request
+from reliable_pubsub.common.core.errors import ProxyUnreachableError, TryLaterError
+from reliable_pubsub.common.core.messages import AnyReply, Get, HelloAck, LogChanged, SubAck
+from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.wire import decode_request
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_broker

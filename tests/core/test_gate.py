@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from reliable_pubsub.common.errors import InDoubtError, UsageError
+from reliable_pubsub.common.core.errors import InDoubtError, UsageError
 from reliable_pubsub.common.gate import Gate, _Turn, closing, gated, gated_after_close
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from reliable_pubsub.common.batch import Message
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.errors import (
     ConfigurationError,
     InDoubtError,
     LogChangedError,
@@ -20,10 +20,10 @@ from reliable_pubsub.common.errors import (
     TruncatedError,
     UsageError,
 )
-from reliable_pubsub.common.messages import Start
-from reliable_pubsub.common.plan_mark import PlanMark, begin_plan
-from reliable_pubsub.common.retry import RetryPolicy
-from reliable_pubsub.common.start import (
+from reliable_pubsub.common.core.messages import Start
+from reliable_pubsub.common.core.plan_mark import PlanMark, begin_plan
+from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.start import (
     Earliest,
     LastReceived,
     Now,
@@ -32,8 +32,8 @@ from reliable_pubsub.common.start import (
     at_time,
     newest,
 )
-from reliable_pubsub.common.step_file import parse_subscriber_steps
-from reliable_pubsub.common.steps import PlanPosition, SubscriberStep, describe
+from reliable_pubsub.common.core.step_file import parse_subscriber_steps
+from reliable_pubsub.common.core.steps import PlanPosition, SubscriberStep, describe
 from reliable_pubsub.common.yaml_file import parse_yaml
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber

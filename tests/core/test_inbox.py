@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from reliable_pubsub.common.batch import Message, crc32
-from reliable_pubsub.common.errors import LogChangedError, MalformedError
-from reliable_pubsub.common.messages import BatchHeader, SubAck
-from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.subscriber.direct_followers import direct_followers
-from reliable_pubsub.subscriber.inbox import Inbox
-from reliable_pubsub.subscriber.place import Place, repositioned
-from reliable_pubsub.subscriber.subscription import Changes, Subscription
+from reliable_pubsub.common.core.batch import Message, crc32
+from reliable_pubsub.common.core.errors import LogChangedError, MalformedError
+from reliable_pubsub.common.core.messages import BatchHeader, SubAck
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.subscriber.core.direct_followers import direct_followers
+from reliable_pubsub.subscriber.core.inbox import Inbox
+from reliable_pubsub.subscriber.core.place import Place, repositioned
+from reliable_pubsub.subscriber.core.subscription import Changes, Subscription
 from tests.fakes import LOG, NOW_NS, put_body
 
 Batches = tuple[list[BatchHeader], bytes]

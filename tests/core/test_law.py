@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.limits import KIB, MIB
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.limits import KIB, MIB
+from reliable_pubsub.common.core.messages import (
     Ack,
     AnyRequest,
     Conflict,
@@ -26,8 +26,8 @@ from reliable_pubsub.common.messages import (
     Unsub,
     UnsubAck,
 )
-from reliable_pubsub.proxy.state import BrokerSettings, Memory
-from reliable_pubsub.proxy.topic_log import Retention
+from reliable_pubsub.proxy.core.state import BrokerSettings, Memory
+from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import (
     MemoryProxy,
     a_body,

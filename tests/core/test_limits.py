@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reliable_pubsub.common import names
-from reliable_pubsub.common.batch import Batch, decode_batch, encode_batch
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.batch import Batch, decode_batch, encode_batch
+from reliable_pubsub.common.core.errors import (
     InvalidNameError,
     MalformedError,
     TooLargeError,
     UsageError,
 )
-from reliable_pubsub.common.limits import (
+from reliable_pubsub.common.core.limits import (
     BATCH_MESSAGES_MAX,
     BODY_BYTES_MAX,
     CLIENT_ID_CHARS_MAX,
@@ -27,7 +27,7 @@ from reliable_pubsub.common.limits import (
     STATUS_TOPICS_MAX,
     TOPIC_BYTES_MAX,
 )
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.messages import (
     BatchHeader,
     Hello,
     HelloAck,
@@ -39,7 +39,7 @@ from reliable_pubsub.common.messages import (
     TopicPosition,
     TopicStatus,
 )
-from reliable_pubsub.common.wire import decode_reply, encode_reply, encode_request
+from reliable_pubsub.common.core.wire import decode_reply, encode_reply, encode_request
 
 HUGE = 2**63 - 1
 ID = "x" * CLIENT_ID_CHARS_MAX

@@ -7,9 +7,9 @@ import logging
 import pytest
 
 from reliable_pubsub import Earliest, ProxyUnreachableError, Publisher, RetryPolicy, Subscriber
-from reliable_pubsub.common.errors import TryLaterError
-from reliable_pubsub.common.messages import Busy
-from reliable_pubsub.common.wire import decode_request, encode_reply
+from reliable_pubsub.common.core.errors import TryLaterError
+from reliable_pubsub.common.core.messages import Busy
+from reliable_pubsub.common.core.wire import decode_request, encode_reply
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
 
 ONCE = RetryPolicy(retries_max=1)

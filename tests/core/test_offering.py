@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from reliable_pubsub.common.batch import crc32
-from reliable_pubsub.common.errors import MalformedError
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.publisher.offering import (
     ASK_AGAIN_S,
     LOOK_AGAIN_S,
@@ -16,9 +16,9 @@ from reliable_pubsub.publisher.offering import (
     Offering,
     Where,
 )
-from reliable_pubsub.relay.pattern import Kinds, Pattern
-from reliable_pubsub.relay.push import END
-from reliable_pubsub.relay.unstored import (
+from reliable_pubsub.relay.core.pattern import Kinds, Pattern
+from reliable_pubsub.relay.core.push import END
+from reliable_pubsub.relay.core.unstored import (
     LINKED,
     Offer,
     decode_offer,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.batch import crc32
-from reliable_pubsub.common.errors import LogChangedError
-from reliable_pubsub.common.messages import TopicPosition
-from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.publisher.outbox import Changes, Numbering, Outbox, Receipt
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.errors import LogChangedError
+from reliable_pubsub.common.core.messages import TopicPosition
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.publisher.core.outbox import Changes, Numbering, Outbox, Receipt
 from tests.fakes import LOG, put_body
 
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from reliable_pubsub.common.batch import Message
-from reliable_pubsub.common.errors import ConfigurationError, InUseError
-from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.steps import PlanPosition
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.errors import ConfigurationError, InUseError
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.steps import PlanPosition
 from reliable_pubsub.subscriber.output import Output, Shown, begin_output
 
 

@@ -7,10 +7,10 @@ import inspect
 import pytest
 
 from reliable_pubsub import Publisher, Subscriber
-from reliable_pubsub.common.errors import ConfigurationError
-from reliable_pubsub.common.profiles import PROFILES, Profile
-from reliable_pubsub.common.step_file import parse_publisher_steps, parse_subscriber_steps
-from reliable_pubsub.common.steps import PublisherStep, SubscriberStep
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.profiles import PROFILES, Profile
+from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
+from reliable_pubsub.common.core.steps import PublisherStep, SubscriberStep
 from reliable_pubsub.common.yaml_file import parse_yaml
 
 PUT = "steps:\n  - topic: t\n    message: m\n"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.batch import crc32
-from reliable_pubsub.common.messages import Terms
-from reliable_pubsub.common.recorder import Recorder
-from reliable_pubsub.proxy.history import ProxyHistory
-from reliable_pubsub.proxy.records import (
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.messages import Terms
+from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.proxy.core.history import ProxyHistory
+from reliable_pubsub.proxy.core.records import (
     CursorMoved,
     Expired,
     Granted,

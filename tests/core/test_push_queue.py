@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reliable_pubsub.common.limits import MIB
-from reliable_pubsub.common.messages import BatchHeader
-from reliable_pubsub.relay.push import Pushed, PushFrames
-from reliable_pubsub.subscriber.push_queue import (
+from reliable_pubsub.common.core.limits import MIB
+from reliable_pubsub.common.core.messages import BatchHeader
+from reliable_pubsub.relay.core.push import Pushed, PushFrames
+from reliable_pubsub.subscriber.core.push_queue import (
     QUEUE_BYTES_MAX,
     PushQueue,
     PushTiming,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.limits import MIB
-from reliable_pubsub.proxy.pushes import TURN_MAX, WAITING_BYTES_MAX, Pushes
-from reliable_pubsub.relay.interest_table import InterestTable
-from reliable_pubsub.relay.pattern import EVERYTHING, Kinds
-from reliable_pubsub.relay.push import decode_push
+from reliable_pubsub.common.core.limits import MIB
+from reliable_pubsub.proxy.core.pushes import TURN_MAX, WAITING_BYTES_MAX, Pushes
+from reliable_pubsub.relay.core.interest_table import InterestTable
+from reliable_pubsub.relay.core.pattern import EVERYTHING, Kinds
+from reliable_pubsub.relay.core.push import decode_push
 from tests.fakes import an_append
 
 

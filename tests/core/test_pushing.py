@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reliable_pubsub.common.messages import BatchHeader
-from reliable_pubsub.relay.pattern import Pattern
-from reliable_pubsub.relay.push import AnyPush, Pushed, PushFrames
-from reliable_pubsub.subscriber.inbox import Inbox
-from reliable_pubsub.subscriber.push_queue import PushQueue, PushTiming, Standing
+from reliable_pubsub.common.core.messages import BatchHeader
+from reliable_pubsub.relay.core.pattern import Pattern
+from reliable_pubsub.relay.core.push import AnyPush, Pushed, PushFrames
+from reliable_pubsub.subscriber.core.inbox import Inbox
+from reliable_pubsub.subscriber.core.push_queue import PushQueue, PushTiming, Standing
 from reliable_pubsub.subscriber.pushing import Pushing, ZmqPushLink
 from tests.fakes import FakeClock
 

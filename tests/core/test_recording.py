@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from reliable_pubsub.common.batch import Batch, crc32
-from reliable_pubsub.common.errors import PubSubError, StorageFailedError
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.batch import Batch, crc32
+from reliable_pubsub.common.core.errors import PubSubError, StorageFailedError
+from reliable_pubsub.common.core.messages import (
     Ack,
     AnyReply,
     Busy,
@@ -33,10 +33,10 @@ from reliable_pubsub.common.messages import (
     Sub,
     Unsub,
 )
-from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.recorder import Recorder
-from reliable_pubsub.common.retry import RetryPolicy
-from reliable_pubsub.common.wire import decode_request, encode_reply
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.wire import decode_request, encode_reply
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import LOG, NOW_NS, Disk, FakeClock, FakeTransport, Link, a_body, a_broker, a_put

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from reliable_pubsub.common.errors import MalformedError, ProxyUnreachableError, TryLaterError
-from reliable_pubsub.common.messages import AnyReply, Busy, Full, Malformed, PutAck, Reply
-from reliable_pubsub.common.retry import RetryPolicy, ask, poll_pause_s
-from reliable_pubsub.common.wire import encode_reply
+from reliable_pubsub.common.core.errors import MalformedError, ProxyUnreachableError, TryLaterError
+from reliable_pubsub.common.core.messages import AnyReply, Busy, Full, Malformed, PutAck, Reply
+from reliable_pubsub.common.core.retry import RetryPolicy, ask, poll_pause_s
+from reliable_pubsub.common.core.wire import encode_reply
 from tests.fakes import FakeClock, FakeTransport, a_hello, a_put, put_body
 
 REQUEST = a_put(1, request=7)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.messages import (
     AnyReply,
     BatchHeader,
     Fenced,
@@ -20,8 +20,8 @@ from reliable_pubsub.common.messages import (
     Stale,
     Terms,
 )
-from reliable_pubsub.proxy.ring import ENTRY_BYTES, Rings
-from reliable_pubsub.relay.unstored import Offer, OfferFrames
+from reliable_pubsub.proxy.core.ring import ENTRY_BYTES, Rings
+from reliable_pubsub.relay.core.unstored import Offer, OfferFrames
 from tests.fakes import MemoryProxy, a_broker, a_get, a_sub, an_unsub, put_body, sub_ack
 
 ROOM = 3  # batches of one byte that one ring holds here

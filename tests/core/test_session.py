@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core.errors import (
     ConflictError,
     FencedError,
     LimitError,
@@ -15,7 +15,7 @@ from reliable_pubsub.common.errors import (
     RefusedError,
     StaleError,
 )
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.messages import (
     AnyReply,
     Conflict,
     Fenced,
@@ -27,7 +27,7 @@ from reliable_pubsub.common.messages import (
     PutAck,
     Stale,
 )
-from reliable_pubsub.common.session import claim_epoch, is_forgotten, refusal
+from reliable_pubsub.common.core.session import claim_epoch, is_forgotten, refusal
 
 WHO: dict[str, Any] = {"client": "c", "epoch": 3, "request": 1}
 

@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 import pytest
 
-from reliable_pubsub.common.batch import Batch
-from reliable_pubsub.common.errors import ConflictError, ProxyUnreachableError
-from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.retry import RetryPolicy
-from reliable_pubsub.common.steps import PlanPosition
+from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.common.core.errors import ConflictError, ProxyUnreachableError
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.steps import PlanPosition
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.outbox import Receipt
+from reliable_pubsub.publisher.core.outbox import Receipt
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
 
 PLAN = PlanMark("digest", steps=1)

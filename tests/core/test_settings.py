@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reliable_pubsub.common.command_line import settings_from
-from reliable_pubsub.common.endpoint import check_endpoint
-from reliable_pubsub.common.errors import ConfigurationError
-from reliable_pubsub.common.settings import (
+from reliable_pubsub.common.core.endpoint import check_endpoint
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.settings import (
     BY_NAME,
     SETTINGS,
     Resolved,
@@ -26,7 +26,7 @@ from reliable_pubsub.common.settings import (
     typed,
     unknown_variables,
 )
-from reliable_pubsub.common.wording import did_you_mean
+from reliable_pubsub.common.core.wording import did_you_mean
 from reliable_pubsub.common.yaml_file import parse_yaml
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reliable_pubsub import Earliest, LastReceived, Now, UsageError, ago, at_offset, at_time, newest
-from reliable_pubsub.common.messages import Start
-from reliable_pubsub.common.start import in_words, parse_start
+from reliable_pubsub.common.core.messages import Start
+from reliable_pubsub.common.core.start import in_words, parse_start
 
 HOUR_NS = 3600 * 10**9
 

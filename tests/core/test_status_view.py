@@ -7,7 +7,7 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.messages import (
     PublisherStatus,
     StatusReport,
     SubscriptionStatus,

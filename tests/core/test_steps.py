@@ -12,14 +12,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reliable_pubsub.common.batch import Batch, encode_batch
-from reliable_pubsub.common.errors import ConfigurationError
-from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
-from reliable_pubsub.common.messages import Start
-from reliable_pubsub.common.plan_mark import PlanMark, begin_plan
-from reliable_pubsub.common.start import Earliest, ago, at_offset, in_words
-from reliable_pubsub.common.step_file import parse_publisher_steps, parse_subscriber_steps
-from reliable_pubsub.common.steps import (
+from reliable_pubsub.common.core.batch import Batch, encode_batch
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
+from reliable_pubsub.common.core.messages import Start
+from reliable_pubsub.common.core.plan_mark import PlanMark, begin_plan
+from reliable_pubsub.common.core.start import Earliest, ago, at_offset, in_words
+from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
+from reliable_pubsub.common.core.steps import (
     PlanPosition,
     PublisherStep,
     PutChunk,

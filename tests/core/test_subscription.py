@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from reliable_pubsub.common.batch import Message
-from reliable_pubsub.common.errors import LostError, OutOfRangeError, ProxyUnreachableError
-from reliable_pubsub.common.messages import QoS, SubAck
-from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.start import Earliest, LastReceived, at_offset
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.errors import LostError, OutOfRangeError, ProxyUnreachableError
+from reliable_pubsub.common.core.messages import QoS, SubAck
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.start import Earliest, LastReceived, at_offset
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.relay.push import AnyPush
+from reliable_pubsub.relay.core.push import AnyPush
 from reliable_pubsub.subscriber.client import Subscriber
-from reliable_pubsub.subscriber.inbox import Inbox
-from reliable_pubsub.subscriber.place import Place
-from reliable_pubsub.subscriber.subscription import (
+from reliable_pubsub.subscriber.core.inbox import Inbox
+from reliable_pubsub.subscriber.core.place import Place
+from reliable_pubsub.subscriber.core.subscription import (
     TO_PROGRAM,
     TO_PROXY,
     Event,

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reliable_pubsub.common.limits import KIB, MIB
-from reliable_pubsub.common.messages import Terms
-from reliable_pubsub.proxy.records import (
+from reliable_pubsub.common.core.limits import KIB, MIB
+from reliable_pubsub.common.core.messages import Terms
+from reliable_pubsub.proxy.core.records import (
     Appended,
     Record,
     StoredSegment,
@@ -20,9 +20,9 @@ from reliable_pubsub.proxy.records import (
     Trimmed,
     Unsubscribed,
 )
-from reliable_pubsub.proxy.state import BrokerSettings, State
-from reliable_pubsub.proxy.subscriptions import Subscription
-from reliable_pubsub.proxy.topic_log import (
+from reliable_pubsub.proxy.core.state import BrokerSettings, State
+from reliable_pubsub.proxy.core.subscriptions import Subscription
+from reliable_pubsub.proxy.core.topic_log import (
     SEGMENT_BATCHES,
     TRIM_SEGMENTS_MAX,
     Retention,

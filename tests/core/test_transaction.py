@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from reliable_pubsub.common.batch import Batch, encode_batch
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core.batch import Batch, encode_batch
+from reliable_pubsub.common.core.errors import (
     ConflictError,
     InvalidNameError,
     LimitError,
@@ -17,12 +17,12 @@ from reliable_pubsub.common.errors import (
     TooLargeError,
     UsageError,
 )
-from reliable_pubsub.common.limits import MIB
-from reliable_pubsub.common.messages import CommitAck
-from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.retry import RetryPolicy
-from reliable_pubsub.publisher import transaction as of_publisher
+from reliable_pubsub.common.core.limits import MIB
+from reliable_pubsub.common.core.messages import CommitAck
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.publisher.core import transaction as of_publisher
 from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy, a_body
 
 ONCE = RetryPolicy(retries_max=0)

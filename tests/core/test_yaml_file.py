@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reliable_pubsub.common.errors import ConfigurationError
-from reliable_pubsub.common.limits import STEP_FILE_BYTES_MAX
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.limits import STEP_FILE_BYTES_MAX
 from reliable_pubsub.common.yaml_file import (
     YAML_DEPTH_MAX,
     load_yaml,

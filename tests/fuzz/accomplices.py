@@ -17,9 +17,9 @@ from typing import Any
 import msgspec
 import zmq
 
-from reliable_pubsub.common.batch import Batch, crc32, encode_batch
-from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
+from reliable_pubsub.common.core.messages import (
     Ack,
     AnyReply,
     AnyRequest,
@@ -44,7 +44,7 @@ from reliable_pubsub.common.messages import (
     Unsub,
     UnsubAck,
 )
-from reliable_pubsub.common.wire import decode_reply, encode_request
+from reliable_pubsub.common.core.wire import decode_reply, encode_request
 
 from .attacks import Scene
 from .board import HONEST_TOPIC, IDLE, Board

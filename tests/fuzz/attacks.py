@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import Struct
 
-from reliable_pubsub.common.batch import Batch, crc32, encode_batch
-from reliable_pubsub.common.limits import BODY_BYTES_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.limits import BODY_BYTES_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX
+from reliable_pubsub.common.core.messages import (
     Abort,
     Ack,
     AnyRequest,
@@ -31,8 +31,8 @@ from reliable_pubsub.common.messages import (
     Sub,
     Unsub,
 )
-from reliable_pubsub.common.start import Earliest
-from reliable_pubsub.common.wire import PROTOCOL, encode_request
+from reliable_pubsub.common.core.start import Earliest
+from reliable_pubsub.common.core.wire import PROTOCOL, encode_request
 
 from . import zmtp
 from .zmtp import OPENED, asked

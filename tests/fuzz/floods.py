@@ -11,13 +11,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from reliable_pubsub.common.batch import crc32
-from reliable_pubsub.common.messages import Role, Status
-from reliable_pubsub.common.wire import encode_request
-from reliable_pubsub.relay.messages import Interest, Node
-from reliable_pubsub.relay.pattern import Pattern
-from reliable_pubsub.relay.push import END
-from reliable_pubsub.relay.unstored import Offer, encode_offer
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.messages import Role, Status
+from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.relay.core.messages import Interest, Node
+from reliable_pubsub.relay.core.pattern import Pattern
+from reliable_pubsub.relay.core.push import END
+from reliable_pubsub.relay.core.unstored import Offer, encode_offer
 
 from . import zmtp
 from .attacks import BODY, KINDS, MALFORMED, Attack, Kind, Scene

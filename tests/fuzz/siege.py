@@ -19,8 +19,8 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.errors import PubSubError
-from reliable_pubsub.common.limits import MIB, UNHEARD_BYTES_MAX_TOGETHER
+from reliable_pubsub.common.core.errors import PubSubError
+from reliable_pubsub.common.core.limits import MIB, UNHEARD_BYTES_MAX_TOGETHER
 from scripts.delivery import Verdict, compare
 from tests.integration.harness import Process, Service, eventually
 from tests.integration.relay_tree import RelayProcess

@@ -12,14 +12,14 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reliable_pubsub.common.errors import ConfigurationError
-from reliable_pubsub.common.limits import STEP_FILE_BYTES_MAX
-from reliable_pubsub.common.settings import BY_NAME, resolve, typed
-from reliable_pubsub.common.step_file import parse_publisher_steps, parse_subscriber_steps
-from reliable_pubsub.common.step_keys import GetKeys, PutKeys, SubscribeKeys, UnsubscribeKeys
-from reliable_pubsub.common.steps import describe, plan_digest
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.limits import STEP_FILE_BYTES_MAX
+from reliable_pubsub.common.core.settings import BY_NAME, resolve, typed
+from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
+from reliable_pubsub.common.core.step_keys import GetKeys, PutKeys, SubscribeKeys, UnsubscribeKeys
+from reliable_pubsub.common.core.steps import describe, plan_digest
+from reliable_pubsub.common.core.wording import PROBLEMS_MAX, keys_of
 from reliable_pubsub.common.topic_settings import TOPIC_SETTINGS, split_document
-from reliable_pubsub.common.wording import PROBLEMS_MAX, keys_of
 from reliable_pubsub.common.yaml_file import Document, parse_yaml_bytes
 
 CONFIGS = sorted((Path(__file__).parents[2] / "configs").rglob("*.yaml"))

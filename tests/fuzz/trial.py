@@ -28,7 +28,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from reliable_pubsub.common.errors import PubSubError
+from reliable_pubsub.common.core.errors import PubSubError
 from scripts.delivery import Verdict, compare
 from tests.integration.harness import Service, eventually
 

@@ -105,8 +105,11 @@ class _Helper:
 def _helper(repository: Path) -> _Helper:
     """The one of this process; it ends with it, when the socket closes."""
     rooms = ("common", "proxy", "publisher", "subscriber", "relay", "lab")
-    paths = (path for room in rooms for path in sorted((repository / room).glob("*.py")))
-    names = [f"reliable_pubsub.{path.parent.name}.{path.stem}" for path in paths]
+    paths = (path for room in rooms for path in sorted((repository / room).rglob("*.py")))
+    names = [
+        ".".join(("reliable_pubsub", *path.relative_to(repository).with_suffix("").parts))
+        for path in paths
+    ]
     return _Helper([name for name in names if not name.endswith("__")], repository)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from reliable_pubsub.proxy.records import Record
+from reliable_pubsub.proxy.core.records import Record
 from reliable_pubsub.proxy.store import StorageFullError, Store
 
 from .harness import PATIENCE_S

@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 import zmq
 
 from reliable_pubsub import Publisher, RetryPolicy, Subscriber
-from reliable_pubsub.common.messages import Reply, StatusReport, TopicStatus
+from reliable_pubsub.common.core.messages import Reply, StatusReport, TopicStatus
+from reliable_pubsub.common.core.wire import decode_reply
 from reliable_pubsub.common.status_client import StatusClient
-from reliable_pubsub.common.wire import decode_reply
 from reliable_pubsub.proxy.__main__ import HEARS_RESETS
 
 from .fork_server import ForkedProcess, start_forked

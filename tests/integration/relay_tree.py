@@ -9,14 +9,14 @@ from contextlib import contextmanager
 
 import zmq
 
-from reliable_pubsub.common.batch import Batch, crc32, encode_batch
-from reliable_pubsub.common.messages import BatchHeader
-from reliable_pubsub.common.wire import encode_request
+from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.messages import BatchHeader
+from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.relay.above import NodeAbove
-from reliable_pubsub.relay.pattern import Pattern
-from reliable_pubsub.relay.push import Pushed, PushFrames, decode_push, encode_push
+from reliable_pubsub.relay.core.pattern import Pattern
+from reliable_pubsub.relay.core.push import Pushed, PushFrames, decode_push, encode_push
+from reliable_pubsub.relay.core.wire import decode_node_reply
 from reliable_pubsub.relay.topology import ask_node
-from reliable_pubsub.relay.wire import decode_node_reply
 from scripts.counting_link import CountingLink as CountingLink
 from tests.integration.harness import PATIENCE_S, Process, Service, eventually
 

@@ -14,7 +14,7 @@ from contextlib import ExitStack, suppress
 import pytest
 import zmq
 
-from reliable_pubsub.common.limits import (
+from reliable_pubsub.common.core.limits import (
     MIB,
     PREFIX_BYTES,
     PREFIX_BYTES_MAX,
@@ -23,16 +23,16 @@ from reliable_pubsub.common.limits import (
     UNHEARD_BYTES_MAX,
 )
 from reliable_pubsub.common.system import IS_LINUX
+from reliable_pubsub.proxy.core.wanted import Want
 from reliable_pubsub.proxy.ingress import Ingress
 from reliable_pubsub.proxy.push import EndpointSettings, Push
-from reliable_pubsub.proxy.wanted import Want
 from reliable_pubsub.relay import sockets
 from reliable_pubsub.relay.connections import kernel_counts
+from reliable_pubsub.relay.core.interest_link import Links
+from reliable_pubsub.relay.core.interest_table import InterestTable
+from reliable_pubsub.relay.core.pattern import Kinds
 from reliable_pubsub.relay.fan_out import PLAIN, FanOut
-from reliable_pubsub.relay.interest_link import Links
-from reliable_pubsub.relay.interest_table import InterestTable
 from reliable_pubsub.relay.listener import Gate, listen
-from reliable_pubsub.relay.pattern import Kinds
 from reliable_pubsub.relay.sockets import Listening, Receiver, listening
 from tests.fakes import a_broker
 from tests.fuzz import zmtp

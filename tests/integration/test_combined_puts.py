@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from reliable_pubsub import InDoubtError, LimitError, Publisher, Receipt
-from reliable_pubsub.common.batch import decode_batch
-from reliable_pubsub.common.messages import Limit, Put, QoS
-from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.core.batch import decode_batch
+from reliable_pubsub.common.core.messages import Limit, Put, QoS
+from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.wire import decode_request, encode_reply
 from reliable_pubsub.common.state_file import MemoryState
-from reliable_pubsub.common.wire import decode_request, encode_reply
 from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy
 
 from .harness import Service

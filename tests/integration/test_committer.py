@@ -6,8 +6,8 @@ import threading
 from collections.abc import Sequence
 
 from reliable_pubsub.proxy.committer import Committed, Committer
-from reliable_pubsub.proxy.engine import Work
-from reliable_pubsub.proxy.records import Record
+from reliable_pubsub.proxy.core.engine import Work
+from reliable_pubsub.proxy.core.records import Record
 from tests.fakes import an_append
 
 PATIENCE_S = 20.0

@@ -7,7 +7,7 @@ import sys
 from itertools import count
 from pathlib import Path
 
-from reliable_pubsub.common.start import Earliest
+from reliable_pubsub.common.core.start import Earliest
 
 from .harness import Process, Service
 

@@ -16,7 +16,7 @@ import pytest
 from msgspec import UNSET
 
 from reliable_pubsub import ProxyUnreachableError, Publisher, Receipt, TryLaterError
-from reliable_pubsub.common.limits import MIB
+from reliable_pubsub.common.core.limits import MIB
 
 from .harness import (
     BELIEVING,

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from reliable_pubsub.common.profiles import PROFILES
+from reliable_pubsub.common.core.profiles import PROFILES
 from reliable_pubsub.lab.explain import Explained
 
 from .harness import Service

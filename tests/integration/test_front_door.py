@@ -11,8 +11,8 @@ import pytest
 import zmq
 from msgspec import UNSET
 
-from reliable_pubsub.common.limits import FRAME_BYTES_MAX
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX
+from reliable_pubsub.common.core.messages import (
     AnyReply,
     Hello,
     Malformed,
@@ -22,7 +22,7 @@ from reliable_pubsub.common.messages import (
     Status,
     StatusReport,
 )
-from reliable_pubsub.common.wire import PROTOCOL, decode_reply, encode_request
+from reliable_pubsub.common.core.wire import PROTOCOL, decode_reply, encode_request
 from tests.fuzz.attacks import BODY, MALFORMED, a_put, header
 
 from .harness import Process, Service, eventually

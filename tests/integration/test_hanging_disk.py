@@ -9,7 +9,7 @@ import pytest
 import zmq
 
 from reliable_pubsub import Earliest, RetryPolicy
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.messages import (
     Ack,
     AnyReply,
     Busy,
@@ -23,7 +23,7 @@ from reliable_pubsub.common.messages import (
     StatusReport,
     SubAck,
 )
-from reliable_pubsub.common.wire import decode_reply, encode_request
+from reliable_pubsub.common.core.wire import decode_reply, encode_request
 from reliable_pubsub.proxy.server import SUBSCRIBER_SOCKETS
 from tests.fakes import a_hello, a_put, a_sub, put_body
 

@@ -20,10 +20,10 @@ import zmq
 from msgspec.structs import replace
 
 from reliable_pubsub import Publisher, RetryPolicy, Subscriber
-from reliable_pubsub.common.limits import BODY_BYTES_MAX
-from reliable_pubsub.common.messages import Role, Status
+from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
+from reliable_pubsub.common.core.messages import Role, Status
+from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.common.system import IS_LINUX
-from reliable_pubsub.common.wire import encode_request
 from reliable_pubsub.proxy.front_door import FrontDoor
 from reliable_pubsub.relay import sockets
 from tests.fuzz import zmtp

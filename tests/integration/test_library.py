@@ -26,7 +26,7 @@ from reliable_pubsub import (
     TruncatedError,
     TryLaterError,
 )
-from reliable_pubsub.common.limits import BATCH_MESSAGES_MAX, MIB, PAYLOAD_BYTES_MAX
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, MIB, PAYLOAD_BYTES_MAX
 
 from .harness import BELIEVING, IMPATIENT, NOWHERE, Relay, Service, eventually
 

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from reliable_pubsub import InDoubtError, InvalidNameError, TooLargeError, UsageError
-from reliable_pubsub.common.limits import MIB
+from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.publisher.stream import Ticket
 
 from .harness import IMPATIENT, Service

@@ -11,14 +11,14 @@ import zmq
 from msgspec import UNSET
 
 from reliable_pubsub import TryLaterError
-from reliable_pubsub.common.limits import PUSH_BODY_BYTES_MAX
-from reliable_pubsub.common.messages import Malformed, PushStatus
+from reliable_pubsub.common.core.limits import PUSH_BODY_BYTES_MAX
+from reliable_pubsub.common.core.messages import Malformed, PushStatus
+from reliable_pubsub.common.core.wire import PROTOCOL, encode_request
 from reliable_pubsub.common.transport import ReqTransport
-from reliable_pubsub.common.wire import PROTOCOL, encode_request
 from reliable_pubsub.proxy.push import EndpointSettings, Push
-from reliable_pubsub.relay.messages import Node
+from reliable_pubsub.relay.core.messages import Node
+from reliable_pubsub.relay.core.wire import decode_node_reply
 from reliable_pubsub.relay.topology import ask_node
-from reliable_pubsub.relay.wire import decode_node_reply
 
 from .gated_store import GatedStore
 from .harness import ANY_PORT, IMPATIENT, PATIENCE_S, Service, eventually

@@ -11,9 +11,9 @@ from itertools import islice
 import pytest
 
 from reliable_pubsub import Subscriber
-from reliable_pubsub.common.limits import PUSH_BODY_BYTES_MAX
-from reliable_pubsub.relay.push import AnyPush
-from reliable_pubsub.subscriber.push_queue import PushTiming
+from reliable_pubsub.common.core.limits import PUSH_BODY_BYTES_MAX
+from reliable_pubsub.relay.core.push import AnyPush
+from reliable_pubsub.subscriber.core.push_queue import PushTiming
 from reliable_pubsub.subscriber.pushing import PushLink, ZmqPushLink
 
 from .harness import Service, eventually

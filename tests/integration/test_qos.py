@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from reliable_pubsub import Earliest, QoSWarning
-from reliable_pubsub.common.messages import QoS
+from reliable_pubsub.common.core.messages import QoS
 
 from .harness import Relay, Service
 

@@ -18,12 +18,12 @@ import pytest
 import zmq
 
 from reliable_pubsub import Message
-from reliable_pubsub.common.messages import Malformed
-from reliable_pubsub.common.wire import PROTOCOL
-from reliable_pubsub.relay.interest_table import CAP
-from reliable_pubsub.relay.pattern import EVERYTHING, Pattern
+from reliable_pubsub.common.core.messages import Malformed
+from reliable_pubsub.common.core.wire import PROTOCOL
+from reliable_pubsub.relay.core.interest_table import CAP
+from reliable_pubsub.relay.core.pattern import EVERYTHING, Pattern
+from reliable_pubsub.relay.core.wire import decode_node_reply
 from reliable_pubsub.relay.topology import ask_node
-from reliable_pubsub.relay.wire import decode_node_reply
 from tests.integration.harness import ANY_PORT, Service, eventually
 from tests.integration.relay_tree import (
     SILENCE_MS,

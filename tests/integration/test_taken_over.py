@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reliable_pubsub import InUseError, Publisher, PubSubError, Subscriber, UsageError
-from reliable_pubsub.common.batch import decode_batch
+from reliable_pubsub.common.core.batch import decode_batch
 from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy
 
 from .harness import PATIENCE_S

@@ -12,14 +12,14 @@ import zmq
 from msgspec import UNSET
 
 from reliable_pubsub import Earliest, QoSWarning, Subscriber
-from reliable_pubsub.common.batch import NO_OFFSET, crc32
-from reliable_pubsub.common.limits import MIB, RING_BYTES_MAX
-from reliable_pubsub.common.messages import IngressStatus
-from reliable_pubsub.lab.checker import check
+from reliable_pubsub.common.core.batch import NO_OFFSET, crc32
+from reliable_pubsub.common.core.limits import MIB, RING_BYTES_MAX
+from reliable_pubsub.common.core.messages import IngressStatus
+from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.reading import read_run
 from reliable_pubsub.publisher.offering import ZmqOfferLink
+from reliable_pubsub.relay.core.unstored import LINKED, Offer, encode_offer
 from reliable_pubsub.relay.topology import ask_node
-from reliable_pubsub.relay.unstored import LINKED, Offer, encode_offer
 
 from .harness import Service, eventually
 from .relay_tree import CountingLink, RelayProcess, zmq_context

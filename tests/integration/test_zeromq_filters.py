@@ -8,8 +8,8 @@ from collections.abc import Iterable
 import zmq
 from hypothesis import given, settings
 
-from reliable_pubsub.relay.pattern import Pattern
-from reliable_pubsub.relay.push import prefixes_of
+from reliable_pubsub.relay.core.pattern import Pattern
+from reliable_pubsub.relay.core.push import prefixes_of
 from tests.relay.wishes import KINDS, patterns, topics
 
 LAST = b"\xff last"  # no topic begins so

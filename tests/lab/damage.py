@@ -7,10 +7,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.history import AnyLine, Finished, Found, FoundEnd, Ok, Seen, Stored
-from reliable_pubsub.lab.checker import check
-from reliable_pubsub.lab.run import OutputLine
-from reliable_pubsub.lab.verdict import Verdict
+from reliable_pubsub.common.core.history import AnyLine, Finished, Found, FoundEnd, Ok, Seen, Stored
+from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.core.run import OutputLine
+from reliable_pubsub.lab.core.verdict import Verdict
 
 from .small_world import SmallWorld
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reliable_pubsub.lab.checker import check
+from reliable_pubsub.lab.core.checker import check
 
 from .damage import broken, texts
 from .small_world import SmallWorld, sound_world

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from reliable_pubsub.common.history import (
+from reliable_pubsub.common.core.history import (
     AnyLine,
     Begin,
     End,
@@ -25,8 +25,8 @@ from reliable_pubsub.common.history import (
     Stored,
     Unknown,
 )
-from reliable_pubsub.lab.run import Run
-from reliable_pubsub.lab.verdict import Losses, MessageKey, RuleVerdict, Verdict, Violation
+from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.verdict import Losses, MessageKey, RuleVerdict, Verdict, Violation
 
 START_NS = 7_000_000_000_000
 WALL_NS = 1_790_000_000_000_000_000

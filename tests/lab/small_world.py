@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from zlib import crc32
 
-from reliable_pubsub.common.batch import Message
-from reliable_pubsub.common.dead_letter import DEAD_SUFFIX
-from reliable_pubsub.common.history import (
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
+from reliable_pubsub.common.core.history import (
     AnyLine,
     Begin,
     Created,
@@ -33,7 +33,7 @@ from reliable_pubsub.common.history import (
     Unknown,
     encode_line,
 )
-from reliable_pubsub.lab.run import OutputLine, Run
+from reliable_pubsub.lab.core.run import OutputLine, Run
 from reliable_pubsub.subscriber.output import message_line
 
 PROXY = ("proxy", 1)

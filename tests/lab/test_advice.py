@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.messages import Start
-from reliable_pubsub.common.steps import PublisherStep, Step, SubscriberStep
-from reliable_pubsub.lab.advice import advise
+from reliable_pubsub.common.core.messages import Start
+from reliable_pubsub.common.core.steps import PublisherStep, Step, SubscriberStep
+from reliable_pubsub.lab.core.advice import advise
 
 
 def a_put(**more: object) -> PublisherStep:

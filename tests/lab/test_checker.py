@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from reliable_pubsub.common.history import End, Event, Found, FoundEnd, Stored
-from reliable_pubsub.lab.checker import check
-from reliable_pubsub.lab.run import Run
+from reliable_pubsub.common.core.history import End, Event, Found, FoundEnd, Stored
+from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.core.run import Run
 
 from .damage import assert_sound, batch, broken, change, places
 from .planted import all_planted

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from reliable_pubsub.lab.catalogue import load_scenario, shipped
-from reliable_pubsub.lab.scenario import After
+from reliable_pubsub.lab.core.scenario import After
 
 DOCS = Path(__file__).parents[2] / "docs"
 GUIDE = (DOCS / "lab.md").read_text(encoding="utf-8")

@@ -13,10 +13,10 @@ from click.testing import CliRunner
 from msgspec import Struct
 
 from reliable_pubsub.__main__ import main
-from reliable_pubsub.common.errors import ConfigurationError
-from reliable_pubsub.common.key_tables import json_schema, key_rows
-from reliable_pubsub.common.step_file import parse_publisher_steps, parse_subscriber_steps
-from reliable_pubsub.common.step_keys import (
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.key_tables import json_schema, key_rows
+from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
+from reliable_pubsub.common.core.step_keys import (
     GetKeys,
     PublisherFile,
     PutKeys,
@@ -26,9 +26,9 @@ from reliable_pubsub.common.step_keys import (
 )
 from reliable_pubsub.common.topic_settings import split_document
 from reliable_pubsub.common.yaml_file import parse_yaml
+from reliable_pubsub.lab.core.scenario_file import parse_scenario
+from reliable_pubsub.lab.core.scenario_keys import EventKeys, ScenarioKeys
 from reliable_pubsub.lab.keys import SCHEMAS, generated
-from reliable_pubsub.lab.scenario_file import parse_scenario
-from reliable_pubsub.lab.scenario_keys import EventKeys, ScenarioKeys
 
 REPOSITORY = Path(__file__).parents[2]
 CONFIGS = REPOSITORY / "configs"

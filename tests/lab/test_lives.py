@@ -6,7 +6,7 @@ less closely takes it for a fault.
 
 from __future__ import annotations
 
-from reliable_pubsub.common.history import (
+from reliable_pubsub.common.core.history import (
     Begin,
     End,
     Event,
@@ -17,7 +17,7 @@ from reliable_pubsub.common.history import (
     Ok,
     Unknown,
 )
-from reliable_pubsub.lab.checker import check
+from reliable_pubsub.lab.core.checker import check
 
 from .damage import assert_sound, broken, change, line_at, places
 from .small_world import LAB, PROXY, SmallWorld

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from reliable_pubsub.common.errors import ConfigurationError
-from reliable_pubsub.common.history import Created, Event, Failed
-from reliable_pubsub.lab.checker import check
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.history import Created, Event, Failed
+from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.reading import read_run
 
 from .small_world import LAB, PROXY, SmallWorld, sound_world, write_run

@@ -9,11 +9,11 @@ from zlib import crc32
 
 import pytest
 
-from reliable_pubsub.common.errors import ConfigurationError
-from reliable_pubsub.common.history import Seen, encode_line
-from reliable_pubsub.lab.checker import check
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.history import Seen, encode_line
+from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.core.run import OutputLine
 from reliable_pubsub.lab.reading import read_run
-from reliable_pubsub.lab.run import OutputLine
 
 from .small_world import SmallWorld, sound_world, write_run
 

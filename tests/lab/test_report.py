@@ -11,11 +11,11 @@ import pytest
 from click.testing import CliRunner
 
 from reliable_pubsub.__main__ import main
-from reliable_pubsub.common.history import Begin, End, Event, encode_line
+from reliable_pubsub.common.core.history import Begin, End, Event, encode_line
+from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.report import report_page_text
 from reliable_pubsub.lab.report_lanes import LINK_FAULTS
-from reliable_pubsub.lab.run import Run
-from reliable_pubsub.lab.verdict import Verdict
 
 from .report_runs import (
     LIVES,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.history import AnyLine, Begin, FoundEnd, Invoke, Ok, Seen
+from reliable_pubsub.common.core.history import AnyLine, Begin, FoundEnd, Invoke, Ok, Seen
+from reliable_pubsub.lab.core.run import Run
 from reliable_pubsub.lab.report_deliveries import SLICES, bars, deliveries
 from reliable_pubsub.lab.report_numbers import Numbers, numbers
 from reliable_pubsub.lab.report_panels import Scale
-from reliable_pubsub.lab.run import Run
 
 from .report_runs import holding_verdict, sound_run
 from .test_report import Tags, figure_of, page_of

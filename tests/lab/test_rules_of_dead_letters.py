@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.history import DeadLettered
-from reliable_pubsub.lab.checker import check
+from reliable_pubsub.common.core.history import DeadLettered
+from reliable_pubsub.lab.core.checker import check
 
 from .damage import assert_sound, broken
 from .small_world import SmallWorld

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from reliable_pubsub.common.history import Event, Failed, FoundEnd, Invoke, Ok, Seen, Trimmed
-from reliable_pubsub.lab.checker import check
-from reliable_pubsub.lab.run import Run
-from reliable_pubsub.lab.run_index import index_run
-from reliable_pubsub.lab.verdict import Losses
+from reliable_pubsub.common.core.history import Event, Failed, FoundEnd, Invoke, Ok, Seen, Trimmed
+from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.run_index import index_run
+from reliable_pubsub.lab.core.verdict import Losses
 
 from .damage import assert_sound, batch, broken, change, edit_log, line_at, places
 from .planted import Damage, assert_found, planted, planted_in

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.history import (
+from reliable_pubsub.common.core.history import (
     ControlSeen,
     Created,
     Event,
@@ -16,9 +16,9 @@ from reliable_pubsub.common.history import (
     Stored,
     Unknown,
 )
-from reliable_pubsub.lab.checker import check
-from reliable_pubsub.lab.run import OutputLine
-from reliable_pubsub.lab.run_index import index_run
+from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.core.run import OutputLine
+from reliable_pubsub.lab.core.run_index import index_run
 
 from .damage import assert_sound, batch, broken, change, edit_everywhere, edit_log, line_at, places
 from .planted import Damage, assert_found, planted, planted_in

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from reliable_pubsub.common.history import (
+from reliable_pubsub.common.core.history import (
     Failed,
     Finished,
     Found,
@@ -16,8 +16,8 @@ from reliable_pubsub.common.history import (
     Stored,
     Unknown,
 )
-from reliable_pubsub.lab.checker import check
-from reliable_pubsub.lab.verdict import Losses
+from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.core.verdict import Losses
 
 from .damage import (
     append_found,

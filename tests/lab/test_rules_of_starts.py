@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.history import Expired, Invoke, Position, Unknown
-from reliable_pubsub.lab.checker import check
+from reliable_pubsub.common.core.history import Expired, Invoke, Position, Unknown
+from reliable_pubsub.lab.core.checker import check
 
 from .damage import assert_sound, broken
 from .planted import Damage, assert_found, planted, planted_in

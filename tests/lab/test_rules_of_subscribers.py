@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.history import Failed, Finished, Found, FoundEnd, Invoke, Ok, Position
-from reliable_pubsub.lab.run import OutputLine
+from reliable_pubsub.common.core.history import (
+    Failed,
+    Finished,
+    Found,
+    FoundEnd,
+    Invoke,
+    Ok,
+    Position,
+)
+from reliable_pubsub.lab.core.run import OutputLine
 
 from .damage import change, line_at, move_subscription, places
 from .planted import Damage, assert_found, planted, planted_in

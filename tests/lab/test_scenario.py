@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from reliable_pubsub.common.errors import ConfigurationError
-from reliable_pubsub.common.limits import STEP_MESSAGES_MAX
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.limits import STEP_MESSAGES_MAX
 from reliable_pubsub.common.topic_settings import split_document
 from reliable_pubsub.common.yaml_file import Document, parse_yaml
 from reliable_pubsub.lab.catalogue import about, load_scenario, shipped
-from reliable_pubsub.lab.scenario import (
+from reliable_pubsub.lab.core.scenario import (
     AT_ONCE,
     PROXY,
     After,
@@ -24,7 +24,7 @@ from reliable_pubsub.lab.scenario import (
     Scenario,
     Subscribed,
 )
-from reliable_pubsub.lab.scenario_file import duration_of, parse_scenario
+from reliable_pubsub.lab.core.scenario_file import duration_of, parse_scenario
 
 PARTS = ["What happens", "Look at", "Promise", "Question"]
 WHOLE = """

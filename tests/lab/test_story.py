@@ -9,8 +9,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from reliable_pubsub.__main__ import main
-from reliable_pubsub.lab.story import in_one_column, messages_called, tell
-from reliable_pubsub.lab.verdict import MessageKey
+from reliable_pubsub.lab.core.story import in_one_column, messages_called, tell
+from reliable_pubsub.lab.core.verdict import MessageKey
 
 from .small_world import SmallWorld, sound_world, write_run
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from reliable_pubsub.common.history import AnyLine, Begin, End, Ok, Seen, Stored
-from reliable_pubsub.lab.checker import check
-from reliable_pubsub.lab.verdict import Verdict
+from reliable_pubsub.common.core.history import AnyLine, Begin, End, Ok, Seen, Stored
+from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.core.verdict import Verdict
 
 from .small_world import PROXY, SmallWorld
 

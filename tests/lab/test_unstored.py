@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from reliable_pubsub.common.batch import NO_OFFSET
-from reliable_pubsub.common.history import Found, Invoke, Ok, Seen, Stored
-from reliable_pubsub.lab.checker import check
+from reliable_pubsub.common.core.batch import NO_OFFSET
+from reliable_pubsub.common.core.history import Found, Invoke, Ok, Seen, Stored
+from reliable_pubsub.lab.core.checker import check
 
 from .damage import assert_sound, batch, broken, change, places
 from .small_world import SmallWorld

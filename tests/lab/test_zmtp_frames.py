@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reliable_pubsub.lab.zmtp_frames import GREETING_BYTES, FrameCounter
+from reliable_pubsub.lab.core.zmtp_frames import GREETING_BYTES, FrameCounter
 
 GREETING = b"\xff" + bytes(GREETING_BYTES - 1)
 

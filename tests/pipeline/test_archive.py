@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from reliable_pubsub.common.errors import ConfigurationError, DamagedError, InUseError
+from reliable_pubsub.common.core.errors import ConfigurationError, DamagedError, InUseError
 from reliable_pubsub.pipeline import files
 from reliable_pubsub.pipeline.archive import MESSAGES, Archive, archived_files, read_manifests
 from reliable_pubsub.pipeline.archive_tasks import (
@@ -23,10 +23,10 @@ from reliable_pubsub.pipeline.archive_tasks import (
     write_range,
 )
 from reliable_pubsub.pipeline.archiving import Archiving
+from reliable_pubsub.pipeline.core.loss import DataLossError
+from reliable_pubsub.pipeline.core.manifest import Manifest, file_name, in_order, merges
+from reliable_pubsub.pipeline.core.options import SourceOptions
 from reliable_pubsub.pipeline.job import topics_wanted
-from reliable_pubsub.pipeline.loss import DataLossError
-from reliable_pubsub.pipeline.manifest import Manifest, file_name, in_order, merges
-from reliable_pubsub.pipeline.options import SourceOptions
 from tests.fakes import PATIENT, Link, MemoryProxy, a_broker
 
 from .test_stream import KEEP_NOTHING, Job, a_log, put

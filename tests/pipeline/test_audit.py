@@ -9,11 +9,11 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from reliable_pubsub.common.history import Begin, End, Found, FoundEnd, Ok, Seen
-from reliable_pubsub.lab.checker import check
+from reliable_pubsub.common.core.history import Begin, End, Found, FoundEnd, Ok, Seen
+from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.reading import read_run
-from reliable_pubsub.lab.run import Run
-from reliable_pubsub.lab.verdict import Verdict
 from reliable_pubsub.pipeline.archive import Archive
 from reliable_pubsub.pipeline.archiving import Archiving
 from reliable_pubsub.pipeline.auditing import (
@@ -22,7 +22,7 @@ from reliable_pubsub.pipeline.auditing import (
     whereabouts,
     write_tables,
 )
-from reliable_pubsub.pipeline.evidence import AUDITOR, Sighting, Whereabouts, with_log
+from reliable_pubsub.pipeline.core.evidence import AUDITOR, Sighting, Whereabouts, with_log
 from reliable_pubsub.pipeline.job import topics_wanted
 from reliable_pubsub.pipeline.proxy_view import ProxyView
 from reliable_pubsub.pipeline.tasks import SparkTasks

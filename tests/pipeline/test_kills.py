@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from reliable_pubsub.common.messages import CommitAck, Reply, StageAck
+from reliable_pubsub.common.core.messages import CommitAck, Reply, StageAck
 from reliable_pubsub.pipeline.archive import MESSAGES, read_manifests
 from reliable_pubsub.pipeline.archive_tasks import check_file
 from reliable_pubsub.pipeline.numbered import BATCH_RECORDS

@@ -11,10 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 from msgspec.structs import replace
 
-from reliable_pubsub.common.batch import Message
-from reliable_pubsub.common.errors import ConfigurationError, ConflictError
-from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.errors import ConfigurationError, ConflictError
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.pipeline import loading
+from reliable_pubsub.pipeline.core.loss import DataLossError
 from reliable_pubsub.pipeline.loading import (
     LoadFile,
     cut,
@@ -23,7 +24,6 @@ from reliable_pubsub.pipeline.loading import (
     publisher_of,
     refuse_other_cut,
 )
-from reliable_pubsub.pipeline.loss import DataLossError
 from reliable_pubsub.pipeline.numbered import BATCH_RECORDS, Outcome
 from reliable_pubsub.pipeline.records import (
     FORMATS,

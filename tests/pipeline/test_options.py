@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.errors import UsageError
-from reliable_pubsub.common.settings import SUBSCRIBER_ENDPOINT
+from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
+from reliable_pubsub.pipeline.core.options import OPTIONS, Positions, SourceOptions, parse_options
 from reliable_pubsub.pipeline.instants import instant_ns
-from reliable_pubsub.pipeline.options import OPTIONS, Positions, SourceOptions, parse_options
 
 
 def parsed(**given: str) -> SourceOptions:

@@ -5,25 +5,25 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from reliable_pubsub.common.batch import Batch, decode_batch
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core.batch import Batch, decode_batch
+from reliable_pubsub.common.core.errors import (
     InDoubtError,
     InvalidNameError,
     StageLostError,
     TooLargeError,
     UsageError,
 )
-from reliable_pubsub.common.messages import Part
-from reliable_pubsub.common.retry import RetryPolicy
-from reliable_pubsub.common.settings import PUBLISHER_ENDPOINT
-from reliable_pubsub.pipeline.outgoing import BATCH_BYTES, OutgoingRows
-from reliable_pubsub.pipeline.sink_options import (
+from reliable_pubsub.common.core.messages import Part
+from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT
+from reliable_pubsub.pipeline.core.outgoing import BATCH_BYTES, OutgoingRows
+from reliable_pubsub.pipeline.core.sink_options import (
     SINK_OPTIONS,
     SinkOptions,
     check_columns,
     parse_sink_options,
 )
-from reliable_pubsub.publisher.transaction import Encoded
+from reliable_pubsub.publisher.core.transaction import Encoded
 from reliable_pubsub.publisher.writer import TransactionWriter
 from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy
 

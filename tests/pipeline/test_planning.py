@@ -9,12 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from reliable_pubsub.common.errors import RefusedError, UsageError
-from reliable_pubsub.pipeline.instants import instant_ns
-from reliable_pubsub.pipeline.loss import DataLossError
-from reliable_pubsub.pipeline.offsets import TopicOffset, from_json, to_json
-from reliable_pubsub.pipeline.options import Positions, SourceOptions, parse_options
-from reliable_pubsub.pipeline.planning import (
+from reliable_pubsub.common.core.errors import RefusedError, UsageError
+from reliable_pubsub.pipeline.core.loss import DataLossError
+from reliable_pubsub.pipeline.core.offsets import TopicOffset, from_json, to_json
+from reliable_pubsub.pipeline.core.options import Positions, SourceOptions, parse_options
+from reliable_pubsub.pipeline.core.planning import (
     MessageRange,
     TopicExtent,
     admitted,
@@ -24,6 +23,7 @@ from reliable_pubsub.pipeline.planning import (
     rows_within,
     starting_offsets,
 )
+from reliable_pubsub.pipeline.instants import instant_ns
 
 OPTIONS = parse_options({"subscribePattern": ".*"}, instant_ns=instant_ns)
 TOLERANT = replace(OPTIONS, fail_on_data_loss=False)

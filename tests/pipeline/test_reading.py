@@ -7,8 +7,8 @@ import logging
 import msgspec
 import pytest
 
-from reliable_pubsub.pipeline.columns import ARCHIVE_SCHEMA
-from reliable_pubsub.pipeline.planning import MessageRange
+from reliable_pubsub.pipeline.core.columns import ARCHIVE_SCHEMA
+from reliable_pubsub.pipeline.core.planning import MessageRange
 from reliable_pubsub.pipeline.reading import arrow_batches
 from reliable_pubsub.subscriber.reader import LogReader
 from tests.fakes import PATIENT, FakeClock, FakeTransport, Link, a_broker, a_put

@@ -17,12 +17,12 @@ from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType
 
-from reliable_pubsub.common.batch import crc32
-from reliable_pubsub.common.messages import StagingStatus
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.messages import StagingStatus
+from reliable_pubsub.pipeline.core.sink_options import SinkOptions
 from reliable_pubsub.pipeline.data_source import FORMAT
 from reliable_pubsub.pipeline.sink import BatchSink, StreamSink
-from reliable_pubsub.pipeline.sink_options import SinkOptions
-from reliable_pubsub.publisher.transaction import Encoded
+from reliable_pubsub.publisher.core.transaction import Encoded
 from reliable_pubsub.publisher.writer import TransactionWriter
 from tests.integration.harness import NOWHERE, Service, eventually
 

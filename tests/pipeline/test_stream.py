@@ -8,20 +8,20 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from reliable_pubsub.common.batch import Batch, crc32, encode_batch
-from reliable_pubsub.common.errors import ProxyUnreachableError
-from reliable_pubsub.common.messages import PutAck
+from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.errors import ProxyUnreachableError
+from reliable_pubsub.common.core.messages import PutAck
 from reliable_pubsub.common.status_client import StatusClient
+from reliable_pubsub.pipeline.core.loss import DataLossError
+from reliable_pubsub.pipeline.core.options import SourceOptions, parse_options
+from reliable_pubsub.pipeline.core.planning import MessageRange
+from reliable_pubsub.pipeline.core.progress import lag
 from reliable_pubsub.pipeline.instants import instant_ns
-from reliable_pubsub.pipeline.loss import DataLossError
-from reliable_pubsub.pipeline.options import SourceOptions, parse_options
-from reliable_pubsub.pipeline.planning import MessageRange
-from reliable_pubsub.pipeline.progress import lag
 from reliable_pubsub.pipeline.proxy_view import EXTENTS_S, ProxyView
 from reliable_pubsub.pipeline.reading import arrow_batches
 from reliable_pubsub.pipeline.stream import QueryStream, batch_ranges
-from reliable_pubsub.proxy.state import BrokerSettings
-from reliable_pubsub.proxy.topic_log import Retention
+from reliable_pubsub.proxy.core.state import BrokerSettings
+from reliable_pubsub.proxy.core.topic_log import Retention
 from reliable_pubsub.subscriber.external_cursor import ExternalCursor
 from reliable_pubsub.subscriber.reader import LogReader
 from tests.fakes import (

@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 
-from reliable_pubsub.common.errors import LimitError
-from reliable_pubsub.common.history import Begin, Failed, Ok, Seen
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.errors import LimitError
+from reliable_pubsub.common.core.history import Begin, Failed, Ok, Seen
+from reliable_pubsub.common.core.messages import (
     PublisherStatus,
     StatusReport,
     SubscriptionStatus,
     Terms,
     TopicStatus,
 )
-from reliable_pubsub.pipeline.tables import TABLES, delivery_rows, status_rows
+from reliable_pubsub.pipeline.core.tables import TABLES, delivery_rows, status_rows
 
 
 def everything(topic: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reliable_pubsub.common.limits import (
+from reliable_pubsub.common.core.limits import (
     CONNECTION_BYTES,
     KIB,
     MIB,
@@ -15,7 +15,7 @@ from reliable_pubsub.common.limits import (
     UNHEARD_BYTES_MAX,
     UNHEARD_BYTES_MAX_TOGETHER,
 )
-from reliable_pubsub.relay.allowance import STALLED_S_MAX, Admission, Look, Tally, to_be_cut
+from reliable_pubsub.relay.core.allowance import STALLED_S_MAX, Admission, Look, Tally, to_be_cut
 
 PING_BYTES = 9
 

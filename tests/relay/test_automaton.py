@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reliable_pubsub.common.errors import InvalidPatternError
-from reliable_pubsub.common.limits import (
+from reliable_pubsub.common.core.errors import InvalidPatternError
+from reliable_pubsub.common.core.limits import (
     INCLUSION_STEPS_MAX,
     NESTING_MAX,
     PATTERN_STATES_MAX,
 )
-from reliable_pubsub.relay.automaton import Automaton, Effort, includes
-from reliable_pubsub.relay.expression import glob, literal, prefix, regex
+from reliable_pubsub.relay.core.automaton import Automaton, Effort, includes
+from reliable_pubsub.relay.core.expression import glob, literal, prefix, regex
 
 LETTERS = "ab/"
 texts = st.text(LETTERS, max_size=8)

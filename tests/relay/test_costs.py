@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.errors import InvalidPatternError
-from reliable_pubsub.common.limits import (
+from reliable_pubsub.common.core.errors import InvalidPatternError
+from reliable_pubsub.common.core.limits import (
     COVER_STEPS_MAX,
     INTEREST_STEPS_MAX,
     INTEREST_TURN_STEPS,
@@ -16,14 +16,14 @@ from reliable_pubsub.common.limits import (
     TABLE_PATTERNS_MAX,
     TABLE_STATES_MAX,
 )
-from reliable_pubsub.common.messages import Malformed
-from reliable_pubsub.relay import pattern as pattern_module
-from reliable_pubsub.relay.automaton import Effort
-from reliable_pubsub.relay.expression import regex
-from reliable_pubsub.relay.interest_link import Links, digest_of
-from reliable_pubsub.relay.interest_table import InterestTable
-from reliable_pubsub.relay.messages import Interest, InterestAck
-from reliable_pubsub.relay.pattern import EVERYTHING, Kinds, Pattern, aggregate, automaton_of
+from reliable_pubsub.common.core.messages import Malformed
+from reliable_pubsub.relay.core import pattern as pattern_module
+from reliable_pubsub.relay.core.automaton import Effort
+from reliable_pubsub.relay.core.expression import regex
+from reliable_pubsub.relay.core.interest_link import Links, digest_of
+from reliable_pubsub.relay.core.interest_table import InterestTable
+from reliable_pubsub.relay.core.messages import Interest, InterestAck
+from reliable_pubsub.relay.core.pattern import EVERYTHING, Kinds, Pattern, aggregate, automaton_of
 
 KINDS = Kinds()
 LONG_TOPIC = "a" * 255

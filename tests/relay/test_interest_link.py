@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import pytest
 
-from reliable_pubsub.common.limits import CONSUMERS_MAX, RELAYS_BELOW_MAX
-from reliable_pubsub.common.messages import Limit, Malformed, Reply
-from reliable_pubsub.relay import interest_link
-from reliable_pubsub.relay.interest_link import LEASE_S, Links, Wish
-from reliable_pubsub.relay.interest_table import InterestTable
-from reliable_pubsub.relay.messages import Interest, InterestAck, Loop
-from reliable_pubsub.relay.pattern import EVERYTHING, Pattern
+from reliable_pubsub.common.core.limits import CONSUMERS_MAX, RELAYS_BELOW_MAX
+from reliable_pubsub.common.core.messages import Limit, Malformed, Reply
+from reliable_pubsub.relay.core import interest_link
+from reliable_pubsub.relay.core.interest_link import LEASE_S, Links, Wish
+from reliable_pubsub.relay.core.interest_table import InterestTable
+from reliable_pubsub.relay.core.messages import Interest, InterestAck, Loop
+from reliable_pubsub.relay.core.pattern import EVERYTHING, Pattern
 from tests.relay.wishes import KINDS
 
 LINK = b"link-of-a-test--"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.errors import TwoProxiesError
-from reliable_pubsub.relay.one_proxy import ROUND_S, OneProxy
+from reliable_pubsub.common.core.errors import TwoProxiesError
+from reliable_pubsub.relay.core.one_proxy import ROUND_S, OneProxy
 
 FIRST, SECOND = "tcp://one:1", "tcp://two:2"
 

@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.batch import crc32
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.messages import (
     AnyReply,
     BatchHeader,
     Fenced,
     MessageBatches,
     Status,
 )
-from reliable_pubsub.common.wire import decode_reply, decode_request, encode_request
-from reliable_pubsub.relay.batch_cache import ENTRY_BYTES, BatchCache
-from reliable_pubsub.relay.passing import (
+from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_request
+from reliable_pubsub.relay.core.batch_cache import ENTRY_BYTES, BatchCache
+from reliable_pubsub.relay.core.passing import (
     CONFIRMED_S,
     FLIGHT_BYTES,
     TELL_S,

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reliable_pubsub.common.errors import InvalidPatternError, UsageError
-from reliable_pubsub.relay.pattern import (
+from reliable_pubsub.common.core.errors import InvalidPatternError, UsageError
+from reliable_pubsub.relay.core.pattern import (
     EVERYTHING,
     Kinds,
     Pattern,

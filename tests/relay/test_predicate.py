@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reliable_pubsub.common.errors import InvalidPatternError
-from reliable_pubsub.common.limits import (
+from reliable_pubsub.common.core.errors import InvalidPatternError
+from reliable_pubsub.common.core.limits import (
     NESTING_MAX,
     PREDICATE_CHARS_MAX,
     PREDICATE_TESTS_MAX,
 )
-from reliable_pubsub.relay.predicate import predicate
+from reliable_pubsub.relay.core.predicate import predicate
 
 MESSAGE = {"region": "eu", "level": "error", "attempts": "3", "a b": "x", "note": 'say "hi"\\'}
 

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reliable_pubsub.common.batch import Batch, crc32, encode_batch
-from reliable_pubsub.common.errors import MalformedError
-from reliable_pubsub.common.limits import LINK_BYTES, PUSH_BODY_BYTES_MAX
-from reliable_pubsub.common.messages import BatchHeader
-from reliable_pubsub.relay.pattern import EVERYTHING, Pattern
-from reliable_pubsub.relay.push import (
+from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.limits import LINK_BYTES, PUSH_BODY_BYTES_MAX
+from reliable_pubsub.common.core.messages import BatchHeader
+from reliable_pubsub.relay.core.pattern import EVERYTHING, Pattern
+from reliable_pubsub.relay.core.push import (
     FIRST_BYTES,
     Pushed,
     decode_push,

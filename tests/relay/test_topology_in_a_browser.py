@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reliable_pubsub.relay.tree_figure import TreeFigure, page_text
+from reliable_pubsub.relay.core.tree_figure import TreeFigure, page_text
 from tests.browser import PAGE, SCHEMES, Screenshot, needs_browser
 
 from .test_tree import two_looks

@@ -6,16 +6,16 @@ from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.messages import (
     PublisherStatus,
     StatusReport,
     SubscriptionStatus,
     Terms,
     TopicStatus,
 )
-from reliable_pubsub.relay.messages import AboveStatus, BelowStatus, NodeReport
-from reliable_pubsub.relay.tree import BELOW_MAX, Edge, Look, Tree, tree_of
-from reliable_pubsub.relay.tree_figure import TreeFigure, page_text, svg_text
+from reliable_pubsub.relay.core.messages import AboveStatus, BelowStatus, NodeReport
+from reliable_pubsub.relay.core.tree import BELOW_MAX, Edge, Look, Tree, tree_of
+from reliable_pubsub.relay.core.tree_figure import TreeFigure, page_text, svg_text
 
 PROXY, RELAY = "proxy-1", "relay-1"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from reliable_pubsub.relay.pattern import Kinds, Pattern
+from reliable_pubsub.relay.core.pattern import Kinds, Pattern
 
 KINDS = Kinds({"ends": lambda text: lambda topic: topic.endswith(text)})
 

@@ -18,16 +18,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
-from reliable_pubsub.common.history import Created, Event, Invoke, Ok, Seen
-from reliable_pubsub.lab.checker import check
-from reliable_pubsub.lab.rules_of_delivery import Received, delivered_once
-from reliable_pubsub.lab.rules_of_order import sightings
-from reliable_pubsub.lab.rules_of_puts import no_duplicate, publisher_order, unknown_outcomes
-from reliable_pubsub.lab.rules_of_subscribers import everything_ends, nothing_while_away
-from reliable_pubsub.lab.run import Run
-from reliable_pubsub.lab.run_index import RunIndex, index_run
-from reliable_pubsub.lab.subscription import NEVER, Subscription
-from reliable_pubsub.lab.verdict import RuleVerdict
+from reliable_pubsub.common.core.history import Created, Event, Invoke, Ok, Seen
+from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.core.rules_of_delivery import Received, delivered_once
+from reliable_pubsub.lab.core.rules_of_order import sightings
+from reliable_pubsub.lab.core.rules_of_puts import no_duplicate, publisher_order, unknown_outcomes
+from reliable_pubsub.lab.core.rules_of_subscribers import everything_ends, nothing_while_away
+from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.run_index import RunIndex, index_run
+from reliable_pubsub.lab.core.subscription import NEVER, Subscription
+from reliable_pubsub.lab.core.verdict import RuleVerdict
 
 Log = Mapping[str, Sequence[Seen]]  # by topic; the place in the sequence is the offset
 Part = tuple[str, int, int]  # of a message: publisher, sequence, CRC-32

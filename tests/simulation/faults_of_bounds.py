@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.messages import Commit, Dead, Get, Put
-from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.records import Decision, Expired, Record
-from reliable_pubsub.proxy.topic_log import TopicLog
+from reliable_pubsub.common.core.messages import Commit, Dead, Get, Put
+from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.records import Decision, Expired, Record
+from reliable_pubsub.proxy.core.topic_log import TopicLog
 
 from .simulation import Variant
 

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.batch import Message
-from reliable_pubsub.common.errors import InDoubtError, LostError
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.errors import InDoubtError, LostError
+from reliable_pubsub.common.core.messages import (
     AnyReply,
     BatchHeader,
     Delivery,
@@ -19,19 +19,19 @@ from reliable_pubsub.common.messages import (
     PutAck,
     QoS,
 )
-from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.recorder import Call
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.recorder import Call
+from reliable_pubsub.common.core.wire import decode_reply, encode_reply
 from reliable_pubsub.common.state_file import ClientState, MemoryState
-from reliable_pubsub.common.wire import decode_reply, encode_reply
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.core.direct_followers import direct_followers
+from reliable_pubsub.subscriber.core.subscription import Subscription
 from reliable_pubsub.subscriber.dead_letters import DeadLetters
-from reliable_pubsub.subscriber.direct_followers import direct_followers
 from reliable_pubsub.subscriber.fetching import Fetching
 from reliable_pubsub.subscriber.hand_over import HandOver
 from reliable_pubsub.subscriber.session import SubscriberSession
 from reliable_pubsub.subscriber.subscribing import Subscribing
-from reliable_pubsub.subscriber.subscription import Subscription
 
 
 class _Withholding:

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reliable_pubsub.common.messages import Dead
-from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.records import CursorMoved, DeadLettered, Decision, Record, StoredState
+from reliable_pubsub.common.core.messages import Dead
+from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.records import (
+    CursorMoved,
+    DeadLettered,
+    Decision,
+    Record,
+    StoredState,
+)
+from reliable_pubsub.subscriber.core.subscription import Subscription
 from reliable_pubsub.subscriber.dead_letters import DeadLetters
-from reliable_pubsub.subscriber.subscription import Subscription
 
 from .faults_of_clients import with_parts
 from .simulated_store import SimulatedStore

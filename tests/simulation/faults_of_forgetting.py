@@ -8,8 +8,8 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.records import Appended, Forgotten, Record, StoredState
+from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.records import Appended, Forgotten, Record, StoredState
 
 from .simulated_store import SimulatedStore
 from .simulation import Variant

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.plan_mark import PlanMark
+from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.outbox import Changes, Outbox
+from reliable_pubsub.publisher.core.outbox import Changes, Outbox
 
 from .simulation import Variant
 

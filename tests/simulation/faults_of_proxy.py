@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from reliable_pubsub.proxy.engine import Answer, Engine
-from reliable_pubsub.proxy.records import CursorMoved, Decision, Record, StoredState
+from reliable_pubsub.proxy.core.engine import Answer, Engine
+from reliable_pubsub.proxy.core.records import CursorMoved, Decision, Record, StoredState
 
 from .simulated_proxy import SimulatedProxy
 from .simulated_store import SimulatedStore

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.messages import (
     AnyRequest,
     Commit,
     Conflict,
@@ -18,10 +18,10 @@ from reliable_pubsub.common.messages import (
     Role,
 )
 from reliable_pubsub.lab.variants import AppendsAgain
-from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.records import Appended, Decision, Granted, Record
-from reliable_pubsub.proxy.subscriptions import Session
-from reliable_pubsub.proxy.topic_log import PublisherMark, TopicLog
+from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.records import Appended, Decision, Granted, Record
+from reliable_pubsub.proxy.core.subscriptions import Session
+from reliable_pubsub.proxy.core.topic_log import PublisherMark, TopicLog
 
 
 class NoDeduplication(AppendsAgain):

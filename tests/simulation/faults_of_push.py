@@ -7,11 +7,11 @@ from math import inf
 
 from msgspec.structs import replace
 
-from reliable_pubsub.proxy.engine import Engine
-from reliable_pubsub.proxy.records import Appended, Record
-from reliable_pubsub.relay.push import PushFrames
+from reliable_pubsub.proxy.core.engine import Engine
+from reliable_pubsub.proxy.core.records import Appended, Record
+from reliable_pubsub.relay.core.push import PushFrames
 from reliable_pubsub.subscriber.client import Subscriber
-from reliable_pubsub.subscriber.push_queue import PushQueue, Standing
+from reliable_pubsub.subscriber.core.push_queue import PushQueue, Standing
 
 from .simulated_push import TIMING
 from .simulation import Variant

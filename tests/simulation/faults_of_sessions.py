@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.messages import (
     Ack,
     AnyRequest,
     Bye,
@@ -18,18 +18,18 @@ from reliable_pubsub.common.messages import (
     Sub,
     SubAck,
 )
-from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.records import (
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.records import (
     Decision,
     Subscribed,
     Trimmed,
 )
-from reliable_pubsub.proxy.subscriptions import Subscription
-from reliable_pubsub.proxy.topic_log import TopicLog
+from reliable_pubsub.proxy.core.subscriptions import Subscription
+from reliable_pubsub.proxy.core.topic_log import TopicLog
 from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.core.subscription import Subscription as Held
 from reliable_pubsub.subscriber.subscribing import Subscribing
-from reliable_pubsub.subscriber.subscription import Subscription as Held
 
 from .faults_of_clients import with_parts
 from .simulation import Variant

@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.messages import (
     Ack,
     Dead,
     Get,
@@ -19,10 +19,10 @@ from reliable_pubsub.common.messages import (
     SubAck,
     Unsub,
 )
-from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.records import Appended, CursorMoved, Decision, Record, Trimmed
-from reliable_pubsub.proxy.subscriptions import Subscription
-from reliable_pubsub.proxy.topic_log import TopicLog
+from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.records import Appended, CursorMoved, Decision, Record, Trimmed
+from reliable_pubsub.proxy.core.subscriptions import Subscription
+from reliable_pubsub.proxy.core.topic_log import TopicLog
 
 from .simulated_store import SimulatedStore
 

@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.messages import Abort, AbortAck, Commit, CommitAck, Part, Stage
-from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.records import (
+from reliable_pubsub.common.core.messages import Abort, AbortAck, Commit, CommitAck, Part, Stage
+from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.records import (
     Appended,
     Decision,
     Record,
     TransactionCommitted,
 )
-from reliable_pubsub.proxy.staging import LastTransaction
+from reliable_pubsub.proxy.core.staging import LastTransaction
 
 from .simulated_proxy import Crash
 from .simulated_store import SimulatedStore

@@ -7,14 +7,14 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.messages import BatchHeader, Put
-from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.engine import BecameOfOffer, Engine
-from reliable_pubsub.proxy.ring import Read, Rings
-from reliable_pubsub.relay.push import UnstoredFrames
-from reliable_pubsub.relay.unstored import OfferFrames, decode_offer
-from reliable_pubsub.subscriber.qos0_queue import QoS0Queue
-from reliable_pubsub.subscriber.subscription import Subscription
+from reliable_pubsub.common.core.messages import BatchHeader, Put
+from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.engine import BecameOfOffer, Engine
+from reliable_pubsub.proxy.core.ring import Read, Rings
+from reliable_pubsub.relay.core.push import UnstoredFrames
+from reliable_pubsub.relay.core.unstored import OfferFrames, decode_offer
+from reliable_pubsub.subscriber.core.qos0_queue import QoS0Queue
+from reliable_pubsub.subscriber.core.subscription import Subscription
 
 from .faults_of_clients import with_parts
 from .simulated_proxy import SimulatedProxy

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import msgspec
 
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core.errors import (
     ConflictError,
     FencedError,
     InDoubtError,
@@ -19,11 +19,11 @@ from reliable_pubsub.common.errors import (
     RefusedError,
     StaleError,
 )
-from reliable_pubsub.common.recorder import Recorder
-from reliable_pubsub.common.retry import RetryPolicy
+from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.state_file import MemoryState
-from reliable_pubsub.lab.run import OutputLine
-from reliable_pubsub.proxy.records import Appended
+from reliable_pubsub.lab.core.run import OutputLine
+from reliable_pubsub.proxy.core.records import Appended
 
 from .network import Network
 from .recording import Recording

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from reliable_pubsub.common.messages import Role
+from reliable_pubsub.common.core.messages import Role
 
 from .swarm import Faults
 from .world import Process, Turn, World

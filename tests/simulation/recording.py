@@ -1,4 +1,4 @@
-"""What happens in a seed, as the lines of a history: what `lab/checker.py` judges.
+"""What happens in a seed, as the lines of a history: what `lab/core/checker.py` judges.
 
 Clients write their own lines, as real ones do. The simulator, which knows everything, writes the
 rest: what the proxy's disk holds, in the very moment in which it does, and what was done to whom.
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
-from reliable_pubsub.common.history import AnyLine, Event, Finished, Found, FoundEnd, Seen
-from reliable_pubsub.common.recorder import Recorder
+from reliable_pubsub.common.core.history import AnyLine, Event, Finished, Found, FoundEnd, Seen
+from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.lab.auditor import NAME as AUDITOR
-from reliable_pubsub.lab.run import OutputLine, Run
-from reliable_pubsub.proxy.history import ProxyHistory, seen_in
-from reliable_pubsub.proxy.records import (
+from reliable_pubsub.lab.core.run import OutputLine, Run
+from reliable_pubsub.proxy.core.history import ProxyHistory, seen_in
+from reliable_pubsub.proxy.core.records import (
     Appended,
     Expired,
     Granted,

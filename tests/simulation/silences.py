@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.messages import (
     Ack,
     AnyReply,
     AnyRequest,
@@ -21,8 +21,8 @@ from reliable_pubsub.common.messages import (
     Sub,
     Unsub,
 )
-from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.records import Expired, Record
+from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.records import Expired, Record
 
 TICKS_S: Final = 0.1  # a lease may end so much later: the ticks that look after it
 

@@ -12,11 +12,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from reliable_pubsub.common.errors import InDoubtError
-from reliable_pubsub.common.recorder import Recorder
-from reliable_pubsub.proxy.records import Appended
+from reliable_pubsub.common.core.errors import InDoubtError
+from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.outbox import Receipt
+from reliable_pubsub.publisher.core.outbox import Receipt
 
 from .simulated_clients import PuttingMachine
 from .world import Process

@@ -8,18 +8,18 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from reliable_pubsub.common.batch import Batch, crc32
-from reliable_pubsub.common.errors import InDoubtError
-from reliable_pubsub.common.history import AnyLine, Invoke
-from reliable_pubsub.common.messages import QoS
-from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.recorder import Recorder
-from reliable_pubsub.common.retry import Clock, RetryPolicy, Transport
+from reliable_pubsub.common.core.batch import Batch, crc32
+from reliable_pubsub.common.core.errors import InDoubtError
+from reliable_pubsub.common.core.history import AnyLine, Invoke
+from reliable_pubsub.common.core.messages import QoS
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.common.core.retry import Clock, RetryPolicy, Transport
 from reliable_pubsub.common.state_file import ClientState
-from reliable_pubsub.proxy.records import Appended
+from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.publisher.core.outbox import Receipt
 from reliable_pubsub.publisher.offering import OfferLink
-from reliable_pubsub.publisher.outbox import Receipt
 
 from .machine import Machine
 from .network import SimulatedClock, SimulatedTransport

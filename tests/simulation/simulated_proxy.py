@@ -14,9 +14,9 @@ from typing import Any, Final, Literal
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.dead_letter import DEAD_SUFFIX
-from reliable_pubsub.common.limits import TOPICS_MAX
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
+from reliable_pubsub.common.core.limits import TOPICS_MAX
+from reliable_pubsub.common.core.messages import (
     AnyRequest,
     Dead,
     Full,
@@ -25,15 +25,15 @@ from reliable_pubsub.common.messages import (
     Role,
     Sub,
 )
-from reliable_pubsub.common.settings import OnBound
-from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.engine import Answer, Engine, EngineTiming, Visible, Work
-from reliable_pubsub.proxy.pushes import Down, Pushes
-from reliable_pubsub.proxy.records import Appended, Decision, Record, StoredState
-from reliable_pubsub.proxy.state import BrokerSettings, Memory
-from reliable_pubsub.proxy.topic_log import Retention
-from reliable_pubsub.proxy.wanted import Want
-from reliable_pubsub.relay.unstored import decode_offer
+from reliable_pubsub.common.core.settings import OnBound
+from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.engine import Answer, Engine, EngineTiming, Visible, Work
+from reliable_pubsub.proxy.core.pushes import Down, Pushes
+from reliable_pubsub.proxy.core.records import Appended, Decision, Record, StoredState
+from reliable_pubsub.proxy.core.state import BrokerSettings, Memory
+from reliable_pubsub.proxy.core.topic_log import Retention
+from reliable_pubsub.proxy.core.wanted import Want
+from reliable_pubsub.relay.core.unstored import decode_offer
 
 from .network import Reply
 from .silences import Silences

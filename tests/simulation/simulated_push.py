@@ -11,21 +11,21 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.errors import MalformedError
-from reliable_pubsub.common.messages import Role
-from reliable_pubsub.common.wire import encode_request
-from reliable_pubsub.proxy.pushes import Down, Pushes
-from reliable_pubsub.relay.interest_link import Wish
-from reliable_pubsub.relay.pattern import Pattern
-from reliable_pubsub.relay.push import (
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.messages import Role
+from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.proxy.core.pushes import Down, Pushes
+from reliable_pubsub.relay.core.interest_link import Wish
+from reliable_pubsub.relay.core.pattern import Pattern
+from reliable_pubsub.relay.core.push import (
     AnyPush,
     PushFrames,
     decode_any_push,
     decode_push,
     encode_push,
 )
-from reliable_pubsub.relay.wire import decode_node_reply
-from reliable_pubsub.subscriber.push_queue import PushTiming
+from reliable_pubsub.relay.core.wire import decode_node_reply
+from reliable_pubsub.subscriber.core.push_queue import PushTiming
 
 from .network import Network
 from .swarm import Faults

@@ -12,12 +12,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from reliable_pubsub.common.batch import Batch, crc32, decode_batch, encode_batch
-from reliable_pubsub.common.errors import InDoubtError
-from reliable_pubsub.common.messages import Part
-from reliable_pubsub.common.recorder import Recorder
-from reliable_pubsub.proxy.records import Appended
-from reliable_pubsub.publisher.transaction import Encoded
+from reliable_pubsub.common.core.batch import Batch, crc32, decode_batch, encode_batch
+from reliable_pubsub.common.core.errors import InDoubtError
+from reliable_pubsub.common.core.messages import Part
+from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.proxy.core.records import Appended
+from reliable_pubsub.publisher.core.transaction import Encoded
 from reliable_pubsub.publisher.writer import TransactionWriter
 
 from .machine import Machine

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from reliable_pubsub.proxy.records import (
+from reliable_pubsub.proxy.core.records import (
     Appended,
     ControlSeen,
     CursorMoved,
@@ -33,7 +33,7 @@ from reliable_pubsub.proxy.records import (
     Trimmed,
     Unsubscribed,
 )
-from reliable_pubsub.proxy.topic_log import Segment, add_to_segments
+from reliable_pubsub.proxy.core.topic_log import Segment, add_to_segments
 
 
 @dataclass

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from reliable_pubsub.common.batch import NO_OFFSET, Message
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core.batch import NO_OFFSET, Message
+from reliable_pubsub.common.core.errors import (
     DeadLetterRefusedError,
     InDoubtError,
     LostError,
@@ -18,15 +18,15 @@ from reliable_pubsub.common.errors import (
     OutOfRangeError,
     TruncatedError,
 )
-from reliable_pubsub.common.messages import QoS, SessionKind, Start
-from reliable_pubsub.common.plan_mark import PlanMark
-from reliable_pubsub.common.recorder import Recorder, seen
-from reliable_pubsub.common.retry import Clock, RetryPolicy, Transport
-from reliable_pubsub.common.start import Earliest, Now, at_offset, at_time, newest
+from reliable_pubsub.common.core.messages import QoS, SessionKind, Start
+from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.recorder import Recorder, seen
+from reliable_pubsub.common.core.retry import Clock, RetryPolicy, Transport
+from reliable_pubsub.common.core.start import Earliest, Now, at_offset, at_time, newest
 from reliable_pubsub.common.state_file import ClientState
-from reliable_pubsub.lab.run import OutputLine
+from reliable_pubsub.lab.core.run import OutputLine
 from reliable_pubsub.subscriber.client import Subscriber
-from reliable_pubsub.subscriber.push_queue import PushTiming
+from reliable_pubsub.subscriber.core.push_queue import PushTiming
 from reliable_pubsub.subscriber.pushing import PushLink
 
 from .machine import Machine

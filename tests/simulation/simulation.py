@@ -10,15 +10,15 @@ from unittest.mock import patch
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.dead_letter import DELIVERIES_USED_UP
-from reliable_pubsub.common.messages import QoS, SessionKind
-from reliable_pubsub.lab.checker import check
-from reliable_pubsub.proxy import topic_log
-from reliable_pubsub.proxy.broker import Broker
-from reliable_pubsub.proxy.engine import Engine
-from reliable_pubsub.proxy.records import DeadLettered, Expired, Forgotten, Record, Trimmed
+from reliable_pubsub.common.core.dead_letter import DELIVERIES_USED_UP
+from reliable_pubsub.common.core.messages import QoS, SessionKind
+from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.proxy.core import topic_log
+from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.engine import Engine
+from reliable_pubsub.proxy.core.records import DeadLettered, Expired, Forgotten, Record, Trimmed
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.relay import interest_link
+from reliable_pubsub.relay.core import interest_link
 from reliable_pubsub.subscriber.client import Subscriber
 
 from .after_rollback import check_after_rollback, rollback_in, sentences

@@ -13,7 +13,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from reliable_pubsub.common.limits import NUMBER_MAX
+from reliable_pubsub.common.core.limits import NUMBER_MAX
 
 MESSAGES_PER_PUT_MAX: Final = 5  # on one topic; no client puts more at once
 FAULTS_S: Final = 1.2  # the network, the disk and the processes fail for so long

@@ -8,11 +8,11 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reliable_pubsub.common.messages import Terms
+from reliable_pubsub.common.core.messages import Terms
 from reliable_pubsub.proxy.check import check_store
-from reliable_pubsub.proxy.state import BrokerSettings
+from reliable_pubsub.proxy.core.state import BrokerSettings
+from reliable_pubsub.proxy.core.topic_log import Retention
 from reliable_pubsub.proxy.store import Store, read_state
-from reliable_pubsub.proxy.topic_log import Retention
 from tests.fakes import MemoryProxy, a_broker, a_hello, a_put, a_sub, in_order, put_body
 from tests.store.test_store import take_step
 

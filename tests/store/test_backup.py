@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from reliable_pubsub.common.errors import ConfigurationError, DamagedError
+from reliable_pubsub.common.core.errors import ConfigurationError, DamagedError
 from reliable_pubsub.proxy import backup
 from reliable_pubsub.proxy import store as store_module
 from reliable_pubsub.proxy.check import check_store
-from reliable_pubsub.proxy.records import StoredState
+from reliable_pubsub.proxy.core.records import StoredState
 from reliable_pubsub.proxy.store import (
     FILE_NAME,
     LOG_BYTES,

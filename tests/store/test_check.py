@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from reliable_pubsub.common.errors import DamagedError
-from reliable_pubsub.common.limits import KIB
-from reliable_pubsub.common.messages import AnyReply, Lost, NoMessagesYet, PutAck
-from reliable_pubsub.proxy.broker import Broker
+from reliable_pubsub.common.core.errors import DamagedError
+from reliable_pubsub.common.core.limits import KIB
+from reliable_pubsub.common.core.messages import AnyReply, Lost, NoMessagesYet, PutAck
 from reliable_pubsub.proxy.check import BadRange, Checked, check_store
+from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.records import Record, Subscribed, TransactionCommitted
 from reliable_pubsub.proxy.log_reader import StoreReader
-from reliable_pubsub.proxy.records import Record, Subscribed, TransactionCommitted
 from reliable_pubsub.proxy.store import FILE_NAME, Store, open_reader, read_state
 from tests.fakes import (
     LOG,

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reliable_pubsub.proxy import store
-from reliable_pubsub.proxy.write_ahead_log import FRAME_HEADER_BYTES, HEADER_BYTES
+from reliable_pubsub.proxy.core.write_ahead_log import FRAME_HEADER_BYTES, HEADER_BYTES
 from scripts.damage import (
     PAGE_BYTES,
     REFUSED,

@@ -8,9 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from reliable_pubsub.common.errors import DamagedError
-from reliable_pubsub.common.messages import Durability
+from reliable_pubsub.common.core.errors import DamagedError
+from reliable_pubsub.common.core.messages import Durability
 from reliable_pubsub.proxy.check import check_store
+from reliable_pubsub.proxy.core.write_ahead_log import (
+    HEADER_BYTES,
+    Frame,
+    parse_frame,
+    parse_header,
+    parse_index,
+)
 from reliable_pubsub.proxy.last_run import (
     LastRun,
     machine_boot,
@@ -19,13 +26,6 @@ from reliable_pubsub.proxy.last_run import (
 )
 from reliable_pubsub.proxy.log_check import LogDamage
 from reliable_pubsub.proxy.store import FILE_NAME, MARK_NAME, Store, read_state
-from reliable_pubsub.proxy.write_ahead_log import (
-    HEADER_BYTES,
-    Frame,
-    parse_frame,
-    parse_header,
-    parse_index,
-)
 from tests.fakes import a_beginning, an_append
 
 LOG_NAME = f"{FILE_NAME}-wal"

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reliable_pubsub.common.errors import DamagedError
-from reliable_pubsub.common.limits import KIB, REPLY_BATCHES_MAX
+from reliable_pubsub.common.core.errors import DamagedError
+from reliable_pubsub.common.core.limits import KIB, REPLY_BATCHES_MAX
+from reliable_pubsub.proxy.core.records import Appended, Trimmed
+from reliable_pubsub.proxy.core.schema import TABLES
 from reliable_pubsub.proxy.log_reader import StoreReader
-from reliable_pubsub.proxy.records import Appended, Trimmed
-from reliable_pubsub.proxy.schema import TABLES
 from reliable_pubsub.proxy.store import FILE_NAME, Store, open_reader
 from tests.fakes import NOW_NS, MemoryLog, a_beginning, an_append
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reliable_pubsub.common.errors import (
+from reliable_pubsub.common.core.errors import (
     ConfigurationError,
     DamagedError,
     InUseError,

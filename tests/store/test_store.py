@@ -16,11 +16,11 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from reliable_pubsub.common.errors import DamagedError, InUseError, StorageFailedError
-from reliable_pubsub.common.limits import KIB
-from reliable_pubsub.common.messages import StoredQoS, TopicReceipt
+from reliable_pubsub.common.core.errors import DamagedError, InUseError, StorageFailedError
+from reliable_pubsub.common.core.limits import KIB
+from reliable_pubsub.common.core.messages import StoredQoS, TopicReceipt
 from reliable_pubsub.proxy.check import check_store
-from reliable_pubsub.proxy.records import (
+from reliable_pubsub.proxy.core.records import (
     CursorMoved,
     Record,
     StoredPublisher,
@@ -31,7 +31,8 @@ from reliable_pubsub.proxy.records import (
     Trimmed,
     Unsubscribed,
 )
-from reliable_pubsub.proxy.state import BrokerSettings, Memory
+from reliable_pubsub.proxy.core.state import BrokerSettings, Memory
+from reliable_pubsub.proxy.core.topic_log import Retention
 from reliable_pubsub.proxy.store import (
     FILE_NAME,
     LOG_BYTES,
@@ -41,7 +42,6 @@ from reliable_pubsub.proxy.store import (
     open_reader,
     read_state,
 )
-from reliable_pubsub.proxy.topic_log import Retention
 from tests.fakes import (
     LOG,
     NONCE,

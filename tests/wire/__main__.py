@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from reliable_pubsub.common.batch import crc32
+from reliable_pubsub.common.core.batch import crc32
 
 from .dialogue import a_proxy_of_dialogues
 from .vectors import CONTENT, FILE, frames_of, in_bytes, in_json

@@ -15,9 +15,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import UNSET, Struct, inspect
 
-from reliable_pubsub.common.batch import Batch, crc32, decode_batch, encode_batch
-from reliable_pubsub.common.errors import MalformedError, TooLargeError, UsageError
-from reliable_pubsub.common.messages import (
+from reliable_pubsub.common.core.batch import Batch, crc32, decode_batch, encode_batch
+from reliable_pubsub.common.core.errors import MalformedError, TooLargeError, UsageError
+from reliable_pubsub.common.core.messages import (
     AnyReply,
     AnyRequest,
     BatchHeader,
@@ -30,8 +30,8 @@ from reliable_pubsub.common.messages import (
     Start,
     Sub,
 )
-from reliable_pubsub.common.names import topic_fits
-from reliable_pubsub.common.wire import (
+from reliable_pubsub.common.core.names import topic_fits
+from reliable_pubsub.common.core.wire import (
     decode_reply,
     decode_request,
     encode_reply,
@@ -121,7 +121,7 @@ def test_any_request_is_read_back_as_it_was_written(
 
 
 def with_sense(request: AnyRequest) -> AnyRequest:
-    """The same, as `common/well_formed.py` wants it."""
+    """The same, as `common/core/well_formed.py` wants it."""
     change: dict[str, Any] = {}
     if isinstance(request, Commit):
         change = {"parts": tuple({part.task: part for part in request.parts}.values())}

@@ -13,16 +13,21 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from reliable_pubsub.common.batch import Batch, decode_batch, encode_batch
-from reliable_pubsub.common.errors import MalformedError
-from reliable_pubsub.common.messages import AnyReply, AnyRequest
-from reliable_pubsub.common.wire import decode_reply, decode_request, encode_reply, encode_request
-from reliable_pubsub.relay.interest_link import digest_of
-from reliable_pubsub.relay.messages import AnyInterestReply, Interest, Node
-from reliable_pubsub.relay.pattern import Pattern
-from reliable_pubsub.relay.push import decode_any_push, encode_push, shared_topic_frame
-from reliable_pubsub.relay.unstored import decode_offer, encode_offer
-from reliable_pubsub.relay.wire import decode_node_reply, decode_node_request
+from reliable_pubsub.common.core.batch import Batch, decode_batch, encode_batch
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.messages import AnyReply, AnyRequest
+from reliable_pubsub.common.core.wire import (
+    decode_reply,
+    decode_request,
+    encode_reply,
+    encode_request,
+)
+from reliable_pubsub.relay.core.interest_link import digest_of
+from reliable_pubsub.relay.core.messages import AnyInterestReply, Interest, Node
+from reliable_pubsub.relay.core.pattern import Pattern
+from reliable_pubsub.relay.core.push import decode_any_push, encode_push, shared_topic_frame
+from reliable_pubsub.relay.core.unstored import decode_offer, encode_offer
+from reliable_pubsub.relay.core.wire import decode_node_reply, decode_node_request
 
 from .dialogue import a_proxy_of_dialogues
 from .vectors import (

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reliable_pubsub.common.batch import Batch, crc32, decode_batch
-from reliable_pubsub.common.errors import MalformedError
-from reliable_pubsub.common.limits import (
+from reliable_pubsub.common.core.batch import Batch, crc32, decode_batch
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.limits import (
     BATCH_MESSAGES_MAX,
     BODY_BYTES_MAX,
     HEADER_BYTES_MAX,
@@ -24,8 +24,15 @@ from reliable_pubsub.common.limits import (
     STATUS_TOPICS_MAX,
     TOPIC_BYTES_MAX,
 )
-from reliable_pubsub.common.messages import BatchHeader, Dead, MessageBatches, Put, PutAck, Stage
-from reliable_pubsub.common.wire import (
+from reliable_pubsub.common.core.messages import (
+    BatchHeader,
+    Dead,
+    MessageBatches,
+    Put,
+    PutAck,
+    Stage,
+)
+from reliable_pubsub.common.core.wire import (
     decode_reply,
     decode_request,
     encode_reply,

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from reliable_pubsub.common.batch import crc32
-from reliable_pubsub.common.errors import MalformedError
-from reliable_pubsub.relay.unstored import decode_offer
-from reliable_pubsub.relay.wire import decode_node_request
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.relay.core.unstored import decode_offer
+from reliable_pubsub.relay.core.wire import decode_node_request
 
 from .vectors import BODY
 

@@ -1,0 +1,249 @@
+"""Reads step files: keys are checked by their types, then rules that types cannot express.
+
+Pure: it takes a document that `yaml_file.py` has parsed, and returns steps or all problems.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from msgspec import UNSET, UnsetType
+
+from . import names
+from .dead_letter import check_may_die, is_dead
+from .errors import InvalidNameError, UsageError
+from .fields import Problems, T, read
+from .limits import BATCH_OVERHEAD_BYTES_MAX, BODY_BYTES_MAX
+from .profiles import NO_PROFILE, PROFILES, Profile
+from .start import parse_start
+from .step_keys import (
+    GetKeys,
+    PublisherFile,
+    PutKeys,
+    SubscribeKeys,
+    SubscriberFile,
+    UnsubscribeKeys,
+)
+from .steps import PublisherStep, SubscriberStep
+from .wording import in_words
+
+if TYPE_CHECKING:
+    from ..yaml_file import Document, KeyPath
+
+SEQUENCE_DIGITS: Final = 10  # room that the check of `batch` leaves for the appended number
+PAYLOAD_OVERHEAD_BYTES: Final = 5  # what the encoding adds to each payload, at most
+
+
+def parse_publisher_steps(document: Document) -> tuple[PublisherStep, ...]:
+    """Read the steps of a publisher.
+
+    Raises:
+        ConfigurationError: all keys that are wrong (the first 20), one line each: file, line, key
+            path, what was found, what was expected; without such, all keys that contradict others.
+    """
+    problems = Problems(document)
+    steps = read_publisher_steps(problems, (), document.data)
+    problems.raise_if_any()
+    return steps
+
+
+def parse_subscriber_steps(document: Document) -> tuple[SubscriberStep, ...]:
+    """Read the steps of a subscriber.
+
+    Raises:
+        ConfigurationError: as for `parse_publisher_steps`.
+    """
+    problems = Problems(document)
+    steps = read_subscriber_steps(problems, (), document.data)
+    problems.raise_if_any()
+    return steps
+
+
+def read_publisher_steps(
+    problems: Problems, key_path: KeyPath, data: object
+) -> tuple[PublisherStep, ...]:
+    """Read the mapping with the key `steps` that is at `key_path`; note what is wrong."""
+    file = read(problems, key_path, data, PublisherFile)
+    return publisher_steps(problems, key_path, file.steps if file is not None else ())
+
+
+def read_subscriber_steps(
+    problems: Problems, key_path: KeyPath, data: object
+) -> tuple[SubscriberStep, ...]:
+    """As `read_publisher_steps`, for a subscriber."""
+    file = read(problems, key_path, data, SubscriberFile)
+    return subscriber_steps(problems, key_path, file.steps if file is not None else ())
+
+
+def publisher_steps(
+    problems: Problems, key_path: KeyPath, keys: Sequence[PutKeys]
+) -> tuple[PublisherStep, ...]:
+    """The steps of valid keys; note keys that contradict others."""
+    return tuple(
+        _put(_Step(problems, (*key_path, "steps", index)), one) for index, one in enumerate(keys)
+    )
+
+
+def subscriber_steps(
+    problems: Problems,
+    key_path: KeyPath,
+    keys: Sequence[SubscribeKeys | GetKeys | UnsubscribeKeys],
+) -> tuple[SubscriberStep, ...]:
+    """As `publisher_steps`, for a subscriber."""
+    return tuple(
+        _action(_Step(problems, (*key_path, "steps", index)), one) for index, one in enumerate(keys)
+    )
+
+
+class _Step:
+    """Notes the problems of one step."""
+
+    def __init__(self, problems: Problems, key_path: KeyPath) -> None:
+        self._problems = problems
+        self._key_path = key_path
+
+    def problem(self, key: str | None, text: str) -> None:
+        self._problems.add((*self._key_path, key) if key else self._key_path, text)
+
+    def topic(self, text: str) -> None:
+        try:
+            names.exact(text)
+        except InvalidNameError as error:
+            self.problem("topic", f"found {in_words(text)}, expected {error.expected}")
+
+
+def _put(step: _Step, keys: PutKeys) -> PublisherStep:
+    step.topic(keys.topic)
+    if is_dead(keys.topic):
+        step.problem(
+            "topic",
+            f"found {in_words(keys.topic)}, expected one that does not end with .dead: only "
+            "subscribers make dead letters",
+        )
+    from_file = keys.message_file is not UNSET
+    numbered = or_else(keys.numbered, not from_file)
+    if from_file == (keys.message is not UNSET):
+        found = "both" if from_file else "neither"
+        step.problem(None, f"found {found}, expected one of message and message_file")
+    elif from_file and numbered:
+        step.problem(
+            "numbered",
+            "found true, expected false or nothing with message_file: the lines of a file stay as "
+            "is",
+        )
+    elif keys.message is not UNSET:
+        _check_batch_fits(step, keys.batch, keys.message, numbered)
+    put = PublisherStep(
+        topic=keys.topic,
+        message=or_else(keys.message, None),
+        message_file=or_else(keys.message_file, None),
+        number_of_times=keys.number_of_times,
+        sleep_between_messages_s=keys.sleep_between_messages,
+        sleep_after_s=keys.sleep_after,
+        batch=keys.batch,
+        numbered=numbered,
+        qos=or_else(keys.qos, _profile(keys.profile).qos),
+        wait=keys.wait,
+        acknowledged_by=keys.acknowledged_by,
+        timeout_s=keys.timeout,
+    )
+    _check_wait(step, put)
+    return put
+
+
+def _check_wait(step: _Step, put: PublisherStep) -> None:
+    """Note keys that need `wait: delivered` without it, and a QoS that is too low for it."""
+    usual = PublisherStep(topic="")
+    if put.wait == "stored":
+        for key, differs in (
+            ("acknowledged_by", put.acknowledged_by != usual.acknowledged_by),
+            ("timeout", put.timeout_s != usual.timeout_s),
+        ):
+            if differs:
+                step.problem(key, "found without wait: delivered, expected only with it")
+    elif put.qos != 2:
+        step.problem(
+            "wait", f"found with QoS {put.qos}, expected QoS 2: else a restart may not wait again"
+        )
+
+
+def _action(step: _Step, keys: SubscribeKeys | GetKeys | UnsubscribeKeys) -> SubscriberStep:
+    step.topic(keys.topic)
+    if isinstance(keys, SubscribeKeys):
+        return _subscribe(step, keys)
+    if isinstance(keys, UnsubscribeKeys):
+        return SubscriberStep(
+            action="unsubscribe", topic=keys.topic, sleep_after_s=keys.sleep_after
+        )
+    between = or_else(keys.sleep_between_messages, keys.sleep_between)
+    if keys.sleep_between and keys.sleep_between_messages is not UNSET:
+        step.problem(
+            "sleep_between_messages",
+            "found beside sleep_between, expected one of the two: they mean the same",
+        )
+    return SubscriberStep(
+        action="get",
+        topic=keys.topic,
+        number_of_times=keys.number_of_times,
+        sleep_between_s=between,
+        sleep_after_s=keys.sleep_after,
+        batch=keys.batch,
+        on_empty=keys.on_empty,
+        timeout_s=or_else(keys.timeout, None),
+    )
+
+
+def _subscribe(step: _Step, keys: SubscribeKeys) -> SubscriberStep:
+    profile = _profile(keys.profile)
+    start = None
+    try:
+        start = None if keys.start is UNSET else parse_start(keys.start)
+    except UsageError as error:
+        step.problem("from", str(error))
+    if keys.replay and (start is None or start.at in ("now", "last")):
+        step.problem(
+            "replay",
+            "found true, expected false, or a `from` that may lie below what was acknowledged",
+        )
+    if keys.max_deliveries is not UNSET:
+        try:
+            check_may_die(keys.topic)
+        except UsageError as error:
+            step.problem("max_deliveries", str(error))
+    return SubscriberStep(
+        action="subscribe",
+        topic=keys.topic,
+        sleep_after_s=keys.sleep_after,
+        start=start,
+        qos=or_else(keys.qos, profile.qos),
+        session=or_else(keys.session, profile.session),
+        lease_s=or_else(keys.lease, profile.lease_s),
+        push=or_else(keys.push, profile.push),
+        max_deliveries=or_else(keys.max_deliveries, None),
+        replay=keys.replay,
+    )
+
+
+def _profile(name: str | UnsetType) -> Profile:
+    return PROFILES[name] if isinstance(name, str) else NO_PROFILE
+
+
+def or_else(value: T | UnsetType, default: T) -> T:
+    """The value of a key, or its default."""
+    return default if isinstance(value, UnsetType) else value
+
+
+def _check_batch_fits(step: _Step, batch: int, message: str, numbered: bool) -> None:
+    """Note a batch, or a single message, that is larger than a request may be."""
+    size = len(message.encode()) + (1 + SEQUENCE_DIGITS if numbered else 0)
+    room = BODY_BYTES_MAX - BATCH_OVERHEAD_BYTES_MAX
+    fitting = room // (size + PAYLOAD_OVERHEAD_BYTES)
+    if fitting == 0:
+        step.problem("message", f"found {size:,} bytes, expected less than {room:,}")
+    elif batch > fitting:
+        step.problem(
+            "batch",
+            f"found {batch}, expected at most {fitting:,} messages of {size:,} bytes: a request "
+            f"holds {BODY_BYTES_MAX:,} bytes",
+        )

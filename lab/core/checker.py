@@ -1,0 +1,109 @@
+"""The one judge of a run: simulation, torture runs, labs, any directory of histories. Pure.
+
+Offsets give the order of versions, so no search for an order is needed: each of the twelve rules
+is one pass, O(n log n). What a run has no evidence for is not judged, and says why. Source: the
+queue and Kafka workloads of Jepsen (jepsen-io/jepsen, "tests/kafka").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from reliable_pubsub.common.core.dead_letter import is_dead
+
+from .rules_of_delivery import delivered_once, subscriber_losses
+from .rules_of_durability import visible_when_durable
+from .rules_of_order import fenced_are_silent, nothing_goes_back, one_value
+from .rules_of_puts import (
+    durable_acknowledgement,
+    no_duplicate,
+    publisher_order,
+    real_time_order,
+    unknown_outcomes,
+)
+from .rules_of_subscribers import (
+    everything_ends,
+    nothing_while_away,
+    subscription_points,
+)
+from .run import Run
+from .run_index import RunIndex, index_run
+from .verdict import Verdict
+
+
+def check(run: Run) -> Verdict:
+    """Hold a run against rules V1 to V12."""
+    index = index_run(run)
+    stored, losses = durable_acknowledgement(index)
+    visible_when_durable(index, stored)
+    delivered, all_received = delivered_once(index)
+    findings = (
+        stored,
+        no_duplicate(index),
+        one_value(index),
+        publisher_order(index),
+        real_time_order(index),
+        delivered,
+        nothing_goes_back(index),
+        subscription_points(index),
+        nothing_while_away(index, all_received),
+        fenced_are_silent(index),
+        unknown_outcomes(index),
+        everything_ends(index, all_received),
+    )
+    for received in all_received:
+        of_subscriber = subscriber_losses(index, received)
+        if of_subscriber is not None:
+            losses.append(of_subscriber)
+    return Verdict(
+        rules=[finding.verdict() for finding in findings],
+        losses=losses,
+        warnings=[*run.warnings, *_warnings(index)],
+    )
+
+
+def _warnings(index: RunIndex) -> Iterator[str]:
+    """What could be judged in part only."""
+    partial = [topic for topic, log in index.logs.items() if not log.audited]
+    if partial:
+        yield (
+            f"nobody read {', '.join(map(repr, partial))} to the end: the log is what the proxy "
+            "wrote of itself, and may be partial"
+        )
+    for topic, log in index.logs.items():
+        if log.unlogged:
+            yield (
+                f"{topic!r}: {log.unlogged} messages are known from others only, because the proxy "
+                "was killed before it could write that it has them"
+            )
+        if log.start and not index.has_proxy:
+            yield (
+                f"{topic!r} begins at {log.start}, and no proxy wrote why: what was below counts "
+                "as removed rightly"
+            )
+    writers = {publisher for _, publisher in index.puts}
+    for topic, log in index.logs.items():
+        silent = sorted(log.by_publisher.keys() - writers)
+        if silent and not is_dead(topic):
+            yield f"{topic!r} has messages of {', '.join(silent)}, of whom there is no put"
+    yield from _stream_warnings(index)
+    missing = {
+        life.process: life.output
+        for life in index.lives.values()
+        if life.output and life.process not in index.outputs
+    }
+    for subscriber, output in missing.items():
+        yield f"{subscriber}: its output {output} is not here; judged by its history"
+    if index.unmatched:
+        yield f"{index.unmatched} answers to puts have no invoke with their number"
+
+
+def _stream_warnings(index: RunIndex) -> Iterator[str]:
+    for stream in index.streams.values():
+        who = f"{stream.subscriber} on {stream.topic!r}"
+        if stream.ignored:
+            yield f"{who}: {stream.ignored} gets of replaced processes prove nothing, left out"
+        if any(subscription.opened is None for subscription in stream.subscriptions):
+            yield f"{who}: the history begins after its subscribe; its first offset is not judged"
+        if any(subscription.moved for subscription in stream.subscriptions):
+            yield f"{who}: chose another place itself (rewind or adopt), so it may repeat or miss"

@@ -1,0 +1,400 @@
+"""Rules V3, V7 and V10: one value for an offset, nothing goes back, no fenced effect. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from reliable_pubsub.common.core.history import (
+    ControlSeen,
+    DeadLettered,
+    Granted,
+    Ok,
+    Position,
+    ProxyLine,
+    Seen,
+    Stored,
+)
+
+from .final_log import FinalLog
+from .finding import Finding, in_words
+from .run_index import RunIndex
+from .verdict import MessageKey
+
+
+def one_value(index: RunIndex) -> Finding:
+    """V3. All who saw an offset saw one message there, which the log has; no holes."""
+    finding = Finding(
+        "V3",
+        "one message for each offset, the same for everybody, and no holes",
+        "nobody saw any offset",
+    )
+    known: dict[str, dict[int, tuple[str, Seen]]] = {}
+    for who, topic, seen in sightings(index):
+        finding.checked += 1
+        log = index.logs.get(topic)
+        entry = log.entries.get(seen.offset) if log is not None else None
+        if entry is not None:
+            if entry is not seen and not _same(entry, seen):
+                _differs(index, finding, topic, who, seen, ("the log", entry))
+        elif log is not None and seen.offset >= log.first:
+            finding.broken(
+                f"{who} saw {seen.publisher}_{seen.sequence} at offset {seen.offset} of {topic!r}, "
+                f"which the log ({log.start} to {log.end - 1}) does not have"
+                + index.told(topic, seen.offset, seen.offset + 1),
+                _key(topic, seen),
+            )
+        else:
+            first = known.setdefault(topic, {}).setdefault(seen.offset, (who, seen))
+            if first[1] is not seen and not _same(first[1], seen):
+                _differs(index, finding, topic, who, seen, first)
+    for log in index.logs.values():
+        _check_density(index, log, finding)
+    _check_growth(index, finding)
+    _check_log_ids(index, finding)
+    return finding
+
+
+def sightings(index: RunIndex) -> Iterator[tuple[str, str, Seen]]:
+    """Every sighting of a message: process, topic, message."""
+    for found in index.found:
+        for seen in found.messages:
+            yield "the auditor", found.topic, seen
+    for stored in index.stored:
+        for seen in stored.messages:
+            yield stored.process, stored.topic, seen
+    for (topic, publisher), attempts in index.puts.items():
+        for attempt in attempts.values():
+            if attempt.offset is not None and topic not in index.logs:  # else it is V1
+                yield (
+                    publisher,
+                    topic,
+                    Seen(attempt.offset, publisher, attempt.sequence, attempt.crc),
+                )
+    for line in index.gets:
+        for seen in line.messages:
+            yield line.process, line.topic, seen
+    for subscriber, lines in index.outputs.items():
+        who = f"{subscriber} (output)"
+        for entry in lines:
+            yield who, entry.topic, entry.message
+
+
+def _same(one: Seen, other: Seen) -> bool:
+    return (
+        one.sequence == other.sequence
+        and one.crc == other.crc
+        and one.publisher == other.publisher
+        and (
+            one.timestamp_ns == other.timestamp_ns or not one.timestamp_ns or not other.timestamp_ns
+        )
+    )
+
+
+def _differs(
+    index: RunIndex, finding: Finding, topic: str, who: str, seen: Seen, first: tuple[str, Seen]
+) -> None:
+    finding.broken(
+        f"offset {seen.offset} of {topic!r} is {_words(first[1])} for {first[0]}, and "
+        f"{_words(seen)} for {who}" + index.told(topic, seen.offset, seen.offset + 1),
+        _key(topic, seen),
+    )
+
+
+def _words(seen: Seen) -> str:
+    time = f", {seen.timestamp_ns} ns" if seen.timestamp_ns else ""
+    return f"{seen.publisher}_{seen.sequence} (crc {seen.crc:08x}{time})"
+
+
+def _check_density(index: RunIndex, log: FinalLog, finding: Finding) -> None:
+    """No holes, except reported losses; times grow with the offsets."""
+    expected = log.start
+    time_ns = 0
+    before: Seen | None = None
+    for offset, entry in log.entries.items():
+        if entry.timestamp_ns and entry.timestamp_ns < time_ns:
+            finding.broken(
+                f"{log.topic!r}: the time goes back at offset {offset}: {entry.timestamp_ns} ns "
+                f"behind {time_ns} ns",
+                _key(log.topic, entry),
+            )
+        time_ns = max(time_ns, entry.timestamp_ns)
+        if offset < expected:
+            continue
+        if offset > expected:
+            _hole(index, log, expected, min(offset, log.end), before, finding)
+        expected = offset + 1
+        before = entry
+    if expected < log.end:
+        _hole(index, log, expected, log.end, before, finding)
+    elif expected > log.end:
+        finding.broken(
+            f"{log.topic!r}: the auditor found offset {expected - 1} and said the log ends at "
+            f"{log.end}",
+            _key(log.topic, before) if before else None,
+        )
+
+
+def _hole(
+    index: RunIndex, log: FinalLog, first: int, end: int, before: Seen | None, finding: Finding
+) -> None:
+    if all(index.was_told_lost(log.topic, offset) for offset in range(first, end)):
+        return
+    finding.broken(
+        f"{log.topic!r}: the log has nothing at offset {in_words(first, end - 1)}",
+        _key(log.topic, before) if before else None,
+    )
+
+
+def _check_growth(index: RunIndex, finding: Finding) -> None:
+    """Each offset is stored once and found once, and later batches have later times."""
+    found: dict[tuple[int, str], int] = {}
+    for page in index.found:
+        behind = found.get((page.pid, page.topic), 0)
+        for seen in page.messages:
+            if seen.offset < behind:
+                finding.broken(
+                    f"the auditor found offset {seen.offset} of {page.topic!r} behind {behind - 1}",
+                    _key(page.topic, seen),
+                )
+            behind = seen.offset + 1
+        found[(page.pid, page.topic)] = behind
+    ends: dict[str, tuple[int, int]] = {}
+    by_life: dict[tuple[int, str], int] = {}  # where a life of the proxy has come to
+    for line in index.stored:
+        if not line.messages:
+            continue
+        first = line.messages[0]
+        end, time_ns = ends.get(line.topic, (0, 0))
+        if first.offset < end:
+            finding.broken(
+                f"{line.process} stored offset {first.offset} of {line.topic!r}, where it had "
+                f"stored up to {end - 1} before" + index.told(line.topic, first.offset, end),
+                _key(line.topic, first),
+            )
+        elif first.offset > by_life.get((line.pid, line.topic), first.offset):
+            finding.broken(
+                f"{line.process} stored offset {first.offset} of {line.topic!r}, where {end} was "
+                "to come",
+                _key(line.topic, first),
+            )
+        elif first.timestamp_ns and first.timestamp_ns <= time_ns:
+            finding.broken(
+                f"{line.topic!r}: a later batch must have a later time: {first.timestamp_ns} ns "
+                f"at offset {first.offset}, behind {time_ns} ns",
+                _key(line.topic, first),
+            )
+        end = line.messages[-1].offset + 1
+        ends[line.topic] = (end, first.timestamp_ns)
+        by_life[(line.pid, line.topic)] = end
+
+
+def _check_log_ids(index: RunIndex, finding: Finding) -> None:
+    """A topic has one log; a second one is another data directory."""
+    first: dict[str, tuple[str, str]] = {}
+    for line in index.created:
+        if line.topic in first:
+            finding.broken(
+                f"{line.process} created {line.topic!r} twice: as log {first[line.topic][1]} and "
+                f"as {line.log}" + index.told(line.topic)
+            )
+        first[line.topic] = (line.process, line.log)
+    for stream in index.streams.values():
+        for subscription in stream.subscriptions:
+            opened = subscription.opened
+            if opened is None or not opened.log:
+                continue
+            who, log = first.setdefault(stream.topic, (stream.subscriber, opened.log))
+            if log != opened.log:
+                finding.broken(
+                    f"{stream.topic!r} is log {log} for {who}, and {opened.log} for "
+                    f"{stream.subscriber}" + index.told(stream.topic)
+                )
+
+
+def nothing_goes_back(index: RunIndex) -> Finding:
+    """V7. Epochs, generations and cursors only grow, across all restarts."""
+    finding = Finding(
+        "V7",
+        "cursors, generations and epochs never go back",
+        "no hello, no subscription and no position in any history",
+    )
+    _check_grants(index, finding)
+    _check_hellos(index, finding)
+    places: dict[tuple[str, str], tuple[int, int]] = {}
+    for line in index.positions:
+        finding.checked += 1
+        key = (line.topic, line.subscriber)
+        place = (line.generation, line.cursor)
+        before = places.get(key, (0, 0))
+        if place < before:
+            finding.broken(
+                f"{line.process} has {line.subscriber} on {line.topic!r} at generation "
+                f"{place[0]}, cursor {place[1]}, behind generation {before[0]}, cursor {before[1]}"
+                + index.told(line.topic)
+            )
+        places[key] = place
+    _check_cursors(index, finding)
+    return finding
+
+
+def _check_grants(index: RunIndex, finding: Finding) -> None:
+    epochs: dict[tuple[str, str], int] = {}
+    for line in index.granted:
+        finding.checked += 1
+        before = epochs.get((line.role, line.client), 0)
+        if line.epoch <= before:
+            finding.broken(
+                f"{line.process} granted {line.role} {line.client} epoch {line.epoch} after "
+                f"{before}"
+            )
+        epochs[(line.role, line.client)] = line.epoch
+
+
+def _check_hellos(index: RunIndex, finding: Finding) -> None:
+    """No epoch for two processes; one asked for later is higher."""
+    of_client: dict[tuple[str, str], list[tuple[int, int, int, Ok]]] = {}
+    for life, invoked_ns, line in index.hellos:
+        entry = (line.at_ns, invoked_ns, life.number, line)
+        of_client.setdefault((life.process, life.role), []).append(entry)
+    for (client, role), answers in of_client.items():
+        owners: dict[int, int] = {}
+        over = 0  # those that were answered before this one was asked
+        highest = 0
+        by_end = sorted(answers, key=lambda entry: entry[0])
+        for _, invoked_ns, number, line in sorted(answers, key=lambda entry: entry[1]):
+            finding.checked += 1
+            while over < len(by_end) and by_end[over][0] <= invoked_ns:
+                highest = max(highest, by_end[over][3].epoch)
+                over += 1
+            owner = owners.setdefault(line.epoch, number)
+            if owner != number:
+                finding.broken(f"two processes of {role} {client} got epoch {line.epoch}")
+            elif line.epoch < highest:
+                finding.broken(f"{role} {client} got epoch {line.epoch} after {highest}")
+
+
+def _check_cursors(index: RunIndex, finding: Finding) -> None:
+    """What a subscriber has recorded, or the proxy confirmed, is where it goes on, at least."""
+    for stream in index.streams.values():
+        generation = 0
+        for subscription in stream.subscriptions:
+            opened = subscription.opened
+            who = f"{stream.subscriber} on {stream.topic!r}"
+            if opened is not None:
+                finding.checked += 1
+                if opened.generation < generation:
+                    finding.broken(
+                        f"{who} got generation {opened.generation} after {generation}"
+                        + index.told(stream.topic)
+                    )
+                generation = opened.generation
+            proxys = theirs = subscription.start
+            last_life = 0
+            for life, remembers, line in subscription.happenings:
+                if not isinstance(line, Ok) or line.op == "get" or line.cursor is None:
+                    continue
+                finding.checked += 1
+                if life != last_life and (not remembers or subscription.qos < 2):
+                    theirs = proxys  # what it had recorded in memory is lost with it
+                last_life = life
+                if line.cursor < theirs:
+                    finding.broken(
+                        f"{who}: {line.op} at cursor {line.cursor}, behind {theirs}"
+                        + index.told(stream.topic)
+                    )
+                theirs = max(theirs, line.cursor)
+                if line.op != "record":
+                    proxys = max(proxys, line.cursor)
+
+
+def fenced_are_silent(index: RunIndex) -> Finding:
+    """V10. After an epoch was granted nothing is done any more under an older one."""
+    finding = Finding(
+        "V10",
+        "a fenced process has no effect any more",
+        "no history names an epoch",
+    )
+    granted = [(line.role, line.client, line.at_ns, line.epoch) for line in index.granted]
+    granted += [(life.role, life.process, line.at_ns, line.epoch) for life, _, line in index.hellos]
+    fences: dict[tuple[str, str], tuple[list[int], list[int]]] = {}
+    for role, client, at_ns, epoch in sorted(granted, key=lambda grant: grant[2]):
+        times, highest = fences.setdefault((role, client), ([], []))
+        times.append(at_ns)
+        highest.append(max(epoch, highest[-1] if highest else 0))
+    for life, invoke, line in index.effects:
+        epoch = line.epoch or invoke.epoch
+        role = "publisher" if line.op == "put" else "subscriber"
+        fence = fences.get((role, line.process))
+        if not epoch or fence is None:
+            continue
+        finding.checked += 1
+        place = bisect_left(fence[0], invoke.at_ns) - 1
+        if place >= 0 and epoch < fence[1][place]:
+            key = MessageKey(line.topic, line.process, line.sequence) if line.sequence else None
+            finding.broken(
+                f"{line.process} (pid {life.pid}): {line.op} on {line.topic!r} under epoch {epoch} "
+                f"was accepted, begun after epoch {fence[1][place]} was granted",
+                key,
+            )
+    _check_proxy_epochs(index, finding, {key: max(both[1]) for key, both in fences.items()})
+    return finding
+
+
+def _check_proxy_epochs(
+    index: RunIndex, finding: Finding, highest: dict[tuple[str, str], int]
+) -> None:
+    """In the proxy's own order: what it stores and moves belongs to the newest epoch."""
+    newest: dict[tuple[str, str], int] = {}
+    used: dict[tuple[str, str], int] = {}
+    for line in index.proxy_lines:
+        if isinstance(line, Granted):
+            client = (line.role, line.client)
+            if newest.get(client, 0) < line.epoch <= used.get(client, 0):
+                finding.broken(
+                    f"{line.process} granted {line.role} {line.client} epoch {line.epoch} after "
+                    "something was done under it"
+                )
+            newest[client] = line.epoch
+            continue
+        effect = _effect_of(line)
+        if effect is None or not effect.epoch:
+            continue
+        finding.checked += 1
+        client, epoch = effect.client, effect.epoch
+        told = f"{line.process} {effect.what} under epoch {epoch}"
+        if epoch < newest.get(client, 0):
+            finding.broken(f"{told}, after it had granted {newest[client]}", effect.key)
+        elif client in highest and epoch > highest[client]:
+            finding.broken(f"{told}, which was never granted", effect.key)
+        used[client] = max(epoch, used.get(client, 0))
+
+
+@dataclass(slots=True)
+class _Effect:
+    """Something that the proxy did for a client."""
+
+    client: tuple[str, str]  # role, id
+    epoch: int  # 0: not told
+    what: str
+    key: MessageKey | None = None
+
+
+def _effect_of(line: ProxyLine) -> _Effect | None:
+    match line:
+        case Stored(topic=topic, epoch=epoch, messages=[first, *_]):
+            what = f"stored {first.publisher}_{first.sequence} on {topic!r}"
+            return _Effect(("publisher", first.publisher), epoch, what, _key(topic, first))
+        case Position(topic=topic, subscriber=subscriber, epoch=epoch):
+            return _Effect(("subscriber", subscriber), epoch, f"moved {subscriber} on {topic!r}")
+        case DeadLettered(topic=topic, subscriber=subscriber, epoch=epoch):
+            what = f"let {subscriber} give up offset {line.offset} of {topic!r}"
+            return _Effect(("subscriber", subscriber), epoch, what)
+        case ControlSeen(subscriber=subscriber, epoch=epoch):
+            return _Effect(("subscriber", subscriber), epoch, f"let {subscriber} leave")
+    return None
+
+
+def _key(topic: str, seen: Seen) -> MessageKey:
+    return MessageKey(topic, seen.publisher, seen.sequence)

@@ -1,0 +1,191 @@
+"""A scenario, as values: who takes part, what happens to them, what is expected of it.
+
+`scenario_file.py` reads them; docs/lab.md has the table of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal, get_args
+
+from msgspec import Struct
+
+from reliable_pubsub.common.core.steps import PublisherStep, SubscriberStep
+from reliable_pubsub.relay.core.pattern import Strategy
+
+PROXY: Final = "proxy"
+EVERYTHING: Final = "everything"
+Fault = Literal["cursor_on_send", "dedup_last_id"]  # `variants.py` has them
+FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
+
+Role = Literal["proxy", "relay", "publisher", "subscriber"]
+What = Literal[
+    "kill",
+    "stop",
+    "continue",
+    "restart",
+    "cut",
+    "cut_push",
+    "half_open",
+    "delay",
+    "slow",
+    "heal",
+    "fill_disk",
+    "free_disk",
+    "backup",
+    "rollback",
+]
+OF_PROCESSES: Final[tuple[What, ...]] = ("kill", "stop", "continue", "restart")
+OF_LINKS: Final[tuple[What, ...]] = ("cut", "cut_push", "half_open", "delay", "slow", "heal")
+OF_THE_DISK: Final[tuple[What, ...]] = ("fill_disk", "free_disk", "backup", "rollback")
+ACTIONS: Final = (*OF_PROCESSES, *OF_LINKS, *OF_THE_DISK)
+ByChance = Literal["kill", "stop", "cut", "cut_push", "half_open"]
+BY_CHANCE: Final[tuple[ByChance, ...]] = get_args(ByChance)
+# What takes it back, where `for` says how long it lasts.
+END_OF: Final[Mapping[What, What]] = {
+    "stop": "continue",
+    "cut": "heal",
+    "cut_push": "heal",
+    "half_open": "heal",
+    "delay": "heal",
+    "slow": "heal",
+    "fill_disk": "free_disk",
+}
+
+DOWN_S: Final = 0.5  # between a death and the next start
+PATIENCE_S: Final = 10.0
+ACK_TIMEOUT_S: Final = 0.3  # shorter than the product's own, so that a class sees more in a minute
+SEND_RETRIES: Final = 100
+
+
+class At(Struct, frozen=True):
+    """So many seconds after all subscribers are subscribed and the publishers begin."""
+
+    at_s: float
+
+
+class After(Struct, frozen=True):
+    """When a process has put, or got, so many messages."""
+
+    process: str
+    count: int  # 1, 2, 3, ...
+
+
+class Subscribed(Struct, frozen=True):
+    """When all subscribers that start at once are subscribed."""
+
+
+When = At | After | Subscribed
+AT_ONCE: Final = At(float("-inf"))
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """Something that is done to processes, to their links, or to the proxy's disk."""
+
+    when: When
+    what: What
+    targets: tuple[str, ...]
+    lasts_s: float | None = None  # then it is taken back (`END_OF`)
+    restart_s: float | None = DOWN_S  # kill, rollback; None: it is not started before the end
+    by_s: float = 0.0  # delay
+    after_bytes: int = 0  # cut: so many bytes still pass, so it may fall into a frame
+    bytes_per_s: int = 0  # slow
+    to: Literal["backup", "start"] = "backup"  # rollback: to which copy
+
+    @property
+    def in_words(self) -> str:
+        """`kill proxy, after publisher-1 has put or got 40`."""
+        when = ""
+        if isinstance(self.when, After):
+            when = f", after {self.when.process} has put or got {self.when.count}"
+        elif isinstance(self.when, At):
+            when = f", at {self.when.at_s:g} s"
+        return f"{self.what} {', '.join(self.targets)}{when}"
+
+
+class RandomEvents(Struct, frozen=True, kw_only=True):
+    """Again and again one of several things, to one of several processes; the seed decides."""
+
+    every_s: float
+    until_s: float
+    kinds: tuple[What, ...]
+    targets: tuple[str, ...]
+
+
+class Relay(Struct, frozen=True, kw_only=True):
+    """A relay that takes part."""
+
+    name: str
+    through: str = PROXY  # the node above
+    strategy: Strategy = "subsume"
+
+
+class Client(Struct, frozen=True, kw_only=True):
+    """A publisher or a subscriber that takes part."""
+
+    name: str  # of the process
+    role: Role
+    id: str  # two processes may have one
+    steps: tuple[PublisherStep, ...] | tuple[SubscriberStep, ...]
+    plan: object  # the step file, as plain data
+    gets_all: bool = False  # its last step is `number_of_times: all`; the lab ends it
+    through: str = PROXY  # of a subscriber: the proxy, or a relay
+    start: When = AT_ONCE
+    ack_timeout_s: float = ACK_TIMEOUT_S
+    send_retries: int = SEND_RETRIES
+
+
+class Expectation(Struct, frozen=True, kw_only=True):
+    """How it ends."""
+
+    exit_codes: Mapping[str, int] = {}  # of clients; 0 where none is named
+    violated: tuple[str, ...] = ()  # an exercise that must fail: the rules that break, "V1"
+
+
+class Scenario(Struct, frozen=True, kw_only=True):
+    """A scenario."""
+
+    title: str
+    seed: int = 1
+    fault: str = ""  # one of `FAULTS`: a switched-on exercise
+    patience_s: float = PATIENCE_S  # nothing moves for so long: it has failed
+    proxy: Mapping[str, object] = {}  # settings file of the proxy, as plain data
+    relays: Mapping[str, Relay] = {}
+    clients: Mapping[str, Client]
+    events: tuple[Event, ...] = ()
+    random: tuple[RandomEvents, ...] = ()
+    expect: Expectation = Expectation()
+
+    @property
+    def processes(self) -> tuple[str, ...]:
+        """All, the proxy first."""
+        return (PROXY, *self.relays, *self.clients)
+
+    @property
+    def needs_small_disk(self) -> bool:
+        """Whether an event fills the disk of the proxy."""
+        return any(event.what in ("fill_disk", "free_disk") for event in self.events)
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """All that anybody puts to, or reads."""
+        return frozenset(step.topic for client in self.clients.values() for step in client.steps)
+
+    def puts_planned(self, topic: str) -> int:
+        """Messages that the step files put on a topic."""
+        return sum(
+            step.number_of_times
+            for client in self.clients.values()
+            for step in client.steps
+            if isinstance(step, PublisherStep) and step.topic == topic
+        )
+
+    def messages_planned(self, client: Client) -> int:
+        """Messages that a client puts or gets, by its plan."""
+        if client.role == "publisher":
+            return sum(step.number_of_times for step in client.steps)
+        gets = [s for s in client.steps if isinstance(s, SubscriberStep) and s.action == "get"]
+        if not client.gets_all:
+            return sum(step.number_of_times for step in gets)
+        before = sum(step.number_of_times for step in gets[:-1])
+        return max(before, self.puts_planned(gets[-1].topic))

@@ -1,0 +1,484 @@
+"""Reading scenarios: the keys are checked by their types, then what no type can say.
+
+Pure: it takes a document that `common/yaml_file.py` has parsed, and gives a `Scenario`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.dead_letter import is_dead
+from reliable_pubsub.common.core.errors import ConfigurationError, InvalidNameError
+from reliable_pubsub.common.core.fields import SLEEP_S_MAX, Problems, read
+from reliable_pubsub.common.core.limits import STEP_MESSAGES_MAX
+from reliable_pubsub.common.core.step_file import or_else, publisher_steps, subscriber_steps
+from reliable_pubsub.common.core.step_keys import PublisherFile
+from reliable_pubsub.common.core.steps import PublisherStep, SubscriberStep
+from reliable_pubsub.common.core.wording import did_you_mean, expected, in_words
+
+from .scenario import (
+    ACTIONS,
+    AT_ONCE,
+    DOWN_S,
+    END_OF,
+    EVERYTHING,
+    OF_LINKS,
+    OF_THE_DISK,
+    PROXY,
+    After,
+    At,
+    Client,
+    Event,
+    Expectation,
+    RandomEvents,
+    Relay,
+    Role,
+    Scenario,
+    Subscribed,
+    What,
+    When,
+)
+from .scenario_keys import (
+    ClientKeys,
+    Count,
+    EventKeys,
+    ExpectKeys,
+    GetAllFile,
+    GetAllKeys,
+    PublisherKeys,
+    ScenarioKeys,
+    SubscriberKeys,
+    TriggerKeys,
+)
+
+if TYPE_CHECKING:
+    from reliable_pubsub.common.yaml_file import Document, KeyPath
+
+NOT_FOR_CLIENTS: Final = (PROXY, EVERYTHING, "lab", "auditor")
+# Keys that go with some actions only.
+GOES_WITH: Final[Mapping[str, tuple[What, ...]]] = {
+    "for": tuple(END_OF),
+    "by": ("delay",),
+    "after_bytes": ("cut",),
+    "bytes_per_s": ("slow",),
+    "to": ("rollback",),
+}
+LAB_CHOOSES: Final = frozenset(
+    {"publisher_endpoint", "subscriber_endpoint", "push_endpoint", "data_dir", "state_dir"}
+    | {"ack_timeout", "send_retries"}
+)
+RANDOM_KEYS: Final = frozenset({"every", "random", "until", "of"})
+
+Load = Callable[[str], "Document"]  # a step file, by its name in the scenario
+CheckProxy = Callable[["Document"], object]  # refuses what is wrong with settings of a proxy
+
+
+def parse_scenario(document: Document, *, load: Load, check_proxy: CheckProxy) -> Scenario:
+    """Read a scenario.
+
+    Raises:
+        ConfigurationError: all keys that are wrong (the first 20), one line each: file, line, key
+            path, what was found, what was expected; if none is, all that does not fit together.
+    """
+    problems = Problems(document)
+    if not isinstance(document.data, dict):
+        found = in_words(document.data)
+        problems.add((), f"found {found}, expected a scenario: title, publishers, subscribers")
+        problems.raise_if_any()
+    keys = read(problems, (), document.data, ScenarioKeys)
+    problems.raise_if_any()
+    assert keys is not None
+    return _Reader(problems, keys, load, check_proxy).scenario()
+
+
+def duration_of(value: float | str) -> float | None:
+    """Seconds of a duration: a number, or text such as `0.5s`, `2 s`, `300ms`; None if wrong."""
+    seconds = None if isinstance(value, str) else float(value)
+    if isinstance(value, str):
+        found = re.fullmatch(r"([0-9]{1,6}(?:\.[0-9]{1,6})?) ?(ms|s)", value.strip())
+        seconds = float(found[1]) / (1000 if found[2] == "ms" else 1) if found else None
+    return seconds if seconds is not None and seconds <= SLEEP_S_MAX else None
+
+
+class _Reader:
+    """Reads one scenario whose keys are right; notes what does not fit together."""
+
+    def __init__(
+        self, problems: Problems, keys: ScenarioKeys, load: Load, check_proxy: CheckProxy
+    ) -> None:
+        self._problems = problems
+        self._document = problems.document
+        self._data = cast("dict[str, Any]", self._document.data)
+        self._keys = keys
+        self._load = load
+        self._check_proxy = check_proxy
+        self._roles: dict[str, Role] = {PROXY: "proxy"}
+
+    def scenario(self) -> Scenario:
+        """Read all of it."""
+        keys = self._keys
+        self._note_roles("relay", keys.relays)
+        self._note_roles("publisher", keys.publishers)
+        self._note_roles("subscriber", keys.subscribers)
+        clients = {
+            **{name: self._client("publisher", name, one) for name, one in keys.publishers.items()},
+            **{
+                name: self._client("subscriber", name, one)
+                for name, one in keys.subscribers.items()
+            },
+        }
+        if not clients and not ("publishers" in self._data or "subscribers" in self._data):
+            self._problems.add((), "found nobody, expected publishers and subscribers")
+        self._check_put(clients)
+        self._check_settings()
+        found = Scenario(
+            title=keys.title,
+            seed=keys.seed,
+            fault=or_else(keys.fault, ""),
+            patience_s=self._seconds(("patience",), keys.patience),
+            proxy=keys.proxy,
+            relays=self._relays(),
+            clients=clients,
+            events=self._events(),
+            random=tuple(
+                self._random(("events", index), one)
+                for index, one in enumerate(keys.events)
+                if _is_random(one)
+            ),
+            expect=self._expect(),
+        )
+        self._problems.raise_if_any()
+        return found
+
+    def _wrong(self, key_path: KeyPath, found: object, expected: str) -> None:
+        self._problems.add(key_path, f"found {in_words(found)}, expected {expected}")
+
+    def _seconds(self, key_path: KeyPath, value: float | str, *, zero: bool = False) -> float:
+        """Seconds of a duration, above 0 if not `zero`."""
+        seconds = duration_of(value)
+        if seconds is None or not (seconds or zero):
+            above = "" if zero else ", above 0"
+            self._wrong(key_path, value, f"a duration such as 0.5s, 300ms or 2{above}")
+        return seconds or 0.0
+
+    # Who takes part.
+
+    def _check_settings(self) -> None:
+        for key in self._keys.proxy:
+            if key in LAB_CHOOSES:
+                text = "found a setting that the lab itself gives; leave it out"
+                self._problems.add((PROXY, key), text)
+        if PROXY in self._data:
+            try:
+                self._check_proxy(self._document.part(PROXY))
+            except ConfigurationError as error:
+                self._problems.add_from((PROXY,), error)
+
+    def _note_roles(self, role: Role, given: Iterable[str]) -> None:
+        """Learn the names first: one client may wait for another that is defined below it."""
+        for name in given:
+            path = (f"{role}s", name)
+            try:
+                names.client_id(name)
+            except InvalidNameError as error:
+                self._problems.add(
+                    path, f"found {name!r:.70}, expected {error.expected}", at_key=True
+                )
+            if name in NOT_FOR_CLIENTS:
+                self._problems.add(path, "found a name that the lab uses itself", at_key=True)
+            elif name in self._roles:
+                self._problems.add(
+                    path, f"found the name of a {self._roles[name]} again", at_key=True
+                )
+            else:
+                self._roles[name] = role
+
+    def _relays(self) -> Mapping[str, Relay]:
+        found: dict[str, Relay] = {}
+        for name, one in self._keys.relays.items():
+            above = (PROXY, *found)  # those above it in the file: no ring
+            through = self._through(("relays", name), one.through, above)
+            found[name] = Relay(name=name, through=through, strategy=one.strategy)
+        return found
+
+    def _through(self, key_path: KeyPath, given: str, nodes: Sequence[str]) -> str:
+        """The node above."""
+        if given not in nodes:
+            expected = f"{' or '.join(nodes)}{did_you_mean(given, nodes)}"
+            self._wrong((*key_path, "through"), given, expected)
+        return given
+
+    def _check_put(self, clients: Mapping[str, Client]) -> None:
+        """Note each get that waits for ever, because nothing is put on its topic."""
+        put = {s.topic for c in clients.values() for s in c.steps if isinstance(s, PublisherStep)}
+        for client in clients.values():
+            for index, step in enumerate(client.steps):
+                if not isinstance(step, SubscriberStep) or step.action != "get" or not step.topic:
+                    continue
+                waits = step.on_empty == "wait" and step.timeout_s is None
+                if waits and step.topic not in put and not is_dead(step.topic):
+                    self._problems.add(
+                        ("subscribers", client.name, "steps", index, "topic"),
+                        f"found {in_words(step.topic)}, on which no publisher of the scenario puts"
+                        + did_you_mean(step.topic, put),
+                    )
+
+    def _client(self, role: Role, name: str, keys: ClientKeys) -> Client:
+        path: KeyPath = (f"{role}s", name)
+        try:
+            names.client_id(keys.id or "sound")
+        except InvalidNameError as error:
+            self._wrong((*path, "id"), keys.id, error.expected)
+        steps, plan, gets_all = self._steps(path, cast("PublisherKeys | SubscriberKeys", keys))
+        relays = [one for one, kind in self._roles.items() if kind == "relay"]
+        through = PROXY
+        if isinstance(keys, SubscriberKeys):
+            through = self._through(path, keys.through, (PROXY, *relays))
+        start: When = Subscribed() if role == "publisher" else AT_ONCE
+        return Client(
+            name=name,
+            role=role,
+            id=keys.id or name,
+            steps=steps,
+            plan=plan,
+            gets_all=gets_all,
+            through=through,
+            start=start if keys.start is UNSET else self._start((*path, "start"), keys.start),
+            ack_timeout_s=self._seconds((*path, "ack_timeout"), keys.ack_timeout),
+            send_retries=keys.send_retries,
+        )
+
+    def _steps(
+        self, path: KeyPath, client: PublisherKeys | SubscriberKeys
+    ) -> tuple[tuple[PublisherStep, ...] | tuple[SubscriberStep, ...], object, bool]:
+        """The steps, the step file to write for them, and whether the last one gets all."""
+        problems, at = self._problems, path
+        plan: Any = {"steps": self._data[str(path[0])][path[1]]["steps"]}
+        if isinstance(client.steps, str):
+            try:
+                document = self._load(client.steps)
+                problems, at, plan = Problems(document), (), document.data
+                kind = PublisherFile if isinstance(client, PublisherKeys) else GetAllFile
+                file = cast("PublisherFile | GetAllFile | None", read(problems, (), plan, kind))
+                problems.raise_if_any()
+            except ConfigurationError as error:
+                self._problems.add_from((*path, "steps"), error)
+                return (), None, False
+            assert file is not None
+            keys: Any = file.steps
+        else:
+            keys = client.steps
+        if isinstance(client, PublisherKeys):
+            puts = publisher_steps(problems, at, keys)
+            for index, step in enumerate(puts):
+                if step.message_file is not None:
+                    where = (*at, "steps", index, "message_file")
+                    problems.add(where, "found a file, expected message: a scenario is one file")
+            self._take_over(problems, (*path, "steps"))
+            return puts, plan, False
+        keys, plan, gets_all = _without_all(problems, at, keys, plan)
+        gets = subscriber_steps(problems, at, keys)
+        _check_subscribed(problems, at, gets)
+        self._take_over(problems, (*path, "steps"))
+        return gets, plan, gets_all
+
+    def _take_over(self, problems: Problems, key_path: KeyPath) -> None:
+        """Note what was found wrong in another file."""
+        if problems is not self._problems:
+            try:
+                problems.raise_if_any()
+            except ConfigurationError as error:
+                self._problems.add_from(key_path, error)
+
+    def _start(self, key_path: KeyPath, start: float | str | TriggerKeys) -> When:
+        if isinstance(start, TriggerKeys):
+            return self._trigger(key_path, start)
+        if start == "subscribed":
+            return Subscribed()
+        return AT_ONCE if start == "at once" else At(self._seconds(key_path, start, zero=True))
+
+    def _trigger(self, key_path: KeyPath, keys: TriggerKeys) -> When:
+        """`{process: publisher-1, put: 40}`."""
+        role = self._roles.get(keys.process)
+        if role not in ("publisher", "subscriber"):
+            clients = [name for name, one in self._roles.items() if one not in ("proxy", "relay")]
+            allowed = f"one of {', '.join(clients)}{did_you_mean(keys.process, clients)}"
+            self._wrong((*key_path, "process"), keys.process, allowed)
+            return AT_ONCE
+        key, other = ("get", "put") if role == "subscriber" else ("put", "get")
+        if getattr(keys, other) is not UNSET:
+            self._problems.add((*key_path, other), f"found for a {role}, expected {key}")
+        count = getattr(keys, key)
+        if count is UNSET:
+            self._wrong((*key_path, key), None, expected(Count))
+            return AT_ONCE
+        return After(keys.process, count)
+
+    # What happens.
+
+    def _events(self) -> tuple[Event, ...]:
+        events: list[Event] = []
+        for index, one in enumerate(self._keys.events):
+            if not _is_random(one):
+                events += self._event(("events", index), one)
+        self._check_disk(events)
+        return tuple(events)
+
+    def _event(self, path: KeyPath, event: EventKeys) -> list[Event]:
+        keys = self._data["events"][path[1]]
+        given: list[What] = [action for action in ACTIONS if action in keys]
+        if set(given) in ({"kill", "restart"}, {"rollback", "restart"}):
+            given.remove("restart")  # there it says when
+        if ("at" in keys) == ("after" in keys):
+            found = "both" if "at" in keys else "neither"
+            self._problems.add(path, f"found {found}, expected one of at and after")
+        if len(given) != 1:
+            found = " and ".join(given) or "none"
+            self._problems.add(path, f"found {found}, expected one of {', '.join(ACTIONS)}")
+            return []
+        what = given[0]
+        self._check_beside(path, keys, what)
+        restart_s: float | None = DOWN_S
+        if event.restart == "never":
+            restart_s = None
+        elif event.restart is not UNSET and what != "restart":
+            restart = "" if isinstance(event.restart, list) else event.restart
+            restart_s = self._seconds((*path, "restart"), restart)
+        return [
+            Event(
+                when=self._when(path, event),
+                what=what,
+                targets=self._targets((*path, what), keys[what], what),
+                lasts_s=None
+                if event.lasts is UNSET
+                else self._seconds((*path, "for"), event.lasts),
+                restart_s=restart_s,
+                by_s=0.0 if event.by is UNSET else self._seconds((*path, "by"), event.by),
+                after_bytes=or_else(event.after_bytes, 0),
+                bytes_per_s=or_else(event.bytes_per_s, 0),
+                to=event.to,
+            )
+        ]
+
+    def _check_beside(self, path: KeyPath, keys: Mapping[str, object], what: What) -> None:
+        """Note keys that do not go with an action, and the one that has to."""
+        for key, actions in GOES_WITH.items():
+            if key in keys and what not in actions:
+                text = f"found with {what}, expected only with {', '.join(actions)}"
+                self._problems.add((*path, key), text)
+        for key in sorted(RANDOM_KEYS & keys.keys()):
+            self._problems.add((*path, key), "found without every, expected only with it")
+        needed = {"delay": "by", "slow": "bytes_per_s"}.get(what)
+        if needed and needed not in keys:
+            self._problems.add(path, f"found {what} without {needed}, expected both")
+
+    def _when(self, path: KeyPath, event: EventKeys) -> When:
+        if event.after is not UNSET:
+            return self._trigger((*path, "after"), event.after)
+        return At(self._seconds((*path, "at"), 0.0 if event.at is UNSET else event.at, zero=True))
+
+    def _random(self, path: KeyPath, event: EventKeys) -> RandomEvents:
+        keys = self._data["events"][path[1]]
+        for key in keys:
+            if key not in RANDOM_KEYS:
+                self._problems.add((*path, key), "found with every, expected only without it")
+        for key in ("every", "random", "until"):
+            if key not in keys:
+                text = f"found no {key}, expected every: 0.5s, random: [kill] and until: 5s"
+                self._problems.add(path, text)
+        kinds = [] if event.random is UNSET else event.random
+        everyone = tuple(self._roles)
+        return RandomEvents(
+            every_s=self._seconds((*path, "every"), 1.0 if event.every is UNSET else event.every),
+            until_s=self._seconds((*path, "until"), 1.0 if event.until is UNSET else event.until),
+            kinds=(kinds,) if isinstance(kinds, str) else tuple(kinds),
+            targets=everyone if event.of is UNSET else self._targets((*path, "of"), event.of, None),
+        )
+
+    def _targets(self, path: KeyPath, given: str | list[str], what: What | None) -> tuple[str, ...]:
+        """Who it happens to: a name, a list of names, or everything."""
+        allowed: Sequence[str] = tuple(self._roles)
+        if what == "cut_push":
+            allowed = tuple(n for n, role in self._roles.items() if role in ("relay", "subscriber"))
+        elif what in OF_LINKS:
+            allowed = tuple(name for name in self._roles if name != PROXY)
+        elif what in OF_THE_DISK:
+            allowed = (PROXY,)
+        if given == EVERYTHING:
+            return tuple(allowed)
+        found = given if isinstance(given, list) else [given]
+        wrong = [name for name in found if name not in allowed]
+        if wrong:
+            advice = did_you_mean(str(wrong[0]), allowed)
+            some = "" if what in OF_THE_DISK else f"{EVERYTHING}, or "
+            self._wrong(path, given, f"{some}{', '.join(allowed)}{advice}")
+            return ()
+        return tuple(found)
+
+    def _check_disk(self, events: Sequence[Event]) -> None:
+        """A small disk lives in a namespace of its own, where no copy of it is made."""
+        kinds = {event.what for event in events}
+        if kinds & {"fill_disk", "free_disk"} and kinds & {"backup", "rollback"}:
+            self._problems.add(
+                ("events",), "found fill_disk and rollback, expected them in two scenarios"
+            )
+
+    # What is expected.
+
+    def _expect(self) -> Expectation:
+        keys = or_else(self._keys.expect, ExpectKeys())
+        for name in keys.exit_codes:
+            if self._roles.get(name, "proxy") in ("proxy", "relay"):
+                text = f"found no client of this name{did_you_mean(name, self._roles)}"
+                self._problems.add(("expect", "exit_codes", name), text)
+        return Expectation(exit_codes=keys.exit_codes, violated=tuple(keys.violated))
+
+
+def _is_random(event: EventKeys) -> bool:
+    return event.every is not UNSET or event.random is not UNSET
+
+
+def _check_subscribed(problems: Problems, path: KeyPath, steps: Sequence[SubscriberStep]) -> None:
+    """Note each get of a topic to which the steps before it do not subscribe: it would fail."""
+    subscribed: set[str] = set()
+    for index, step in enumerate(steps):
+        if step.action == "subscribe":
+            subscribed.add(step.topic)
+        elif step.topic and step.topic not in subscribed:
+            advice = did_you_mean(step.topic, subscribed)
+            problems.add(
+                (*path, "steps", index, "topic"),
+                f"found {in_words(step.topic)}, to which no step before subscribes{advice}",
+            )
+        elif step.action == "unsubscribe":
+            subscribed.discard(step.topic)
+
+
+def _without_all(
+    problems: Problems, path: KeyPath, keys: Sequence[Any], plan: Any
+) -> tuple[Sequence[Any], object, bool]:
+    """Put the highest number in the place of `number_of_times: all` of the last step."""
+    every = [index for index, one in enumerate(keys) if _gets_all(one)]
+    for index in every:
+        if index < len(keys) - 1:
+            where = (*path, "steps", index, "number_of_times")
+            problems.add(
+                where, f"found 'all', expected {expected(Count)}: the last step alone gets all"
+            )
+    if not every:
+        return keys, plan, False
+    counted = [
+        replace(one, number_of_times=STEP_MESSAGES_MAX) if _gets_all(one) else one for one in keys
+    ]
+    endless = {**plan["steps"][-1], "number_of_times": STEP_MESSAGES_MAX}
+    return counted, {"steps": [*plan["steps"][:-1], endless]}, True
+
+
+def _gets_all(keys: object) -> bool:
+    return isinstance(keys, GetAllKeys) and keys.number_of_times == "all"

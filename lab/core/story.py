@@ -1,0 +1,205 @@
+"""The story of one message: everything that anybody did with it or saw of it, in order. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from msgspec import Struct
+
+from reliable_pubsub.common.core.history import (
+    AnyLine,
+    Begin,
+    End,
+    Event,
+    Failed,
+    Found,
+    FoundEnd,
+    Invoke,
+    Ok,
+    Seen,
+    Stored,
+    Trimmed,
+    Unknown,
+)
+
+from .finding import in_words
+from .run import Run
+from .verdict import MessageKey
+
+
+class StoryLine(Struct, frozen=True):
+    """One thing that happened."""
+
+    at_s: float  # since the first line of the run
+    who: str  # process and pid
+    what: str
+
+
+class Story(Struct, frozen=True):
+    """All that a run tells of one message."""
+
+    message: MessageKey
+    lines: list[StoryLine]
+    outputs: Mapping[str, list[int]]  # by subscriber: the lines of its output, from 1, that hold it
+
+
+def messages_called(run: Run, message_id: str) -> list[MessageKey]:
+    """The messages of that id, one for each topic that has one."""
+    publisher, _, number = message_id.rpartition("_")
+    if not number.isdecimal():
+        return []
+    sequence = int(number)
+    topics: dict[str, None] = {}
+    for line in run.lines:
+        if isinstance(line, Invoke):
+            if line.process == publisher and _puts(line, sequence):
+                topics[line.topic] = None
+        elif isinstance(line, Stored | Found) and any(
+            seen.publisher == publisher and seen.sequence == sequence for seen in line.messages
+        ):
+            topics[line.topic] = None
+    for lines in run.outputs.values():
+        for output in lines:
+            if (output.message.publisher, output.message.sequence) == (publisher, sequence):
+                topics[output.topic] = None
+    return [MessageKey(topic, publisher, sequence) for topic in topics]
+
+
+def _puts(line: Invoke, sequence: int) -> bool:
+    return line.op == "put" and line.sequence <= sequence < line.sequence + len(line.crcs)
+
+
+def tell(run: Run, message: MessageKey) -> Story:
+    """Tell the story of a message; kills and starts of the processes involved are in between."""
+    teller = _Teller(message)
+    about = [(line, what) for line in run.lines if (what := teller.about(line))]
+    lines: list[StoryLine] = []
+    if about:
+        begin_ns = run.lines[0].at_ns
+        involved = {line.process for line, _ in about} | {"proxy"}
+        first_ns, last_ns = about[0][0].at_ns, about[-1][0].at_ns
+        told = {id(line): what for line, what in about}
+        for line in run.lines:
+            if first_ns <= line.at_ns <= last_ns:
+                what = told.get(id(line)) or _around(line, involved)
+                if what:
+                    who = f"{line.process} (pid {line.pid})"
+                    lines.append(StoryLine((line.at_ns - begin_ns) / 1e9, who, what))
+    outputs = {
+        subscriber: [
+            number
+            for number, output in enumerate(all_lines, start=1)
+            if output.topic == message.topic
+            and output.message.publisher == message.publisher
+            and output.message.sequence == message.sequence
+        ]
+        for subscriber, all_lines in run.outputs.items()
+        if any(output.topic == message.topic for output in all_lines)
+    }
+    return Story(message, lines, outputs)
+
+
+def _around(line: AnyLine, involved: set[str]) -> str:
+    """What was done to those who took part; "" if it is none of that."""
+    match line:
+        case Event():
+            if line.target in involved or not line.target:
+                detail = f": {line.detail}" if line.detail else ""
+                return f"{line.what} {line.target}{detail}".strip()
+        case Begin():
+            if line.process in involved:
+                return f"begins as {line.role}"
+        case End():
+            if line.process in involved:
+                return f"ends with {line.code}" if line.code else "ends"
+    return ""
+
+
+class _Teller:
+    """Says what a line has to do with a message."""
+
+    def __init__(self, message: MessageKey) -> None:
+        self._message = message
+        self._calls: set[tuple[str, int, int]] = set()  # its puts: process, pid, call
+        self._offsets: set[int] = set()
+        self._holders: dict[str, int] = {}  # subscriber that has it in hand: offset
+
+    def about(self, line: AnyLine) -> str:
+        """In words; "" if it has nothing to do with it."""
+        if getattr(line, "topic", "") != self._message.topic:
+            return ""
+        match line:
+            case Invoke():
+                return self._invoke(line)
+            case Ok():
+                return self._ok(line)
+            case Failed() | Unknown():
+                return self._not_ok(line)
+            case Stored():
+                return self._seen(line.messages, f"stored under epoch {line.epoch}")
+            case Found():
+                return self._seen(line.messages, "found in the log")
+            case Trimmed():
+                if any(offset < line.start for offset in self._offsets):
+                    return f"the topic begins at {line.start} now"
+            case FoundEnd():
+                return f"the log was read to its end: offsets {line.start} to {line.end - 1}"
+        return ""
+
+    def _invoke(self, line: Invoke) -> str:
+        message = self._message
+        if line.process != message.publisher or not _puts(line, message.sequence):
+            return ""
+        self._calls.add((line.process, line.pid, line.call))
+        numbers = in_words(line.sequence, line.sequence + len(line.crcs) - 1)
+        return f"put {line.topic} sequence {numbers}: invoked"
+
+    def _ok(self, line: Ok) -> str:
+        if line.op == "put":
+            key = (line.process, line.pid, line.call)
+            if key not in self._calls:
+                return ""
+            again = ", had been stored before" if line.duplicate else ""
+            if line.offset is None:
+                return f"put: acknowledged, and removed since{again}"
+            offset = line.offset + self._message.sequence - line.sequence
+            self._offsets.add(offset)
+            return f"put: acknowledged at offset {offset} ({line.durability or 'durable'}){again}"
+        if line.op == "get":
+            what = self._seen(line.messages, "get: given")
+            if what:
+                self._holders[line.process] = max(self._offsets)
+            return what
+        holds = self._holders.get(line.process)
+        if holds is not None and line.cursor is not None and line.cursor > holds:
+            del self._holders[line.process]
+            return f"{line.op}: stands at {line.cursor}"
+        return ""
+
+    def _not_ok(self, line: Failed | Unknown) -> str:
+        if (line.process, line.pid, line.call) in self._calls:
+            fate = "failed" if isinstance(line, Failed) else "unknown outcome"
+            return f"put: {fate}, {line.code}"
+        if not isinstance(line, Failed):
+            return ""
+        if any(line.first <= offset < line.end for offset in self._offsets):
+            return f"{line.op}: told that {in_words(line.first, line.end - 1)} are lost"
+        return ""
+
+    def _seen(self, messages: tuple[Seen, ...], what: str) -> str:
+        told = []
+        for seen in messages:
+            if (seen.publisher, seen.sequence) == (self._message.publisher, self._message.sequence):
+                self._offsets.add(seen.offset)
+                count = f", delivery {seen.delivery_count}" if seen.delivery_count > 1 else ""
+                told.append(f"offset {seen.offset}, crc {seen.crc:08x}{count}")
+        return f"{what}: {'; '.join(told)}" if told else ""
+
+
+def in_one_column(story: Story) -> Iterator[str]:
+    """A story as lines of text."""
+    for line in story.lines:
+        yield f"{line.at_s:10.3f} s  {line.who:<24}  {line.what}"
+    for subscriber, numbers in story.outputs.items():
+        where = ", ".join(f"line {number}" for number in numbers) or "not there"
+        yield f"{'output':>12}  {subscriber:<24}  {where}"

@@ -1,0 +1,25 @@
+"""What becomes of a query whose messages are gone."""
+
+from __future__ import annotations
+
+from reliable_pubsub.common.core.errors import RefusedError
+
+
+class DataLossError(RefusedError):
+    """Messages that were to be read are not there (option failOnDataLoss)."""
+
+    code = "DATA_LOSS"
+
+    def __init__(self, *, topic: str, first: int, end: int, why: str) -> None:
+        """`first` to `end` - 1 were wanted and are gone; `why` says what is there instead."""
+        if end > first:
+            what = f"offsets {first} to {end - 1} ({end - first} messages) cannot be read"
+        else:
+            what = f"offset {first} is no place in it"
+        super().__init__(
+            f"topic {topic!r}: {what}: {why}. Nothing was skipped. failOnDataLoss=false goes on "
+            "with what is there, and says so in the log of Spark"
+        )
+        self.topic = topic
+        self.first = first
+        self.end = end

@@ -1,0 +1,294 @@
+"""The options of the source: every name, what it may be, and the closest name for a wrong one.
+
+Pure: Spark gives text, `parse_options` gives checked values. Names are Kafka's where the meaning is
+the same, so that a query can be moved by changing the format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final, Literal, TypeVar, get_args, get_origin
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+from msgspec.structs import fields
+
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.endpoint import check_endpoint
+from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.limits import NUMBER_MAX
+from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
+from reliable_pubsub.common.core.step_file import or_else
+from reliable_pubsub.common.core.wording import did_you_mean, facts, given_type, plain, refused
+
+Table = Literal["messages", "topics", "subscriptions", "publishers", "deliveries"]
+Edge = Literal["earliest", "latest"]
+Place = Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | Edge
+
+MAX_OFFSETS_PER_TRIGGER: Final = 100_000  # a long backlog must not become one batch
+MAX_RECORDS_PER_PARTITION: Final = 50_000
+
+Flag = Literal["true", "false"]
+Positive = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
+T = TypeVar("T", bound=Struct)
+USUAL: Final = RetryPolicy()
+
+
+class ProxyWords(Struct, kw_only=True, rename="camel"):
+    """The options of source and sink that say how the proxy is asked."""
+
+    allow_plaintext: Annotated[
+        Flag,
+        Meta(description="true: the endpoint may be on another machine; traffic is not encrypted"),
+    ] = "false"
+    path: str | UnsetType = UNSET  # what `.load("a,b")` or `.save("a")` says
+    timeout_ms: Annotated[
+        Positive, Meta(description="milliseconds to wait for one answer of the proxy")
+    ] = int(USUAL.timeout_s * 1000)
+    retries: Annotated[int, Meta(ge=0, le=NUMBER_MAX, description="how often to ask again")] = (
+        USUAL.retries_max
+    )
+
+    @property
+    def retry(self) -> RetryPolicy:
+        """How to ask again."""
+        return RetryPolicy(timeout_s=self.timeout_ms / 1000, retries_max=self.retries)
+
+
+class SourceWords(ProxyWords, kw_only=True, rename="camel"):
+    """The options of the source, as they are written."""
+
+    endpoint: Annotated[str, Meta(description="the proxy's endpoint for subscribers")] = (
+        SUBSCRIBER_ENDPOINT
+    )
+    subscribe: Annotated[str | UnsetType, Meta(description="topics, separated by commas")] = UNSET
+    subscribe_pattern: Annotated[
+        str | UnsetType,
+        Meta(description="a regular expression; topics whose whole name matches, also later ones"),
+    ] = UNSET
+    starting_offsets: Annotated[
+        str | UnsetType,
+        Meta(description='earliest (default), latest, or JSON such as {"a": 23, "b": "latest"}'),
+    ] = UNSET
+    starting_timestamp: Annotated[
+        str | UnsetType,
+        Meta(description="begin with the first message taken at this time or later"),
+    ] = UNSET
+    ending_offsets: Annotated[
+        str | UnsetType,
+        Meta(description="as startingOffsets (exclusive); latest is the default of a batch"),
+    ] = UNSET
+    ending_timestamp: Annotated[
+        str | UnsetType,
+        Meta(description="end before the first message taken at this time or later"),
+    ] = UNSET
+    max_offsets_per_trigger: Annotated[
+        Positive, Meta(description="messages of one batch of a stream, over all topics")
+    ] = MAX_OFFSETS_PER_TRIGGER
+    max_bytes_per_trigger: Annotated[
+        Positive | UnsetType,
+        Meta(description="bytes of one batch of a stream, by the average size in each topic"),
+    ] = UNSET
+    min_partitions: Annotated[
+        Positive, Meta(description="at least so many tasks, where there are so many messages")
+    ] = 1
+    max_records_per_partition: Annotated[Positive, Meta(description="messages of one task")] = (
+        MAX_RECORDS_PER_PARTITION
+    )
+    fail_on_data_loss: Annotated[
+        Flag,
+        Meta(description="true (default): stop where messages are gone; false: go on behind them"),
+    ] = "true"
+    include_headers: Annotated[Flag, Meta(description="false leaves the column out")] = "true"
+    subscriber: Annotated[
+        str,
+        Meta(description="id under which the proxy knows this query's place: lag, retention"),
+    ] = ""
+    table: Annotated[
+        Table,
+        Meta(description="messages (default), topics, subscriptions, publishers, deliveries"),
+    ] = "messages"
+    histories: Annotated[
+        str | UnsetType, Meta(description="for the table deliveries: the folder of --history files")
+    ] = UNSET
+
+
+def described(kind: type[Struct]) -> dict[str, str]:
+    """The options of a kind, with their meanings; `path` is not for people."""
+    return {
+        one.encode_name: about["description"]
+        for one in fields(kind)
+        if (about := facts(given_type(one.type)))
+    }
+
+
+OPTIONS: Final[Mapping[str, str]] = described(SourceWords)
+
+
+class Positions(Struct, frozen=True):
+    """Where to begin, or to end, in each topic."""
+
+    edge: Edge  # of topics that are not named
+    offsets: Mapping[str, int | Edge] = {}
+    timestamp_ns: int | None = None  # if given, it decides for all topics
+
+    def of(self, topic: str) -> int | Edge:
+        """The position in a topic, where time does not decide."""
+        return self.offsets.get(topic, self.edge)
+
+
+class SourceOptions(Struct, frozen=True, kw_only=True):
+    """What a query wants to read."""
+
+    endpoint: str
+    topics: tuple[str, ...] = ()
+    pattern: str = ""  # exactly one of the two for messages
+    starting: Positions
+    ending: Positions | None = None  # None: the end of a batch, no end of a stream
+    trigger_rows_max: int = MAX_OFFSETS_PER_TRIGGER
+    trigger_bytes_max: int | None = None
+    partitions_min: int = 1
+    partition_rows_max: int = MAX_RECORDS_PER_PARTITION
+    fail_on_data_loss: bool = True
+    include_headers: bool = True
+    subscriber: str = ""  # "": none
+    table: Table = "messages"
+    histories: str = ""
+    retry: RetryPolicy = RetryPolicy()
+
+    def wants(self, topic: str) -> bool:
+        """Whether a topic is to be read."""
+        if self.pattern:
+            return re.fullmatch(self.pattern, topic) is not None
+        return topic in self.topics
+
+
+def parse_options(
+    given: Mapping[str, str], *, instant_ns: Callable[[str], int | None]
+) -> SourceOptions:
+    """Check the options of a query.
+
+    Args:
+        given: names in any case, as Spark hands them over; `path` is what `.load("a,b")` says.
+        instant_ns: reads a point in time.
+
+    Raises:
+        UsageError: a name that does not exist (with the closest), or a value that cannot be.
+    """
+    words = typed_options(given, SourceWords)
+    check_endpoint(words.endpoint, words.allow_plaintext == "true")
+    topics, pattern = _topics(words)
+    if (words.histories is not UNSET) != (words.table == "deliveries"):
+        raise UsageError(
+            "option 'histories' names the folder of --history files for table=deliveries; they "
+            "are given together"
+        )
+    starting = _positions(
+        "starting", words.starting_offsets, words.starting_timestamp, "earliest", instant_ns
+    )
+    return SourceOptions(
+        endpoint=words.endpoint,
+        topics=topics,
+        pattern=pattern,
+        starting=starting or Positions("earliest"),
+        ending=_positions(
+            "ending", words.ending_offsets, words.ending_timestamp, "latest", instant_ns
+        ),
+        trigger_rows_max=words.max_offsets_per_trigger,
+        trigger_bytes_max=or_else(words.max_bytes_per_trigger, None),
+        partitions_min=words.min_partitions,
+        partition_rows_max=words.max_records_per_partition,
+        fail_on_data_loss=words.fail_on_data_loss == "true",
+        include_headers=words.include_headers == "true",
+        subscriber=names.client_id(words.subscriber) if words.subscriber else "",
+        table=words.table,
+        histories=or_else(words.histories, ""),
+        retry=words.retry,
+    )
+
+
+def typed_options(given: Mapping[str, str], kind: type[T]) -> T:
+    """Options by their own names, whatever case Spark made of them, with their types.
+
+    Raises:
+        UsageError: a name that does not exist (with the closest), or a value that cannot be.
+    """
+    by_lower = {one.encode_name.lower(): one for one in fields(kind)}
+    values: dict[str, object] = {}
+    for name, text in given.items():
+        option = by_lower.get(name.lower())
+        if option is None:
+            known = described(kind)
+            advice = did_you_mean(name, known) or f"; known are {', '.join(known)}"
+            raise UsageError(f"option {name!r:.60} is unknown{advice}")
+        one_of_a_few = get_origin(plain(option.type)) is Literal
+        try:
+            values[option.encode_name] = msgspec.convert(
+                text.lower() if one_of_a_few else text, option.type, strict=False
+            )
+        except msgspec.ValidationError as error:
+            raise UsageError(
+                f"option {option.encode_name}: {refused(text, option.type)}"
+            ) from error
+    return msgspec.convert(values, kind)
+
+
+def _wrong(name: str, text: str, expected: str) -> UsageError:
+    return UsageError(f"option {name}: found {text!r:.80}, expected {expected}")
+
+
+def _topics(words: SourceWords) -> tuple[tuple[str, ...], str]:
+    """The topics, or the pattern."""
+    ways = {
+        "subscribe": words.subscribe,
+        "subscribePattern": words.subscribe_pattern,
+        "path": words.path,
+    }
+    given = {name: text for name, text in ways.items() if not isinstance(text, UnsetType)}
+    if words.table != "messages" and not given:
+        return (), ".*"
+    if len(given) != 1:
+        found = f"found {' and '.join(given)}" if given else "found none of them"
+        raise UsageError(
+            f"{found}; name topics by exactly one: subscribe=a,b or subscribePattern=regex or "
+            '.load("a,b")'
+        )
+    ((name, text),) = given.items()
+    if name == "subscribePattern":
+        try:
+            re.compile(text)
+        except re.error as error:
+            raise _wrong(name, text, f"a regular expression ({error})") from error
+        return (), text
+    return tuple(names.exact(topic.strip()) for topic in text.split(",")), ""
+
+
+def _positions(
+    which: str,
+    offsets: str | UnsetType,
+    timestamp: str | UnsetType,
+    edge: Edge,
+    instant_ns: Callable[[str], int | None],
+) -> Positions | None:
+    """`startingOffsets` or `startingTimestamp`, and the same for the end."""
+    if not isinstance(timestamp, UnsetType):
+        if offsets is not UNSET:
+            raise UsageError(f"found {which}Offsets and {which}Timestamp; give one of them")
+        time_ns = instant_ns(timestamp)
+        if time_ns is None:
+            expected = "2026-11-21T08:30:00Z, or milliseconds since 1970"
+            raise _wrong(f"{which}Timestamp", timestamp, expected)
+        return Positions(edge, timestamp_ns=time_ns)
+    if isinstance(offsets, UnsetType):
+        return None
+    text = offsets.strip()
+    if text in get_args(Edge):
+        return Positions("earliest" if text == "earliest" else "latest")
+    try:
+        by_topic = msgspec.json.decode(text, type=dict[str, Place])
+    except (msgspec.MsgspecError, UnicodeEncodeError) as error:
+        expected = 'earliest, latest, or JSON such as {"a": 23, "b": "latest"}'
+        raise _wrong(f"{which}Offsets", offsets, expected) from error
+    return Positions(edge, {names.topic(topic): place for topic, place in by_topic.items()})

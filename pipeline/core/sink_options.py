@@ -1,0 +1,131 @@
+"""The options of the sink, checked as those of the source are. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final
+
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.endpoint import check_endpoint
+from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.limits import CLIENT_ID_CHARS_MAX, NUMBER_MAX
+from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT
+from reliable_pubsub.common.core.step_file import or_else
+
+from .options import ProxyWords, described, typed_options
+
+
+class SinkWords(ProxyWords, kw_only=True, rename="camel"):
+    """The options of the sink, as they are written."""
+
+    endpoint: Annotated[str, Meta(description="the proxy's endpoint for publishers")] = (
+        PUBLISHER_ENDPOINT
+    )
+    topic: Annotated[
+        str | UnsetType, Meta(description="where all rows go; without it the column topic says so")
+    ] = UNSET
+    sink_id: Annotated[
+        str | UnsetType, Meta(description="begin of the publisher's id; the query's own id follows")
+    ] = UNSET
+    txn_app_id: Annotated[
+        str | UnsetType, Meta(description="of a batch: the publisher's id, with txnVersion")
+    ] = UNSET
+    txn_version: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=NUMBER_MAX,
+                description="of a batch: grows with each write; a repeated one stores nothing",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+
+
+SINK_OPTIONS: Final[Mapping[str, str]] = described(SinkWords)
+OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})  # it keeps them here
+RUN_ID_CHARS: Final = 37  # "-" and a UUID
+COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {  # with the types that a query may give them
+    "topic": ("string",),
+    "key": ("binary", "string"),
+    "value": ("binary", "string"),
+    "headers": ("map<string,string>",),
+}
+
+
+class SinkOptions(Struct, frozen=True, kw_only=True):
+    """Where a query writes, and as whom."""
+
+    endpoint: str
+    topic: str = ""  # "": the column says so
+    sink_id: str = "spark"
+    app_id: str = ""  # "": a name of its own for each write
+    version: int = 0
+    retry: RetryPolicy = RetryPolicy()
+
+    def writer_of(self, run_id: str) -> str:
+        """The publisher's id of a query, or of a batch without a name.
+
+        A query's own id is part of it: with a new checkpoint its batches begin with 0 again, and
+        under an old name they would be taken for repeats.
+        """
+        return names.client_id(f"{self.sink_id}-{run_id}")
+
+
+def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
+    """Check the options of a query that writes; `path` is what `.save("a")` says: the topic.
+
+    Raises:
+        UsageError: a name that does not exist (with the closest), or a value that cannot be.
+    """
+    ours = {name: value for name, value in given.items() if name.lower() not in OF_SPARK}
+    words = typed_options(ours, SinkWords)
+    if words.path is not UNSET and words.topic is not UNSET:
+        raise UsageError("the topic is named twice: by option 'topic', and by .save() or .start()")
+    topic = or_else(words.topic, or_else(words.path, ""))
+    check_endpoint(words.endpoint, words.allow_plaintext == "true")
+    named = words.txn_app_id is not UNSET
+    if named != (words.txn_version is not UNSET):
+        raise UsageError("options txnAppId and txnVersion are given together")
+    if named and (streaming or words.sink_id is not UNSET):
+        raise UsageError(
+            "txnAppId names the publisher of a batch; a stream has sinkId and the batches of its "
+            "checkpoint"
+        )
+    sink_id = names.client_id(or_else(words.sink_id, "spark"))
+    if len(sink_id) > CLIENT_ID_CHARS_MAX - RUN_ID_CHARS:
+        most = CLIENT_ID_CHARS_MAX - RUN_ID_CHARS
+        raise UsageError(f"option sinkId: {sink_id!r} is longer than {most} characters")
+    return SinkOptions(
+        endpoint=words.endpoint,
+        topic=names.exact(topic) if topic else "",
+        sink_id=sink_id,
+        app_id=names.client_id(words.txn_app_id) if words.txn_app_id is not UNSET else "",
+        version=or_else(words.txn_version, 0),
+        retry=words.retry,
+    )
+
+
+def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
+    """See that rows of these columns can become messages.
+
+    Args:
+        columns: type by name, as Spark writes it.
+
+    Raises:
+        UsageError: a column is missing, or is not one of ours, or has another type.
+    """
+    for name, kind in columns.items():
+        if kind not in COLUMNS.get(name, ()):
+            known = ", ".join(f"{one} ({' or '.join(kinds)})" for one, kinds in COLUMNS.items())
+            raise UsageError(
+                f"column {name!r} {kind} is not one of this sink; it takes {known}: select these"
+            )
+    if "value" not in columns:
+        raise UsageError("there is no column 'value'; it becomes the payload")
+    if not options.topic and "topic" not in columns:
+        raise UsageError("where to? Give the option 'topic', or a column 'topic'")

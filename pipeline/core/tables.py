@@ -1,0 +1,123 @@
+"""What the proxy knows, as rows: topics, subscriptions, publishers; and deliveries, by histories.
+
+Pure: a report or the lines of histories come in, tuples in the order of the columns go out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from reliable_pubsub.common.core.errors import LimitError
+from reliable_pubsub.common.core.history import AnyLine, Begin, Ok
+from reliable_pubsub.common.core.messages import StatusReport
+
+Row = tuple[object, ...]
+
+TABLES: Final[Mapping[str, Mapping[str, str]]] = {
+    "topics": {
+        "topic": "string",
+        "log": "string",
+        "start": "bigint",
+        "end": "bigint",
+        "stored_bytes": "bigint",
+        "subscriptions": "bigint",
+        "publishers": "bigint",
+    },
+    "subscriptions": {
+        "topic": "string",
+        "subscriber": "string",
+        "generation": "bigint",
+        "cursor": "bigint",
+        "end": "bigint",
+        "lag_messages": "bigint",
+        "lag_s": "double",
+    },
+    "publishers": {
+        "topic": "string",
+        "publisher": "string",
+        "last_sequence": "bigint",
+        "last_offset": "bigint",
+    },
+    "deliveries": {
+        "subscriber": "string",
+        "topic": "string",
+        "offset": "bigint",
+        "publisher": "string",
+        "sequence": "bigint",
+        "crc": "bigint",
+        "taken_ns": "bigint",  # when the proxy took the message, since 1970
+        "delivered_ns": "bigint",  # when it was handed over, by the clock of that process
+        "latency_ms": "double",
+        "delivery_count": "bigint",
+    },
+}
+
+
+def status_rows(table: str, report: StatusReport, wants: Callable[[str], bool]) -> Iterator[Row]:
+    """The rows of a table of the proxy.
+
+    Args:
+        table: topics, subscriptions or publishers.
+        wants: which topics.
+
+    Raises:
+        LimitError: a topic has more rows than STATUS shows; a part of a table would be a lie.
+    """
+    for topic in report.topics:
+        if not wants(topic.topic):
+            continue
+        left_out = {
+            "subscriptions": topic.subscriptions_left_out,
+            "publishers": topic.publishers_left_out,
+        }.get(table, 0)
+        if left_out:
+            raise LimitError(
+                f"topic {topic.topic!r} has {left_out} {table} more than STATUS shows of one topic "
+                "(STATUS_ROWS_MAX); the table would not be whole. Leave the topic out, by subscribe"
+            )
+        if table == "topics":
+            subscriptions = len(topic.subscriptions) + topic.subscriptions_left_out
+            publishers = len(topic.publishers) + topic.publishers_left_out
+            extent = (topic.start, topic.end, topic.stored_bytes)
+            yield (topic.topic, topic.log, *extent, subscriptions, publishers)
+        elif table == "subscriptions":
+            for one in topic.subscriptions:
+                lag = (one.lag_messages, one.lag_s)
+                yield (topic.topic, one.subscriber, one.generation, one.cursor, topic.end, *lag)
+        else:
+            for publisher in topic.publishers:
+                last = (publisher.last_sequence, publisher.last_offset)
+                yield (topic.topic, publisher.publisher, *last)
+
+
+def delivery_rows(lines: Iterable[AnyLine], wants: Callable[[str], bool]) -> Iterator[Row]:
+    """Each message that a subscriber handed over, by its history.
+
+    A line has the monotonic clock of its machine; the `begin` of its life says what wall clock
+    that was.
+    """
+    since_1970: dict[tuple[str, int], int] = {}  # to add to the monotonic clock
+    for line in lines:
+        life = (line.process, line.pid)
+        if isinstance(line, Begin):
+            since_1970[life] = line.wall_ns - line.at_ns
+        elif isinstance(line, Ok) and line.op == "get" and wants(line.topic):
+            known = since_1970.get(life)
+            delivered_ns = None if known is None else line.at_ns + known
+            for seen in line.messages:
+                latency_ms = None
+                if delivered_ns is not None and seen.timestamp_ns:
+                    latency_ms = (delivered_ns - seen.timestamp_ns) / 1e6
+                yield (
+                    line.process,
+                    line.topic,
+                    seen.offset,
+                    seen.publisher,
+                    seen.sequence,
+                    seen.crc,
+                    seen.timestamp_ns or None,
+                    delivered_ns,
+                    latency_ms,
+                    seen.delivery_count,
+                )

@@ -1,0 +1,399 @@
+"""The engine, the core of the proxy: its law, without socket, disk, thread, clock or chance.
+
+Everything that a proxy does to keep its promise is an order of four steps:
+
+    decide     what to answer, and which records that takes; nothing changes
+    apply      the records change the state in memory; nothing else ever does
+    durable    the store has the records: `committed`
+    visible    the answer leaves, and batches are pushed
+
+A reply leaves when the newest record that it reports is durable (`Decision.visible_at`), so a
+crash cannot take back anything that a client has seen.
+
+Values go in, values come out. The shell around it (`server.py`; in the simulator
+`tests/simulation/simulated_proxy.py`; in tests `fakes.MemoryProxy`) carries them:
+
+    receive(frames, reply_to)    a request           Answer      frames to the one who asked
+    offered(frames)              a put at QoS 0      Work        records for the store
+    committed(lsn)               the store has it    Visible     batches that may be read now
+    failed(stored)               the disk was full   Down        frames to push
+    tick(now)                    time has passed     Want        patterns for QoS 0 publishers
+    end_turn()                   nothing more came
+
+`outputs` gives them in the order in which they are to happen. A crash between any two of them is a
+crash of the process there; the simulator tries all of these.
+
+Source: group commit and its order, Gray and Reuter, Transaction Processing (1992), 10.3; the form
+(no input, no output), websockets' `Protocol` and h11.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.limits import BODY_BYTES_MAX, CACHE_BYTES_MAX, MIB
+from reliable_pubsub.common.core.messages import (
+    Abort,
+    AnyReply,
+    AnyRequest,
+    Commit,
+    Delivery,
+    Durability,
+    Hello,
+    Listeners,
+    ListenersReport,
+    Put,
+    Refusal,
+    Ring,
+    Role,
+    Stage,
+    Status,
+    StatusReport,
+)
+from reliable_pubsub.common.core.wire import decode_request, encode_reply
+from reliable_pubsub.relay.core.unstored import decode_offer
+from reliable_pubsub.relay.core.wire import is_for_node
+
+from .broker import Broker
+from .pushes import Down, Pushes
+from .records import Appended, Decision, Record, StoredState
+from .ring import ENTRY_BYTES, Rings
+from .rules import LogReader
+from .state import BrokerSettings
+from .wanted import Want, Wanted
+
+UNWRITTEN_BYTES_MAX: Final = 16 * MIB  # durability `snapshot`: above it an ACK waits for the disk
+assert UNWRITTEN_BYTES_MAX + BODY_BYTES_MAX < CACHE_BYTES_MAX  # so all of it can be read
+
+
+BecameOfOffer = Literal["taken", "unwanted", "refused"]
+
+
+class Answer(Struct, frozen=True, gc=False):
+    """A reply to send now."""
+
+    reply_to: Any  # as passed to `receive`
+    frames: list[bytes]
+
+
+class Work(Struct, frozen=True):
+    """Records for the store, in one commit or with others."""
+
+    records: Sequence[Record]
+    lsn: int  # number of the last of them
+
+
+class Visible(Struct, frozen=True):
+    """Batches that are durable: they may be read now."""
+
+    batches: Sequence[Appended]
+
+
+Output = Answer | Work | Visible | Down | Want
+
+
+class EngineTiming(Struct, frozen=True, kw_only=True):
+    """How long the engine waits, in seconds."""
+
+    lazy_s: float = 0.1  # how long a cursor that came with a GET may wait to be written
+    disk_patience_s: float = 1.0  # a reply that waits longer is replaced by BUSY
+
+
+class _Held(Struct, frozen=True):
+    """An answer that waits for the disk."""
+
+    visible_at: int
+    since_s: float
+    reply_to: Any
+    reply: AnyReply
+    frames: list[bytes]  # encoded while the disk is busy
+
+
+class Engine:
+    """The decisions of one proxy process, from the state that its store holds."""
+
+    broker_class: type[Broker] = Broker  # planted faults put another one here
+
+    def __init__(
+        self,
+        stored: StoredState,
+        *,
+        boot: str,
+        reader: LogReader,
+        durability: Durability = "sync",
+        settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
+        timing: EngineTiming = EngineTiming(),  # noqa: B008  (frozen)
+        pushes: Pushes | None = None,
+        ingress_endpoint: str = "",
+        describe: Callable[[StatusReport], StatusReport] = lambda report: report,
+    ) -> None:
+        """Create an engine from the stored state.
+
+        Args:
+            boot: random name of this start of the proxy.
+            reader: reads durable batches.
+            pushes: the links to push to; None: pushing is off.
+            ingress_endpoint: sent to publishers at QoS 0.
+            describe: adds to a STATUS what only the shell knows.
+        """
+        self._boot = boot
+        self._reader = reader
+        self._durability: Durability = durability
+        self._settings = settings
+        self._timing = timing
+        self._ingress_endpoint = ingress_endpoint
+        self._describe = describe
+        self.rings = Rings()
+        self.pushes = pushes or Pushes(boot=boot)
+        self.broker = self._new_broker(stored)
+        self.wanted = Wanted(self.pushes, self.rings)
+        self.wanted.restart(self.broker)
+        self._outputs: deque[Output] = deque()
+        self._held: deque[_Held] = deque()
+        self._taken: list[Record] = []  # applied, not yet returned as `Work`
+        self._is_urgent = False  # an answer waits for one of them
+        self._lazy_at_s: float | None = None  # when the others are returned
+        self._disk_hangs = False  # since a commit takes longer than answers wait
+        self._unwritten: deque[tuple[int, int]] = deque()  # `snapshot`: record number, bytes
+        self._unwritten_bytes = 0
+        self.requests_count = 0
+        self.malformed_count = 0
+
+    def _new_broker(
+        self, stored: StoredState, full_until_s: float | None = None, why: str = ""
+    ) -> Broker:
+        return self.broker_class(
+            stored,
+            boot=self._boot,
+            reader=self._reader,
+            durability=self._durability,
+            settings=self._settings,
+            storage_full_until_s=full_until_s,
+            storage_full_why=why,
+            rings=self.rings,
+        )
+
+    def outputs(self) -> Iterator[Output]:
+        """Take the outputs; carry them out in this order."""
+        while self._outputs:
+            yield self._outputs.popleft()
+
+    # Input.
+
+    def receive(
+        self, frames: Sequence[bytes], reply_to: Any, *, role: Role, now_s: float, now_ns: int
+    ) -> None:
+        """Take a request; its reply follows once, when the records it depends on are durable.
+
+        Args:
+            reply_to: identifies the client; returned with the reply.
+            role: of the endpoint that received it.
+            now_s: monotonic clock. now_ns: wall clock, for timestamps only.
+        """
+        try:
+            request, body = decode_request(frames)
+        except MalformedError as error:
+            if role == "subscriber" and is_for_node(frames):
+                told = self.pushes.answer(frames, now_s)
+                self._outputs.append(Answer(reply_to, encode_reply(told)))
+                return
+            self.malformed_count += 1
+            self._answer(reply_to, self.broker.malformed(str(error)))
+            return
+        self.requests_count += 1
+        if not _belongs(request, role):
+            self.malformed_count += 1
+            text = f"{type(request).__name__.upper()} does not belong on the {role} endpoint"
+            self._answer(reply_to, self.broker.malformed(text, request))
+            return
+        self.handle(request, body, reply_to, now_s=now_s, now_ns=now_ns)
+
+    def handle(
+        self, request: AnyRequest, body: bytes, reply_to: Any, *, now_s: float, now_ns: int
+    ) -> Decision:
+        """Take a decoded request of the right endpoint, in the four steps of the law."""
+        self.broker.heard(request, now_s)
+        decision = self._decide(request, body, now_ns)
+        if self._disk_hangs:
+            decision = self.broker.without_waiting(request, decision)
+        if decision.records:
+            self._apply(decision.records)
+        if self._may_leave(decision):
+            self._answer(reply_to, decision.reply, decision.body)
+        else:
+            frames = encode_reply(decision.reply, decision.body)
+            held = _Held(decision.visible_at, now_s, reply_to, decision.reply, frames)
+            self._held.append(held)
+        return decision
+
+    def _decide(self, request: AnyRequest, body: bytes, now_ns: int) -> Decision:
+        decision = self.broker.decide(request, body, now_ns=now_ns)
+        if isinstance(request, Ring) and not isinstance(decision.reply, Refusal):
+            self.rings.asked(request.topic, request.client, request.place)
+        elif isinstance(decision.reply, StatusReport | ListenersReport):
+            decision = replace(decision, reply=self._completed(decision.reply))
+        return decision
+
+    def _completed(self, report: StatusReport | ListenersReport) -> StatusReport | ListenersReport:
+        """Add what the broker does not know."""
+        if isinstance(report, ListenersReport):
+            is_pushed = self.pushes.is_wanted(report.topic)
+            return replace(report, pushed=is_pushed, ingress_endpoint=self._ingress_endpoint)
+        return self._describe(
+            replace(
+                report, requests_count=self.requests_count, dropped_requests=self.malformed_count
+            )
+        )
+
+    def _may_leave(self, decision: Decision) -> bool:
+        """Whether everything that a reply reports is durable."""
+        return decision.visible_at <= self.broker.durable_lsn
+
+    def _apply(self, records: Sequence[Record]) -> None:
+        self.broker.apply(records)
+        self._taken.extend(records)
+        self._is_urgent = self._is_urgent or any(record.urgent for record in records)
+        self.wanted.look_at(self.broker, records)
+        if self._durability == "snapshot":
+            size = sum(ENTRY_BYTES + len(getattr(r, "body", b"")) for r in records)
+            self._unwritten.append((self.broker.lsn, size))
+            self._unwritten_bytes += size
+            if self._unwritten_bytes <= UNWRITTEN_BYTES_MAX:
+                # Durability `snapshot`: what is in memory counts as durable.
+                self._show(self.broker.committed(self.broker.lsn))
+
+    def offered(self, frames: Sequence[bytes], *, now_ns: int) -> BecameOfOffer | None:
+        """Take a QoS 0 message: push it and keep it in its ring; no record is made.
+
+        Returns:
+            The outcome; None if the frames are not an offer.
+        """
+        try:
+            offered = decode_offer(frames)
+        except MalformedError:
+            return None
+        is_pushed = self.pushes.is_wanted(offered.topic)
+        is_wanted = is_pushed or self.wanted.is_listened_to(offered.topic)
+        taken = self.broker.take_offer(offered, is_wanted=is_wanted, now_ns=now_ns)
+        if taken == "refused" or taken == "unwanted":
+            return taken
+        if is_pushed:
+            self._outputs.append(self.pushes.unstored(offered.topic, taken, offered.body))
+        return "taken"
+
+    # Reports of the store.
+
+    def committed(self, lsn: int) -> None:
+        """The store has every record up to `lsn`: release the replies that depend on them."""
+        self._disk_hangs = False
+        while self._unwritten and self._unwritten[0][0] <= lsn:
+            self._unwritten_bytes -= self._unwritten.popleft()[1]
+        newest = self.broker.committed(lsn) if lsn > self.broker.durable_lsn else ()
+        while self._held and self._held[0].visible_at <= self.broker.durable_lsn:
+            held = self._held.popleft()
+            self._outputs.append(Answer(held.reply_to, held.frames))
+        self._show(newest)
+
+    def _show(self, batches: Sequence[Appended]) -> None:
+        if batches:
+            self._outputs.append(Visible(batches))
+            for batch in batches:
+                log = self.broker.topic_of(batch)
+                self.pushes.take(log.topic, log.log, batch)
+
+    def failed(self, stored: StoredState, why: str, *, now_s: float) -> None:
+        """The disk is full: discard all records since the last `committed`.
+
+        The state goes back to what the store holds, and waiting requests are refused.
+
+        Args:
+            stored: what the store holds.
+            why: the text for clients.
+        """
+        self._disk_hangs = False
+        self.broker = self._new_broker(stored, now_s + self._settings.storage_retry_s, why)
+        self.wanted.restart(self.broker)
+        self._taken = []
+        self._is_urgent = False
+        self._unwritten.clear()
+        self._unwritten_bytes = 0
+        self._answer_all_held(self.broker.not_stored)
+
+    def _put_off(self) -> None:
+        """The disk does not respond: answer the waiting requests with BUSY.
+
+        Their records stay applied and queued, so a retry is recognised (rules R4, R11, R12).
+        """
+        self._disk_hangs = True
+        self._answer_all_held(self.broker.not_yet)
+
+    def _answer_all_held(self, instead: Callable[[AnyReply], AnyReply]) -> None:
+        while self._held:
+            held = self._held.popleft()
+            self._answer(held.reply_to, instead(held.reply))
+
+    # Time.
+
+    def tick(self, *, now_s: float, now_ns: int) -> None:
+        """Do what is due by time.
+
+        Args:
+            now_s: monotonic clock. now_ns: wall clock, for history by age.
+        """
+        if self._held and now_s - self._held[0].since_s > self._timing.disk_patience_s:
+            self._put_off()
+        due = self._due(now_s, now_ns)
+        if due:
+            self._apply(due)
+        if not self._taken:
+            self._lazy_at_s = None
+        elif self._lazy_at_s is None:
+            self._lazy_at_s = now_s + self._timing.lazy_s
+        elif now_s >= self._lazy_at_s:
+            self.flush()
+        want = self.wanted.changes()
+        if want is not None:
+            self._outputs.append(want)
+
+    def _due(self, now_s: float, now_ns: int) -> Sequence[Record]:
+        return self.broker.tick(now_s=now_s, now_ns=now_ns)
+
+    @property
+    def is_turn_due(self) -> bool:
+        """Whether `end_turn` has anything to do."""
+        return self._is_urgent or self.pushes.is_turn_due
+
+    def end_turn(self) -> None:
+        """End a turn of the loop: return work that a reply waits for, and some pushes."""
+        if self._is_urgent:
+            self.flush()
+        self._outputs.extend(self.pushes.turn())
+
+    def flush(self) -> None:
+        """Return all work, including the cursors that came with a GET."""
+        if self._taken:
+            self._outputs.append(Work(self._taken, self.broker.lsn))
+            self._taken = []
+            self._is_urgent = False
+
+    def _answer(self, reply_to: Any, reply: AnyReply, body: bytes | None = None) -> None:
+        self._outputs.append(Answer(reply_to, encode_reply(reply, body)))
+
+
+def _belongs(request: AnyRequest, role: Role) -> bool:
+    """Whether this endpoint takes this verb."""
+    match request:
+        case Hello():
+            return request.role == role
+        case Status():
+            return True
+        case Put() | Stage() | Commit() | Abort() | Listeners() | Delivery():
+            return role == "publisher"
+        case _:
+            return role == "subscriber"

@@ -1,0 +1,134 @@
+"""The proxy's lines of a history: each record, as soon as it is known to be durable.
+
+They are written before the replies that depend on them leave, so that a history never contains an
+acknowledgement without its record. After a `kill -9` in between, the last commits may be missing,
+which is why the checker also reads the final log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+from reliable_pubsub.common.core import history
+from reliable_pubsub.common.core.batch import crc32, decode_batch
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.history import Seen
+from reliable_pubsub.common.core.recorder import Recorder
+
+from .records import (
+    Appended,
+    ControlSeen,
+    CursorMoved,
+    DeadLettered,
+    Expired,
+    Granted,
+    Record,
+    Subscribed,
+    TopicCreated,
+    Trimmed,
+    Unsubscribed,
+)
+
+
+class ProxyHistory:
+    """Keeps records until they are durable, then writes them. Used by the loop thread."""
+
+    def __init__(self, recorder: Recorder, topics: Iterable[tuple[int, str]]) -> None:
+        """Create the history of one proxy process.
+
+        Args:
+            topics: number and name of the topics that the store already holds.
+        """
+        self._recorder = recorder
+        self._topics = dict(topics)
+        self._waiting: deque[tuple[int, Sequence[Record]]] = deque()
+
+    def submitted(self, records: Sequence[Record], lsn: int) -> None:
+        """Records were submitted to the committer; the last has number `lsn`."""
+        if self._recorder.active:
+            self._waiting.append((lsn, records))
+
+    def durable(self, lsn: int) -> None:
+        """The store has everything up to number `lsn`.
+
+        Raises:
+            StorageFailedError: the history cannot be written.
+        """
+        while self._waiting and self._waiting[0][0] <= lsn:
+            for record in self._waiting.popleft()[1]:
+                self._write(record)
+
+    def forgotten(self) -> None:
+        """A commit failed: drop the records that wait, they will not become durable."""
+        self._waiting.clear()
+
+    def _write(self, record: Record) -> None:
+        line = self._recorder.line
+        match record:
+            case TopicCreated(topic_id, topic, log):
+                self._topics[topic_id] = topic
+                line(history.Created, topic=topic, log=log)
+            case Appended():
+                messages = seen_in(record)
+                topic = self._topics[record.topic_id]
+                line(history.Stored, topic=topic, epoch=record.epoch, messages=messages)
+            case DeadLettered(letter, moved):
+                line(
+                    history.DeadLettered,
+                    topic=self._topics[moved.topic_id],
+                    subscriber=moved.subscriber,
+                    generation=moved.generation,
+                    offset=moved.cursor - 1,
+                    dead_topic=self._topics[letter.topic_id],
+                    letter=seen_in(letter)[0],
+                    epoch=letter.epoch,
+                )
+                self._write(moved)
+            case Granted(role, client, epoch):
+                line(history.Granted, role=role, client=client, epoch=epoch)
+            case Expired(topic_id, subscriber, generation, cursor, terms, silent_ms):
+                line(
+                    history.Expired,
+                    topic=self._topics[topic_id],
+                    subscriber=subscriber,
+                    generation=generation,
+                    cursor=cursor,
+                    session=terms.session,
+                    lease_ms=terms.lease_ms,
+                    silent_ms=silent_ms,
+                )
+            case Subscribed() | Unsubscribed() | CursorMoved():
+                line(
+                    history.Position,
+                    topic=self._topics[record.topic_id],
+                    subscriber=record.subscriber,
+                    generation=record.generation,
+                    cursor=record.cursor,
+                    active=not isinstance(record, Unsubscribed),
+                    epoch=getattr(record, "epoch", 0),
+                    session=record.terms.session,
+                )
+            case ControlSeen(subscriber, epoch):
+                line(history.ControlSeen, subscriber=subscriber, epoch=epoch)
+            case Trimmed(topic_id, start):
+                line(history.Trimmed, topic=self._topics[topic_id], start=start)
+
+
+def seen_in(batch: Appended) -> tuple[Seen, ...]:
+    """The messages of a batch; those of one that a foreign publisher encoded wrongly have CRC 0."""
+    try:
+        crcs = [crc32(payload) for payload in decode_batch(batch.body, batch.count).payloads]
+    except MalformedError:
+        crcs = [0] * batch.count
+    return tuple(
+        Seen(
+            batch.base + index,
+            batch.publisher,
+            batch.first_sequence + index,
+            crc,
+            batch.timestamp_ns,
+            qos=batch.qos,
+        )
+        for index, crc in enumerate(crcs)
+    )

@@ -1,0 +1,326 @@
+"""The records that a decision makes, and the stored state that results from them.
+
+Only a record changes the broker, live and in the simulator; the store writes the same record.
+`urgent` says whether a reply waits for it: cursors that a GET carries are written lazily, because
+the subscriber's own state also has them (rule R7).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Literal
+
+from msgspec import Struct
+
+from reliable_pubsub.common.core.messages import (
+    AnyReply,
+    BatchHeader,
+    Role,
+    StoredQoS,
+    Terms,
+    TopicReceipt,
+)
+
+
+class TopicCreated(Struct, frozen=True, gc=False):
+    """A topic is created, by its first SUB or PUT."""
+
+    urgent: ClassVar[bool] = True
+    topic_id: int  # 1, 2, 3, ...; never reused
+    topic: str
+    log: str  # log id
+
+
+class Appended(Struct, frozen=True, gc=False):
+    """One batch is appended to its topic. The log is read in this form, too."""
+
+    urgent: ClassVar[bool] = True
+    topic_id: int
+    base: int  # offset of the first message
+    count: int
+    publisher: str
+    epoch: int
+    first_sequence: int
+    timestamp_ns: int
+    crc: int
+    body: bytes
+    qos: StoredQoS = 2
+
+    @property
+    def end(self) -> int:
+        """The offset after its last message."""
+        return self.base + self.count
+
+    @property
+    def header(self) -> BatchHeader:
+        """Everything except the body."""
+        return BatchHeader(
+            self.base,
+            self.count,
+            self.publisher,
+            self.first_sequence,
+            self.timestamp_ns,
+            self.crc,
+            len(self.body),
+            self.qos,
+        )
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of its last message."""
+        return self.first_sequence + self.count - 1
+
+
+class Granted(Struct, frozen=True, gc=False):
+    """A client was granted a new epoch."""
+
+    urgent: ClassVar[bool] = True
+    role: Role
+    client: str
+    epoch: int
+    nonce: bytes
+
+
+class Subscribed(Struct, frozen=True, gc=False):
+    """A subscription begins, resumes, or is moved to another cursor."""
+
+    urgent: ClassVar[bool] = True
+    topic_id: int
+    subscriber: str
+    generation: int
+    cursor: int
+    epoch: int  # of the subscriber's session, with its nonce and the number of this SUB
+    nonce: bytes
+    control: int
+    shown: int = 0  # it was sent the messages below this
+    terms: Terms = Terms()
+
+
+class Unsubscribed(Struct, frozen=True, gc=False):
+    """A subscription ends; its generation is remembered."""
+
+    urgent: ClassVar[bool] = True
+    topic_id: int
+    subscriber: str
+    generation: int
+    cursor: int
+    epoch: int
+    nonce: bytes
+    control: int
+    terms: Terms = Terms()
+    shown: int = 0  # it was sent the messages below this
+
+
+class ControlSeen(Struct, frozen=True, gc=False):
+    """A control request that changed nothing else; its late copies have no effect (rule R12)."""
+
+    urgent: ClassVar[bool] = True
+    subscriber: str
+    epoch: int
+    nonce: bytes
+    control: int
+
+
+class CursorMoved(Struct, frozen=True, gc=False):
+    """A subscriber has acknowledged everything below `cursor`."""
+
+    topic_id: int
+    subscriber: str
+    generation: int
+    cursor: int
+    urgent: bool  # True: an ACK waits for it; False: it came with a GET
+    shown: int = 0  # it was sent the messages below this
+    terms: Terms = Terms()
+
+
+ForgottenKind = Literal["session", "subscription", "publisher"]
+
+
+class Forgotten(Struct, frozen=True, gc=False):
+    """An entry that can no longer have an effect is removed (rule R26).
+
+    It is an id without subscriptions or numbers, an ended subscription, or a QoS 1 publisher.
+    """
+
+    urgent: ClassVar[bool] = False
+    kind: ForgottenKind
+    key: tuple[int | str, ...]  # of its row in the store
+    floor: int = 0  # epochs, or generations, up to this one are not granted to unknown ids
+
+
+class DeadLettered(Struct, frozen=True, gc=False):
+    """A message is rejected: its dead letter is stored and the cursor moved, both or neither."""
+
+    urgent: ClassVar[bool] = True
+    letter: Appended
+    moved: CursorMoved
+
+    @property
+    def body(self) -> bytes:
+        """The body of the dead letter."""
+        return self.letter.body
+
+
+class Expired(Struct, frozen=True, gc=False):
+    """A subscription expired: it was silent for two leases, or too slow at a bound.
+
+    A clean one has ended. A persistent one no longer keeps messages stored; its subscriber may
+    return, and gets LOST for the messages that were removed.
+    """
+
+    urgent: ClassVar[bool] = False
+    topic_id: int
+    subscriber: str
+    generation: int
+    cursor: int
+    terms: Terms
+    silent_ms: int = 0  # not stored: why it was decided
+    shown: int = 0  # it was sent the messages below this
+
+
+class Trimmed(Struct, frozen=True, gc=False):
+    """A topic now begins at `start`; lower offsets are removed."""
+
+    urgent: ClassVar[bool] = False
+    topic_id: int
+    start: int
+    end: int  # of the topic, kept because the last batch may be among the removed
+    timestamp_ns: int  # of the newest batch, for the same reason
+
+
+class Staged(Struct, frozen=True, gc=False):
+    """A batch of a transaction is staged, in memory only: the store does not write it."""
+
+    urgent: ClassVar[bool] = False
+    client: str
+    transaction: int
+    task: int
+    attempt: bytes
+    chunk: int
+    topic: str
+    count: int
+    crc: int
+    first_sequence: int | None
+    staged_ns: int
+    body: bytes
+    instead_of: tuple[tuple[int, bytes], ...] = ()  # tasks and attempts dropped to make room
+
+
+class Unstaged(Struct, frozen=True, gc=False):
+    """The staged batches of a transaction are dropped. In memory only, as `Staged`."""
+
+    urgent: ClassVar[bool] = False
+    client: str
+    transaction: int
+
+
+class TransactionCommitted(Struct, frozen=True, gc=False):
+    """A transaction is committed; its batches are in the same decision."""
+
+    urgent: ClassVar[bool] = True
+    client: str
+    transaction: int
+    digest: bytes  # of its content, computed by the writer; empty: not sent
+    receipts: tuple[TopicReceipt, ...]
+
+
+Record = (
+    TopicCreated
+    | Appended
+    | Granted
+    | Subscribed
+    | Unsubscribed
+    | ControlSeen
+    | CursorMoved
+    | Forgotten
+    | DeadLettered
+    | Expired
+    | Trimmed
+    | Staged
+    | Unstaged
+    | TransactionCommitted
+)
+
+
+def appended(record: Record) -> Appended | None:
+    """The batch that a record appends to a log, or None."""
+    if isinstance(record, DeadLettered):
+        return record.letter
+    return record if isinstance(record, Appended) else None
+
+
+class Decision(Struct, frozen=True, gc=False):
+    """The reply, the records to make durable, and when the reply may leave."""
+
+    reply: AnyReply
+    records: tuple[Record, ...] = ()
+    visible_at: int = 0  # the reply leaves once this record number is durable
+    body: bytes | None = None
+
+
+class StoredSegment(Struct, frozen=True, gc=False):
+    """A run of neighbouring batches; retention removes whole segments."""
+
+    base: int
+    end: int
+    body_bytes: int
+    batches: int
+    timestamp_ns: int  # of its last batch
+
+
+class StoredPublisher(Struct, frozen=True, gc=False):
+    """The newest batch of a publisher in a topic at one QoS, enough to check every later put."""
+
+    publisher: str
+    first_sequence: int
+    count: int
+    base: int
+    crc: int
+    qos: int = 2
+
+
+class StoredSubscription(Struct, frozen=True, gc=False):
+    """A subscription, live or ended."""
+
+    subscriber: str
+    generation: int
+    cursor: int
+    active: bool
+    shown: int = 0
+    terms: Terms = Terms()
+    expired: bool = False
+
+
+class StoredTopic(Struct, frozen=True):
+    """One topic as the store holds it."""
+
+    topic_id: int
+    topic: str
+    log: str
+    start: int
+    end: int
+    timestamp_ns: int
+    segments: Sequence[StoredSegment] = ()
+    publishers: Sequence[StoredPublisher] = ()
+    subscriptions: Sequence[StoredSubscription] = ()
+
+
+class StoredSession(Struct, frozen=True, gc=False):
+    """One client as the store holds it."""
+
+    role: Role
+    client: str
+    epoch: int
+    nonce: bytes
+    control: int
+
+
+class StoredState(Struct, frozen=True):
+    """The stored state from which a broker starts."""
+
+    store_id: str  # random, made with the data directory; part of every log id
+    topics: Sequence[StoredTopic] = ()
+    sessions: Sequence[StoredSession] = ()
+    transactions: Sequence[TransactionCommitted] = ()  # the last one of each publisher
+    epoch_floor: int = 0  # the highest epoch of the forgotten sessions
+    generation_floor: int = 0  # the same of generations

@@ -1,0 +1,161 @@
+"""Rings: a bounded memory of QoS 0 messages. Pure.
+
+Each topic has a ring. A message in it has a place: 0, 1, 2, ... within one start of the proxy, so
+that a reader knows what it has read and what it missed. When a ring is full its oldest messages are
+discarded; nothing is ever written to disk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from msgspec import UNSET, Struct, UnsetType
+
+from reliable_pubsub.common.core.limits import REPLY_BATCHES_MAX, RING_BYTES_MAX, RINGS_BYTES_MAX
+from reliable_pubsub.common.core.messages import BatchHeader, RingStatus
+
+ENTRY_BYTES = 400  # memory of a batch, without its body
+
+
+class Read(Struct, frozen=True):
+    """What a reader finds in a ring."""
+
+    headers: tuple[BatchHeader, ...]
+    body: bytes
+    first: int  # the first held place at or above the requested one; lower ones are lost
+    end: int  # the next place
+
+
+class _Ring:
+    __slots__ = ("batches", "end", "size_bytes")
+
+    def __init__(self) -> None:
+        self.batches: deque[tuple[BatchHeader, bytes]] = deque()
+        self.end = 0
+        self.size_bytes = 0
+
+    @property
+    def first(self) -> int:
+        return self.batches[0][0].base if self.batches else self.end
+
+
+class _Lost(Struct):
+    count: int = 0
+    counted_to: int = 0  # lost places below it are counted
+
+
+class Rings:
+    """The rings of one start of the proxy."""
+
+    def __init__(
+        self, bytes_max: int = RING_BYTES_MAX, total_bytes_max: int = RINGS_BYTES_MAX
+    ) -> None:
+        """Create empty rings.
+
+        Args:
+            bytes_max: of one topic. total_bytes_max: of all of them.
+        """
+        self._bytes_max = bytes_max
+        self._total_bytes_max = total_bytes_max
+        self._rings: dict[str, _Ring] = {}
+        self._order: deque[tuple[str, int]] = deque()  # topic and base, by age
+        self._lost: dict[tuple[str, str], _Lost] = {}  # by topic and subscriber
+        self.size_bytes = 0
+
+    def add(
+        self,
+        topic: str,
+        *,
+        publisher: str,
+        first_sequence: int,
+        count: int,
+        crc: int,
+        body: bytes,
+        now_ns: int,
+    ) -> BatchHeader:
+        """Add a batch to its ring; return its header, whose base is its place."""
+        ring = self._rings.setdefault(topic, _Ring())
+        header = BatchHeader(
+            ring.end, count, publisher, first_sequence, now_ns, crc, len(body), qos=0
+        )
+        ring.end += count
+        ring.batches.append((header, body))
+        ring.size_bytes += len(body) + ENTRY_BYTES
+        self.size_bytes += len(body) + ENTRY_BYTES
+        self._order.append((topic, header.base))
+        while ring.size_bytes > self._bytes_max:
+            self._drop(ring)
+        while self.size_bytes > self._total_bytes_max:
+            oldest, base = self._order.popleft()
+            if self._rings[oldest].first == base:
+                self._drop(self._rings[oldest])
+        while self._order and self._rings[self._order[0][0]].first > self._order[0][1]:
+            self._order.popleft()  # already discarded because its own ring was full
+        return header
+
+    def _drop(self, ring: _Ring) -> None:
+        _, body = ring.batches.popleft()
+        ring.size_bytes -= len(body) + ENTRY_BYTES
+        self.size_bytes -= len(body) + ENTRY_BYTES
+
+    def end(self, topic: str) -> int:
+        """The next place of a topic."""
+        ring = self._rings.get(topic)
+        return ring.end if ring else 0
+
+    def hint(self, topic: str) -> int | UnsetType:
+        """The next place, for the answer to a GET; unset if nothing was put at QoS 0."""
+        ring = self._rings.get(topic)
+        return ring.end if ring else UNSET
+
+    def read(self, topic: str, place: int, *, messages_max: int, bytes_max: int) -> Read:
+        """Whole batches from a place; the first batch may begin below it.
+
+        Args:
+            messages_max, bytes_max: as in GET: one batch at least, if there is one.
+        """
+        ring = self._rings.get(topic)
+        if ring is None:
+            return Read((), b"", place, 0)
+        headers: list[BatchHeader] = []
+        bodies: list[bytes] = []
+        messages = size = 0
+        for header, body in ring.batches:
+            if header.base + header.count <= place:
+                continue
+            size += len(body)
+            if headers and (size > bytes_max or len(headers) == REPLY_BATCHES_MAX):
+                break
+            headers.append(header)
+            bodies.append(body)
+            messages += header.base + header.count - max(header.base, place)
+            if messages >= messages_max:
+                break
+        return Read(tuple(headers), b"".join(bodies), max(place, ring.first), ring.end)
+
+    # For operators.
+
+    def asked(self, topic: str, subscriber: str, place: int) -> None:
+        """A subscriber reads from a place: count the discarded messages, each once."""
+        ring = self._rings.get(topic)
+        if ring is None or place >= ring.first:
+            return
+        lost = self._lost.setdefault((topic, subscriber), _Lost())
+        lost.count += max(ring.first - max(place, lost.counted_to), 0)
+        lost.counted_to = ring.first
+
+    def forget(self, topic: str, subscriber: str) -> None:
+        """A subscription has begun again, or ended: reset its count."""
+        self._lost.pop((topic, subscriber), None)
+
+    def lost(self, topic: str, subscriber: str) -> int | UnsetType:
+        """How many messages a subscriber lost because it read too late; unset: none."""
+        lost = self._lost.get((topic, subscriber))
+        return lost.count if lost else UNSET
+
+    def status(self, topic: str) -> RingStatus | UnsetType:
+        """The row of a ring in a STATUS; unset if nothing was put."""
+        ring = self._rings.get(topic)
+        if ring is None:
+            return UNSET
+        return RingStatus(end=ring.end, held=ring.end - ring.first, held_bytes=ring.size_bytes)

@@ -1,0 +1,132 @@
+"""The tables of the store, and the checksum that every row carries.
+
+Only durable state is stored here; docs/architecture.md shows the tables in a picture. The unique
+index `batch_once` repeats rule R4 on disk: the store itself refuses a second copy.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from typing import Final
+
+import msgspec
+
+from reliable_pubsub.common.core.limits import CHOSEN_TOPICS_MAX
+
+SCHEMA_VERSION: Final = 3
+
+TABLES: Final = """
+CREATE TABLE meta (
+    name TEXT PRIMARY KEY,
+    value TEXT NOT NULL,
+    row_crc INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE topic (
+    topic_id INTEGER PRIMARY KEY,
+    topic TEXT NOT NULL UNIQUE,
+    log TEXT NOT NULL,
+    start_offset INTEGER NOT NULL,  -- first stored offset
+    trimmed_end INTEGER NOT NULL,   -- end of the topic when it was last trimmed
+    trimmed_ns INTEGER NOT NULL,    -- newest timestamp at that time
+    row_crc INTEGER NOT NULL
+);
+CREATE TABLE batch (
+    place INTEGER PRIMARY KEY,      -- topic_id and base in one number, see `place_of`
+    topic_id INTEGER NOT NULL,
+    base INTEGER NOT NULL,          -- offset of the first message
+    count INTEGER NOT NULL,
+    publisher TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    first_sequence INTEGER NOT NULL,
+    timestamp_ns INTEGER NOT NULL,
+    crc INTEGER NOT NULL,           -- of the body
+    qos INTEGER NOT NULL,
+    row_crc INTEGER NOT NULL,       -- of the columns above, without place
+    body BLOB NOT NULL
+);
+CREATE UNIQUE INDEX batch_once ON batch (topic_id, publisher, first_sequence) WHERE qos = 2;
+CREATE TABLE publisher (
+    topic_id INTEGER NOT NULL,
+    publisher TEXT NOT NULL,
+    first_sequence INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    base INTEGER NOT NULL,
+    crc INTEGER NOT NULL,
+    qos INTEGER NOT NULL,
+    row_crc INTEGER NOT NULL,
+    PRIMARY KEY (topic_id, publisher, qos)
+) WITHOUT ROWID;
+CREATE TABLE subscription (
+    topic_id INTEGER NOT NULL,
+    subscriber TEXT NOT NULL,
+    generation INTEGER NOT NULL,
+    cursor INTEGER NOT NULL,
+    active INTEGER NOT NULL,
+    qos INTEGER NOT NULL,
+    shown INTEGER NOT NULL,         -- messages below it were sent
+    expired INTEGER NOT NULL,
+    session TEXT NOT NULL,          -- persistent or clean
+    lease_ms INTEGER NOT NULL,
+    row_crc INTEGER NOT NULL,
+    PRIMARY KEY (topic_id, subscriber)
+) WITHOUT ROWID;
+CREATE TABLE session (
+    role TEXT NOT NULL,
+    client TEXT NOT NULL,
+    epoch INTEGER NOT NULL,
+    nonce BLOB NOT NULL,
+    control INTEGER NOT NULL,
+    row_crc INTEGER NOT NULL,
+    PRIMARY KEY (role, client)
+) WITHOUT ROWID;
+CREATE TABLE last_transaction (
+    client TEXT PRIMARY KEY,        -- the publisher
+    number INTEGER NOT NULL,        -- of the last transaction that it has committed
+    digest BLOB NOT NULL,           -- of its content, by the publisher
+    receipts BLOB NOT NULL,         -- msgpack: what it appended to each topic
+    row_crc INTEGER NOT NULL
+) WITHOUT ROWID;
+"""
+
+OFFSET_BITS: Final = 47  # 1.4e14 messages in a topic: four years at a million a second
+assert CHOSEN_TOPICS_MAX < 2 ** (
+    63 - OFFSET_BITS
+)  # topic ids are never reused, and no topic is removed
+
+# What SQLite keeps of TABLES, without what ANALYZE adds: numbers that only help to plan a query.
+# As bytes: damaged text may not be text.
+SCHEMA_ROWS: Final = """
+SELECT CAST(type AS BLOB), CAST(name AS BLOB), CAST(tbl_name AS BLOB), CAST(sql AS BLOB)
+FROM sqlite_master WHERE name NOT LIKE 'sqlite~_stat_' ESCAPE '~' ORDER BY name
+"""
+
+# The end of a topic by all tables but `batch`: if its batches end earlier, some are lost.
+KNOWN_ENDS: Final = """
+SELECT topic_id, topic, start_offset, max(
+    trimmed_end,
+    coalesce((SELECT max(base + count) FROM publisher AS p WHERE p.topic_id = t.topic_id), 0)
+) FROM topic AS t ORDER BY topic_id
+"""
+
+
+def place_of(topic_id: int, offset: int) -> int:
+    """The row key of an offset: topics one after another, each in offset order.
+
+    One number for both is SQLite's own row key, so a batch needs no index to be found by offset;
+    that index cost a seventh of a commit of sixteen batches.
+    """
+    return topic_id << OFFSET_BITS | offset
+
+
+def meaning(sql: bytes | None) -> bytes:
+    """A statement of TABLES without its comments and its layout, which may change."""
+    return b" ".join(re.sub(rb"--[^\n]*", b"", sql or b"").split())
+
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def row_crc(*columns: int | str | bytes) -> int:
+    """CRC-32 of a row's columns, in the order of the table."""
+    return zlib.crc32(_encode(columns))

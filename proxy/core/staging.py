@@ -1,0 +1,125 @@
+"""Staged batches: those of uncommitted transactions, in memory, bounded.
+
+A transaction is identified by its writer and the writer's number for it. Each of its tasks has one
+or more attempts, each a list of batches. COMMIT names the attempts that count. Why in memory:
+docs/decisions/0017.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from reliable_pubsub.common.core.limits import STAGED_BATCH_BYTES
+from reliable_pubsub.common.core.messages import Part, TopicReceipt
+
+from .records import Staged
+
+Attempt = tuple[int, bytes]  # task and its attempt
+
+
+@dataclass(slots=True)
+class LastTransaction:
+    """The last transaction that a publisher has committed."""
+
+    transaction: int
+    digest: bytes
+    receipts: tuple[TopicReceipt, ...]
+    lsn: int  # its record number; 0: durable since the start
+
+
+@dataclass(slots=True)
+class StagedTransaction:
+    """One transaction that is not committed."""
+
+    touched_ns: int = 0  # wall clock, of its last STAGE
+    held_bytes: int = 0
+    attempts: dict[Attempt, list[Staged]] = field(
+        default_factory=dict
+    )  # in the order in which they began
+
+    def batches(self, part: Part) -> Sequence[Staged] | None:
+        """The batches that COMMIT names; None if some are missing."""
+        staged = self.attempts.get((part.task, part.attempt), [])
+        return staged if len(staged) == part.chunks else None
+
+    def superseded(self, current: Attempt) -> Iterator[tuple[Attempt, int]]:
+        """Attempts with a newer one of the same task, the oldest first, with their bytes.
+
+        COMMIT may still name an older attempt, when two race; so one is dropped only for lack of
+        room.
+
+        Args:
+            current: the attempt that needs room; it is kept.
+        """
+        newest = dict(self.attempts.keys())  # by task
+        newest[current[0]] = current[1]
+        for key, staged in self.attempts.items():
+            task, attempt = key
+            if newest[task] != attempt and key != current:
+                yield key, sum(map(held_bytes, staged))
+
+
+class Staging:
+    """Everything that is staged."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self.held_bytes = 0
+        self._open: dict[tuple[str, int], StagedTransaction] = {}  # the most recently used last
+        self._numbers: dict[str, set[int]] = {}  # of the same, by client
+
+    @property
+    def transactions(self) -> int:
+        """How many transactions have something staged."""
+        return len(self._open)
+
+    @property
+    def batches(self) -> int:
+        """How many batches are staged."""
+        return sum(len(s) for one in self._open.values() for s in one.attempts.values())
+
+    def of(self, client: str, transaction: int) -> StagedTransaction:
+        """One transaction, empty if nothing is staged for it."""
+        return self._open.get((client, transaction)) or StagedTransaction()
+
+    def idle_since(self, before_ns: int) -> list[tuple[str, int]]:
+        """Client and number of transactions whose last STAGE was before a time."""
+        idle = takewhile(lambda item: item[1].touched_ns < before_ns, self._open.items())
+        return [key for key, _ in idle]
+
+    def add(self, record: Staged) -> None:
+        """Add a batch."""
+        key = (record.client, record.transaction)
+        one = self._open[key] = self._open.pop(key, StagedTransaction())
+        self._numbers.setdefault(record.client, set()).add(record.transaction)
+        for attempt in record.instead_of:
+            freed = sum(map(held_bytes, one.attempts.pop(attempt)))
+            one.held_bytes -= freed
+            self.held_bytes -= freed
+        staged = one.attempts.setdefault((record.task, record.attempt), [])
+        assert record.chunk == len(staged), (record.chunk, len(staged))
+        staged.append(record)
+        one.touched_ns = record.staged_ns
+        one.held_bytes += held_bytes(record)
+        self.held_bytes += held_bytes(record)
+
+    def drop(self, client: str, transaction: int) -> None:
+        """Forget a transaction."""
+        one = self._open.pop((client, transaction), None)
+        if one is not None:
+            self.held_bytes -= one.held_bytes
+            self._numbers[client].discard(transaction)
+            if not self._numbers[client]:
+                del self._numbers[client]
+
+    def drop_up_to(self, client: str, transaction: int) -> None:
+        """Drop a writer's transactions up to a number, which is committed."""
+        for number in [one for one in self._numbers.get(client, ()) if one <= transaction]:
+            self.drop(client, number)
+
+
+def held_bytes(staged: Staged) -> int:
+    """Memory of a batch, including its entry."""
+    return len(staged.body) + STAGED_BATCH_BYTES

@@ -1,0 +1,320 @@
+"""One topic: its offsets, its publishers' numbering, and what retention may remove.
+
+Bodies are not here. The log knows the offsets of batches in segments of about 1 MiB, so that a
+gigabyte of history costs a thousand small entries and not one for each message.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from msgspec import Struct
+
+from reliable_pubsub.common.core.limits import MIB, NUMBER_MAX
+from reliable_pubsub.common.core.settings import OnBound
+
+from .lower_bounds import LowerBounds
+from .records import Appended, StoredPublisher, StoredSegment, StoredTopic, Trimmed
+from .subscriptions import Subscription
+
+SEGMENT_BYTES: Final = MIB
+SEGMENT_BATCHES: Final = 4096
+TRIM_SEGMENTS_MAX: Final = 16  # in one record, so that no commit takes long
+
+
+class Retention(Struct, frozen=True, kw_only=True):
+    """What a topic keeps, and what happens at its bound (rules R10 and R17)."""
+
+    history_bytes: int = 256 * MIB  # of messages that every subscriber has acknowledged
+    history_s: float = 86_400.0
+    topic_bytes_max: int = 4096 * MIB  # in all
+    on_bound: OnBound = "reject"  # at the bound: FULL, LOST, or the slowest expire
+    history_messages: int = NUMBER_MAX  # kept of those that every subscriber has acknowledged
+    waiting_messages_max: int = NUMBER_MAX  # for one subscription; `on_bound` says what happens
+
+
+@dataclass(slots=True)
+class PublisherMark:
+    """The newest batch of one publisher."""
+
+    first_sequence: int
+    count: int
+    base: int
+    crc: int
+    lsn: int  # record number of that batch; 0: durable since the start
+
+    @property
+    def last_sequence(self) -> int:
+        """The publisher's highest stored sequence."""
+        return self.first_sequence + self.count - 1
+
+
+@dataclass(slots=True)
+class Segment:
+    """A run of neighbouring batches."""
+
+    base: int
+    end: int
+    body_bytes: int
+    batches: int
+    timestamp_ns: int
+
+    def accepts_more(self) -> bool:
+        """Whether the next batch goes here."""
+        return self.body_bytes < SEGMENT_BYTES and self.batches < SEGMENT_BATCHES
+
+
+@dataclass(slots=True)
+class TopicLog:
+    """What the broker knows of one topic."""
+
+    topic_id: int
+    topic: str
+    log: str
+    retention: Retention
+    start: int = 0  # first stored offset
+    end: int = 0  # offset of the next append
+    durable_end: int = 0  # what readers see
+    timestamp_ns: int = 0  # of the newest batch
+    stored_bytes: int = 0
+    lsn: int = 0  # record number of its creation
+    trim_lsn: int = 0  # record number of the last trim
+    segments: deque[Segment] = field(default_factory=deque)
+    going: deque[tuple[int, Segment]] = field(default_factory=deque)  # trimmed, still on disk
+    publishers: dict[str, PublisherMark] = field(default_factory=dict)  # at QoS 2
+    unnumbered: dict[str, PublisherMark] = field(default_factory=dict)  # at QoS 1
+    subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    listening: set[str] = field(default_factory=set)  # of the subscriptions
+    holding: LowerBounds[str] = field(default_factory=LowerBounds)  # by durable cursor
+    ended: dict[str, dict[str, None]] = field(  # by session kind, the newest last
+        default_factory=lambda: {"clean": {}, "persistent": {}}
+    )
+
+    @classmethod
+    def restore(cls, stored: StoredTopic, retention: Retention) -> TopicLog:
+        """Rebuild from the store; everything in it is durable."""
+        log = cls(
+            topic_id=stored.topic_id,
+            topic=stored.topic,
+            log=stored.log,
+            retention=retention,
+            start=stored.start,
+            end=stored.end,
+            durable_end=stored.end,
+            timestamp_ns=stored.timestamp_ns,
+            stored_bytes=sum(segment.body_bytes for segment in stored.segments),
+            segments=deque(
+                Segment(s.base, s.end, s.body_bytes, s.batches, s.timestamp_ns)
+                for s in stored.segments
+            ),
+            publishers={p.publisher: _mark(p) for p in stored.publishers if p.qos == 2},
+            unnumbered={p.publisher: _mark(p) for p in stored.publishers if p.qos == 1},
+            subscriptions={
+                s.subscriber: Subscription(
+                    s.generation,
+                    s.cursor,
+                    s.cursor,
+                    s.active,
+                    0,
+                    s.shown,
+                    s.terms,
+                    s.expired,
+                    s.shown,
+                )
+                for s in stored.subscriptions
+            },
+        )
+        for name in log.subscriptions:
+            log.look_at(name)
+        log.unnumbered = dict(sorted(log.unnumbered.items(), key=lambda item: item[1].base))
+        return log
+
+    def look_at(self, name: str) -> None:
+        """A subscription has begun, ended, or changed its terms."""
+        one = self.subscriptions.get(name)
+        if one is not None and one.listens:
+            self.listening.add(name)
+        else:
+            self.listening.discard(name)
+        if one is not None and one.holds:
+            self.holding.add(name, one.durable_cursor)
+        for names in self.ended.values():
+            names.pop(name, None)
+        if one is not None and not one.active:
+            self.ended[one.terms.session][name] = None
+
+    @property
+    def live_count(self) -> int:
+        """Its subscriptions that have not ended."""
+        return len(self.subscriptions) - sum(map(len, self.ended.values()))
+
+    def next_timestamp_ns(self, now_ns: int, step_ns: int) -> int:
+        """Strictly increasing, whatever the clock does; time is only an index (rule R18).
+
+        Args:
+            step_ns: least distance to the last timestamp; differs for each start of the proxy, so
+                that a log that was set back gets other timestamps.
+        """
+        return max(now_ns, self.timestamp_ns + step_ns)
+
+    def append(self, batch: Appended, lsn: int) -> None:
+        """Append a batch."""
+        assert batch.base == self.end, (batch.base, self.end)
+        assert batch.timestamp_ns > self.timestamp_ns, (batch.timestamp_ns, self.timestamp_ns)
+        self.end = batch.end
+        self.timestamp_ns = batch.timestamp_ns
+        size = len(batch.body)
+        self.stored_bytes += size
+        marks = self.publishers if batch.qos == 2 else self.unnumbered
+        if batch.qos == 1:
+            marks.pop(batch.publisher, None)  # the most recent is kept last
+        marks[batch.publisher] = PublisherMark(
+            batch.first_sequence, batch.count, batch.base, batch.crc, lsn
+        )
+        add_to_segments(self.segments, batch.base, batch.end, size, batch.timestamp_ns)
+
+    def trim(self, trimmed: Trimmed, lsn: int) -> None:
+        """Remove the segments below the new start."""
+        assert self.start <= trimmed.start <= self.end, (self.start, trimmed.start, self.end)
+        while self.segments and self.segments[0].end <= trimmed.start:
+            removed = self.segments.popleft()
+            self.stored_bytes -= removed.body_bytes
+            self.going.append((lsn, removed))
+        self.start = trimmed.start
+        self.trim_lsn = lsn
+
+    def low_watermark(self, without: Collection[str] = ()) -> int:
+        """The lowest durable acknowledged cursor; below it a message may go (rule R10).
+
+        Args:
+            without: subscribers that do not count.
+        """
+        if without:
+            cursors = [one.durable_cursor for name, one in self._held() if name not in without]
+            lowest = min(cursors, default=None)
+        else:
+            found = self.holding.lowest(self._holds_from)
+            lowest = None if found is None else int(found[0])
+        return self.durable_end if lowest is None else max(lowest, self.kept_from)
+
+    def _holds_from(self, name: str) -> int | None:
+        one = self.subscriptions.get(name)
+        return one.durable_cursor if one is not None and one.holds else None
+
+    def _held(self) -> list[tuple[str, Subscription]]:
+        return [(name, one) for name, one in self.subscriptions.items() if one.holds]
+
+    @property
+    def kept_from(self) -> int:
+        """The first offset that a subscription may still get, if the bound loses the oldest.
+
+        It follows from the durable end alone, so no record of a loss is needed.
+        """
+        if self.retention.on_bound != "lose_oldest":
+            return 0
+        return max(self.durable_end - self.retention.waiting_messages_max, 0)
+
+    def over_quota(self, count: int) -> list[tuple[str, Subscription]]:
+        """The subscriptions that would exceed their bound with `count` more messages."""
+        if self.retention.waiting_messages_max == NUMBER_MAX:
+            return []
+        highest = self.end + count - self.retention.waiting_messages_max
+        slowest = self.holding.take_below(highest, self._holds_from)
+        for name in slowest:
+            self.holding.add(name, self.subscriptions[name].durable_cursor)
+        over = [(name, self.subscriptions[name]) for name in slowest]
+        return [pair for pair in over if pair[1].cursor < highest]
+
+    @property
+    def ages_at_ns(self) -> int | None:
+        """When the oldest segment reaches the maximum age; None: there is no segment."""
+        if not self.segments:
+            return None
+        return self.segments[0].timestamp_ns + int(self.retention.history_s * 1e9)
+
+    def segment_values(self) -> list[StoredSegment]:
+        """The segments that the disk still holds, as values."""
+        return [
+            StoredSegment(s.base, s.end, s.body_bytes, s.batches, s.timestamp_ns)
+            for s in (*(segment for _, segment in self.going), *self.segments)
+        ]
+
+    def gone(self, lsn: int) -> None:
+        """Trims up to record number `lsn` are durable."""
+        while self.going and self.going[0][0] <= lsn:
+            self.going.popleft()
+
+    def expired(self, now_ns: int) -> Trimmed | None:
+        """The trim that retention makes now: the oldest acknowledged segments above the limits."""
+        if not self.segments:
+            return None
+        floor = self.low_watermark()
+        oldest_ns = now_ns - int(self.retention.history_s * 1e9)
+        history_bytes = self.stored_bytes
+        history_messages = max(floor - self.start, 0)
+        for segment in reversed(self.segments):
+            if segment.end <= floor:
+                break
+            history_bytes -= segment.body_bytes
+        start = self.start
+        for index, segment in enumerate(self.segments):
+            if segment.end > floor or index == TRIM_SEGMENTS_MAX:
+                break
+            behind = history_messages - (segment.end - start)  # kept if this segment goes
+            if (
+                history_bytes <= self.retention.history_bytes
+                and segment.timestamp_ns >= oldest_ns
+                and behind < self.retention.history_messages
+            ):
+                break
+            history_bytes -= segment.body_bytes
+            history_messages = behind
+            start = segment.end
+        return self.trimmed_to(start) if start > self.start else None
+
+    def start_without(
+        self, excess_bytes: int, *, all_may_go: bool, without: Collection[str] = ()
+    ) -> int | None:
+        """The start of the topic after `excess_bytes` are removed; None if they may not be.
+
+        Args:
+            all_may_go: remove unacknowledged messages, too.
+            without: subscribers that do not count.
+        """
+        floor = self.end if all_may_go else self.low_watermark(without)
+        for segment in self.segments:
+            if segment.end > floor:
+                return None
+            excess_bytes -= segment.body_bytes
+            if excess_bytes <= 0:
+                return segment.end
+        return None
+
+    def slowest_first(self) -> list[tuple[str, Subscription]]:
+        """The subscriptions that keep messages stored, the lowest cursor first."""
+        return sorted(self._held(), key=lambda pair: (pair[1].durable_cursor, pair[0]))
+
+    def trimmed_to(self, start: int) -> Trimmed:
+        """The record that lets the topic begin at `start`."""
+        return Trimmed(self.topic_id, start, self.end, self.timestamp_ns)
+
+
+def _mark(stored: StoredPublisher) -> PublisherMark:
+    return PublisherMark(stored.first_sequence, stored.count, stored.base, stored.crc, 0)
+
+
+def add_to_segments(
+    segments: deque[Segment], base: int, end: int, body_bytes: int, timestamp_ns: int
+) -> None:
+    """Add a batch to the newest segment, or begin one; used live and at start-up."""
+    if segments and segments[-1].accepts_more():
+        segment = segments[-1]
+        segment.end = end
+        segment.body_bytes += body_bytes
+        segment.batches += 1
+        segment.timestamp_ns = timestamp_ns
+    else:
+        segments.append(Segment(base, end, body_bytes, 1, timestamp_ns))

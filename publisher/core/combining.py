@@ -1,0 +1,130 @@
+"""Puts of several threads that wait for one publisher, and share its next request. Pure.
+
+The thread that has the turn takes the waiting puts for the same topic and QoS, sends them as one
+batch, and settles each put with its part of the receipt, or with its own error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, TypeVar
+
+from reliable_pubsub.common.core.batch import Batch, encode_batch
+from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
+from reliable_pubsub.common.core.messages import QoS
+
+from .outbox import Receipt
+
+ABSENT_BYTES: Final = 3  # of a message: its nil entries in columns that others use
+BYTES_MAX: Final = BODY_BYTES_MAX - 64  # without the overhead of a batch
+
+Column = TypeVar("Column")
+
+
+class WaitingPut:
+    """The put of one call, from its arguments to its outcome."""
+
+    __slots__ = ("batch", "body", "count", "error", "is_alone", "qos", "receipt", "topic")
+
+    def __init__(self, topic: str, batch: Batch, qos: QoS, *, is_alone: bool = False) -> None:
+        """Encode it, so that one thread's mistake does not fail the request of others.
+
+        Args:
+            is_alone: it shares no request.
+
+        Raises:
+            TooLargeError, UsageError: it cannot be put.
+        """
+        self.topic = topic
+        self.batch = batch
+        self.qos = qos
+        self.is_alone = is_alone
+        self.body = encode_batch(batch)
+        self.count = len(batch.payloads)
+        self.receipt: Receipt | None = None
+        self.error: PubSubError | None = None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether its outcome is known."""
+        return self.receipt is not None or self.error is not None
+
+    def result(self) -> Receipt:
+        """Return its receipt; it must be settled.
+
+        Raises:
+            PubSubError: why it was not stored, or is in doubt.
+        """
+        if self.receipt is None:
+            assert self.error is not None
+            raise self.error
+        return self.receipt
+
+
+def fitting(first: WaitingPut, others: Sequence[WaitingPut]) -> list[WaitingPut]:
+    """`first`, and those of the others that can share its request, in their order."""
+    puts = [first]
+    if not others or first.is_alone:
+        return puts
+    size = _size(first)
+    count = first.count
+    for put in others:
+        if put.is_alone or put.is_settled or (put.topic, put.qos) != (first.topic, first.qos):
+            continue
+        size_with, count_with = size + _size(put), count + put.count
+        if size_with <= BYTES_MAX and count_with <= BATCH_MESSAGES_MAX:
+            puts.append(put)
+            size, count = size_with, count_with
+    return puts
+
+
+def _size(put: WaitingPut) -> int:
+    return len(put.body) + ABSENT_BYTES * put.count
+
+
+def joined(puts: Sequence[WaitingPut]) -> tuple[Batch, bytes]:
+    """One batch of all their messages, and its encoded bytes."""
+    if len(puts) == 1:
+        return puts[0].batch, puts[0].body
+    batches = [put.batch for put in puts]
+    batch = Batch(
+        [payload for one in batches for payload in one.payloads],
+        _column([(one.keys, len(one.payloads)) for one in batches]),
+        _column([(one.headers, len(one.payloads)) for one in batches]),
+        _column([(one.event_times_ns, len(one.payloads)) for one in batches]),
+    )
+    return batch, encode_batch(batch)
+
+
+def _column(
+    parts: Sequence[tuple[Sequence[Column | None] | None, int]],
+) -> list[Column | None] | None:
+    if all(part is None for part, _ in parts):
+        return None
+    return [value for part, count in parts for value in (part or [None] * count)]
+
+
+def stored(puts: Iterable[WaitingPut], receipt: Receipt) -> None:
+    """Settle each with its part of the receipt of their batch."""
+    index = 0
+    for put in puts:
+        if not put.is_settled:
+            put.receipt = receipt.part(index, put.count)
+        index += put.count
+
+
+def failed(puts: Iterable[WaitingPut], error: PubSubError, *, kept: bool = False) -> None:
+    """Settle the others with separate copies of an error, because each thread raises its own.
+
+    Args:
+        kept: whether their batch is kept, to be sent again.
+    """
+    for put in puts:
+        if not put.is_settled:
+            one = type(error).__new__(type(error), *error.args)
+            one.__dict__.update(error.__dict__)
+            one.__cause__ = error.__cause__
+            if isinstance(one, InDoubtError):
+                one.kept = kept
+            put.error = one.with_traceback(error.__traceback__)

@@ -1,0 +1,237 @@
+"""`publisher.transaction()`: messages for several topics that become visible together or never.
+
+The block collects; leaving it sends. So an error inside it sends and stores nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.arguments import checked
+from reliable_pubsub.common.core.batch import Batch, EventTimeNs, crc32, encode_batch
+from reliable_pubsub.common.core.dead_letter import check_put_on
+from reliable_pubsub.common.core.errors import TooLargeError, UsageError
+from reliable_pubsub.common.core.limits import (
+    BATCH_MESSAGES_MAX,
+    BODY_BYTES_MAX,
+    STAGED_BATCH_BYTES,
+    TRANSACTION_BYTES_MAX,
+    TRANSACTION_TOPICS_MAX,
+)
+from reliable_pubsub.common.core.messages import (
+    AnyReply,
+    Commit,
+    CommitAck,
+    Part,
+    Stage,
+    StageAck,
+    StageLost,
+)
+from reliable_pubsub.common.core.names import TopicName
+
+from .outbox import PendingTransaction, Receipt
+
+MESSAGE_OVERHEAD_BYTES: Final = 32  # of the encoding, for each message, at most
+HEADER_OVERHEAD_BYTES: Final = 10  # for each header
+BATCH_OVERHEAD_BYTES: Final = 64
+TASK: Final = 0  # a publisher is a writer with one task
+
+_Row = tuple[bytes, bytes | None, Mapping[str, str] | None, int | None]
+
+
+class Encoded(msgspec.Struct, frozen=True):
+    """One batch of a transaction, not numbered yet."""
+
+    topic: str
+    count: int
+    crc: int
+    body: bytes
+
+
+class CommitBatches(Protocol):
+    """Stores batches of several topics as one, and gives a receipt for each topic."""
+
+    def __call__(self, batches: Sequence[Encoded]) -> tuple[Receipt, ...]:
+        """See `Publisher.transaction`."""
+
+
+class Transaction:
+    """Messages that are stored all or not at all. Use it in a `with` block, in one thread."""
+
+    @checked
+    def __init__(self, commit: CommitBatches) -> None:
+        """Create an empty transaction; use `Publisher.transaction`."""
+        self._commit = commit
+        self._rows: dict[str, list[list[_Row]]] = {}  # by topic, batch by batch
+        self._sizes: dict[str, int] = {}  # of the last batch of a topic
+        self._bytes = 0
+        self._ended = False
+        self._under_way: list[str] = []  # a put that is running, or was interrupted
+        self.receipts: tuple[Receipt, ...] = ()  # after the block: one for each topic
+
+    @checked
+    def put(
+        self,
+        topic: TopicName,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        event_time_ns: EventTimeNs | None = None,
+    ) -> None:
+        """Add a message. Nothing is sent before the block ends.
+
+        Raises:
+            InvalidNameError, TooLargeError, UsageError: nothing was added.
+        """
+        if self._ended:
+            raise UsageError("this transaction has ended; begin another one")
+        self._check_whole()
+        topic = names.exact(topic)
+        if topic not in self._rows:
+            check_put_on(topic)
+            if len(self._rows) == TRANSACTION_TOPICS_MAX:
+                raise _too_large("topics of a transaction", len(self._rows) + 1)
+        row = (payload, key, headers, event_time_ns)
+        encode_batch(_batch([row]))  # raises here if the message cannot be encoded
+        size = _size(row)
+        batches = self._rows.get(topic, [])
+        begins = (
+            not batches
+            or self._sizes[topic] + size > BODY_BYTES_MAX - BATCH_OVERHEAD_BYTES
+            or len(batches[-1]) == BATCH_MESSAGES_MAX
+        )
+        more = size + (STAGED_BATCH_BYTES + BATCH_OVERHEAD_BYTES if begins else 0)
+        if self._bytes + more > TRANSACTION_BYTES_MAX:
+            raise _too_large("transaction in bytes", self._bytes + more)
+        self._under_way.append(topic)
+        self._bytes += more
+        self._rows[topic] = batches
+        if begins:
+            batches.append([])
+            self._sizes[topic] = 0
+        batches[-1].append(row)
+        self._sizes[topic] += size
+        return self._under_way.clear()  # the last step: after any exception the block is void
+
+    def _check_whole(self) -> None:
+        """Refuse a block in which a put was interrupted."""
+        if self._under_way:
+            raise UsageError(
+                "this transaction is void: a put of it was broken off by an exception that was not "
+                "ours; nothing of it is stored. Begin another one"
+            )
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Store everything, or, after an error, nothing.
+
+        Raises:
+            InDoubtError: no definite answer. If its `kept` is true, so is the transaction:
+                `resume`, the next put, or the next process with this state settles it.
+            RefusedError: as `Publisher.put`; nothing was stored.
+            UsageError: a put was broken off; nothing was stored.
+        """
+        self._ended = True
+        if error is None and self._rows:
+            self._check_whole()
+            self.receipts = self._commit(list(self._encoded()))
+
+    def _encoded(self) -> Iterator[Encoded]:
+        for topic, batches in self._rows.items():
+            for rows in batches:
+                body = encode_batch(_batch(rows))
+                yield Encoded(topic, len(rows), crc32(body), body)
+
+
+def _too_large(what: str, size: int) -> TooLargeError:
+    most = TRANSACTION_TOPICS_MAX if what.startswith("topics") else TRANSACTION_BYTES_MAX
+    advice = "nothing of it was sent; make several transactions"
+    return TooLargeError(what=what, size=size, size_max=most, advice=advice)
+
+
+def _size(row: _Row) -> int:
+    """Bytes of a message in a batch, at most."""
+    payload, key, headers, _ = row
+    size = len(payload) + len(key or b"") + MESSAGE_OVERHEAD_BYTES
+    for name, value in (headers or {}).items():
+        size += len(name.encode()) + len(value.encode()) + HEADER_OVERHEAD_BYTES
+    return size
+
+
+def _batch(rows: Sequence[_Row]) -> Batch:
+    payloads, *columns = zip(*rows, strict=True)
+    keys, headers, times = (c if any(v is not None for v in c) else None for c in columns)
+    return Batch(payloads, keys, headers, times)
+
+
+# Sending.
+
+
+def digest_of(pending: PendingTransaction) -> bytes:
+    """The digest that tells a repeat from another transaction with the same number."""
+    content = [(b.topic, b.first_sequence, b.count, b.crc) for b in pending.batches]
+    return hashlib.sha256(msgspec.msgpack.encode(content)).digest()
+
+
+def stage_and_commit(
+    pending: PendingTransaction,
+    ask: Callable[[Stage | Commit, bytes | None], AnyReply],
+    head: Callable[[], dict[str, Any]],
+    *,
+    attempt: bytes,
+) -> AnyReply:
+    """Stage every batch, then commit them; return the first unexpected reply, or the last one.
+
+    Args:
+        ask: sends a request until it is answered.
+        head: client, epoch and the next request number.
+        attempt: random; another one each time.
+    """
+    for chunk, batch in enumerate(pending.batches):
+        stage = Stage(
+            **head(),
+            transaction=pending.number,
+            task=TASK,
+            attempt=attempt,
+            chunk=chunk,
+            topic=batch.topic,
+            count=batch.count,
+            crc=batch.crc,
+            first_sequence=batch.first_sequence,
+        )
+        reply = ask(stage, batch.body)
+        if isinstance(reply, CommitAck):
+            break  # it, or another one, is committed: COMMIT compares the digest
+        if not isinstance(reply, StageAck):
+            return reply
+    commit = Commit(
+        **head(),
+        transaction=pending.number,
+        parts=(Part(TASK, attempt, len(pending.batches)),),
+        digest=digest_of(pending),
+    )
+    return ask(commit, None)
+
+
+def is_lost(reply: AnyReply) -> bool:
+    """Whether staged batches were lost, so that all must be staged again."""
+    return isinstance(reply, StageLost)
+
+
+def is_unproven(reply: AnyReply) -> bool:
+    """Whether the number was committed too long ago to compare its content."""
+    return isinstance(reply, CommitAck) and reply.receipts is None

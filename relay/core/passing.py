@@ -1,0 +1,336 @@
+"""Reliable pull through a node: requests go up, answers come down, one fetch serves many. Pure.
+
+Every request is passed on as it is and answered by the proxy, with two exceptions, both only for a
+reader whose subscription the proxy has confirmed within the last second: what is in the cache is
+answered from it, and of several that ask for the same place one is passed on and its answer serves
+all. A cursor that moved that way is told above within a tenth of a second, as an ACK, so the proxy
+knows it as late as it would have it on disk.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.limits import SESSIONS_MAX
+from reliable_pubsub.common.core.messages import (
+    Ack,
+    AnyReply,
+    AnyRequest,
+    Get,
+    History,
+    Lost,
+    MessageBatches,
+    NoMessagesYet,
+    PutAck,
+    Refusal,
+)
+from reliable_pubsub.common.core.wire import (
+    decode_reply,
+    decode_request,
+    encode_reply,
+    encode_request,
+)
+
+from .batch_cache import BatchCache, Found
+
+UNDER_WAY_MAX: Final = 16  # the proxy keeps 32 answers for one connection
+WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
+FLIGHT_BYTES: Final = 2 * 1024  # that a waiting request counts beside its frames
+SHARED_MAX: Final = 4_096  # that wait for the answer of another
+TIMEOUT_S: Final = 2.0  # then a request is dropped; its sender retries
+CONFIRMED_S: Final = 1.0
+TELL_S: Final = 0.1  # the proxy's own cursors are at most so much older on disk
+
+Envelope = tuple[bytes, ...]  # the return path to the sender
+
+
+class ToPeer(Struct, frozen=True):
+    """An answer for a peer below."""
+
+    envelope: Envelope
+    frames: list[bytes]
+
+
+class ToAbove(Struct, frozen=True):
+    """A request for the node above; its answer repeats the ticket."""
+
+    ticket: bytes
+    frames: list[bytes]
+
+
+Action = ToPeer | ToAbove
+_Reading = Get | History
+_Asked = tuple[Envelope, _Reading]
+
+
+class _Flight:
+    """A request that is passed on, and who waits for its answer."""
+
+    __slots__ = (
+        "asker",
+        "at_s",
+        "frames",
+        "is_sent",
+        "joined",
+        "key",
+        "later",
+        "request",
+        "size_bytes",
+    )
+
+    def __init__(
+        self, frames: list[bytes], asker: Envelope | None, request: AnyRequest | None
+    ) -> None:
+        self.frames = frames
+        self.asker = asker  # None: it is ours
+        self.request = request  # None: it could not be read
+        self.key: object = None
+        self.size_bytes = FLIGHT_BYTES + sum(map(len, frames))
+        self.joined: list[_Asked] = []  # asked before it was sent, so its answer is theirs too
+        self.later: list[_Asked] = []
+        self.is_sent = False
+        self.at_s = 0.0  # when it came, and then when it was sent
+
+
+class _Reader:
+    """A subscription that the proxy has confirmed."""
+
+    __slots__ = ("confirmed_at_s", "cursor", "newest", "told", "told_at_s")
+
+    def __init__(self, newest: Get | Ack) -> None:
+        self.newest = newest
+        self.cursor = newest.cursor
+        self.told = newest.cursor  # what the proxy knows
+        self.confirmed_at_s = 0.0
+        self.told_at_s = 0.0
+
+    def is_of(self, request: Get | Ack) -> bool:
+        ours = (self.newest.epoch, self.newest.generation, self.newest.boot)
+        return ours == (request.epoch, request.generation, request.boot)
+
+
+def _what_is_asked(request: _Reading) -> bytes:
+    """A request without its sender: who asks the same gets the same answer."""
+    asked = replace(request, client="anybody", epoch=0, request=0)
+    if isinstance(asked, Get):
+        asked = replace(asked, generation=1)
+    return encode_request(asked)[1]
+
+
+class Passing:
+    """What is under way through one node; gives actions, does nothing itself."""
+
+    def __init__(self, cache: BatchCache) -> None:
+        """Nothing is under way."""
+        self.cache = cache
+        self.from_cache_count = 0
+        self.shared_count = 0
+        self.passed_count = 0
+        self.dropped_count = 0
+        self._actions: list[Action] = []
+        self._under_way: dict[bytes, _Flight] = {}
+        self._waiting: deque[_Flight] = deque()
+        self._waiting_bytes = 0
+        self._by_key: dict[object, _Flight] = {}
+        self._readers: dict[tuple[str, str], _Reader] = {}
+        self._ticket = 0
+
+    def actions(self) -> list[Action]:
+        """What is to be sent now."""
+        actions, self._actions = self._actions, []
+        return actions
+
+    # From below.
+
+    def request(self, envelope: Envelope, frames: Sequence[bytes], now_s: float) -> None:
+        """Take a request from below; one that cannot be decoded is passed on to the proxy."""
+        try:
+            request, _ = decode_request(frames)
+        except MalformedError:
+            self._pass_on(_Flight(list(frames), envelope, None), now_s)
+            return
+        if isinstance(request, Get | History):
+            self._read(envelope, request, now_s)
+        else:
+            self._pass_on(_Flight(list(frames), envelope, request), now_s)
+
+    def _read(self, envelope: Envelope, request: _Reading, now_s: float) -> None:
+        """Answer from the cache, join who asks the same, or pass on."""
+        if isinstance(request, Get) and not self._is_confirmed(request, now_s):
+            self._pass_on(_Flight(encode_request(request), envelope, request), now_s)
+            return
+        if isinstance(request, Get) and request.boot == self.cache.boot:
+            found = self.cache.read(
+                request.topic,
+                request.cursor,
+                messages_max=request.messages_max,
+                bytes_max=request.bytes_max,
+            )
+            if found is not None:
+                self.from_cache_count += 1
+                self._answer_found(envelope, request, found)
+                return
+        key = _what_is_asked(request)
+        flight = self._by_key.get(key)
+        if flight is None:
+            flight = _Flight(encode_request(request), envelope, request)
+            flight.key = key
+            self._by_key[key] = flight
+            self._pass_on(flight, now_s)
+        elif len(flight.joined) + len(flight.later) >= SHARED_MAX:
+            self.dropped_count += 1
+        else:
+            self.shared_count += 1
+            (flight.later if flight.is_sent else flight.joined).append((envelope, request))
+
+    def _is_confirmed(self, request: Get, now_s: float) -> bool:
+        known = self._readers.get((request.client, request.topic))
+        if known is None or not known.is_of(request):
+            return False
+        return now_s < known.confirmed_at_s + CONFIRMED_S
+
+    def _answer_found(self, envelope: Envelope, request: Get, found: Found) -> None:
+        reply = MessageBatches(
+            client=request.client,
+            epoch=request.epoch,
+            request=request.request,
+            boot=self.cache.boot,
+            batches=found.headers,
+            end=found.end,
+        )
+        self._answer(envelope, request, reply, found.body)
+
+    def _answer(
+        self, envelope: Envelope, request: _Reading, reply: AnyReply, body: bytes | None
+    ) -> None:
+        """Answer in the place of the proxy; a cursor that moved is told to it later."""
+        if isinstance(request, Get):
+            known = self._readers[request.client, request.topic]
+            if request.cursor > known.cursor:
+                known.cursor, known.newest = request.cursor, request
+        self._actions.append(ToPeer(envelope, encode_reply(reply, body)))
+
+    # Up, and down again.
+
+    def _pass_on(self, flight: _Flight, now_s: float) -> None:
+        size = flight.size_bytes
+        if self._waiting_bytes + size > WAITING_BYTES_MAX:
+            self.dropped_count += 1
+            self._by_key.pop(flight.key, None)
+            return
+        flight.at_s = now_s
+        self._waiting.append(flight)
+        self._waiting_bytes += size
+        self._send_waiting(now_s)
+
+    def _send_waiting(self, now_s: float) -> None:
+        while self._waiting and len(self._under_way) < UNDER_WAY_MAX:
+            flight = self._waiting.popleft()
+            self._waiting_bytes -= flight.size_bytes
+            self._ticket += 1
+            ticket = self._ticket.to_bytes(8, "big")
+            flight.is_sent, flight.at_s = True, now_s
+            self._under_way[ticket] = flight
+            self.passed_count += 1
+            self._actions.append(ToAbove(ticket, flight.frames))
+
+    def answer(self, ticket: bytes, frames: Sequence[bytes], now_s: float) -> None:
+        """An answer from above; a late one, whose request was forgotten, is dropped."""
+        flight = self._under_way.pop(ticket, None)
+        if flight is None:
+            return
+        self._by_key.pop(flight.key, None)
+        if flight.asker is not None:
+            self._actions.append(ToPeer(flight.asker, list(frames)))
+        try:
+            reply, body = decode_reply(frames)
+        except MalformedError:  # of a newer version: the sender may know it
+            reply, body = None, b""
+        if reply is not None and flight.request is not None:
+            self._learn(flight.request, reply, body, now_s)
+        shared = isinstance(reply, MessageBatches | NoMessagesYet | Lost)
+        for envelope, request in flight.joined:
+            if shared and self._still_known(request):
+                assert reply is not None
+                echo = replace(
+                    reply, client=request.client, epoch=request.epoch, request=request.request
+                )
+                whole = body if isinstance(reply, MessageBatches) else None
+                self._answer(envelope, request, echo, whole)
+            else:
+                self._pass_on(_Flight(encode_request(request), envelope, request), now_s)
+        for envelope, request in flight.later:
+            self._read(envelope, request, now_s)
+        self._send_waiting(now_s)
+
+    def _still_known(self, request: _Reading) -> bool:
+        return isinstance(request, History) or (request.client, request.topic) in self._readers
+
+    def _learn(self, request: AnyRequest, reply: AnyReply, body: bytes, now_s: float) -> None:
+        """Remember what an answer of the proxy says of a subscription, and its batches."""
+        if isinstance(reply, MessageBatches) and isinstance(request, Get | History):
+            begin = 0
+            for header in reply.batches:
+                part = body[begin : begin + header.body_bytes]
+                self.cache.add(request.topic, reply.boot, header, part)
+                begin += header.body_bytes
+        if not isinstance(request, Get | Ack):
+            return
+        key = (request.client, request.topic)
+        known = self._readers.get(key)
+        if isinstance(reply, MessageBatches | NoMessagesYet | Lost | PutAck):
+            if known is None or not known.is_of(request):
+                if len(self._readers) >= SESSIONS_MAX:
+                    return
+                known = self._readers[key] = _Reader(request)
+            known.told = max(known.told, request.cursor)
+            known.cursor = max(known.cursor, request.cursor)
+            known.confirmed_at_s = now_s
+        elif isinstance(reply, Refusal) and known is not None and known.is_of(request):
+            del self._readers[key]
+
+    # Time.
+
+    def tick(self, now_s: float) -> None:
+        """Forget what was not answered; tell cursors that moved; forget who is silent."""
+        for ticket, flight in list(self._under_way.items()):
+            if now_s >= flight.at_s + TIMEOUT_S:
+                del self._under_way[ticket]
+                self._by_key.pop(flight.key, None)
+                self.dropped_count += 1
+        while self._waiting and now_s >= self._waiting[0].at_s + TIMEOUT_S:
+            flight = self._waiting.popleft()
+            self._waiting_bytes -= flight.size_bytes
+            self._by_key.pop(flight.key, None)
+            self.dropped_count += 1
+        self._send_waiting(now_s)
+        for key, known in list(self._readers.items()):
+            if known.cursor > known.told and now_s >= known.told_at_s + TELL_S:
+                self._tell(known, now_s)
+            elif now_s > max(known.confirmed_at_s, known.told_at_s) + 60 * CONFIRMED_S:
+                del self._readers[key]
+
+    def _tell(self, known: _Reader, now_s: float) -> None:
+        known.told_at_s = now_s
+        newest: Any = known.newest
+        ack = Ack(
+            client=newest.client,
+            epoch=newest.epoch,
+            request=newest.request,
+            topic=newest.topic,
+            generation=newest.generation,
+            boot=newest.boot,
+            cursor=known.cursor,
+        )
+        self._pass_on(_Flight(encode_request(ack), None, ack), now_s)
+
+    @property
+    def untold(self) -> int:
+        """Subscriptions whose newest cursor the proxy does not know yet."""
+        return sum(known.cursor > known.told for known in self._readers.values())

@@ -1,0 +1,267 @@
+"""Patterns of topics: kinds, what they match, which covers which, what a node forwards of them.
+
+A kind that a node does not know means everything: it sends too much rather than too little, and
+says so. Forwarding is then still correct, because the last node filters again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
+
+from reliable_pubsub.common.core.errors import InvalidPatternError, UsageError
+from reliable_pubsub.common.core.limits import COVER_STEPS_MAX, PATTERN_CHARS_MAX
+from reliable_pubsub.common.core.settings import RelayStrategy
+
+from . import expression
+from .automaton import Automaton, Effort, includes
+from .predicate import Headers, predicate
+
+TopicTest = Callable[[str], bool]
+Strategy = RelayStrategy
+
+_OWN_TEST_STEPS: Final = 20  # that a test of an own kind counts
+_PROOFS_MAX: Final = 16_384  # that are remembered
+_COMPARED_MAX: Final = 8  # globs and expressions that may cover others; a proof takes time
+
+
+class Pattern(Struct, frozen=True, array_like=True, order=True, forbid_unknown_fields=True):
+    """Which topics are meant. The kinds known everywhere: exact, prefix, glob, regex."""
+
+    kind: Annotated[str, Meta(min_length=1, max_length=32)]
+    text: Annotated[str, Meta(max_length=PATTERN_CHARS_MAX)]
+
+
+EVERYTHING: Final = Pattern("prefix", "")
+
+_SIMPLE = frozenset({"exact", "prefix"})
+_AUTOMATA: Mapping[str, Callable[[str], Automaton]] = {
+    "exact": expression.literal,
+    "prefix": expression.prefix,
+    "glob": expression.glob,
+    "regex": expression.regex,
+}
+
+
+def is_simple(pattern: Pattern) -> bool:
+    """Whether it is exact or a prefix: what a ZeroMQ socket can test by itself."""
+    return pattern.kind in _SIMPLE
+
+
+@lru_cache(maxsize=512)  # one may take 80 KB
+def automaton_of(pattern: Pattern) -> Automaton | None:
+    """The automaton of a known kind; None for another.
+
+    Raises:
+        InvalidPatternError: its text is no such pattern.
+    """
+    make = _AUTOMATA.get(pattern.kind)
+    return make(pattern.text) if make else None
+
+
+@lru_cache(maxsize=4096)
+def canonical(pattern: Pattern) -> Pattern:
+    """The simplest pattern that means the same: a glob without marks is exact, `a*` is a prefix.
+
+    Raises:
+        InvalidPatternError: its text is no pattern of its kind.
+    """
+    if is_simple(pattern):
+        return pattern
+    known = automaton_of(pattern)
+    simple = known.simple_form() if known else None
+    return Pattern(*simple) if simple else pattern
+
+
+class Kinds:
+    """The kinds one node knows: those known everywhere, and its own."""
+
+    def __init__(self, own: Mapping[str, Callable[[str], TopicTest]] | None = None) -> None:
+        """Register own kinds.
+
+        Args:
+            own: by name, a function from the text of a pattern to a test of a topic. It raises
+                `ValueError` for a text that is none. A node above that does not know the kind
+                sends everything.
+
+        Raises:
+            UsageError: the name of a kind that is known everywhere.
+        """
+        self._own = dict(own or {})
+        if taken := sorted(self._own.keys() & _AUTOMATA.keys()):
+            raise UsageError(f"the kind {taken[0]!r} is known already; give yours another name")
+
+    def knows(self, pattern: Pattern) -> bool:
+        """Whether this node can test topics by it."""
+        return pattern.kind in _AUTOMATA or pattern.kind in self._own
+
+    def unknown(self, patterns: Iterable[Pattern]) -> tuple[str, ...]:
+        """The kinds among these that this node does not know."""
+        return tuple(sorted({one.kind for one in patterns if not self.knows(one)}))
+
+    def check(self, pattern: Pattern) -> Pattern:
+        """Accept a pattern, in its simplest form.
+
+        Raises:
+            InvalidPatternError: its text is no pattern of its kind.
+        """
+        if pattern.kind in self._own:
+            self._own_test(pattern)
+            return pattern
+        return canonical(pattern)
+
+    def test(self, pattern: Pattern) -> TopicTest:
+        """The test of a topic; an unknown kind accepts every topic."""
+        if pattern.kind == "exact":
+            return pattern.text.__eq__
+        if pattern.kind == "prefix":
+            return lambda topic: topic.startswith(pattern.text)
+        if pattern.kind in self._own:
+            return self._own_test(pattern)
+        known = automaton_of(pattern)
+        return known.matches if known else lambda _: True
+
+    def matches(self, pattern: Pattern, topic: str, effort: Effort) -> bool:
+        """Whether a topic is meant; True also when the effort is over before that is known."""
+        known = None if pattern.kind in self._own else automaton_of(pattern)
+        if known is not None:
+            return known.matches(topic, effort)
+        effort.left -= _OWN_TEST_STEPS
+        return effort.is_over or self.test(pattern)(topic)
+
+    def cost(self, pattern: Pattern) -> tuple[int, int]:
+        """Steps to make the automaton of a pattern, and its states; nothing for a simple one."""
+        known = None if pattern.kind in self._own or is_simple(pattern) else automaton_of(pattern)
+        return (known.steps, len(known.characters)) if known else (0, 0)
+
+    def _own_test(self, pattern: Pattern) -> TopicTest:
+        try:
+            return self._own[pattern.kind](pattern.text)
+        except ValueError as error:
+            raise InvalidPatternError(pattern=pattern.text, problem=str(error)) from error
+
+    def literal_prefix(self, pattern: Pattern) -> str:
+        """What every topic begins with that a pattern matches."""
+        known = automaton_of(pattern)
+        return known.literal_prefix() if known else ""
+
+    def everything(self, pattern: Pattern) -> bool:
+        """Whether this node sends every topic to a peer with this pattern."""
+        return pattern == EVERYTHING or not self.knows(pattern)
+
+    def covers(self, wide: Pattern, narrow: Pattern, effort: Effort | None = None) -> bool:
+        """Whether `wide` surely matches every topic that `narrow` matches.
+
+        False also where that cannot be decided: between own kinds, or in too few steps.
+
+        Args:
+            effort: steps for this and other questions; None: as many as one proof may take.
+        """
+        effort = effort or Effort(COVER_STEPS_MAX)
+        if wide == narrow or self.everything(wide):
+            return True
+        if self.everything(narrow):
+            return False
+        if wide.kind == "prefix" and narrow.kind in _SIMPLE:
+            return narrow.text.startswith(wide.text)
+        if wide.kind == "exact" and narrow.kind in _SIMPLE:
+            return False
+        if effort.is_over:
+            return False
+        if narrow.kind == "exact":
+            return self.matches(wide, narrow.text, effort) and not effort.is_over
+        if wide.kind in self._own or narrow.kind in self._own:
+            return False
+        return _includes(wide, narrow, effort)
+
+
+_proofs: dict[tuple[Pattern, Pattern], bool] = {}  # those that came to an end
+
+
+def _includes(wide: Pattern, narrow: Pattern, effort: Effort) -> bool:
+    known = _proofs.get((wide, narrow))
+    if known is not None:
+        return known
+    wide_automaton, narrow_automaton = automaton_of(wide), automaton_of(narrow)
+    assert wide_automaton is not None
+    assert narrow_automaton is not None
+    found = includes(wide_automaton, narrow_automaton, effort)
+    if not effort.is_over:
+        if len(_proofs) >= _PROOFS_MAX:
+            _proofs.clear()
+        _proofs[wide, narrow] = found
+    return found
+
+
+def aggregate(patterns: Iterable[Pattern], strategy: Strategy, kinds: Kinds) -> frozenset[Pattern]:
+    """What a node asks for above, so that everything asked for below can come.
+
+    Args:
+        strategy: `none` and `dedup` ask for each pattern (they differ in how often they say it),
+            `subsume` for those that no other covers, `all` for everything if anything is wanted.
+    """
+    distinct = frozenset(EVERYTHING if kinds.everything(one) else one for one in patterns)
+    if strategy == "all":
+        return frozenset({EVERYTHING}) if distinct else distinct
+    return _maximal(distinct, kinds) if strategy == "subsume" else distinct
+
+
+def _maximal(patterns: frozenset[Pattern], kinds: Kinds) -> frozenset[Pattern]:
+    """The patterns that no other covers; of equal ones, the first in order."""
+    effort = Effort(COVER_STEPS_MAX)
+    simple: list[Pattern] = []
+    # In this order everything below a prefix follows it directly.
+    for pattern in sorted(
+        (one for one in patterns if one.kind in _SIMPLE),
+        key=lambda one: (one.text, one.kind != "prefix"),
+    ):
+        if not (simple and kinds.covers(simple[-1], pattern)):
+            simple.append(pattern)
+    prefixes = {one.text: one for one in simple if one.kind == "prefix"}
+    others: list[Pattern] = []
+    for pattern in sorted(one for one in patterns if one.kind not in _SIMPLE):
+        begin = kinds.literal_prefix(pattern)
+        if any(begin[:end] in prefixes for end in range(len(begin) + 1)):
+            continue
+        if any(kinds.covers(one, pattern, effort) for one in others[:_COMPARED_MAX]):
+            continue
+        if len(others) < _COMPARED_MAX:
+            others = [one for one in others if not kinds.covers(pattern, one, effort)]
+        others.append(pattern)
+    wide = others[:_COMPARED_MAX]
+    simple = [one for one in simple if not any(kinds.covers(other, one, effort) for other in wide)]
+    return frozenset([*simple, *others])
+
+
+class Selection(Struct, frozen=True, kw_only=True):
+    """Which messages a subscriber wants: topics, and perhaps a predicate over headers.
+
+    Only `pattern` travels up the tree, because a batch is opaque on the way. The last node, which
+    reads the messages, applies `where`.
+    """
+
+    pattern: Pattern
+    where: str = ""  # see `predicate`; empty: whatever the headers are
+
+    def check(self, kinds: Kinds) -> Selection:
+        """Accept it, its pattern in its simplest form.
+
+        Raises:
+            InvalidPatternError: pattern or predicate cannot be read.
+        """
+        if self.where:
+            predicate(self.where)
+        return Selection(pattern=kinds.check(self.pattern), where=self.where)
+
+    def matches(self, topic: str, headers: Headers | None, kinds: Kinds) -> bool:
+        """Whether a message is wanted."""
+        if not kinds.test(self.pattern)(topic):
+            return False
+        return not self.where or predicate(self.where).matches(headers)
+
+    def covers(self, narrow: Selection, kinds: Kinds) -> bool:
+        """Whether this surely wants every message that `narrow` wants."""
+        return self.where in ("", narrow.where) and kinds.covers(self.pattern, narrow.pattern)

@@ -1,0 +1,70 @@
+"""The inbox: the state of a subscriber by topic, and how it is stored. Pure.
+
+A cursor is sent to the proxy only after it is durable here (rule R9).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from reliable_pubsub.common.core.plan_mark import PlanMark
+
+from .place import Place
+from .subscription import TOPIC, Changes, Subscription
+
+_EPOCH = "epoch"
+_PLAN = "plan"
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class Inbox:
+    """A subscriber's epoch, subscriptions and position in a plan. Implements `EpochMemory`."""
+
+    new_subscription = Subscription
+
+    def __init__(self, stored: Mapping[str, bytes]) -> None:
+        """Create an inbox from stored rows; empty for a new subscriber."""
+        self.subscriptions: dict[str, Subscription] = {}
+        self.reload(stored)
+
+    def reload(self, stored: Mapping[str, bytes]) -> None:
+        """Reset to the stored rows."""
+        decode = msgspec.msgpack.decode
+        self.epoch = decode(stored[_EPOCH], type=int) if _EPOCH in stored else 0
+        self.plan = decode(stored[_PLAN], type=PlanMark) if _PLAN in stored else None
+        places = {
+            name.removeprefix(TOPIC): decode(value, type=Place)
+            for name, value in stored.items()
+            if name.startswith(TOPIC)
+        }
+        for topic in {**self.subscriptions, **places}:
+            self.add(topic).reload(places.get(topic))
+
+    def of(self, topic: str) -> Subscription:
+        """The subscription to a topic; an empty one if there is none."""
+        return self.subscriptions.get(topic) or self.new_subscription(topic)
+
+    def add(self, topic: str) -> Subscription:
+        """The subscription to a topic, kept from now on."""
+        if topic not in self.subscriptions:
+            self.subscriptions[topic] = self.new_subscription(topic)
+        return self.subscriptions[topic]
+
+    @property
+    def places(self) -> Mapping[str, Place]:
+        """The place of each subscribed topic."""
+        subscribed = (one for one in self.subscriptions.values() if one.is_subscribed)
+        return {one.topic: one.place for one in subscribed}
+
+    def granted(self, epoch: int) -> Changes:
+        """The proxy has granted an epoch."""
+        self.epoch = epoch
+        return {_EPOCH: _encode(epoch)}
+
+    def mark_plan(self, plan: PlanMark) -> Changes:
+        """Move the position in the plan."""
+        self.plan = plan
+        return {_PLAN: _encode(plan)}

@@ -1,0 +1,149 @@
+"""`Place`: the position of a subscriber in one topic, as one row of its state. Pure.
+
+The cursor moves when a message has been processed, not when it is delivered. Messages that were
+delivered but not processed when the process died are redelivered, marked with their delivery
+count, so the place has that too. Each method returns a new place; places are immutable.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from reliable_pubsub.common.core.errors import LogChangedError
+from reliable_pubsub.common.core.messages import SubAck, Terms
+
+
+class Place(Struct, frozen=True):
+    """The position of a subscriber in one topic."""
+
+    log: str  # log id: which log the offsets speak of
+    cursor: int  # the next offset not processed
+    witness_ns: int | None = None  # timestamp of the batch that holds offset cursor - 1
+    # Delivered and not processed: (end, count): messages from the cursor to `end`, `count` times.
+    in_hand: tuple[tuple[int, int], ...] = ()
+    terms: Terms = Terms()  # of the subscription
+    max_deliveries: int | None = None  # after so many a message becomes a dead letter; None: never
+    giving_up: str = ""  # reason to reject the message at the cursor; "": none
+    shown: int = 0  # messages below it were delivered before this place was chosen
+    asks: bool = False  # a SUB with another start is pending; the proxy may have moved
+
+    # Queries.
+
+    def deliveries(self, offset: int) -> int:
+        """How often a message at or above the cursor was delivered."""
+        return next((count for end, count in self.in_hand if offset < end), 0)
+
+    @property
+    def handed_end(self) -> int:
+        """The offset after the highest one that is known to be delivered."""
+        return max(self.cursor, self.shown, *(end for end, _ in self.in_hand))
+
+    @property
+    def is_first_delivery(self) -> bool:
+        """Whether every message in hand was delivered exactly once so far."""
+        return len(self.in_hand) == 1 and self.in_hand[0][1] == 1 and self.shown <= self.cursor
+
+    def in_hand_from(self, cursor: int) -> tuple[tuple[int, int], ...]:
+        """The delivery counts that remain when everything below `cursor` is processed or lost."""
+        return tuple(run for run in self.in_hand if run[0] > cursor)
+
+    def has_become_dead(self, reply: SubAck) -> bool:
+        """Whether the proxy already has the dead letter that an earlier process may have sent."""
+        return bool(self.giving_up) and reply.cursor == self.cursor + 1
+
+    # Changes.
+
+    def handed_over(self, end: int) -> Place:
+        """Deliver the messages from the cursor up to `end`."""
+        runs = [(min(run_end, end), count + 1) for run_end, count in self.in_hand]
+        runs += [(end, 1)]
+        runs += [run for run in self.in_hand if run[0] > end]
+        # Of several entries with the same end only the first has messages.
+        in_hand = tuple(
+            run for index, run in enumerate(runs) if index == 0 or run[0] > runs[index - 1][0]
+        )
+        return replace(self, in_hand=in_hand)
+
+    def moved(self, cursor: int, witness_ns: int | None) -> Place:
+        """Everything below `cursor` is processed or lost.
+
+        Args:
+            witness_ns: timestamp of the newest message below it; None: it is not known.
+        """
+        assert cursor >= self.cursor, (cursor, self)
+        in_hand = self.in_hand_from(cursor)
+        return replace(self, cursor=cursor, witness_ns=witness_ns, in_hand=in_hand, giving_up="")
+
+    def gives_up(self, offset: int, reason: str) -> Place:
+        """Reject the message at `offset`; everything below it is processed."""
+        witness_ns = self.witness_ns if offset == self.cursor else None
+        return replace(self.moved(offset, witness_ns), giving_up=reason)
+
+    def kept(self) -> Place:
+        """Withdraw the rejection of the message at the cursor."""
+        return replace(self, giving_up="")
+
+    def confirmed(self, reply: SubAck, *, adopt: bool) -> Place:
+        """The proxy has confirmed the subscription at this place or below, or knows of more.
+
+        Args:
+            adopt: where the proxy knows of more than this state, continue at its position.
+
+        Raises:
+            LogChangedError: the proxy knows of more acknowledged messages than this state: the
+                state is older than what this subscriber did.
+        """
+        if self.has_become_dead(reply):
+            moved = self.moved(reply.cursor, reply.witness_ns)
+            return replace(moved, terms=reply.terms, asks=False)
+        # Below QoS 2 our state may be older; acknowledged messages were processed nevertheless.
+        may_be_older = adopt or reply.terms.qos < 2 or self.asks
+        if reply.cursor > self.cursor and may_be_older:
+            return repositioned(reply, self if self.asks else None)
+        if reply.cursor > self.cursor:
+            raise LogChangedError(
+                f"topic {reply.topic!r}: the proxy knows that offsets up to {reply.cursor - 1} "
+                f"were acknowledged with this id, this state is at {self.cursor}: the state "
+                "is an older copy. To go on at the proxy's position, use --on-log-changed adopt"
+            )
+        if reply.terms != self.terms or self.asks:
+            return replace(self, terms=reply.terms, asks=False)
+        return self
+
+    def compared(self, topic: str, end: int, *, forget: bool) -> Place:
+        """Check delivered offsets against the end of the log: they must be below it (rule R14).
+
+        Args:
+            forget: continue; the cursor is of this log, only messages in hand are lost.
+
+        Raises:
+            LogChangedError: messages that were delivered are no longer in the log.
+        """
+        shown_end = self.in_hand[-1][0] if self.in_hand else self.cursor
+        if shown_end <= end:
+            return self
+        if forget:
+            return replace(self, in_hand=())
+        raise LogChangedError(
+            f"topic {topic!r}: offsets {self.cursor} to {shown_end - 1} were delivered and not "
+            f"acknowledged, and the log of the proxy ends at {end}: it was set back to an older "
+            "copy. To go on without them, use --on-log-changed adopt"
+        )
+
+
+def repositioned(reply: SubAck, before: Place | None = None) -> Place:
+    """The place after a SUB with a start; the proxy's cursor replaces ours.
+
+    Messages delivered before are marked but not counted: they are replayed, or were sent to an
+    earlier process of this id whose state is lost.
+
+    Args:
+        before: the place until now; None: there was none, and the proxy knows what it has sent.
+    """
+    place = Place(reply.log, reply.cursor, reply.witness_ns, (), reply.terms)
+    if before is None or before.log != reply.log:
+        return replace(place, shown=reply.shown)
+    if reply.cursor < before.cursor:
+        return replace(place, shown=before.handed_end)
+    return replace(place, in_hand=before.in_hand_from(reply.cursor), shown=before.shown)

@@ -1,0 +1,159 @@
+"""The QoS 0 messages of one topic, on their way to the program: each at most once. Pure.
+
+A message has a place in the ring of one start of the proxy. Some messages are pushed; the others
+are read from the ring if they are still there, else they are lost and counted. A place that was
+taken is never taken again, so no message is delivered twice.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct, UnsetType
+
+from reliable_pubsub.common.core.batch import Message, messages_of
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.limits import MIB
+from reliable_pubsub.common.core.messages import BatchHeader
+from reliable_pubsub.relay.core.push import UnstoredFrames
+
+from .direct_followers import StoredBatch, direct_batches
+
+QUEUE_BYTES_MAX: Final = 4 * MIB  # of bodies; further ones stay in the ring until it is full
+
+
+class UnstoredCounts(Struct, kw_only=True):
+    """Counts of QoS 0 messages, in this process."""
+
+    taken: int = 0  # messages
+    lost: int = 0  # messages that can no longer be read
+    repeats: int = 0  # duplicate batches, which were dropped
+
+
+class QoS0Queue:
+    """One topic's messages at QoS 0, in the order of their places."""
+
+    def __init__(self) -> None:
+        """Create an empty queue that knows no ring."""
+        self.counts = UnstoredCounts()
+        self._boot = ""
+        self._place = 0  # the next one wanted
+        self._messages: deque[Message] = deque()
+        self._sizes: deque[tuple[int, int]] = deque()  # messages and bytes of each batch
+        self._size_bytes = 0
+        self._is_missing = False
+
+    def __len__(self) -> int:
+        """How many messages wait."""
+        return len(self._messages)
+
+    @property
+    def place(self) -> int:
+        """The next place that is wanted."""
+        return self._place
+
+    @property
+    def is_confirmed(self) -> bool:
+        """Whether the proxy has said where it begins."""
+        return bool(self._boot)
+
+    @property
+    def is_missing(self) -> bool:
+        """Whether the ring has messages that were not pushed, and there is room for them."""
+        return self._is_missing and self._size_bytes < QUEUE_BYTES_MAX
+
+    def begin_again(self) -> None:
+        """A call was interrupted: discard the queue, because parts may have been delivered."""
+        self.counts.lost += len(self._messages)
+        self._messages.clear()
+        self._sizes.clear()
+        self._size_bytes = 0
+        self._is_missing = True
+
+    def confirmed(self, boot: str, end: int, *, is_new: bool) -> None:
+        """The proxy has confirmed the subscription; the next place of its ring is `end`.
+
+        Args:
+            is_new: it begins in this process: earlier messages were perhaps delivered to another
+                process, so they are skipped. Otherwise all messages of a restarted proxy are new.
+        """
+        if is_new:
+            self._place, self._boot = end, boot
+            self._is_missing = False
+        elif boot != self._boot:
+            self._boot, self._place = boot, 0
+            self._is_missing = end > 0
+
+    def hinted(self, boot: str, end: int | UnsetType) -> None:
+        """A reply contained the end of the ring."""
+        if boot == self._boot and isinstance(end, int) and end > self._place:
+            self._is_missing = True
+
+    def pushed(self, push: UnstoredFrames) -> BatchHeader | None:
+        """Take a push; return its header, or None if it was dropped."""
+        header = push.pushed.batch
+        if push.pushed.boot != self._boot:
+            return None  # the SUB_ACK of the new proxy will set the place first
+        if header.base + header.count <= self._place:
+            self.counts.repeats += 1
+            return None
+        if header.base > self._place or push.body is None or self._size_bytes >= QUEUE_BYTES_MAX:
+            self._is_missing = True
+            return None
+        try:
+            batches = direct_batches(push.topic, self._place, [header], push.body)
+        except MalformedError:
+            self._pass(header.base + header.count)
+            return None
+        self._take(push.topic, batches)
+        return header
+
+    def read(self, topic: str, first: int, headers: Sequence[BatchHeader], body: bytes) -> None:
+        """The ring was read from our place; places below `first` are lost."""
+        if first > self._place:
+            self._pass(first)
+        try:
+            self._take(topic, direct_batches(topic, self._place, headers, body))
+        except MalformedError:
+            self._pass(headers[-1].base + headers[-1].count)
+
+    def emptied(self) -> None:
+        """The ring has no more."""
+        self._is_missing = False
+
+    def _pass(self, place: int) -> None:
+        self.counts.lost += place - self._place
+        self._place = place
+
+    def _take(self, topic: str, batches: Sequence[StoredBatch]) -> None:
+        for batch in batches:
+            messages = messages_of(
+                batch.columns,
+                topic=topic,
+                base=None,
+                publisher=batch.header.publisher,
+                first_sequence=batch.header.first_sequence,
+                timestamp_ns=batch.header.timestamp_ns,
+                qos=0,
+                skip=batch.skip,
+            )
+            self._messages.extend(messages)
+            self._sizes.append((len(messages), batch.header.body_bytes))
+            self._size_bytes += batch.header.body_bytes
+            self._place = batch.end
+            self.counts.taken += len(messages)
+
+    def hand_over(self, count_max: int) -> list[Message]:
+        """Take the next messages; they count as delivered, even if the program dies."""
+        count = min(count_max, len(self._messages))
+        left = count
+        while left:
+            messages, size = self._sizes.popleft()
+            if messages > left:
+                self._sizes.appendleft((messages - left, size))
+                break
+            left -= messages
+            self._size_bytes -= size
+        return [self._messages.popleft() for _ in range(count)]

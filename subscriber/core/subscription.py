@@ -1,0 +1,354 @@
+"""One subscription: the state that a subscriber has for one topic. Pure.
+
+A subscription has two parties, and one state for each of them, as a connection of h11 has one for
+the client and one for the server.
+
+Towards the proxy it is
+
+- NONE: there is no place, so nothing can be resumed;
+- UNCONFIRMED: there is a place, but the running proxy has not confirmed it. It is new, or
+  has restarted, or began another session: the next request sends SUB first, with our place as
+  evidence (rules R13, R14);
+- CONFIRMED: generation and boot are known, and requests can name them. Only now can messages
+  be fetched, so entering or leaving this state drops the fetched messages that were not delivered.
+
+Towards the program it is
+
+- IDLE: no message is in hand;
+- IN_HAND: it has messages, up to the last one of the last `get`. Its next call settles them;
+- LOSS_TOLD: `get` raised LostError. The next call skips the lost messages, not earlier: a process
+  that dies before its program has seen the error must report it again;
+- LETTER: a message is rejected, and the reply to its dead letter is in doubt. The same letter is
+  sent until it is stored or refused; nothing else happens meanwhile. Later messages of the same
+  `get` stay in hand.
+
+The tables below say which events each state allows; any other is a programming error. Both states
+are in memory only. A new process, and the call after one that was interrupted by a foreign
+exception (decision 0024), start from the state on disk: UNCONFIRMED if it has a place, else NONE,
+and IDLE. Messages in hand are then redelivered, marked, because the place counts deliveries.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum, auto
+from typing import Final, NamedTuple
+
+import msgspec
+
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.messages import SubAck
+
+from .place import Place
+from .push_queue import PushQueue
+from .qos0_queue import QoS0Queue
+
+Changes = dict[str, bytes | None]
+
+TOPIC: Final = "topic:"  # prefix of the names of rows
+_encode = msgspec.msgpack.Encoder().encode
+
+
+class ToProxy(Enum):
+    """The state of a subscription towards the running proxy."""
+
+    NONE = auto()
+    UNCONFIRMED = auto()
+    CONFIRMED = auto()
+
+
+class ToProgram(Enum):
+    """The state of a subscription towards the program."""
+
+    IDLE = auto()
+    IN_HAND = auto()
+    LOSS_TOLD = auto()
+    LETTER = auto()
+
+
+class Event(Enum):
+    """An event of a subscription."""
+
+    # At the proxy.
+    CONFIRM = auto()  # SUB_ACK
+    FORGET = auto()  # STALE, NOT_SUB or LOG_CHANGED; or another session has begun
+    END = auto()  # UNSUB_ACK, the end of a clean session, or a SUB that replaces the place
+    STAND = auto()  # there is a place: SUB_ACK names it, or such a SUB was refused
+    # At the program.
+    HAND_OVER = auto()  # `get` returns messages
+    SETTLE = auto()  # the next call: the messages in hand are processed
+    LOSE = auto()  # `get` raises LostError
+    GIVE_UP = auto()  # a dead letter is about to be sent
+    LETTER_STORED = auto()
+    LETTER_REFUSED = auto()
+    DROP = auto()  # the place was replaced or removed: forget the messages in hand
+
+
+TO_PROXY: Final = {
+    ToProxy.NONE: {
+        Event.STAND: ToProxy.UNCONFIRMED,
+        Event.FORGET: ToProxy.NONE,
+        Event.END: ToProxy.NONE,
+    },
+    ToProxy.UNCONFIRMED: {
+        Event.CONFIRM: ToProxy.CONFIRMED,
+        Event.FORGET: ToProxy.UNCONFIRMED,
+        Event.END: ToProxy.NONE,
+    },
+    ToProxy.CONFIRMED: {
+        Event.CONFIRM: ToProxy.CONFIRMED,
+        Event.FORGET: ToProxy.UNCONFIRMED,
+        Event.END: ToProxy.NONE,
+    },
+}
+
+TO_PROGRAM: Final = {
+    ToProgram.IDLE: {
+        Event.HAND_OVER: ToProgram.IN_HAND,
+        Event.SETTLE: ToProgram.IDLE,
+        Event.LOSE: ToProgram.LOSS_TOLD,
+        Event.GIVE_UP: ToProgram.LETTER,  # it has reached max_deliveries
+        Event.DROP: ToProgram.IDLE,
+    },
+    ToProgram.IN_HAND: {
+        Event.SETTLE: ToProgram.IDLE,
+        Event.GIVE_UP: ToProgram.LETTER,
+        Event.DROP: ToProgram.IDLE,
+    },
+    ToProgram.LOSS_TOLD: {
+        Event.SETTLE: ToProgram.IDLE,
+        Event.DROP: ToProgram.IDLE,
+    },
+    ToProgram.LETTER: {
+        Event.LETTER_STORED: ToProgram.IDLE,  # and IN_HAND again, if something still is
+        Event.LETTER_REFUSED: ToProgram.IDLE,
+        Event.DROP: ToProgram.IDLE,
+    },
+}
+
+
+class Confirmation:
+    """What the running proxy knows of a subscription."""
+
+    __slots__ = ("boot", "generation", "told")
+
+    def __init__(self, generation: int, boot: str, told: int) -> None:
+        self.generation = generation
+        self.boot = boot  # which start of the proxy
+        self.told = told  # the cursor that it knows
+
+
+class Letter(NamedTuple):
+    """A dead letter that is being sent."""
+
+    message: Message
+    body: bytes
+    rest: Message | None  # the last message that stays in hand
+
+
+class _WithProgram(NamedTuple):
+    """The state towards the program, with its data; replaced in one step."""
+
+    state: ToProgram
+    last: Message | None = None  # IN_HAND: the last delivered message
+    lost_end: int = 0  # LOSS_TOLD: messages below it are lost
+    letter: Letter | None = None  # LETTER
+
+
+_IDLE: Final = _WithProgram(ToProgram.IDLE)
+
+
+class Subscription:
+    """The state that a subscriber has for one topic."""
+
+    new_qos0_queue = QoS0Queue
+
+    def __init__(self, topic: str, place: Place | None = None) -> None:
+        """Create a subscription from the stored place; without one it is not subscribed.
+
+        Args:
+            place: as it is stored; whether it survives power loss is not known.
+        """
+        self.topic = topic
+        self.fetched: deque[Message] = deque()  # from the cursor on, not delivered
+        self.qos0: QoS0Queue | None = None  # what was put at QoS 0, once confirmed
+        self.pushes: PushQueue | None = None  # None: push is off
+        self.refused_letter: int | None = None  # offset of the message whose letter was refused
+        self.lower_qos: set[str] = set()  # publishers whose lower level was reported
+        self.reload(place)
+
+    def reload(self, place: Place | None) -> None:
+        """Reset to the stored place, after a call interrupted by a foreign exception.
+
+        The queues stay, with their counts, and are reset by their owners.
+        """
+        self._place = self._saved = place
+        self.durable_cursor = -1  # the cursor that survives power loss
+        self._to_proxy = ToProxy.NONE if place is None else ToProxy.UNCONFIRMED
+        self.confirmation: Confirmation | None = None  # None: the proxy has not confirmed it
+        self._with_program = _IDLE
+        self.fetched.clear()
+        if self.qos0 is not None:
+            if self.qos0.is_confirmed:
+                self.qos0.begin_again()
+            else:
+                self.qos0 = None
+
+    # The place, and whether it is written.
+
+    @property
+    def place(self) -> Place:
+        """The position of the subscriber; only while it is subscribed."""
+        assert self._place is not None, f"no subscription to {self.topic!r}"
+        return self._place
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether there is a place."""
+        return self._place is not None
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether its session is clean, so that it ends with its process or its lease."""
+        return self.place.terms.session == "clean"
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the current place was written, so that it survives `kill -9`."""
+        return self._place is self._saved
+
+    def move(self, place: Place) -> None:
+        """Set the place; the caller writes `row`."""
+        if self._place is None:
+            self._happens_at_proxy(Event.STAND)
+        self._place = place
+
+    def row(self) -> Changes:
+        """The whole place, to be written; includes earlier changes whose write failed."""
+        return {TOPIC + self.topic: None if self._place is None else _encode(self._place)}
+
+    def written(self, *, durable: bool) -> None:
+        """The row was written as it is now."""
+        self._saved = self._place
+        if durable and self._place is not None:
+            self.durable_cursor = self._place.cursor
+
+    # The proxy.
+
+    def is_to_be_told(self, *, ahead: bool) -> bool:
+        """Whether the running proxy has an older cursor than this client.
+
+        Args:
+            ahead: also if it has sent messages that were not delivered.
+        """
+        if self.confirmation is None:
+            return False
+        return self.place.cursor > self.confirmation.told or (ahead and bool(self.fetched))
+
+    def confirmed(self, reply: SubAck, *, is_new: bool) -> None:
+        """The proxy has confirmed the subscription; its place was taken already.
+
+        Args:
+            is_new: it begins in this process, so earlier QoS 0 messages are skipped.
+        """
+        self._happens_at_proxy(Event.CONFIRM)
+        self.confirmation = Confirmation(reply.generation, reply.boot, reply.cursor)
+        if self.qos0 is None:
+            self.qos0 = self.new_qos0_queue()
+        self.qos0.confirmed(reply.boot, reply.ring, is_new=is_new)
+
+    def forgotten(self) -> None:
+        """The running proxy does not know the subscription: it must be confirmed again."""
+        self._happens_at_proxy(Event.FORGET)
+
+    def given_up(self) -> None:
+        """The place can no longer be resumed; the proxy may have another one already."""
+        self._happens_at_proxy(Event.END)
+        self._place = None
+
+    def ended(self) -> None:
+        """The subscription has ended; drop the undelivered messages."""
+        self.given_up()
+        self.qos0 = None
+        self.durable_cursor = -1
+
+    def _happens_at_proxy(self, event: Event) -> None:
+        before, self._to_proxy = self._to_proxy, TO_PROXY[self._to_proxy][event]
+        if self._to_proxy is not ToProxy.CONFIRMED:
+            self.confirmation = None
+        if ToProxy.CONFIRMED in (before, self._to_proxy):
+            self.drop_fetched()
+
+    # The program.
+
+    @property
+    def has_next(self) -> bool:
+        """Whether a message can be delivered."""
+        return bool(self.fetched or self.qos0)
+
+    def drop_fetched(self) -> None:
+        """Drop fetched messages that were not delivered; they are fetched again."""
+        self.fetched.clear()
+
+    @property
+    def in_hand(self) -> Message | None:
+        """The last delivered message that is not acknowledged, unless it is rejected."""
+        return self._with_program.last
+
+    @property
+    def letter(self) -> Letter | None:
+        """The pending dead letter."""
+        return self._with_program.letter
+
+    def handed_over(self, last: Message) -> None:
+        """The messages up to this one were delivered."""
+        self._happens_at_program(Event.HAND_OVER, last=last)
+
+    def settle(self) -> None:
+        """The program called again: messages in hand are processed, reported losses skipped."""
+        held = self._with_program
+        self._happens_at_program(Event.SETTLE)
+        if held.state is ToProgram.IN_HAND and held.last is not None:
+            self._place = self.place.moved(held.last.offset + 1, held.last.timestamp_ns)
+        elif held.state is ToProgram.LOSS_TOLD:
+            self._place = self.place.moved(held.lost_end, None)
+
+    def lost(self, end: int) -> None:
+        """Report the loss of the messages up to `end` to the program."""
+        self._happens_at_program(Event.LOSE, lost_end=end)
+
+    def gives_up(self, message: Message, body: bytes) -> None:
+        """A dead letter of this message will be sent; earlier messages are processed."""
+        last = self._with_program.last
+        rest = last if last is not None and last.offset > message.offset else None
+        self._happens_at_program(Event.GIVE_UP, letter=Letter(message, body, rest))
+
+    def letter_stored(self) -> None:
+        """The dead letter is stored; later messages of the same `get` are still in hand."""
+        letter = self._with_program.letter
+        self._happens_at_program(Event.LETTER_STORED)
+        if letter is not None and letter.rest is not None:
+            self._happens_at_program(Event.HAND_OVER, last=letter.rest)
+
+    def letter_refused(self, offset: int) -> None:
+        """The dead letter was refused: its message and those in hand are redelivered."""
+        self._happens_at_program(Event.LETTER_REFUSED)
+        self.drop_fetched()
+        self.refused_letter = offset
+
+    def drop(self) -> None:
+        """Forget the messages in hand: the place was replaced or removed."""
+        self._happens_at_program(Event.DROP)
+        self.drop_fetched()
+        self.refused_letter = None
+
+    def _happens_at_program(
+        self,
+        event: Event,
+        *,
+        last: Message | None = None,
+        lost_end: int = 0,
+        letter: Letter | None = None,
+    ) -> None:
+        state = TO_PROGRAM[self._with_program.state][event]
+        self._with_program = _WithProgram(state, last, lost_end, letter)
