@@ -91,10 +91,13 @@ def cut(connection: socket.socket) -> None:
     """Hear nothing more from a connection, and let libzmq find its end.
 
     Only its input is shut down: an end in both directions that comes while its input is stopped
-    at a high-water mark is what libzmq does not survive. The filter keeps out what is still sent.
+    at a high-water mark is what libzmq does not survive. The filter keeps out what is still sent,
+    acknowledgements too; so the connection is reset when libzmq closes it, or the kernel would
+    keep it, and its peer would not learn of the end, until retransmission gives up.
     """
     _filter(connection, (_DROP,))
     with suppress(OSError):  # it has ended meanwhile
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.shutdown(socket.SHUT_RD)
 
 

@@ -32,7 +32,7 @@ from reliable_pubsub.relay.core.interest_link import Links
 from reliable_pubsub.relay.core.interest_table import InterestTable
 from reliable_pubsub.relay.core.pattern import Kinds
 from reliable_pubsub.relay.fan_out import PLAIN, FanOut
-from reliable_pubsub.relay.listener import Gate, listen
+from reliable_pubsub.relay.listener import Gate, cut, listen
 from reliable_pubsub.relay.sockets import Listening, Receiver, listening
 from tests.fakes import a_broker
 from tests.fuzz import zmtp
@@ -270,6 +270,21 @@ def test_who_sends_the_ingress_what_is_no_offer_is_cut_off(ingress: Ingress) -> 
     peer = Raw(ingress.endpoint, b"PUB")
 
     until_ended(peer, lambda: ingress.turn(engine), JUNK)
+
+
+def test_who_is_cut_off_learns_of_it_at_once() -> None:
+    """A FIN after bytes whose acknowledgement is kept out would be repeated for minutes."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        peer = socket.create_connection(server.getsockname())
+        connection, _ = server.accept()
+    connection.sendall(b"not read")
+    cut(connection)
+    connection.close()
+
+    with peer:
+        peer.settimeout(PATIENCE_S)
+        with pytest.raises(ConnectionResetError):
+            b"".join(iter(lambda: peer.recv(100), b""))
 
 
 # Messages without end.
