@@ -1,6 +1,6 @@
 """Checks the arguments of public calls against their annotations, before the call begins.
 
-A wrong argument never lowers a promise (rule R28): it is refused with a `UsageError`, and the call
+A wrong argument never lowers a promise (rule R27): it is refused with a `UsageError`, and the call
 has no effect. One decorator does it; the signature says what is allowed:
 
     qos: QoS                                  one of these values, and of this type: True is not 1

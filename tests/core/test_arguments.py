@@ -1,4 +1,4 @@
-"""Wrong arguments never lower a promise (rule R28): each call of the library refuses them all.
+"""Wrong arguments never lower a promise (rule R27): each call of the library refuses them all.
 
 The calls are found by looking: what `reliable_pubsub` offers, and what these take and give. A call
 or a parameter that is new has to say here which of many odd values it takes.
