@@ -20,7 +20,7 @@ import click
 from msgspec import Struct
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-WORKERS_PER_CORE: Final = 3
+WORKERS_PER_CORE: Final = 2
 SEEDS: Final = 1500  # the half of what the proof asks for: scripts/simulate --seeds 3000
 QUICK_SEEDS: Final = 200
 NICE: Final = 10

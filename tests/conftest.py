@@ -30,7 +30,9 @@ _FIRST = ("tests/pipeline/test_kills", "tests/pipeline", "tests/integration", "t
 # Tests that share what is made once, or that would cost too much side by side. By node id, because
 # the process that distributes tests knows nothing else of them.
 _TOGETHER = (
-    ("tests/pipeline/test_kills.py", "kills"),  # each starts one Java after another
+    # Each starts one Java after another; in one row they would take longest of all.
+    ("tests/pipeline/test_kills.py::TestACopyToATopic", "kills of copies"),
+    ("tests/pipeline/test_kills.py", "kills"),
     ("tests/pipeline/", "spark"),
     ("tests/lab/test_report.py", "report"),
     ("tests/store/test_damage_sweep.py", "damage"),
