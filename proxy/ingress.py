@@ -8,20 +8,17 @@ no high-water mark is between them and the publishers (decision 0013), so none i
 from __future__ import annotations
 
 import time
-from contextlib import suppress
 from typing import Final
 
 import zmq
 
-from reliable_pubsub.common.core.endpoint import any_port_beside
-from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
 from reliable_pubsub.common.core.messages import IngressStatus
 from reliable_pubsub.relay.sockets import NO_BOUND, Context, Listening, Receiver, listening
 
 from .core.engine import Engine
 from .core.wanted import Want
-from .push import EndpointSettings
+from .push import EndpointSettings, bind
 
 TURN_MAX: Final = 64  # batches that one turn of the loop takes
 
@@ -35,7 +32,7 @@ class Ingress:
         Raises:
             ConfigurationError: the endpoint cannot be bound.
         """
-        listener = _bind(context, settings)
+        listener = bind(settings, lambda to: _listening(context, to))
         self.socket, self.connections = listener.socket, listener.connections
         self._receiver = Receiver(self.socket)
         self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
@@ -72,14 +69,6 @@ class Ingress:
     def status(self, engine: Engine) -> IngressStatus:
         """The row of the ingress in a STATUS."""
         return IngressStatus(endpoint=self.endpoint, patterns=engine.wanted.count, **self._counts)
-
-
-def _bind(context: Context, settings: EndpointSettings) -> Listening:
-    if settings.is_default:
-        with suppress(ConfigurationError):
-            return _listening(context, settings.endpoint)
-        return _listening(context, any_port_beside(settings.endpoint))
-    return _listening(context, settings.endpoint)
 
 
 def _listening(context: Context, endpoint: str) -> Listening:

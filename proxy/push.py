@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -14,6 +16,8 @@ from reliable_pubsub.relay.fan_out import FanOut
 from reliable_pubsub.relay.sockets import Context
 
 from .core.pushes import Down, Pushes
+
+Bound = TypeVar("Bound")
 
 
 class EndpointSettings(Struct, frozen=True, kw_only=True):
@@ -35,7 +39,7 @@ class Push:
         """
         kinds = Kinds()
         table: InterestTable[bytes] = InterestTable(strategy="dedup", kinds=kinds)
-        self._fan_out = _bind(context, settings, table, kinds)
+        self._fan_out = bind(settings, lambda to: FanOut(context, to, table, kinds))
         self.socket = self._fan_out.socket
         self.endpoint = self._fan_out.endpoint
         self.pushes = Pushes(
@@ -64,11 +68,14 @@ class Push:
         self._fan_out.close()
 
 
-def _bind(
-    context: Context, settings: EndpointSettings, table: InterestTable[bytes], kinds: Kinds
-) -> FanOut:
+def bind(settings: EndpointSettings, bind_to: Callable[[str], Bound]) -> Bound:
+    """Bind to the endpoint, or to a free port beside it if a default endpoint is in use.
+
+    Raises:
+        ConfigurationError: the endpoint cannot be bound.
+    """
     if settings.is_default:
         with suppress(ConfigurationError):
-            return FanOut(context, settings.endpoint, table, kinds)
-        return FanOut(context, any_port_beside(settings.endpoint), table, kinds)
-    return FanOut(context, settings.endpoint, table, kinds)
+            return bind_to(settings.endpoint)
+        return bind_to(any_port_beside(settings.endpoint))
+    return bind_to(settings.endpoint)

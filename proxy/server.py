@@ -224,6 +224,7 @@ class Server:
         while self._committer.outcomes:
             outcome = self._committer.outcomes.popleft()
             if isinstance(outcome, Failed):
+                self._carry_out()  # what earlier commits made durable leaves, whatever follows
                 self._commit_failed(outcome.error)
             else:
                 self._history.durable(outcome.lsn)  # before the replies that depend on it

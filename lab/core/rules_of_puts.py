@@ -263,6 +263,16 @@ def _check_order(
         last_offset = entry.offset
 
 
+def puts_by_topic(index: RunIndex) -> dict[str, list[tuple[int, Attempt]]]:
+    """The attempts whose offset is known, with it."""
+    by_topic: dict[str, list[tuple[int, Attempt]]] = {}
+    for attempt in index.attempts():
+        offset = index.offset_of(attempt)
+        if offset is not None:
+            by_topic.setdefault(attempt.topic, []).append((offset, attempt))
+    return by_topic
+
+
 def real_time_order(index: RunIndex) -> Finding:
     """V5. What was acknowledged before another put began has the smaller offset."""
     finding = Finding(
@@ -270,12 +280,7 @@ def real_time_order(index: RunIndex) -> Finding:
         "acknowledged before another put began: the smaller offset",
         "no put was acknowledged with an offset",
     )
-    by_topic: dict[str, list[tuple[int, Attempt]]] = {}
-    for attempt in index.attempts():
-        offset = index.offset_of(attempt)
-        if offset is not None:
-            by_topic.setdefault(attempt.topic, []).append((offset, attempt))
-    for topic, puts in by_topic.items():
+    for topic, puts in puts_by_topic(index).items():
         over = [(a.acknowledged_ns, offset, a) for offset, a in puts if a.acknowledged]
         over.sort(key=itemgetter(0))
         begun = [(a.invoked_ns, offset, a) for offset, a in puts]

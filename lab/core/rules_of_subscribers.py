@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from .finding import Finding, in_words, runs_of
 from .rules_of_delivery import Received, end_for, message_at
+from .rules_of_puts import puts_by_topic
 from .rules_of_sessions import check_ends
 from .rules_of_starts import check_marks, check_refused_starts, check_start
 from .run_index import Attempt, RunIndex
@@ -24,11 +25,7 @@ def subscription_points(index: RunIndex) -> Finding:
     )
     over: dict[str, tuple[list[int], list[int], list[Attempt]]] = {}
     begun: dict[str, tuple[list[int], list[int], list[Attempt]]] = {}
-    by_topic: dict[str, list[tuple[int, Attempt]]] = {}
-    for attempt in index.attempts():
-        offset = index.offset_of(attempt)
-        if offset is not None:
-            by_topic.setdefault(attempt.topic, []).append((offset, attempt))
+    by_topic = puts_by_topic(index)
     for topic, puts in by_topic.items():
         acknowledged = [(a.acknowledged_ns, offset, a) for offset, a in puts if a.acknowledged]
         over[topic] = _extremes(sorted(acknowledged, key=_first), lowest=False)

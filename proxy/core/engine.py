@@ -50,6 +50,7 @@ from reliable_pubsub.common.core.messages import (
     ListenersReport,
     Put,
     Refusal,
+    Reply,
     Ring,
     Role,
     Stage,
@@ -200,8 +201,7 @@ class Engine:
             request, body = decode_request(frames)
         except MalformedError as error:
             if role == "subscriber" and is_for_node(frames):
-                told = self.pushes.answer(frames, now_s)
-                self._outputs.append(Answer(reply_to, encode_reply(told)))
+                self._answer(reply_to, self.pushes.answer(frames, now_s))
                 return
             self.malformed_count += 1
             self._answer(reply_to, self.broker.malformed(str(error)))
@@ -382,7 +382,7 @@ class Engine:
             self._taken = []
             self._is_urgent = False
 
-    def _answer(self, reply_to: Any, reply: AnyReply, body: bytes | None = None) -> None:
+    def _answer(self, reply_to: Any, reply: Reply, body: bytes | None = None) -> None:
         self._outputs.append(Answer(reply_to, encode_reply(reply, body)))
 
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from pathlib import Path
+from unittest.mock import Mock
 
-from reliable_pubsub.proxy.committer import Committed, Committer
+import pytest
+
+from reliable_pubsub.proxy.committer import Committed, Committer, Failed
 from reliable_pubsub.proxy.core.engine import Work
 from reliable_pubsub.proxy.core.records import Record
-from tests.fakes import an_append
+from reliable_pubsub.proxy.push import EndpointSettings
+from reliable_pubsub.proxy.server import Server, ServerSettings
+from tests.fakes import NOW_NS, a_hello, an_append
 
-PATIENCE_S = 20.0
+from .harness import ANY_PORT, PATIENCE_S
 
 
 class HeldStore:
@@ -46,3 +52,26 @@ def test_what_came_while_a_commit_ran_is_one_commit() -> None:
     assert store.commits == [1, 40]
     assert list(committer.outcomes) == [Committed(1), Committed(41)]
     assert (committer.commits, committer.records) == (2, 41)
+
+
+def test_what_an_earlier_commit_made_durable_is_answered_before_a_failure_ends_the_proxy(
+    tmp_path: Path,
+) -> None:
+    """The simulated proxy does so too: a shell carries out in the order of the engine."""
+    settings = ServerSettings(
+        data_dir=tmp_path,
+        publisher_endpoint=ANY_PORT,
+        subscriber_endpoint=ANY_PORT,
+        push=EndpointSettings(endpoint=ANY_PORT),
+        ingress=EndpointSettings(endpoint=ANY_PORT),
+    )
+    server, client = Server(settings), Mock()
+    server._poll = Mock()
+    server.engine.handle(a_hello("publisher", "p"), b"", client, now_s=0.0, now_ns=NOW_NS)
+    server._committer.outcomes += [Committed(1), Failed(OSError("the disk is broken"))]
+
+    with pytest.raises(OSError, match="broken"):
+        server._take_outcomes()
+
+    client.send_multipart.assert_called_once()
+    server._close()
