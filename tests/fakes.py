@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -30,8 +31,10 @@ from reliable_pubsub.common.core.messages import (
     Terms,
     Unsub,
 )
-from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.retry import Clock, RetryPolicy, Transport
 from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_reply
+from reliable_pubsub.common.state_file import ClientState
+from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.broker import Broker
 from reliable_pubsub.proxy.core.engine import Engine, Visible, Work
 from reliable_pubsub.proxy.core.records import (
@@ -651,3 +654,19 @@ class Link:
         answer = self.proxy.frames(frames)
         self.answers.append(decode_reply(answer)[0])
         return None if step == "<" else answer
+
+
+def a_world(
+    link: Answer | Transport,
+    clock: Clock | None = None,
+    state: ClientState | None = None,
+    **more: Any,
+) -> World:
+    """The surroundings of one client: a way to a proxy, or a transport, and what is around it."""
+    clock = clock or FakeClock()
+    if callable(link):
+        assert isinstance(clock, FakeClock)
+        transport: Transport = FakeTransport(link, clock)
+    else:
+        transport = link
+    return World(connect=lambda _: transport, clock=clock, state=state, **more)
