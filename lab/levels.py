@@ -51,7 +51,7 @@ class Cost(Struct, frozen=True, kw_only=True):
 class Kept(Struct, frozen=True, kw_only=True):
     """How many messages of a trial were handed over, and how often."""
 
-    after_proxy_kill: int  # put, then kill -9 of the proxy before anybody had read
+    after_proxy_kill: int  # put, then kill -9 of the proxy before any read
     after_absence: int  # put while a persistent subscriber was away
     after_lost_answer: int  # copies of one message whose answer was lost
     after_subscriber_death: int  # of one message in hand, not recorded, when the subscriber died

@@ -227,7 +227,7 @@ def _answer_marks(line: Ok | Failed | Unknown, life: Life) -> Iterable[Mark]:
         text = f"{what}: outcome unknown ({line.code}) after {duration(line.at_ns - began_ns)}"
         yield Mark(began_ns, line.at_ns, "unknown", text, 1, messages)
     else:
-        lost = f", offsets {line.first} to {line.end - 1} are gone" if line.end else ""
+        lost = f", offsets {line.first} to {line.end - 1} were lost" if line.end else ""
         yield Mark(line.at_ns, line.at_ns, "failed", f"{what}: {line.code}{lost}", 1, messages)
 
 

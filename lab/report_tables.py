@@ -70,7 +70,7 @@ def log_section(lines: Sequence[AnyLine]) -> Sequence[Element]:
         element(
             "section",
             element("h2", "The log at the end"),
-            table(("topic", "#begins", "#ends", "subscription", "#stands at", "#lag"), rows),
+            table(("topic", "#begins", "#ends", "subscription", "#cursor", "#lag"), rows),
         )
     ]
 

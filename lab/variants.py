@@ -83,7 +83,7 @@ def whatever_follows(
 
 
 def cursor_on_send() -> None:
-    """The classic lost message: sent counts as received, and nobody looks for a gap."""
+    """The classic lost message: sent counts as received, and no one looks for a gap."""
     Engine.broker_class = CursorMovesOnSend
     fetching.direct_followers = whatever_follows  # type: ignore[attr-defined]
 

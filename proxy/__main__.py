@@ -138,7 +138,7 @@ HEARS_RESETS = (
     "--accept-loss",
     is_flag=True,
     help="Start a damaged store without its damaged batches; each is reported, and subscribers "
-    "that had not read them are told LOST.",
+    "that had not read them get LOST.",
 )
 @click.option(
     "--allow-plaintext",

@@ -149,7 +149,7 @@ def _check_topic(
             progress(messages)
     hole(known_end, "the newest batches are missing")
     if bad_rows and not bad:
-        bad.append(BadRange(topic, known_end, known_end, "a damaged row stands for no offset"))
+        bad.append(BadRange(topic, known_end, known_end, "a damaged row has no offset"))
     values = tuple(
         StoredSegment(s.base, s.end, s.body_bytes, s.batches, s.timestamp_ns) for s in segments
     )

@@ -161,7 +161,7 @@ def write_file(path: Path, text: str) -> None:
     required=True,
     multiple=True,
     help="The request endpoint of a relay, or of the proxy; those above are found. Repeat it for "
-    "relays that stand side by side.",
+    "relays side by side.",
 )
 @click.option("--json", "as_json", is_flag=True, help="One JSON document, for programs.")
 @click.option("--svg", type=_FILE, help="Draw publishers, topics, relays and subscribers.")

@@ -194,7 +194,7 @@ def fan_out() -> Row:
         tree = fan_out_bytes(context, source, link, [left[1], right[1]])
     context.destroy(linger=0)
     return Row(
-        work=f"{LEAVES} subscribers behind two relays: on the link above, per message",
+        work=f"{LEAVES} subscribers below two relays: on the link above, per message",
         unit="bytes",
         ours=tree,
         bare=direct,

@@ -146,7 +146,7 @@ class Gate:
 def main(quick: bool, workers: int) -> None:
     """Format, lint, types, tests and simulated seeds; exit code 0 only if all of it holds.
 
-    On 2 cores the whole is meant to take at most 6 minutes, --quick at most 90 s; at its end stand
+    On 2 cores the whole is meant to take at most 6 minutes, --quick at most 90 s; at its end are
     the test files that cost most CPU. Longer than the gate:
 
     \b

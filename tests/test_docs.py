@@ -29,6 +29,7 @@ from reliable_pubsub.subscriber.subscribing import CLEAN_LEASE_MS
 from scripts import protocol_tables
 from tests.lab.planted import all_planted
 from tests.simulation.faults import FAULTS
+from tests.test_architecture import RIDDLES
 from tests.wire.vectors import CONTENT, DIALOGUES
 
 ROOT = Path(__file__).parents[1]
@@ -110,6 +111,17 @@ ANSWER_SECTIONS = answer_sections()
 
 def by_tag(union: Any) -> dict[str, type[Struct]]:
     return {str(one.__struct_config__.tag): one for one in get_args(union)}
+
+
+def test_the_pages_use_plain_words() -> None:
+    """Decisions and the changelog are records of their time."""
+    pages = [page for page in PAGES if "decisions" not in page.parts and page.stem != "CHANGELOG"]
+    found = {
+        page.name: RIDDLES.findall(re.sub(r"`[^`]*`", "", page.read_text(encoding="utf-8")))
+        for page in pages
+    }
+
+    assert {name: words for name, words in found.items() if words} == {}
 
 
 class TestTheProtocolPages:

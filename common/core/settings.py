@@ -136,21 +136,21 @@ class Settings(Struct, frozen=True, kw_only=True):
         Endpoint,
         Meta(
             description="where the proxy pushes. Default: on the interface of "
-            "subscriber_endpoint; any free port if it is taken, which peers are told"
+            "subscriber_endpoint; any free port if it is taken, which peers learn"
         ),
     ] = PUSH_ENDPOINT
     push_via: Annotated[
         Endpoint,
         Meta(
             description="where a subscriber or relay finds pushed data, if not where the node "
-            "above says: behind a tunnel"
+            "above says: through a tunnel"
         ),
     ] = ""
     ingress_endpoint: Annotated[
         Endpoint,
         Meta(
             description="where publishers send what is put at QoS 0. Default: on the interface of "
-            "publisher_endpoint; any free port if it is taken, which publishers are told"
+            "publisher_endpoint; any free port if it is taken, which publishers learn"
         ),
     ] = INGRESS_ENDPOINT
     push_silence_min: Annotated[

@@ -119,7 +119,7 @@ class SubscribeKeys(
         Meta(
             description="where to begin: now, last, earliest, offset 42, newest 10, "
             "time 2026-11-01T12:00:00Z, age 1h; what was acknowledged does not come again; "
-            "default: where the subscription stands, or now"
+            "default: the place of the subscription, or now"
         ),
     ] = field(name="from", default=UNSET)
     replay: Annotated[

@@ -28,7 +28,7 @@ DELIVERED_S: Final = 30.0  # how long a put waits for its subscribers by default
 class PublisherStep(Struct, frozen=True, kw_only=True):
     """Put a message, or the lines of a file, into a topic, a number of times.
 
-    Either `message` or `message_file` is set. The lines of a file are messages as they stand,
+    Either `message` or `message_file` is set. The lines of a file are messages unchanged,
     never numbered; `number_of_times` then repeats the whole file.
     """
 
@@ -297,7 +297,7 @@ def _check_position(position: PlanPosition, totals: Sequence[int]) -> None:
     inside = 0 <= position.step < end.step and 0 <= position.message < totals[position.step]
     if not (inside or position == end):
         raise ConfigurationError(
-            f"the run stands at step {position.step + 1}, message {position.message + 1}, which "
+            f"the run is at step {position.step + 1}, message {position.message + 1}, which "
             f"this plan of {end.step} steps does not have; it is the plan of another run: use "
             "another id or another state directory"
         )

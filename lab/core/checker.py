@@ -67,8 +67,8 @@ def _warnings(index: RunIndex) -> Iterator[str]:
     partial = [topic for topic, log in index.logs.items() if not log.audited]
     if partial:
         yield (
-            f"nobody read {', '.join(map(repr, partial))} to the end: the log is what the proxy "
-            "wrote of itself, and may be partial"
+            f"no process read {', '.join(map(repr, partial))} to the end: the log is what the "
+            "proxy wrote of itself, and may be partial"
         )
     for topic, log in index.logs.items():
         if log.unlogged:

@@ -78,7 +78,7 @@ def check_letters_are_there(index: RunIndex, finding: Finding) -> None:
         gone = log is not None and letter < index.removed_below(log.topic)
         if not gone and (entry is None or entry.publisher != subscriber):
             finding.broken(
-                f"{subscriber} gave offset {offset} of {topic!r} up, and its letter does not stand "
+                f"{subscriber} gave offset {offset} of {topic!r} up, and its letter is not stored "
                 f"at offset {letter} of {topic + DEAD_SUFFIX!r}: lost"
             )
 

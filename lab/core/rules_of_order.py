@@ -27,8 +27,8 @@ def one_value(index: RunIndex) -> Finding:
     """V3. All who saw an offset saw one message there, which the log has; no holes."""
     finding = Finding(
         "V3",
-        "one message for each offset, the same for everybody, and no holes",
-        "nobody saw any offset",
+        "one message for each offset, the same for all, and no holes",
+        "no process saw any offset",
     )
     known: dict[str, dict[int, tuple[str, Seen]]] = {}
     for who, topic, seen in sightings(index):
@@ -116,7 +116,7 @@ def _check_density(index: RunIndex, log: FinalLog, finding: Finding) -> None:
         if entry.timestamp_ns and entry.timestamp_ns < time_ns:
             finding.broken(
                 f"{log.topic!r}: the time goes back at offset {offset}: {entry.timestamp_ns} ns "
-                f"behind {time_ns} ns",
+                f"after {time_ns} ns",
                 _key(log.topic, entry),
             )
         time_ns = max(time_ns, entry.timestamp_ns)
@@ -151,15 +151,16 @@ def _check_growth(index: RunIndex, finding: Finding) -> None:
     """Each offset is stored once and found once, and later batches have later times."""
     found: dict[tuple[int, str], int] = {}
     for page in index.found:
-        behind = found.get((page.pid, page.topic), 0)
+        next_offset = found.get((page.pid, page.topic), 0)
         for seen in page.messages:
-            if seen.offset < behind:
+            if seen.offset < next_offset:
                 finding.broken(
-                    f"the auditor found offset {seen.offset} of {page.topic!r} behind {behind - 1}",
+                    f"the auditor found offset {seen.offset} of {page.topic!r} "
+                    f"after {next_offset - 1}",
                     _key(page.topic, seen),
                 )
-            behind = seen.offset + 1
-        found[(page.pid, page.topic)] = behind
+            next_offset = seen.offset + 1
+        found[(page.pid, page.topic)] = next_offset
     ends: dict[str, tuple[int, int]] = {}
     by_life: dict[tuple[int, str], int] = {}  # where a life of the proxy has come to
     for line in index.stored:
@@ -182,7 +183,7 @@ def _check_growth(index: RunIndex, finding: Finding) -> None:
         elif first.timestamp_ns and first.timestamp_ns <= time_ns:
             finding.broken(
                 f"{line.topic!r}: a later batch must have a later time: {first.timestamp_ns} ns "
-                f"at offset {first.offset}, behind {time_ns} ns",
+                f"at offset {first.offset}, after {time_ns} ns",
                 _key(line.topic, first),
             )
         end = line.messages[-1].offset + 1
@@ -231,7 +232,7 @@ def nothing_goes_back(index: RunIndex) -> Finding:
         if place < before:
             finding.broken(
                 f"{line.process} has {line.subscriber} on {line.topic!r} at generation "
-                f"{place[0]}, cursor {place[1]}, behind generation {before[0]}, cursor {before[1]}"
+                f"{place[0]}, cursor {place[1]}, after generation {before[0]}, cursor {before[1]}"
                 + index.told(line.topic)
             )
         places[key] = place
@@ -301,7 +302,7 @@ def _check_cursors(index: RunIndex, finding: Finding) -> None:
                 last_life = life
                 if line.cursor < theirs:
                     finding.broken(
-                        f"{who}: {line.op} at cursor {line.cursor}, behind {theirs}"
+                        f"{who}: {line.op} at cursor {line.cursor}, after {theirs}"
                         + index.told(stream.topic)
                     )
                 theirs = max(theirs, line.cursor)

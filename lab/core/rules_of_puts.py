@@ -27,7 +27,7 @@ def durable_acknowledgement(index: RunIndex) -> tuple[Finding, list[Losses]]:
     """V1, and the losses of each publisher: from the beginning, the middle or the end."""
     finding = Finding(
         "V1",
-        "what was acknowledged was durable by then, and stands where its receipt says",
+        "what was acknowledged was durable by then, and is stored where its receipt says",
         "no put was acknowledged" if index.logs else NO_LOG,
     )
     losses: list[Losses] = []
@@ -78,7 +78,7 @@ def _is_where_it_should_be(index: RunIndex, log: FinalLog, put: Attempt, finding
     there = f"{entry.publisher}_{entry.sequence}" if entry else "nothing"
     finding.broken(
         f"{put.key.message_id} on {put.topic!r} was acknowledged at offset {put.offset}, where "
-        f"{there} stands; it is at {place}",
+        f"{there} is; it is at {place}",
         put.key,
     )
     return True
@@ -88,7 +88,7 @@ def _not_removed(log: FinalLog, put: Attempt, removed_below: int) -> str:
     """What speaks against it that a message was stored and removed; "" if nothing."""
     place = log.place_of(put.publisher, put.sequence, put.crc)
     if place is not None:
-        return "" if place < removed_below else f"it stands at offset {place}"
+        return "" if place < removed_below else f"it is at offset {place}"
     if not removed_below:
         return "nothing was removed from that topic"
     return "it was never stored" if log.is_whole else ""
@@ -104,7 +104,7 @@ def _lost_text(index: RunIndex, log: FinalLog, first: Attempt, last: Attempt) ->
     assert first.offset is not None
     assert last.offset is not None
     entry = log.entries.get(first.offset)
-    now = f"where {entry.publisher}_{entry.sequence} stands" if entry else "which the log ends at"
+    now = f"where {entry.publisher}_{entry.sequence} is" if entry else "which the log ends at"
     if entry is None and log.start <= first.offset < log.end:
         now = "where the log has a hole"
     elif first.offset < log.start:
@@ -129,7 +129,9 @@ def losses_of(topic: str, who: str, there: Sequence[bool]) -> Losses:
 
 def no_duplicate(index: RunIndex) -> Finding:
     """V2. No message twice, none that was never put, none whose put failed."""
-    finding = Finding("V2", "no message twice, none nobody put, none whose put failed", NO_LOG)
+    finding = Finding(
+        "V2", "no message twice, none that was never put, none whose put failed", NO_LOG
+    )
     writers = {publisher for _, publisher in index.puts} | {
         life.process for life in index.lives.values() if life.role == "publisher"
     }
@@ -156,7 +158,7 @@ def _check_repeats(topic: str, entries: Sequence[Seen], finding: Finding) -> Non
         before = first_at.setdefault(entry.sequence, entry.offset)
         if before != entry.offset:
             finding.broken(
-                f"{_name(entry)} stands on {topic!r} twice: at offsets {before} and {entry.offset}",
+                f"{_name(entry)} is on {topic!r} twice: at offsets {before} and {entry.offset}",
                 _key(topic, entry),
             )
 
@@ -169,7 +171,7 @@ def _check_ghosts(
         if attempt is None:
             finding.broken(
                 f"{_name(entry)} at offset {entry.offset} of {topic!r} (crc {entry.crc:08x}) is a "
-                "ghost: nobody put it",
+                "ghost: it was never put",
                 _key(topic, entry),
             )
         elif attempt.failed:
@@ -195,13 +197,13 @@ def _check_plan(
         where = f"{publisher}'s message {place[1]}:{place[2]} (step:message)"
         if other.sequence != entry.sequence:
             finding.broken(
-                f"{where} stands on {topic!r} under two numbers: {other.sequence} at offset "
+                f"{where} is on {topic!r} under two numbers: {other.sequence} at offset "
                 f"{other.offset} and {entry.sequence} at offset {entry.offset}",
                 _key(topic, entry),
             )
         elif place < last:
             finding.broken(
-                f"{where} stands on {topic!r} at offset {entry.offset}, behind "
+                f"{where} is on {topic!r} at offset {entry.offset}, after "
                 f"{last[1]}:{last[2]}: not the order of the plan",
                 _key(topic, entry),
             )
@@ -210,7 +212,9 @@ def _check_plan(
 
 def publisher_order(index: RunIndex) -> Finding:
     """V4. In the order of offsets a publisher's numbers are 1, 2, 3, ..., as far as stored."""
-    finding = Finding("V4", "each publisher's messages stand in its order, without gap", NO_LOG)
+    finding = Finding(
+        "V4", "each publisher's messages are stored in its order, without gap", NO_LOG
+    )
     for log in index.logs.values():
         whole = log.first == 0
         for entries in log.by_publisher.values():
@@ -229,7 +233,7 @@ def publisher_order(index: RunIndex) -> Finding:
             if missing:
                 finding.broken(
                     f"{publisher} on {topic!r}: sequences {before} and {after} are acknowledged, "
-                    f"and nobody ever put {in_words(missing[0], missing[-1])} between them",
+                    f"and {in_words(missing[0], missing[-1])} between them was never put",
                     MessageKey(topic, publisher, after),
                 )
     return finding
@@ -245,8 +249,7 @@ def _check_order(
         sequence = entry.sequence
         if sequence < last:
             finding.broken(
-                f"{_name(entry)} stands on {topic!r} at offset {entry.offset}, behind sequence "
-                f"{last}",
+                f"{_name(entry)} is on {topic!r} at offset {entry.offset}, after sequence {last}",
                 _key(topic, entry),
             )
         elif sequence > last + 1 and not any(
@@ -308,7 +311,7 @@ def unknown_outcomes(index: RunIndex) -> Finding:
 
     A publisher that finished its plan has settled what was unknown on the way.
     """
-    finding = Finding("V11", "what nobody knows the outcome of stands once or not at all")
+    finding = Finding("V11", "what has an unknown outcome is stored once or not at all")
     finding.reason = "every put had a definite outcome" if index.logs else NO_LOG
     if not index.logs:
         return finding
@@ -335,7 +338,7 @@ def unknown_outcomes(index: RunIndex) -> Finding:
                 here = stored.get(attempt.place, [])
             if len(here) > 1:
                 finding.broken(
-                    f"{attempt.key.message_id} on {topic!r} had an unknown outcome and stands "
+                    f"{attempt.key.message_id} on {topic!r} had an unknown outcome and is stored "
                     f"{len(here)} times, at offsets {', '.join(str(e.offset) for e in here)}",
                     attempt.key,
                 )
@@ -349,7 +352,7 @@ def unknown_outcomes(index: RunIndex) -> Finding:
             ):
                 finding.broken(
                     f"{attempt.key.message_id} on {topic!r} had an unknown outcome, {publisher} "
-                    "has finished its plan, and the message stands nowhere" + index.told(topic),
+                    "has finished its plan, and the message is stored nowhere" + index.told(topic),
                     attempt.key,
                 )
     return finding

@@ -224,7 +224,7 @@ def _check_newest(
 
 
 def check_refused_starts(index: RunIndex, finding: Finding) -> None:
-    """TRUNCATED and OUT_OF_RANGE are told only of places that are gone, or not reached yet."""
+    """TRUNCATED and OUT_OF_RANGE answer only places that were removed or are not reached yet."""
     if not index.has_proxy:
         return
     for invoke, line in index.refused_starts:

@@ -21,7 +21,7 @@ def subscription_points(index: RunIndex) -> Finding:
     finding = Finding(
         "V8",
         "what is put after a subscribe is delivered; what was over before is not",
-        "nobody subscribed, or no put has an offset",
+        "no one subscribed, or no put has an offset",
     )
     over: dict[str, tuple[list[int], list[int], list[Attempt]]] = {}
     begun: dict[str, tuple[list[int], list[int], list[Attempt]]] = {}
@@ -108,7 +108,7 @@ def _subscribed_before(index: RunIndex) -> dict[tuple[str, str, int], int]:
 def nothing_while_away(index: RunIndex, all_received: Sequence[Received]) -> Finding:
     """V9. Nothing is delivered between an acknowledged unsubscribe and the next subscribe."""
     finding = Finding(
-        "V9", "nothing is delivered between unsubscribe and subscribe", "nobody unsubscribed"
+        "V9", "nothing is delivered between unsubscribe and subscribe", "no one unsubscribed"
     )
     for received in all_received:
         stream = received.stream
@@ -137,7 +137,7 @@ def everything_ends(index: RunIndex, all_received: Sequence[Received]) -> Findin
     finding = Finding(
         "V12",
         "in the end everything is finished, delivered and agreed on",
-        "nobody wrote who was expected to finish",
+        "no one wrote who was expected to finish",
     )
     for line in index.finished.values():
         finding.checked += line.expected
@@ -154,7 +154,7 @@ def everything_ends(index: RunIndex, all_received: Sequence[Received]) -> Findin
         finding.checked += 1
         if received.position != end:
             finding.broken(
-                f"{stream.subscriber} stands at {received.position} of {stream.topic!r}, which "
+                f"{stream.subscriber} is at {received.position} of {stream.topic!r}, which "
                 f"ends at {end}",
                 message_at(index, stream.topic, received.position),
             )

@@ -25,7 +25,7 @@ def check_whole(index: RunIndex, finding: Finding) -> None:
         there = len(attempts) - len(missing)
         first = missing[0]
         finding.broken(
-            f"transaction {number} of {publisher} stands in part: {there} of {len(attempts)} "
+            f"transaction {number} of {publisher} is stored in part: {there} of {len(attempts)} "
             f"messages are there, {first.key.message_id} on {first.topic!r} is not"
             + index.told(first.topic),
             first.key,

@@ -26,13 +26,13 @@ def check_unstored(index: RunIndex, finding: Finding) -> None:
             finding.broken(f"{subscriber} was handed {_words(key)} a second time", key)
         handed.add((subscriber, key))
         if (topic, seen.publisher) in writers and seen.crc != index.offered.get(key):
-            finding.broken(f"{subscriber} was handed {_words(key)} which nobody put so", key)
+            finding.broken(f"{subscriber} was handed {_words(key)} which was never put so", key)
     lines: list[Stored | Found] = [*index.stored, *index.found]
     for line in lines:
         for seen in line.messages:
             key = MessageKey(line.topic, seen.publisher, seen.sequence)
             if key in index.offered or seen.qos == 0:
-                finding.broken(f"{_words(key)} stands in the log at {seen.offset}", key)
+                finding.broken(f"{_words(key)} is in the log at {seen.offset}", key)
 
 
 def _words(key: MessageKey) -> str:

@@ -287,7 +287,7 @@ def _stored(line: DeadLettered) -> Stored:
 def _supersede(index: RunIndex) -> None:
     """Say from when on the lives of a client do not count any more.
 
-    A life counts until it was replaced, by the word of the lab. Where nobody says a word: until
+    A life counts until it was replaced, by the word of the lab. Where the lab says nothing: until
     the one with the next higher epoch began (or, if that is the older process, until it heard of
     its epoch). A proxy that was set back begins with its epochs again.
     """

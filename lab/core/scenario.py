@@ -168,7 +168,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
 
     @property
     def topics(self) -> frozenset[str]:
-        """All that anybody puts to, or reads."""
+        """All topics that are put to or read."""
         return frozenset(step.topic for client in self.clients.values() for step in client.steps)
 
     def puts_planned(self, topic: str) -> int:

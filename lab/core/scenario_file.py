@@ -134,7 +134,7 @@ class _Reader:
             },
         }
         if not clients and not ("publishers" in self._data or "subscribers" in self._data):
-            self._problems.add((), "found nobody, expected publishers and subscribers")
+            self._problems.add((), "found neither, expected publishers and subscribers")
         self._check_put(clients)
         self._check_settings()
         found = Scenario(

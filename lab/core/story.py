@@ -1,4 +1,4 @@
-"""The story of one message: everything that anybody did with it or saw of it, in order. Pure."""
+"""The story of one message: everything that a process did with it or saw of it, in order. Pure."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ class _Teller:
         holds = self._holders.get(line.process)
         if holds is not None and line.cursor is not None and line.cursor > holds:
             del self._holders[line.process]
-            return f"{line.op}: stands at {line.cursor}"
+            return f"{line.op}: cursor {line.cursor}"
         return ""
 
     def _not_ok(self, line: Failed | Unknown) -> str:

@@ -1,4 +1,4 @@
-"""What becomes of a query whose messages are gone."""
+"""What becomes of a query whose messages were removed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class DataLossError(RefusedError):
     code = "DATA_LOSS"
 
     def __init__(self, *, topic: str, first: int, end: int, why: str) -> None:
-        """`first` to `end` - 1 were wanted and are gone; `why` says what is there instead."""
+        """`first` to `end` - 1 were wanted and are missing; `why` says what is there instead."""
         if end > first:
             what = f"offsets {first} to {end - 1} ({end - first} messages) cannot be read"
         else:

@@ -99,7 +99,9 @@ class SourceWords(ProxyWords, kw_only=True, rename="camel"):
     )
     fail_on_data_loss: Annotated[
         Flag,
-        Meta(description="true (default): stop where messages are gone; false: go on behind them"),
+        Meta(
+            description="true (default): stop where messages were removed; false: go on after them"
+        ),
     ] = "true"
     include_headers: Annotated[Flag, Meta(description="false leaves the column out")] = "true"
     subscriber: Annotated[

@@ -219,7 +219,7 @@ def ranges_between(
 ) -> list[MessageRange]:
     """Cut a batch into tasks, each topic by its offsets.
 
-    `start` may equal `end`, lack topics that `end` has, or lie behind it (a query that begins at
+    `start` may equal `end`, lack topics that `end` has, or lie after it (a query that begins at
     the latest offset and failed in its first batch): what is not there is simply not read.
     """
     whole: list[MessageRange] = []

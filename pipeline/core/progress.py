@@ -1,4 +1,4 @@
-"""How far behind a running query is, from what Spark reports of it. Pure."""
+"""How far a running query lags, from what Spark reports of it. Pure."""
 
 from __future__ import annotations
 

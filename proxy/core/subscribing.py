@@ -118,7 +118,9 @@ class Subscribing(Starting):
         if request.terms.session != "clean":
             return None
         if not request.terms.lease_ms:
-            text = "a clean session needs a lease: without one nobody would know when it has ended"
+            text = (
+                "a clean session needs a lease: without one the proxy cannot know when it has ended"
+            )
             return Decision(self.malformed(text, request))
         goes_on = request.cursor is not None and request.start is None
         if goes_on and (known is None or not known.active):

@@ -117,7 +117,7 @@ class _Reader:
 
 def _what_is_asked(request: _Reading) -> bytes:
     """A request without its sender: who asks the same gets the same answer."""
-    asked = replace(request, client="anybody", epoch=0, request=0)
+    asked = replace(request, client="any", epoch=0, request=0)
     if isinstance(asked, Get):
         asked = replace(asked, generation=1)
     return encode_request(asked)[1]

@@ -227,7 +227,7 @@ class _Reader:
 
     def _name(self) -> str:
         if self.kind not in ("word", "quoted"):
-            raise self.wrong("the name of a header (words such as `in` stand in back quotes)")
+            raise self.wrong("the name of a header (words such as `in` are put in back quotes)")
         name = self.token.strip("`")
         self._advance()
         return name

@@ -244,7 +244,7 @@ class _Drawn:
     def _subscriber_box(self, client: str, level: int) -> Box:
         mine = _all_of(self._now.status).get(client, {})
         rows = [
-            Row(topic, f"{topic}: at {one.cursor:,}, {one.lag_messages:,} behind")
+            Row(topic, f"{topic}: at {one.cursor:,}, lag {one.lag_messages:,}")
             for topic, one in mine.items()
         ]
         if len(rows) > ROWS_MAX:

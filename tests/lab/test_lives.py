@@ -203,7 +203,7 @@ def test_behind_what_an_auditor_has_read_the_word_of_the_proxy_counts() -> None:
 
     verdict = assert_sound(world)
 
-    assert "nobody read 't' to the end" in verdict.warnings[0]
+    assert "no process read 't' to the end" in verdict.warnings[0]
     world.audit()
     assert isinstance(line_at(world, -1), FoundEnd)
     assert not assert_sound(world).warnings

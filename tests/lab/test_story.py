@@ -56,7 +56,7 @@ def test_a_story_has_one_line_for_each_event_with_the_kills_in_between(
         "lab (pid 3): kill s1",
         "s1 (pid 104): begins as subscriber",
         f"s1 (pid 104): get: given: offset 1, crc {crc:08x}, delivery 2",
-        "s1 (pid 104): record: stands at 2",
+        "s1 (pid 104): record: cursor 2",
         f"auditor (pid 2): found in the log: offset 1, crc {crc:08x}",
         "auditor (pid 2): the log was read to its end: offsets 0 to 1",
     ]

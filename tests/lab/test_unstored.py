@@ -106,4 +106,4 @@ def test_one_that_was_stored_is_seen(world: SmallWorld) -> None:
     a_message_that_was_stored(world)
 
     found = [text for one in check(world.run).rules for text in map(str, one.violations)]
-    assert any("put at QoS 0, stands in the log" in text for text in found)
+    assert any("put at QoS 0, is in the log" in text for text in found)

@@ -104,7 +104,7 @@ FAULTS_OF_UNSTORED: Mapping[str, Variant] = {
     "QoS 0: begins below its subscription": Variant(
         subscriber=with_parts(subscription=OfWhatWasBefore)
     ),
-    "QoS 0: the ring is read anew": Variant(proxy=OfANewRing),
+    "QoS 0: the ring is read again": Variant(proxy=OfANewRing),
     "QoS 0: another number": Variant(broker=NumbersAnew),
     "QoS 0: stored, too": Variant(engine=StoresIt),
 }
