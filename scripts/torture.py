@@ -2,7 +2,7 @@
 
 A round is a scenario of the crash lab (scripts/torture.yaml) with a seed of its own: the same
 launcher, the same histories, the same checker as in class. What it shows is in
-docs/guarantees.md.
+docs/runs.md.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ PUSHING = (DOCS / "protocol-push.md").read_text(encoding="utf-8")
 FEATURES = (DOCS / "features.md").read_text(encoding="utf-8")
 HISTORY = (DOCS / "history.md").read_text(encoding="utf-8")
 GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
+RUNS = (DOCS / "runs.md").read_text(encoding="utf-8")
 GLOSSARY = (DOCS / "glossary.md").read_text(encoding="utf-8")
 
 Row = dict[str, str]
@@ -386,7 +387,7 @@ class TestThePageOfNumbers:
 
 class TestTheGuaranteesPage:
     def test_has_a_row_for_each_planted_fault(self) -> None:
-        rows = table(GUARANTEES, "planted fault")
+        rows = table(RUNS, "planted fault")
 
         assert [row["planted fault"] for row in rows] == list(FAULTS)
 

@@ -1,4 +1,4 @@
-"""The table of planted faults in docs/guarantees.md: which seed finds each.
+"""The table of planted faults in docs/runs.md: which seed finds each.
 
 A change of the simulator makes another world of each seed. `python -m tests.simulation.planted`
 searches again where the seed of the table no longer finds its fault.
@@ -24,7 +24,7 @@ from .report import progress_bar
 from .simulation import run_seed
 
 SEEDS_MAX: Final = 10_000  # a fault that needs more is a hole in the simulator
-GUARANTEES: Final = Path(__file__).parents[2] / "docs" / "guarantees.md"
+RUNS: Final = Path(__file__).parents[2] / "docs" / "runs.md"
 REFRESH: Final = "python -m tests.simulation.planted"
 _HEAD: Final = "| planted fault | seeds until found | shown first by |\n|---|---|---|\n"
 _ROW: Final = re.compile(r"\| (.+?) \| ([\d,]+) \| (.+) \|\n")
@@ -45,7 +45,7 @@ class Row(Struct, frozen=True):
 
 def rows() -> dict[str, Row]:
     """The table as it stands."""
-    table = GUARANTEES.read_text(encoding="utf-8").partition(_HEAD)[2]
+    table = RUNS.read_text(encoding="utf-8").partition(_HEAD)[2]
     found = (Row(fault, int(n.replace(",", "")), by) for fault, n, by in _ROW.findall(table))
     return {row.fault: row for row in found}
 
@@ -62,17 +62,17 @@ def search(fault: str, first: Row | None = None) -> Row | None:
 
 def write(made: Mapping[str, Row]) -> None:
     """Write the table, in the order in which the faults are listed."""
-    before, _, table = GUARANTEES.read_text(encoding="utf-8").partition(_HEAD)
+    before, _, table = RUNS.read_text(encoding="utf-8").partition(_HEAD)
     after = table[sum(len(row[0]) for row in _ROW.finditer(table)) :]
     lines = (f"| {r.fault} | {r.seeds:,} | {r.shown_by} |\n" for f in FAULTS if (r := made.get(f)))
-    GUARANTEES.write_text(before + _HEAD + "".join(lines) + after, encoding="utf-8")
+    RUNS.write_text(before + _HEAD + "".join(lines) + after, encoding="utf-8")
 
 
 @click.command()
 @click.option("--all", "everything", is_flag=True, help="Make every row again; takes much longer.")
 @click.option("--jobs", default=os.cpu_count() or 2, type=click.IntRange(min=1), show_default=True)
 def main(everything: bool, jobs: int) -> None:
-    """Write the table of planted faults in docs/guarantees.md, row by row as they are found.
+    """Write the table of planted faults in docs/runs.md, row by row as they are found.
 
     Exit code 1 if a fault is not found.
     """

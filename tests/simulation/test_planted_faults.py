@@ -22,5 +22,5 @@ def test_a_planted_fault_is_found(fault: str) -> None:
     assert found is not None, f"{SEEDS_MAX} seeds did not find {fault!r}"
     assert not run_seed(found.seed, SOUND).violations, "the sound core fails this seed too"
     if found != ROWS.get(fault):  # found, but only by a search that costs minutes of CPU
-        stale = f"the seed of {fault!r} in docs/guarantees.md is stale: {REFRESH}"
+        stale = f"the seed of {fault!r} in docs/runs.md is stale: {REFRESH}"
         warnings.warn(stale, stacklevel=1)
