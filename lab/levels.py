@@ -23,6 +23,7 @@ from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import ReqTransport
+from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.offering import ZmqOfferLink
 from reliable_pubsub.subscriber.client import Subscriber
@@ -231,10 +232,12 @@ class _Trial:
         put_state, get_state = self._state("publisher"), self._state("subscriber")
         publisher = Publisher(
             self._client(),
-            transport=puts,
-            state=put_state,
             retry=RETRY,
-            connect_offers=lambda _: ZmqOfferLink(offer_link.endpoint),
+            _world=World(
+                connect=lambda _: puts,
+                connect_data=lambda _: ZmqOfferLink(offer_link.endpoint),
+                state=put_state,
+            ),
         )
         subscriber = Subscriber(
             self._client(), transport=gets, state=get_state, retry=RETRY, on_lower_qos=_unheard
@@ -324,7 +327,9 @@ class _Trial:
         transport = CountingTransport(self._proxy.publishers)
         with (
             self._subscriber() as subscriber,
-            Publisher(self._client(), transport=transport, retry=RETRY) as publisher,
+            Publisher(
+                self._client(), retry=RETRY, _world=World(connect=lambda _: transport)
+            ) as publisher,
         ):
             subscriber.subscribe("answer", qos=self._qos)
             publisher.put("answer", PAYLOAD, qos=self._qos)
@@ -366,7 +371,10 @@ class _Trial:
 
     def _publisher(self) -> Publisher:
         return Publisher(
-            self._client(), endpoint=self._proxy.publishers, retry=RETRY, state=MemoryState()
+            self._client(),
+            endpoint=self._proxy.publishers,
+            retry=RETRY,
+            _world=World(state=MemoryState()),
         )
 
     def _subscriber(self) -> Subscriber:

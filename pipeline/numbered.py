@@ -17,6 +17,7 @@ from reliable_pubsub.common.core.errors import ConflictError, LostError, Truncat
 from reliable_pubsub.common.core.limits import KIB
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.state_file import MemoryState
+from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.reader import LogReader
 
@@ -55,7 +56,7 @@ def numbered_publisher(client: str, endpoint: str, retry: RetryPolicy) -> Publis
         endpoint=endpoint,
         retry=retry,
         allow_plaintext=True,  # or the command has refused it
-        state=MemoryState(),
+        _world=World(state=MemoryState()),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import assert_never
@@ -30,20 +30,18 @@ from reliable_pubsub.common.core.messages import (
 from reliable_pubsub.common.core.messages import Delivery as DeliveryRequest
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.plan_mark import PlanMark
-from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.retry import (
-    Clock,
     RetryPolicy,
     Silence,
-    Transport,
     poll_pause_s,
     unheard,
 )
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
 from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close, sharing
 from reliable_pubsub.common.history_file import open_history
-from reliable_pubsub.common.state_file import ClientState, MemoryState, StateFile, open_state
+from reliable_pubsub.common.state_file import MemoryState, StateFile, open_state
 from reliable_pubsub.common.surroundings import client_here
+from reliable_pubsub.common.world import REAL, World
 from reliable_pubsub.relay.above import reachable
 
 from .core.combining import WaitingPut, failed, fitting, joined, stored
@@ -51,7 +49,7 @@ from .core.delivery import AcknowledgedBy, Delivery, DeliveryS, DeliveryWatch
 from .core.outbox import Outbox, Pending, PendingTransaction, Receipt
 from .core.transaction import Encoded, Transaction
 from .link import OnLogChanged, PublisherLink
-from .offering import Interest, OfferCounts, OfferLink, ZmqOfferLink
+from .offering import Interest, OfferCounts, ZmqOfferLink
 from .settling import Settling
 from .stream import LingerS, Stream, StreamSender
 from .unnumbered import Unnumbered
@@ -80,12 +78,9 @@ class Publisher:
         retry: RetryPolicy | None = None,
         allow_plaintext: bool = False,
         on_log_changed: OnLogChanged = "stop",
-        transport: Transport | None = None,
-        clock: Clock | None = None,
-        state: ClientState | None = None,
         on_silence: Silence = unheard,
-        history: Path | str | Recorder | None = None,
-        connect_offers: Callable[[str], OfferLink] | None = None,
+        history: Path | str | None = None,
+        _world: World | None = None,
     ) -> None:
         """Lock and read the state; the proxy is asked at the first put.
 
@@ -97,11 +92,9 @@ class Publisher:
             allow_plaintext: accept an endpoint outside this machine. Traffic is not encrypted.
             on_log_changed: when the proxy no longer has what it acknowledged: stop with an
                 error, or adopt its numbering.
-            transport, clock, state: replaced by tests; with a transport no settings are read.
             on_silence: called for each attempt without an answer, as it happens.
-            history: append operations and their results to this file (docs/history.md); a recorder
-                is for tests.
-            connect_offers: makes a link for QoS 0 messages; replaced by tests.
+            history: append operations and their results to this file (docs/history.md).
+            _world: private.
 
         Raises:
             InvalidNameError, InUseError, DamagedError.
@@ -109,22 +102,23 @@ class Publisher:
                 cannot be opened.
         """
         self.client = names.client_id(client)
+        world = _world or REAL
         here = client_here(
             "publisher",
             self.client,
             *(endpoint, state_dir, retry),
             allow_plaintext=allow_plaintext,
-            looks=transport is None,
+            looks=world.is_real,
         )
-        self._recorder = open_history(history, self.client)
-        self._state = state or open_state(here.state_dir, "publisher", self.client)
+        self._recorder = world.recorder or open_history(history, self.client)
+        self._state = world.state or open_state(here.state_dir, "publisher", self.client)
         self.outbox = Outbox(self._state.load())
         self._asker = Asker(
             self.client,
             here.endpoint,
             retry=here.retry,
-            transport=transport,
-            clock=clock,
+            transport=world.transport(here.endpoint),
+            clock=world.clock,
             on_silence=on_silence,
             role="publisher",
         )
@@ -139,7 +133,7 @@ class Publisher:
             self._link,
             self.outbox,
             recorder=self._recorder,
-            connect_offers=connect_offers
+            connect_offers=world.connect_data
             or (lambda ingress: ZmqOfferLink(reachable(ingress, here.endpoint))),
         )
         self._settling = Settling(self._link, self.outbox, self._state, self._recorder)

@@ -42,9 +42,10 @@ from reliable_pubsub import (
 from reliable_pubsub.common.core.arguments import check_argument, shown
 from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.stream import Stream
 from reliable_pubsub.subscriber.core.push_queue import PushTiming
-from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
+from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
 
 
 class Unfriendly:
@@ -96,7 +97,7 @@ ODD: tuple[Any, ...] = (
     *([None], [{}], {"a": "b"}, {"a": 1}, {1: "a"}, {b"a": b"b"}, iter([b"x"]), range(2)),
     *(object(), Unfriendly(), int, len, Level.ONE, Color.RED, Fraction(1, 2), PurePosixPath("x")),
     *(timedelta(hours=1), datetime(2026, 1, 1, tzinfo=UTC), Earliest, Position("t", 0)),
-    *(RetryPolicy(), PushTiming(), Batch([b"x"]), PlanMark("digest"), FakeClock(), Disk()),
+    *(RetryPolicy(), PushTiming(), Batch([b"x"]), PlanMark("digest"), FakeClock(), Disk(), World()),
 )
 
 Takes = Callable[[Any], bool]
@@ -199,7 +200,8 @@ TAKES: dict[str, Takes] = {
     "transport": or_none(has("endpoint", "send", "receive", "reopen")),
     "clock": or_none(has("now_s", "sleep")),
     "state": or_none(has("load", "write", "close")),
-    **dict.fromkeys(("connect_offers", "connect_push"), or_none(callable)),
+    "_world": or_none(a(World)),
+    "connect_push": or_none(callable),
     **dict.fromkeys(("on_silence", "on_lower_qos", "Transaction.commit"), callable),
     "batch": a(Batch),
     "plan": a(PlanMark),
@@ -233,9 +235,7 @@ class House:
         self.proxy = MemoryProxy()
         self.disks = Disk(), Disk()
         self.transports = [FakeTransport(Link(self.proxy), clock) for _ in self.disks]
-        self.publisher = Publisher(
-            "p", transport=self.transports[0], clock=clock, state=self.disks[0]
-        )
+        self.publisher = Publisher("p", _world=a_world(self.transports[0], clock, self.disks[0]))
         self.subscriber = Subscriber(
             "s", transport=self.transports[1], clock=clock, state=self.disks[1]
         )
@@ -388,7 +388,11 @@ def found() -> dict[str, Any]:
 
 def is_ours(kind: type) -> bool:
     """Not a protocol, which the caller brings, nor a part of a client that is not for callers."""
-    return not getattr(kind, "_is_protocol", False) and kind.__name__ not in ("Recorder", "Outbox")
+    return not getattr(kind, "_is_protocol", False) and kind.__name__ not in (
+        "Recorder",
+        "Outbox",
+        "World",
+    )
 
 
 CALLS = {name: call for name, call in found().items() if set(hints_of(call)) - {"return"}}

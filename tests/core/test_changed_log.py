@@ -21,6 +21,7 @@ from tests.fakes import (
     a_hello,
     a_put,
     a_sub,
+    a_world,
     as_stored,
 )
 
@@ -94,9 +95,7 @@ def test_a_put_that_a_set_back_proxy_took_late_is_not_put_again_by_adopt() -> No
     """The topic was born anew under another log id, by a late copy of the put."""
     link, disk, clock = Link(a_broker(publishers=())), Disk(), FakeClock()
     transport = FakeTransport(link, clock)
-    first = Publisher(
-        "p", transport=transport, clock=clock, state=disk, retry=RetryPolicy(retries_max=0)
-    )
+    first = Publisher("p", retry=RetryPolicy(retries_max=0), _world=a_world(transport, clock, disk))
     link.proxy.ask(a_sub(topic="other"))  # topic 1
     link.proxy.ask(a_sub(2, topic="t"))  # topic 2
     first.ready_for("t")
@@ -107,9 +106,7 @@ def test_a_put_that_a_set_back_proxy_took_late_is_not_put_again_by_adopt() -> No
     link.proxy.ask(a_hello("publisher", "p"))
     link.proxy.frames(transport.sent[-1])
 
-    second = Publisher(
-        "p", transport=FakeTransport(link, clock), clock=clock, state=disk, on_log_changed="adopt"
-    )
+    second = Publisher("p", on_log_changed="adopt", _world=a_world(link, clock, disk))
     receipt = second.resume()
 
     assert receipt is not None

@@ -27,14 +27,23 @@ from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
-from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy, a_body, a_broker, a_get, a_put
+from tests.fakes import (
+    FakeClock,
+    FakeTransport,
+    Link,
+    MemoryProxy,
+    a_body,
+    a_broker,
+    a_get,
+    a_put,
+    a_world,
+)
 
 ONCE = RetryPolicy(retries_max=0)
 
 
 def a_publisher(link: Link, *, retry: RetryPolicy = RetryPolicy()) -> Publisher:  # noqa: B008
-    clock = FakeClock()
-    return Publisher("p", transport=FakeTransport(link, clock), clock=clock, retry=retry)
+    return Publisher("p", retry=retry, _world=a_world(link))
 
 
 def a_subscriber(
@@ -398,7 +407,7 @@ def test_every_attempt_of_a_request_has_the_same_bytes() -> None:
     clock = FakeClock()
     link = Link(MemoryProxy(), "..<<")
     transport = FakeTransport(link, clock)
-    publisher = Publisher("p", transport=transport, clock=clock)
+    publisher = Publisher("p", _world=a_world(transport, clock))
 
     publisher.put("t", b"a")
 
@@ -468,7 +477,7 @@ def test_a_put_that_could_not_be_written_down_is_not_sent_later() -> None:
                 raise StorageFailedError("no space")
 
     link, clock, state = Link(a_broker()), FakeClock(), FullOnce()
-    publisher = Publisher("p", transport=FakeTransport(link, clock), clock=clock, state=state)
+    publisher = Publisher("p", _world=a_world(link, clock, state))
     publisher.put("t", b"a")
 
     state.full = True

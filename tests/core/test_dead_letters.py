@@ -26,7 +26,7 @@ from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.output import Shown
 from reliable_pubsub.subscriber.runner import SubscriberRun
-from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
+from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
 
 ONCE = RetryPolicy(retries_max=0)
 
@@ -37,8 +37,7 @@ class House:
     def __init__(self) -> None:
         self.link = Link(MemoryProxy())
         self.disk = Disk()
-        clock = FakeClock()
-        self.publisher = Publisher("p", transport=FakeTransport(self.link, clock), clock=clock)
+        self.publisher = Publisher("p", _world=a_world(self.link))
 
     def subscriber(self, *, retry: RetryPolicy = RetryPolicy()) -> Subscriber:  # noqa: B008
         """A process of the subscriber; the next one goes on with its disk."""

@@ -12,13 +12,13 @@ from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core.delivery import AcknowledgedBy, DeliveryWatch
 from tests.fakes import (
     FakeClock,
-    FakeTransport,
     Link,
     MemoryProxy,
     a_broker,
     a_get,
     a_hello,
     a_sub,
+    a_world,
     an_ack,
     an_unsub,
 )
@@ -139,7 +139,7 @@ class TestAPutThatWaits:
     def test_ends_when_the_last_one_has_acknowledged(self) -> None:
         proxy = with_subscribers("s")
         link, clock = Link(proxy), _Acknowledging(proxy)
-        publisher = Publisher("q", transport=FakeTransport(link, clock), clock=clock)
+        publisher = Publisher("q", _world=a_world(link, clock))
 
         receipt = publisher.put("t", b"a", wait="delivered")
 
@@ -149,7 +149,7 @@ class TestAPutThatWaits:
     def test_that_takes_too_long_says_who_has_not(self) -> None:
         proxy = with_subscribers("s", "s2")
         clock = FakeClock()
-        publisher = Publisher("q", transport=FakeTransport(Link(proxy), clock), clock=clock)
+        publisher = Publisher("q", _world=a_world(Link(proxy), clock))
 
         with pytest.raises(NotDeliveredError, match="must not be put again") as error:
             publisher.put("t", b"a", wait="delivered", timeout_s=5)
@@ -160,20 +160,15 @@ class TestAPutThatWaits:
         assert clock.time_s == pytest.approx(5, abs=0.1)
 
     def test_whose_proxy_goes_away_says_so_and_that_the_message_is_stored(self) -> None:
-        link, clock = Link(with_subscribers("s"), "...>"), FakeClock()
-        publisher = Publisher(
-            "q",
-            transport=FakeTransport(link, clock),
-            clock=clock,
-            retry=RetryPolicy(retries_max=0),
-        )
+        link = Link(with_subscribers("s"), "...>")
+        publisher = Publisher("q", retry=RetryPolicy(retries_max=0), _world=a_world(link))
 
         with pytest.raises(NotDeliveredError, match="is stored"):
             publisher.put("t", b"a", wait="delivered")
 
     def test_whose_message_a_set_back_proxy_has_lost_is_told(self) -> None:
         link, clock = Link(with_subscribers("s")), FakeClock()
-        publisher = Publisher("q", transport=FakeTransport(link, clock), clock=clock)
+        publisher = Publisher("q", _world=a_world(link, clock))
         receipt = publisher.put("t", b"a")
         link.proxy = MemoryProxy()
 
@@ -182,14 +177,14 @@ class TestAPutThatWaits:
 
     @pytest.mark.parametrize("wrong", [0, -1, 2001, True])
     def test_has_a_range_of_subscribers(self, wrong: int) -> None:
-        publisher = Publisher("q", transport=FakeTransport(Link(MemoryProxy())))
+        publisher = Publisher("q", _world=a_world(Link(MemoryProxy())))
 
         with pytest.raises(UsageError, match="from 1 to 2,000"):
             publisher.put("t", b"a", wait="delivered", acknowledged_by=wrong)
 
     @pytest.mark.parametrize("wrong", [0, -1, 86_401, float("nan")])
     def test_has_a_range_of_time(self, wrong: float) -> None:
-        publisher = Publisher("q", transport=FakeTransport(Link(MemoryProxy())))
+        publisher = Publisher("q", _world=a_world(Link(MemoryProxy())))
 
         with pytest.raises(UsageError, match="above 0 to 86,400"):
             publisher.put("t", b"a", wait="delivered", timeout_s=wrong)

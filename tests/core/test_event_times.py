@@ -9,7 +9,7 @@ from reliable_pubsub.common.core.batch import Batch, Message, decode_batch, enco
 from reliable_pubsub.common.core.dead_letter import dead_letter
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.publisher.client import Publisher
-from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
+from tests.fakes import Disk, FakeClock, Link, MemoryProxy, a_world
 
 TOO_LATE = [2**63, 2**64 - 1, 2**64, 10**30]
 TOO_EARLY = [-(2**63) - 1, -(10**30)]
@@ -17,7 +17,7 @@ TOO_EARLY = [-(2**63) - 1, -(10**30)]
 
 def a_publisher(link: Link, disk: Disk) -> Publisher:
     clock = FakeClock()
-    return Publisher("p", transport=FakeTransport(link, clock), clock=clock, state=disk)
+    return Publisher("p", _world=a_world(link, clock, disk))
 
 
 @pytest.mark.parametrize("time_ns", [*TOO_LATE, *TOO_EARLY])

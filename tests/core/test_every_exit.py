@@ -18,7 +18,7 @@ from reliable_pubsub.common.state_file import ClientState, MemoryState
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core.outbox import Receipt
 from reliable_pubsub.subscriber.client import Subscriber
-from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
+from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
 from tests.interrupting import Interrupted, Interrupter, paused
 
 SECOND_BEHIND = (1, 2, 5, 13)  # lines between two exceptions
@@ -47,7 +47,7 @@ class House:
         return {"transport": FakeTransport(self.link, clock), "clock": clock}
 
     def publisher(self, name: str = "p") -> Publisher:
-        return Publisher(name, state=self.state(), **self.outside())
+        return Publisher(name, _world=a_world(self.link, state=self.state()))
 
     def subscriber(self) -> Subscriber:
         return Subscriber("s", state=self.state(), **self.outside())

@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_s
 from reliable_pubsub.common.yaml_file import parse_yaml
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
-from tests.fakes import FakeTransport, Link, MemoryProxy
+from tests.fakes import FakeTransport, Link, MemoryProxy, a_world
 
 PATTERNS = ["t*", "*", "sensor/?", "[ab]", "a]", "t.*", "sensors/#", "#", "+/temperature", "a/+/b"]
 NAMES = ["t", "c++", "#general", "a+b", "news/#1", "$SYS", "a.b-c_d", "größe/°C", "(x)|{y}^"]
@@ -24,8 +24,7 @@ class House:
 
     def __init__(self) -> None:
         self.proxy = MemoryProxy()
-        transport = FakeTransport(Link(self.proxy))
-        self.publisher = Publisher("p", transport=transport)
+        self.publisher = Publisher("p", _world=a_world(Link(self.proxy)))
         self.subscriber = Subscriber("s", transport=FakeTransport(Link(self.proxy)))
 
 

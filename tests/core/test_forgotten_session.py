@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.wire import decode_request
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
-from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_broker
+from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_broker, a_world
 
 
 class RestartingLink(Link):
@@ -42,7 +43,7 @@ class ForgettingLink(Link):
 
 def a_publisher(link: Link, disk: Disk) -> Publisher:
     clock = FakeClock()
-    return Publisher("p", transport=FakeTransport(link, clock), clock=clock, state=disk)
+    return Publisher("p", _world=a_world(link, clock, disk))
 
 
 def a_subscriber(link: Link, disk: Disk) -> Subscriber:
@@ -87,7 +88,10 @@ def test_a_late_copy_of_a_hello_does_not_fence_its_sender(
     """Its answer was lost, then the proxy forgot all epochs."""
     link, clock = Link(a_broker(publishers=("c",), subscribers=("c",))), FakeClock()
     transport = FakeTransport(link, clock)
-    client = kind("c", transport=transport, clock=clock, retry=RetryPolicy(retries_max=0))
+    outside: dict[str, Any] = {"transport": transport, "clock": clock}
+    if kind is Publisher:
+        outside = {"_world": a_world(transport, clock)}
+    client = kind("c", retry=RetryPolicy(retries_max=0), **outside)
     link.script(".<")  # epoch 1 is FENCED; epoch 2 is granted, and the answer is lost
     with pytest.raises(ProxyUnreachableError):
         client.connect()

@@ -11,7 +11,7 @@ from reliable_pubsub.common.core.errors import InDoubtError, UsageError
 from reliable_pubsub.common.gate import Gate, _Turn, closing, gated, gated_after_close
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
-from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy
+from tests.fakes import FakeClock, Link, MemoryProxy, a_world
 
 
 class Foreign(BaseException):
@@ -189,7 +189,7 @@ def test_every_public_call_goes_through_the_gate(client: type, name: str) -> Non
 
 def a_publisher(link: Callable[[Sequence[bytes]], Sequence[bytes] | None]) -> Publisher:
     clock = FakeClock()
-    return Publisher("p", transport=FakeTransport(link, clock), clock=clock)
+    return Publisher("p", _world=a_world(link, clock))
 
 
 def test_what_is_open_when_a_call_is_broken_off_is_void_and_says_so() -> None:

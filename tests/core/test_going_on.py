@@ -39,7 +39,7 @@ from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.output import Output, begin_output, check_repeats
 from reliable_pubsub.subscriber.runner import SubscriberRun
-from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
+from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
 
 ONCE = RetryPolicy(retries_max=0)
 HOUR_NS = 3_600 * 10**9
@@ -52,8 +52,7 @@ class House:
     def __init__(self, *, remembers: bool = True) -> None:
         self.link = Link(MemoryProxy())
         self.disk: Disk | None = Disk() if remembers else None
-        transport = FakeTransport(self.link)
-        self.publisher = Publisher("p", transport=transport)
+        self.publisher = Publisher("p", _world=a_world(self.link))
         self.publisher.put_many("t", [b"0", b"1", b"2", b"3", b"4"])
 
     def process(self, retry: RetryPolicy = ONCE) -> Subscriber:

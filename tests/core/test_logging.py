@@ -10,21 +10,18 @@ from reliable_pubsub import Earliest, ProxyUnreachableError, Publisher, RetryPol
 from reliable_pubsub.common.core.errors import TryLaterError
 from reliable_pubsub.common.core.messages import Busy
 from reliable_pubsub.common.core.wire import decode_request, encode_reply
-from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
+from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
 
 ONCE = RetryPolicy(retries_max=1)
 Logged = pytest.LogCaptureFixture
 
 
 def a_publisher(link: Link, *, state: Disk | None = None, adopts: bool = False) -> Publisher:
-    clock = FakeClock()
     return Publisher(
         "p",
-        transport=FakeTransport(link, clock),
-        clock=clock,
         retry=ONCE,
-        state=state,
         on_log_changed="adopt" if adopts else "stop",
+        _world=a_world(link, state=state),
     )
 
 
@@ -98,7 +95,7 @@ def test_each_not_now_of_the_proxy_is_a_warning(caplog: Logged) -> None:
         return list(encode_reply(busy, None))
 
     clock = FakeClock()
-    publisher = Publisher("p", transport=FakeTransport(full, clock), clock=clock, retry=ONCE)
+    publisher = Publisher("p", retry=ONCE, _world=a_world(full, clock))
     with caplog.at_level(logging.WARNING, "reliable_pubsub"), pytest.raises(TryLaterError):
         publisher.connect()
 

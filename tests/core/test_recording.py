@@ -39,7 +39,18 @@ from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.wire import decode_request, encode_reply
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
-from tests.fakes import LOG, NOW_NS, Disk, FakeClock, FakeTransport, Link, a_body, a_broker, a_put
+from tests.fakes import (
+    LOG,
+    NOW_NS,
+    Disk,
+    FakeClock,
+    FakeTransport,
+    Link,
+    a_body,
+    a_broker,
+    a_put,
+    a_world,
+)
 from tests.history_lines import HistoryLines, Told, stamp
 
 ONCE = RetryPolicy(retries_max=0)
@@ -71,10 +82,9 @@ class World:
         self.publisher = self.a_publisher()
         self.subscriber = self.a_subscriber()
 
-    def a_publisher(self, **more: Any) -> Publisher:
-        options: dict[str, Any] = {"retry": ONCE, "history": Recorder(self.puts)} | more
-        transport = FakeTransport(self.link)
-        return Publisher("p", transport=transport, clock=FakeClock(), **options)
+    def a_publisher(self, *, state: Disk | None = None, **more: Any) -> Publisher:
+        world = a_world(self.link, state=state, recorder=Recorder(self.puts))
+        return Publisher("p", **{"retry": ONCE, **more}, _world=world)
 
     def a_subscriber(self, **more: Any) -> Subscriber:
         options: dict[str, Any] = {"retry": ONCE, "history": Recorder(self.gets)} | more
@@ -479,7 +489,7 @@ class TestALife:
         assert [line["type"] for line in world.puts.written] == ["begin", "end"]
 
     def test_without_a_history_is_the_same_life(self, world: World) -> None:
-        publisher = world.a_publisher(history=None)
+        publisher = Publisher("p", _world=a_world(world.link))
         subscriber = world.a_subscriber(history=None)
         subscriber.subscribe("t")
         publisher.put("t", b"a")

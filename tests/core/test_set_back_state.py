@@ -16,19 +16,14 @@ from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.steps import PlanPosition
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core.outbox import Receipt
-from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
+from tests.fakes import Disk, Link, MemoryProxy, a_world
 
 PLAN = PlanMark("digest", steps=1)
 
 
 def a_publisher(link: Link, disk: Disk, *, retries_max: int = 10) -> Publisher:
-    clock = FakeClock()
     return Publisher(
-        "p",
-        transport=FakeTransport(link, clock),
-        clock=clock,
-        state=disk,
-        retry=RetryPolicy(retries_max=retries_max),
+        "p", retry=RetryPolicy(retries_max=retries_max), _world=a_world(link, state=disk)
     )
 
 

@@ -25,7 +25,7 @@ from reliable_pubsub.subscriber.core.subscription import (
     ToProgram,
     ToProxy,
 )
-from tests.fakes import LOG, Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_broker
+from tests.fakes import LOG, Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_broker, a_world
 
 
 class CountingDisk(Disk):
@@ -81,9 +81,9 @@ class House:
         self.on_disk_while_waiting: list[int] = []
         self.subscriber = self.new_subscriber()
         self.subscriber.subscribe("t", qos=qos, push=push)
-        outside: Any = {"transport": FakeTransport(self.link, self.clock), "clock": self.clock}
         if count:
-            Publisher("p", **outside).put_many("t", [b"%d" % number for number in range(count)])
+            publisher = Publisher("p", _world=a_world(self.link, self.clock))
+            publisher.put_many("t", [b"%d" % number for number in range(count)])
         self.disk.writes.clear()
 
     def new_subscriber(self) -> Subscriber:

@@ -23,7 +23,7 @@ from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core import transaction as of_publisher
-from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy, a_body
+from tests.fakes import Link, MemoryProxy, a_body, a_world
 
 ONCE = RetryPolicy(retries_max=0)
 
@@ -54,14 +54,11 @@ class Kept:
 def a_publisher(
     link: Link, state: Kept | None = None, *, adopt: bool = False, retry: RetryPolicy = ONCE
 ) -> Publisher:
-    clock = FakeClock()
     return Publisher(
         "p",
-        transport=FakeTransport(link, clock),
-        clock=clock,
         retry=retry,
-        state=state,
         on_log_changed="adopt" if adopt else "stop",
+        _world=a_world(link, state=state),
     )
 
 

@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.messages import Limit, Put, QoS
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.wire import decode_request, encode_reply
 from reliable_pubsub.common.state_file import MemoryState
-from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy
+from tests.fakes import FakeClock, Link, MemoryProxy, a_world
 
 from .harness import Service
 
@@ -37,10 +37,8 @@ class HoldingLink(Link):
         self.clock = FakeClock()
         self.publisher = Publisher(
             "p",
-            transport=FakeTransport(self, self.clock),
-            clock=self.clock,
-            state=MemoryState(),
             retry=RetryPolicy(timeout_s=1.0, retries_max=0),
+            _world=a_world(self, self.clock, MemoryState()),
         )
         self.sizes: list[int] = []  # of each request, in messages
         self._fates = [".", *fate * times]

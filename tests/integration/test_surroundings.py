@@ -19,6 +19,7 @@ from click.testing import CliRunner
 from reliable_pubsub import ConfigurationError, Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.config_show import main as config
 from reliable_pubsub.common.state_file import MemoryState, StateFile
+from reliable_pubsub.common.world import World
 from tests.fakes import FakeTransport
 
 from .harness import REPOSITORY
@@ -83,11 +84,14 @@ def test_an_argument_counts_before_the_file_and_the_file_before_the_environment(
     assert seen(kind("c")) == ("tcp://127.0.0.1:7002", 0.5, 4, True)
     assert seen(kind("other")) == ("tcp://127.0.0.1:7001", 0.5, 3, True)
 
+    outside: dict[str, Any] = {"state": MemoryState()}
+    if kind is Publisher:
+        outside = {"_world": World(**outside)}
     said = kind(
         "c",
         endpoint="tcp://127.0.0.1:7003",
         retry=RetryPolicy(timeout_s=9.0, retries_max=0),
-        state=MemoryState(),
+        **outside,
     )
     assert seen(said) == ("tcp://127.0.0.1:7003", 9.0, 0, False)
 

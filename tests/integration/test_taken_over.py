@@ -12,7 +12,7 @@ import pytest
 
 from reliable_pubsub import InUseError, Publisher, PubSubError, Subscriber, UsageError
 from reliable_pubsub.common.core.batch import decode_batch
-from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy
+from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy, a_world
 
 from .harness import PATIENCE_S
 
@@ -38,7 +38,7 @@ class House:
         return {"transport": transport, "clock": clock, "state_dir": self.directory}
 
     def publisher(self) -> Publisher:
-        return Publisher("p", **self.outside())
+        return Publisher("p", state_dir=self.directory, _world=a_world(self._answer))
 
     def subscriber(self) -> Subscriber:
         return Subscriber("s", **self.outside())

@@ -15,6 +15,7 @@ from reliable_pubsub import Earliest, QoSWarning, Subscriber
 from reliable_pubsub.common.core.batch import NO_OFFSET, crc32
 from reliable_pubsub.common.core.limits import MIB, RING_BYTES_MAX
 from reliable_pubsub.common.core.messages import IngressStatus
+from reliable_pubsub.common.world import World
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.reading import read_run
 from reliable_pubsub.publisher.offering import ZmqOfferLink
@@ -210,7 +211,7 @@ class TestALinkToTheProxy:
         with (
             running.open_subscriber("s") as subscriber,
             running.open_publisher(
-                "p", connect_offers=lambda _: ZmqOfferLink(link.endpoint)
+                "p", _world=World(connect_data=lambda _: ZmqOfferLink(link.endpoint))
             ) as publisher,
         ):
             subscriber.subscribe("wanted")
@@ -231,7 +232,7 @@ class TestALinkToTheProxy:
         with (
             running.open_subscriber("s") as subscriber,
             running.open_publisher(
-                "p", connect_offers=lambda _: ZmqOfferLink(link.endpoint)
+                "p", _world=World(connect_data=lambda _: ZmqOfferLink(link.endpoint))
             ) as publisher,
         ):
             subscriber.subscribe("t")

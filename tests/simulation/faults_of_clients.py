@@ -23,6 +23,7 @@ from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.recorder import Call
 from reliable_pubsub.common.core.wire import decode_reply, encode_reply
 from reliable_pubsub.common.state_file import ClientState, MemoryState
+from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.direct_followers import direct_followers
@@ -62,26 +63,34 @@ def _withholding(state: ClientState, *, without: str = "", lazy: bool = False) -
     return kind(state, without=without, lazy=lazy)
 
 
+def _with_state(world: World, *, without: str = "", lazy: bool = False) -> World:
+    assert world.state is not None
+    return replace(world, state=_withholding(world.state, without=without, lazy=lazy))
+
+
 class NumbersWithoutOutbox(Publisher):
     """Sends first: the number and the body are not kept."""
 
-    def __init__(self, client: str, *, state: ClientState, **more: Any) -> None:
-        super().__init__(client, state=_withholding(state, without="pending"), **more)
+    def __init__(self, client: str, *, _world: World, **more: Any) -> None:
+        world = _with_state(_world, without="pending")
+        super().__init__(client, _world=world, **more)
 
 
 class ForgetsNumberingInPowerLoss(Publisher):
     """Writes nothing durably, not even that it has begun to number a topic."""
 
-    def __init__(self, client: str, *, state: ClientState, **more: Any) -> None:
-        super().__init__(client, state=_withholding(state, lazy=True), **more)
+    def __init__(self, client: str, *, _world: World, **more: Any) -> None:
+        super().__init__(client, _world=_with_state(_world, lazy=True), **more)
 
 
 class PlanAfterPut(Publisher):
     """Writes the place in the plan in a step of its own, behind the put."""
 
-    def __init__(self, client: str, *, state: ClientState, **more: Any) -> None:
-        self._kept = _withholding(state)
-        super().__init__(client, state=self._kept, **more)
+    def __init__(self, client: str, *, _world: World, **more: Any) -> None:
+        world = _with_state(_world)
+        assert isinstance(world.state, _Withholding)
+        self._kept = world.state
+        super().__init__(client, _world=world, **more)
 
     def put_batch(
         self, topic: str, batch: Any, plan: PlanMark | None = None, *, qos: QoS = 2

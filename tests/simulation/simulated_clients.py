@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any, Protocol
 
@@ -14,12 +14,11 @@ from reliable_pubsub.common.core.history import AnyLine, Invoke
 from reliable_pubsub.common.core.messages import QoS
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.recorder import Recorder
-from reliable_pubsub.common.core.retry import Clock, RetryPolicy, Transport
-from reliable_pubsub.common.state_file import ClientState
+from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core.outbox import Receipt
-from reliable_pubsub.publisher.offering import OfferLink
 
 from .machine import Machine
 from .network import SimulatedClock, SimulatedTransport
@@ -57,12 +56,8 @@ class MakePublisher(Protocol):
         client: str,
         *,
         retry: RetryPolicy,
-        transport: Transport,
-        clock: Clock,
-        state: ClientState,
         on_log_changed: Any,
-        history: Recorder,
-        connect_offers: Callable[[str], OfferLink],
+        _world: World,
     ) -> Publisher:
         """Make one."""
 
@@ -80,12 +75,16 @@ class PuttingMachine(Machine):
         publisher = self.make(
             self.name,
             retry=self._retry,
-            transport=SimulatedTransport(process, self._network, self.name, "publisher"),
-            clock=SimulatedClock(process),
-            state=self.state_of(process),
             on_log_changed=self.on_log_changed,
-            history=recorder,
-            connect_offers=lambda _: self.offers.connect(process),
+            _world=World(
+                connect=lambda _: SimulatedTransport(
+                    process, self._network, self.name, "publisher"
+                ),
+                connect_data=lambda _: self.offers.connect(process),
+                clock=SimulatedClock(process),
+                state=self.state_of(process),
+                recorder=recorder,
+            ),
         )
         process.nonce = publisher._link.nonce
         return publisher
