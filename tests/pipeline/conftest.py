@@ -11,8 +11,7 @@ from pyspark.sql import SparkSession
 from reliable_pubsub.pipeline.sessions import open_session
 from tests.integration.harness import Service
 
-# Less to compile and less to collect: a session is there in 4 s instead of 6.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+from .quick_java import java_options
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +21,7 @@ def spark() -> Iterator[SparkSession]:
         "tests",
         master="local[2,4]",
         conf={
-            "spark.driver.extraJavaOptions": QUICK,
+            "spark.driver.extraJavaOptions": java_options(),
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.session.timeZone": "UTC",
         },

@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.harness import Process, Service, children, eventually
 
-from .conftest import QUICK
+from .quick_java import java_options
 
 BUSY_S = 300.0  # for a Spark to start and to do something, on a machine that has other work
 JAVA_SAYS = "WARNING: Using incubator modules: jdk.incubator.vector\n"
@@ -24,7 +24,7 @@ class Jobs:
     def __init__(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
         """The endpoints stand in `pipeline/settings.json`, where every job looks."""
         self._service = service
-        monkeypatch.setenv("SPARK_SUBMIT_OPTS", QUICK)
+        monkeypatch.setenv("SPARK_SUBMIT_OPTS", java_options())
         self.endpoints()
 
     def endpoints(self, *, publisher: str = "", subscriber: str = "") -> None:
