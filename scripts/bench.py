@@ -12,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import click
 import msgspec
 import zmq
+from msgspec import Struct
 from rich.console import Console
 from rich.progress import Progress
 
@@ -30,6 +31,7 @@ from reliable_pubsub.common.core.messages import Hello, HelloAck, Put, PutAck
 from reliable_pubsub.common.core.wire import decode_reply, encode_request
 
 from .bench_levels import level_rows
+from .bench_profile import profile
 from .bench_push import push_rows
 from .measuring import PAYLOAD, WORK, Proxy, Row, child, compared, proxy, show, spawn
 
@@ -332,50 +334,90 @@ def pipeline(rounds: int, tick: Callable[[], None]) -> list[Row]:
     return pipeline_rows(rounds, tick)
 
 
-PARTS = click.Choice(
-    ["puts", "threads", "flows", "memory", "history", "restart", "push", "levels", "pipeline"]
-)
+Tick = Callable[[], None]
 
 
-@click.command()
-@click.argument("part", required=False, type=PARTS)
-@click.option("--rounds", default=5, show_default=True, help="Rounds of each comparison.")
-@click.option("--only", type=PARTS, help="The same as PART.")
-@click.option("--messages", default=5_000_000, show_default=True, help="For the memory part.")
-@click.option("--replayed", default=1_000_000, show_default=True, help="Messages to replay.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document, for programs.")
-def main(
-    part: str | None, rounds: int, only: str | None, messages: int, replayed: int, as_json: bool
-) -> None:
-    """Measure speed and memory, all of it or one PART; exit code 1 if a goal is missed."""
+class Part(Struct, frozen=True):
+    """A subcommand that measures rows; both functions take the rounds."""
+
+    steps: Callable[[int], int]
+    rows: Callable[[int, Tick], list[Row]]
+    help: str
+
+
+PARTS: dict[str, Part] = {
+    "puts": Part(
+        lambda rounds: 2 * rounds,
+        lambda rounds, tick: [puts(1, 0.6, rounds, tick), puts(64, 2.5, rounds, tick)],
+        "Single puts, encoded beforehand, against a bare REP loop with fdatasync.",
+    ),
+    "threads": Part(
+        lambda rounds: rounds,
+        lambda rounds, tick: [shared_puts(rounds, tick)],
+        "Eight threads with one publisher against one thread.",
+    ),
+    "flows": Part(
+        lambda rounds: 2 * rounds,
+        flows,
+        "End to end with get() of whole batches, against a bare echo.",
+    ),
+    "memory": Part(
+        lambda _: 10,
+        lambda _, tick: memory(5_000_000, tick),
+        "Resident memory while 5,000,000 messages pass.",
+    ),
+    "history": Part(
+        lambda _: 2,
+        lambda _, tick: history(tick),
+        "A gibibyte of history: memory while it is written and read.",
+    ),
+    "restart": Part(
+        lambda _: 1,
+        lambda _, tick: restart(tick),
+        "How long a start with 1,000,000 stored messages takes.",
+    ),
+    "push": Part(
+        lambda rounds: rounds + 2,
+        push_rows,
+        "Latency pushed and polled, bytes of a fan-out, interest under zapping.",
+    ),
+    "levels": Part(
+        lambda rounds: 2 * rounds + 1,
+        lambda rounds, tick: level_rows(rounds, 1_000_000, tick),
+        "QoS 0, 1 and 2 against each other, and replay against live.",
+    ),
+    "pipeline": Part(
+        lambda rounds: rounds + 2,
+        pipeline,
+        "Archive, sink and source beside Spark's own jobs; needs Spark.",
+    ),
+}
+
+
+@click.group(no_args_is_help=True)
+def main() -> None:
+    """Measure speed, CPU and memory.
+
+    Rates of a shared machine vary twofold from run to run; ratios within one run do not. So each
+    figure is taken beside another in the same run, in turn, and the medians are shown. Exit code 1
+    if a goal is missed.
+
+    \b
+    scripts/bench profile                     what a put and a message cost in CPU; 40 s
+    scripts/bench profile --against HEAD~1    the same of both versions, and what became worse
+    scripts/bench all                         every part that has a goal; 10 minutes
+    """
+
+
+def measured(names: Sequence[str], rounds: int, *, as_json: bool) -> None:
+    """Measure parts, show the table, and exit."""
     WORK.mkdir(exist_ok=True)
-    steps = {
-        "puts": 2 * rounds,
-        "threads": rounds,
-        "flows": 2 * rounds,
-        "memory": 10,
-        "history": 2,
-        "restart": 1,
-    }
-    steps |= {"push": rounds + 2, "levels": 2 * rounds + 1, "pipeline": rounds + 2}
-    parts: dict[str, Callable[[Callable[[], None]], list[Row]]] = {
-        "puts": lambda tick: [puts(1, 0.6, rounds, tick), puts(64, 2.5, rounds, tick)],
-        "threads": lambda tick: [shared_puts(rounds, tick)],
-        "flows": lambda tick: flows(rounds, tick),
-        "memory": lambda tick: memory(messages, tick),
-        "history": history,
-        "restart": restart,
-        "push": lambda tick: push_rows(rounds, tick),
-        "pipeline": lambda tick: pipeline(rounds, tick),
-        "levels": lambda tick: level_rows(rounds, replayed, tick),
-    }
-    chosen = [one for one in (part, only) if one] or list(parts)
     rows: list[Row] = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("measuring", total=sum(steps[name] for name in chosen))
-        for name in chosen:
+        task = progress.add_task("measuring", total=sum(PARTS[one].steps(rounds) for one in names))
+        for name in names:
             progress.update(task, description=name)
-            rows += parts[name](lambda: progress.advance(task))
+            rows += PARTS[name].rows(rounds, lambda: progress.advance(task))
     if as_json:
         click.echo(msgspec.json.encode(rows).decode())
     else:
@@ -383,5 +425,20 @@ def main(
     sys.exit(0 if all(row.reached for row in rows) else 1)
 
 
+def add_part(name: str, names: Sequence[str], text: str) -> None:
+    """Make a subcommand that measures these parts."""
+
+    @main.command(name, help=text)
+    @click.option("--rounds", default=5, show_default=True, type=click.IntRange(1, 100))
+    @click.option("--json", "as_json", is_flag=True, help="One JSON document, for programs.")
+    def command(rounds: int, as_json: bool) -> None:
+        measured(names, rounds, as_json=as_json)
+
+
+main.add_command(profile)
+for _name, _part in PARTS.items():
+    add_part(_name, [_name], _part.help)
+add_part("all", list(PARTS), "All of these parts.")
+
 if __name__ == "__main__":
-    main()
+    main(prog_name="scripts/bench")

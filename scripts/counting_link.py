@@ -17,6 +17,7 @@ class CountingLink:
         self.endpoint = f"tcp://127.0.0.1:{self._listener.getsockname()[1]}"
         self.down_bytes = 0  # to the side that connected
         self.up_bytes = 0
+        self.up_reads = 0  # about one for each small request of a socket that waits for replies
         self._passing = threading.Event()
         self._passing.set()
         self._pairs: list[Sequence[socket.socket]] = []
@@ -60,6 +61,7 @@ class CountingLink:
                 self._passing.wait()
                 if way == "up":  # before they arrive, so that who has them finds them counted
                     self.up_bytes += len(data)
+                    self.up_reads += 1
                 else:
                     self.down_bytes += len(data)
                 target.sendall(data)

@@ -16,11 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
+from .named_proxy import thread_names
+
 PAYLOAD = b"x" * 100
+ANSWER_S = 120.0  # longer than any single piece of work takes on a busy machine
+THREAD_NAMES = "thread_names"
 spawn = multiprocessing.get_context("spawn")
 
 
@@ -52,12 +57,13 @@ class Proxy:
         begin_s = time.perf_counter()
         self.process = subprocess.Popen(
             [
-                *(sys.executable, "-m", "reliable_pubsub", "proxy", "--data-dir", str(directory)),
+                *(sys.executable, "-m", "scripts.named_proxy", "--data-dir", str(directory)),
                 *("--publisher-endpoint", "tcp://127.0.0.1:*"),
                 *("--subscriber-endpoint", "tcp://127.0.0.1:*"),
                 *("--push-endpoint", "tcp://127.0.0.1:*"),
                 *("--ingress-endpoint", "tcp://127.0.0.1:*", *options),
             ],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -68,10 +74,19 @@ class Proxy:
         if found is None:
             raise click.ClickException(f"the proxy did not start: {line}")
         self.publishers, self.subscribers = found.groups()
+        self.pid = self.process.pid
+
+    def thread_names(self) -> dict[int, str]:
+        """Its Python threads, by the number that /proc shows."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        print(file=self.process.stdin, flush=True)
+        found = msgspec.json.decode(self.process.stdout.readline(), type=dict[int, str])
+        return {**found, self.pid: "loop"}
 
     def resident_mib(self, field: str = "VmRSS") -> float:
         """Resident memory now (VmRSS) or at its highest (VmHWM)."""
-        text = Path(f"/proc/{self.process.pid}/status").read_text()
+        text = Path(f"/proc/{self.pid}/status").read_text()
         found = re.search(rf"{field}:\s+(\d+) kB", text)
         assert found is not None
         return int(found.group(1)) / 1024
@@ -80,6 +95,9 @@ class Proxy:
         """End it cleanly."""
         self.process.terminate()
         self.process.wait(60)
+        for pipe in (self.process.stdin, self.process.stdout):
+            if pipe is not None:
+                pipe.close()
 
 
 @contextmanager
@@ -121,6 +139,104 @@ def sending(target: Callable[..., None], endpoint: str = "") -> Iterator[Any]:
     finally:
         process.kill()
         process.join()
+
+
+class Worker:
+    """A process with one object of ours, whose methods are called through a pipe.
+
+    It ends with the block, or when this process ends.
+    """
+
+    def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
+        """Start the process; `make(*arguments)` is called there, and gives a context manager."""
+        self._pipe, its = spawn.Pipe()
+        self._process = spawn.Process(target=_work, args=(its, make, arguments), daemon=True)
+        self._process.start()
+        its.close()
+        assert self._process.pid is not None
+        self.pid = self._process.pid
+
+    def begin(self, method: str, *arguments: Any) -> None:
+        """Call a method; `result` waits for it."""
+        self._pipe.send((method, arguments))
+
+    def result(self, timeout_s: float = ANSWER_S) -> Any:
+        """What the method that was called returned."""
+        try:
+            if self._pipe.poll(timeout_s):
+                failed, value = self._pipe.recv()
+                if not failed:
+                    return value
+                raise click.ClickException(f"a process of the benchmark failed: {value}")
+        except EOFError:
+            raise click.ClickException("a process of the benchmark has died") from None
+        raise click.ClickException(f"a process of the benchmark gave no answer in {timeout_s:g} s")
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """Call a method, and wait for what it returns."""
+        self.begin(method, *arguments)
+        return self.result()
+
+    def thread_names(self) -> dict[int, str]:
+        """Its Python threads, by the number that /proc shows."""
+        return {**self.call(THREAD_NAMES), self.pid: "main"}
+
+    def __enter__(self) -> Worker:
+        self.result()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if kind is None:
+            self._pipe.send(None)
+            self._process.join(ANSWER_S)
+        self._process.kill()
+        self._process.join()
+        self._pipe.close()
+
+
+def _work(pipe: Any, make: Callable[..., Any], arguments: Sequence[Any]) -> None:
+    try:
+        with make(*arguments) as made:
+            pipe.send((False, None))
+            while (called := pipe.recv()) is not None:
+                method, given = called
+                if method == THREAD_NAMES:
+                    pipe.send((False, thread_names()))
+                else:
+                    pipe.send((False, getattr(made, method)(*given)))
+    except EOFError:
+        pass  # the process that started this one has ended
+    except Exception as error:  # for the process that waits; it is the one to report it
+        pipe.send((True, f"{type(error).__name__}: {error}"))
+
+
+ROOT = WORK.parent
+
+
+def version() -> str:
+    """The commit of this checkout, and whether it was changed."""
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=7"]
+    found = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    return found.stdout.strip() or "unknown"
+
+
+@contextmanager
+def checkout(commit: str) -> Iterator[Path]:
+    """A commit in a directory of its own, with the scripts of this one."""
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=WORK) as folder:
+        tree = Path(folder) / "tree"
+        command = ["git", "worktree", "add", "--quiet", "--detach", str(tree), commit]
+        made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        if made.returncode:
+            raise click.UsageError(f"{commit!r} is neither a file nor a commit: {made.stderr}")
+        try:
+            shutil.rmtree(tree / "scripts")
+            shutil.copytree(ROOT / "scripts", tree / "scripts")
+            (tree / "run").mkdir(exist_ok=True)
+            yield tree
+        finally:
+            command = ["git", "worktree", "remove", "--force", str(tree)]
+            subprocess.run(command, cwd=ROOT, check=True)
 
 
 def percentiles(ages: Sequence[float]) -> list[float]:

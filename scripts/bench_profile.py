@@ -1,0 +1,206 @@
+"""`scripts/bench profile`: what a put and a delivered message cost in CPU, and what became worse.
+
+What else runs on the machine makes the same work dearer, never cheaper, so the lower quartile of
+many short passes is shown. Two versions are measured pass by pass in turn, and the median of the
+ratios of such pairs is what counts.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import click
+import msgspec
+from msgspec import Struct
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from .cpu_costs import WAITING, Costs, Here, Source, There
+from .measuring import WORK, checkout, version
+
+PASSES_MIN: Final = 3
+WORSE: Final = 1.10  # a ratio above it is named
+
+
+class Cost(Struct, frozen=True):
+    """What one process costs for one piece of work, in us of CPU, and its threads."""
+
+    work: str
+    process: str
+    us: float
+    threads: dict[str, float]
+
+
+class Profile(Struct, frozen=True):
+    """One version, measured."""
+
+    version: str
+    passes: int
+    others_cpus: float  # CPUs that other work used meanwhile
+    waiting_requests_per_s: float
+    costs: list[Cost]
+
+
+def passes(
+    sources: Sequence[Source], seconds: float, tick: Callable[[float], None]
+) -> list[list[Costs]]:
+    """Passes of each source, in turn, until the time is over; who begins changes, too."""
+    found: list[list[Costs]] = [[] for _ in sources]
+    order = list(range(len(sources)))
+    begin_s = time.monotonic()
+    while len(found[0]) < PASSES_MIN or time.monotonic() < begin_s + seconds:
+        for index in order:
+            found[index].append(sources[index].one_pass())
+        order.reverse()
+        tick((time.monotonic() - begin_s) / max(seconds, 1.0))
+    return found
+
+
+def by_process(costs: Costs) -> dict[tuple[str, str], float]:
+    """The sums over threads."""
+    sums: dict[tuple[str, str], float] = defaultdict(float)
+    for (work, process, _), us in costs.items():
+        sums[work, process] += us
+    return sums
+
+
+def lower_quartile(values: Sequence[float]) -> float:
+    """The value that a quarter of them are below; of few, about the smallest."""
+    return statistics.quantiles(values, n=4, method="inclusive")[0] if values[1:] else values[0]
+
+
+def profile_of(
+    name: str, found: Sequence[Costs], waiting: tuple[Costs, float], others_cpus: float
+) -> Profile:
+    """Passes of one version as one profile."""
+    costs = []
+    for part in (found, [waiting[0]]):
+        for work, process in by_process(part[0]):
+            total = lower_quartile([by_process(one)[work, process] for one in part])
+            threads = {key[2] for one in part for key in one if key[:2] == (work, process)}
+            by_thread = {
+                thread: lower_quartile([one.get((work, process, thread), 0.0) for one in part])
+                for thread in threads
+            }
+            costs.append(Cost(work, process, total, by_thread))
+    return Profile(name, len(found), others_cpus, waiting[1], costs)
+
+
+# Comparing.
+
+
+def ratios_of(ours: Sequence[Costs], theirs: Sequence[Costs]) -> dict[tuple[str, str], list[float]]:
+    """Ratios of the passes that were made in turn."""
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for one, other in zip(map(by_process, ours), map(by_process, theirs), strict=True):
+        for key in one.keys() & other.keys():
+            if other[key]:
+                found[key].append(one[key] / other[key])
+    return found
+
+
+def ratios_to(ours: Profile, before: Profile) -> dict[tuple[str, str], list[float]]:
+    """Ratios to a profile that was kept."""
+    was = {(cost.work, cost.process): cost.us for cost in before.costs}
+    now = {(cost.work, cost.process): cost.us for cost in ours.costs if cost.work != WAITING}
+    return {key: [us / was[key]] for key, us in now.items() if was.get(key)}
+
+
+def is_worse(ratios: Sequence[float]) -> bool:
+    """Whether it costs more by more than a tenth, and more in three of four pairs."""
+    return statistics.median(ratios) > WORSE and lower_quartile(ratios) > 1.0
+
+
+# Showing.
+
+
+def table(ours: Profile, ratios: dict[tuple[str, str], list[float]], against: str) -> Table:
+    """CPU by work and process, each with its threads."""
+    shown = Table(title=f"CPU in us a message, version {ours.version}", title_justify="left")
+    for column in ("work", "process", "us", *([f"to {against}"] if ratios else []), "of it"):
+        shown.add_column(
+            column, justify="left" if column in ("work", "process", "of it") else "right"
+        )
+    last = ""
+    for cost in ours.costs:
+        of_it = sorted(cost.threads.items(), key=lambda item: -item[1])
+        named = ", ".join(f"{name} {us:,.2f}" for name, us in of_it if us > cost.us / 100)
+        found = ratios.get((cost.work, cost.process), [])
+        ratio = [f"{statistics.median(found):.2f}" if found else ""] if ratios else []
+        work = "" if cost.work == last else cost.work
+        shown.add_row(work, cost.process, f"{cost.us:,.2f}", *ratio, named)
+        last = cost.work
+    return shown
+
+
+class OtherWork:
+    """CPUs that other processes use in a span of time."""
+
+    def __init__(self) -> None:
+        """Begin now."""
+        self._begin = self._now()
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        busy = list(map(int, Path("/proc/stat").read_text().splitlines()[0].split()[1:9]))
+        used = os.times()
+        idle = busy[3] + busy[4]
+        ours_s = used.user + used.system + used.children_user + used.children_system
+        return (sum(busy) - idle) / os.sysconf("SC_CLK_TCK"), ours_s, time.monotonic()
+
+    def cpus(self) -> float:
+        """So many, on average since the begin; processes of ours count when they have ended."""
+        (busy_s, ours_s, now_s), (busy_was_s, ours_was_s, was_s) = self._now(), self._begin
+        return max((busy_s - busy_was_s) - (ours_s - ours_was_s), 0.0) / (now_s - was_s)
+
+
+@click.command()
+@click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(0, 3600))
+@click.option("--against", metavar="FILE|COMMIT", help="Compare with it; exit code 1 if worse.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document, for --against FILE.")
+@click.option("--scale", default=1.0, type=click.FloatRange(0.01, 100), hidden=True)
+def profile(seconds: float, against: str | None, as_json: bool, scale: float) -> None:
+    """CPU of a put and of a delivered message, by process and thread; below 40 s.
+
+    --against a commit measures both versions in turn and names what costs over 10 % more. A FILE is
+    what --json gave before; compare with it only if the machine was as quiet then as it is now.
+    """
+    WORK.mkdir(exist_ok=True)
+    is_file = against is not None and Path(against).is_file()
+    ratios: dict[tuple[str, str], list[float]] = {}
+    others = OtherWork()
+    with Progress(console=Console(stderr=True), transient=True) as bar, ExitStack() as first:
+        task = bar.add_task("profile", total=1.0)
+        with ExitStack() as stack:
+            sources: list[Source] = [Here(stack, scale)]
+            if against is not None and not is_file:
+                sources.append(There(stack, first.enter_context(checkout(against)), scale))
+            found = passes(sources, seconds, lambda share: bar.update(task, completed=share))
+            waiting = [source.waiting() for source in sources]
+    ours = profile_of(version(), found[0], waiting[0], others.cpus())
+    if is_file and against is not None:
+        ratios = ratios_to(ours, msgspec.json.decode(Path(against).read_bytes(), type=Profile))
+    elif len(found) == 2:
+        ratios = ratios_of(found[0], found[1])
+    if as_json:
+        click.echo(msgspec.json.encode(ours).decode())
+    else:
+        console = Console(width=None if sys.stdout.isatty() else 130)
+        console.print(table(ours, ratios, against or ""))
+        click.echo(
+            f"A subscriber that waits sends {ours.waiting_requests_per_s:.1f} requests a second. "
+            f"{ours.passes} passes; other work used {ours.others_cpus:.1f} CPUs meanwhile."
+        )
+    worse = [key for key, values in ratios.items() if is_worse(values)]
+    for work, process in worse:
+        click.echo(f"worse: {work}, {process}", err=True)
+    sys.exit(1 if worse else 0)

@@ -1,0 +1,256 @@
+"""The processes and the work of `scripts/bench profile`, and the CPU that each thread uses.
+
+All through the public library, at durability `sync`; proxy, publisher and subscriber are processes
+of their own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
+from itertools import islice
+from pathlib import Path
+from typing import Final, Protocol
+
+import click
+import msgspec
+
+from reliable_pubsub import Publisher, Subscriber
+
+from .counting_link import CountingLink
+from .measuring import PAYLOAD, WORK, Proxy, Worker, proxy
+
+BATCH: Final = 100
+SINGLES: Final = 100  # messages of a pass
+MANY: Final = 4_000
+KEPT: Final = 400
+LIVE: Final = 50
+PAUSE_S: Final = 0.003  # between the puts of "put to handler"
+IDLE_S: Final = 2.0
+WAITING: Final = "waiting, 1 s"  # measured once: too few polls to compare its CPU
+
+Costs = dict[tuple[str, str, str], float]  # work, process, thread: us of CPU a message
+_Pairs = list[tuple[tuple[str, str, str], float]]  # the same in JSON
+
+# The processes.
+
+
+class Puts:
+    """A publisher, with what it is to do."""
+
+    def __init__(self, endpoint: str) -> None:
+        """Create it."""
+        self._publisher = Publisher("profile-publisher", endpoint=endpoint)
+
+    def __enter__(self) -> Puts:
+        self._publisher.connect()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._publisher.close()
+
+    def put(self, topic: str, messages: int, pause_s: float = 0.0) -> None:
+        """Put messages one by one."""
+        for _ in range(messages):
+            self._publisher.put(topic, PAYLOAD)
+            if pause_s:
+                time.sleep(pause_s)
+
+    def put_many(self, topic: str, messages: int) -> None:
+        """Put messages in batches."""
+        payloads = [PAYLOAD] * BATCH
+        for _ in range(messages // BATCH):
+            self._publisher.put_many(topic, payloads)
+
+
+class Reads:
+    """A subscriber, with what it is to do."""
+
+    def __init__(
+        self, client: str, endpoint: str, topics: Sequence[str], state_dir: str | None = None
+    ) -> None:
+        """Create it."""
+        self._subscriber = Subscriber(client, endpoint=endpoint, state_dir=state_dir)
+        self._topics = topics
+
+    def __enter__(self) -> Reads:
+        for topic in self._topics:
+            self._subscriber.subscribe(topic)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._subscriber.close()
+
+    def read(self, topic: str, messages: int) -> None:
+        """Loop over that many messages, which exist or are being put."""
+        found = self._subscriber.messages(topic, timeout_s=60.0)
+        received = sum(1 for _ in islice(found, messages))
+        if received != messages:
+            raise RuntimeError(f"{received:,} of {messages:,} messages came")
+
+    def wait(self, topic: str, seconds: float) -> None:
+        """Wait for a message that does not come."""
+        if list(self._subscriber.messages(topic, timeout_s=seconds)):
+            raise RuntimeError("a message came to a topic without a publisher")
+
+
+# Measuring.
+
+
+def cpu_ns(pid: int) -> dict[int, int]:
+    """CPU so far of every thread of a process."""
+    used = {}
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            used[int(task.name)] = int((task / "schedstat").read_text().split()[0])
+    return used
+
+
+def thread_names(process: Worker | Proxy) -> dict[int, str]:
+    """What to call its threads: as Python calls them, or libzmq."""
+    names = process.thread_names()
+    for thread in cpu_ns(process.pid):
+        if thread not in names:
+            own = Path(f"/proc/{process.pid}/task/{thread}/comm").read_text().strip()
+            names[thread] = "libzmq " + own.removeprefix("ZMQbg/").split("/")[0]
+    return names
+
+
+class Source(Protocol):
+    """A version that can be measured."""
+
+    def one_pass(self) -> Costs:
+        """CPU of one pass over all kinds of work."""
+        ...
+
+    def waiting(self) -> tuple[Costs, float]:
+        """CPU, and requests a second, of a subscriber that waits."""
+        ...
+
+
+class Here:
+    """This version: a proxy and its clients, and what CPU they use."""
+
+    def __init__(self, stack: ExitStack, scale: float) -> None:
+        """Start the processes.
+
+        Args:
+            stack: ends them.
+            scale: how much of the usual number of messages.
+        """
+        self._scale = scale
+        enter = stack.enter_context
+        running = enter(proxy())
+        state = enter(tempfile.TemporaryDirectory(dir=WORK))
+        self._link = enter(closing(CountingLink(running.subscribers)))
+        topics = ("singles", "many", "live")
+        self._publisher = enter(Worker(Puts, running.publishers))
+        self._subscriber = enter(Worker(Reads, "reader", running.subscribers, topics))
+        self._keeper = enter(Worker(Reads, "keeper", running.subscribers, ["kept"], state))
+        self._waiter = enter(Worker(Reads, "waiter", self._link.endpoint, ["idle"]))
+        self._processes: dict[str, Worker | Proxy] = {
+            "publisher": self._publisher,
+            "proxy": running,
+            "subscriber": self._subscriber,
+            "with state_dir": self._keeper,
+            "waiting": self._waiter,
+        }
+        self._names: dict[str, dict[int, str]] = {name: {} for name in self._processes}
+        self._publisher.call("put", "idle", 1)  # makes the topic
+        self._waiter.call("read", "idle", 1)
+        self.one_pass()  # warm
+        self._names = {name: thread_names(one) for name, one in self._processes.items()}
+
+    def _count(self, usual: int) -> int:
+        return max(int(usual * self._scale) // BATCH, 1) * BATCH
+
+    def one_pass(self) -> Costs:
+        """CPU of one pass over all kinds of work."""
+        singles, many, kept = map(self._count, (SINGLES, MANY, KEPT))
+        live = max(int(LIVE * self._scale), 1)
+        costs: Costs = {}
+        with self._measured(costs, "put", singles, "publisher", "proxy"):
+            self._publisher.call("put", "singles", singles)
+        with self._measured(costs, "messages(), put singly", singles, "subscriber", "proxy"):
+            self._subscriber.call("read", "singles", singles)
+        with self._measured(costs, f"put_many of {BATCH}", many, "publisher", "proxy"):
+            self._publisher.call("put_many", "many", many)
+        with self._measured(costs, f"messages(), batches of {BATCH}", many, "subscriber", "proxy"):
+            self._subscriber.call("read", "many", many)
+        self._publisher.call("put_many", "kept", kept)
+        with self._measured(costs, "the same, with a state_dir", kept, "with state_dir", "proxy"):
+            self._keeper.call("read", "kept", kept)
+        with self._measured(costs, "put to handler", live, "publisher", "proxy", "subscriber"):
+            self._subscriber.begin("read", "live", live)
+            self._publisher.call("put", "live", live, PAUSE_S)
+            self._subscriber.result()
+        return costs
+
+    def waiting(self) -> tuple[Costs, float]:
+        """CPU, and requests a second, of a subscriber that waits."""
+        costs: Costs = {}
+        seconds, before = max(IDLE_S * self._scale, 0.1), self._link.up_reads
+        with self._measured(costs, WAITING, seconds, "waiting", "proxy"):
+            self._waiter.call("wait", "idle", seconds)
+        return costs, (self._link.up_reads - before) / seconds
+
+    @contextmanager
+    def _measured(self, costs: Costs, work: str, per: float, *watched: str) -> Iterator[None]:
+        before = [cpu_ns(self._processes[name].pid) for name in watched]
+        yield
+        after = [cpu_ns(self._processes[name].pid) for name in watched]
+        for name, was, now in zip(watched, before, after, strict=True):
+            for thread, ns in now.items():
+                key = (work, name, self._names[name].get(thread, "another"))
+                costs[key] = costs.get(key, 0.0) + (ns - was.get(thread, 0)) / per / 1e3
+
+
+class There:
+    """Another version: the same in a process that imports the package from its own tree."""
+
+    def __init__(self, stack: ExitStack, tree: Path, scale: float) -> None:
+        """Start it."""
+        command = [sys.executable, "-m", "scripts.cpu_costs", str(scale)]
+        self._process = stack.enter_context(
+            subprocess.Popen(
+                command, cwd=tree, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+        )
+
+    def one_pass(self) -> Costs:
+        """CPU of one pass over all kinds of work."""
+        return dict(msgspec.json.decode(self._ask("one_pass"), type=_Pairs))
+
+    def waiting(self) -> tuple[Costs, float]:
+        """CPU, and requests a second, of a subscriber that waits."""
+        costs, requests = msgspec.json.decode(self._ask("waiting"), type=tuple[_Pairs, float])
+        return dict(costs), requests
+
+    def _ask(self, what: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        print(what, file=self._process.stdin, flush=True)
+        if not (line := self._process.stdout.readline()):
+            raise click.ClickException("the other version does not run in this benchmark")
+        return line
+
+
+def serve(scale: float) -> None:
+    """Answer the lines of standard input, for `There`."""
+    with ExitStack() as stack:
+        here = Here(stack, scale)
+        for line in sys.stdin:
+            if line.strip() == "one_pass":
+                found: object = list(here.one_pass().items())
+            else:
+                costs, requests = here.waiting()
+                found = (list(costs.items()), requests)
+            print(msgspec.json.encode(found).decode(), flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    serve(float(sys.argv[1]))

@@ -1,0 +1,63 @@
+"""The benchmark runs, with tiny loads: its figures are not looked at."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from scripts.bench import main
+from scripts.bench_profile import Cost, Profile, is_worse, lower_quartile, ratios_of, ratios_to
+
+
+def test_profile_shows_the_cpu_of_each_thread_and_compares_it_with_a_commit() -> None:
+    ran = CliRunner().invoke(
+        main,
+        ["profile", "--seconds", "0", "--scale", "0.01", "--against", "HEAD"],
+        catch_exceptions=False,
+    )
+
+    assert ran.exit_code in (0, 1), ran.output  # 1: by chance, of 3 tiny passes
+    for part in (
+        "to HEAD",
+        "committer",
+        "loop",
+        "libzmq IO",
+        "put to handler",
+        "requests a second",
+    ):
+        assert part in ran.output
+
+
+@pytest.mark.parametrize(
+    ("ratios", "worse"),
+    [
+        ([1.2, 1.15, 1.2, 1.3], True),
+        ([1.05, 1.08, 1.02, 1.09], False),  # less than a tenth
+        ([1.2, 0.8, 0.9, 1.5], False),  # noise: not in three of four
+        ([0.5], False),
+        ([1.5], True),
+    ],
+)
+def test_a_cost_is_worse_if_it_grew_by_a_tenth_in_three_of_four_pairs(
+    ratios: list[float], worse: bool
+) -> None:
+    assert is_worse(ratios) == worse
+
+
+def test_the_cost_of_a_process_is_compared_pass_by_pass_over_all_of_its_threads() -> None:
+    before = [{("put", "proxy", "loop"): 10.0, ("put", "proxy", "door"): 10.0}] * 2
+    now = [{("put", "proxy", "loop"): us} for us in (30.0, 10.0)]  # the door is no more
+
+    assert ratios_of(now, before) == {("put", "proxy"): [1.5, 0.5]}
+
+
+def test_a_kept_profile_is_compared_by_what_both_have() -> None:
+    before = Profile("1", 3, 0.0, 20.0, [Cost("put", "proxy", 10.0, {}), Cost("old", "x", 1.0, {})])
+    now = Profile("2", 3, 0.0, 20.0, [Cost("put", "proxy", 12.0, {}), Cost("new", "x", 1.0, {})])
+
+    assert ratios_to(now, before) == {("put", "proxy"): [1.2]}
+
+
+def test_what_is_shown_is_what_a_quarter_of_the_passes_are_below() -> None:
+    assert lower_quartile([5.0, 1.0, 2.0, 3.0, 4.0]) == 2.0
+    assert lower_quartile([5.0]) == 5.0
