@@ -33,7 +33,14 @@ ENVIRONMENT: Final = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRI
 QUICK_TESTS: Final = (
     *("tests/core", "tests/wire", "tests/store", "tests/relay", "tests/lab", "tests/fuzz"),
     *("tests/simulation", "tests/test_architecture.py", "tests/test_docs.py"),
-    *("-k", "not _in_a_browser", "-m", "not slow", "--hypothesis-profile", "quick"),
+    *(
+        "-k",
+        "not _in_a_browser",
+        "-m",
+        "not slow and not campaign",
+        "--hypothesis-profile",
+        "quick",
+    ),
 )
 
 
@@ -78,7 +85,7 @@ def long_checks(*, quick: bool, workers: int) -> list[Step]:
         str(workers),
         "--costs",
         str(FILES_SHOWN),
-        *(QUICK_TESTS if quick else ()),
+        *(QUICK_TESTS if quick else ("-m", "not campaign")),
     ]
     return [
         Step("tests", tests, is_live=True),

@@ -7,11 +7,11 @@ import time
 
 import click
 
-from .campaign import run_campaign, run_seeds
+from .campaign import SEEDS_THAT_COVER, run_campaign, run_seeds
 from .faults import FAULTS
 from .options import shape_of, shape_options
 from .report import progress_bar, show, show_coverage, show_failures
-from .swarm import CLASSES
+from .swarm import CLASSES, Shape
 
 PLANT = "Plant this fault in the sound system: it must be found."
 
@@ -39,7 +39,7 @@ def main(
     only: tuple[str, ...],
     **numbers: float | None,
 ) -> None:
-    """Run seeds of the simulator; exit 1 if one of them breaks a rule.
+    """Run seeds of the simulator; exit 1 if one breaks a rule, or a class of faults never happens.
 
     A seed is a world: proxy, publishers, subscribers, and what goes wrong for them. The same seed
     gives the same run, on every machine. Of the first seeds that fail it looks for the smallest
@@ -66,7 +66,11 @@ def main(
     if coverage:
         show_coverage(tally, seeds)
     click.echo(f"{seeds:,} seeds from {start}, {len(tally.failed):,} failed, {rate:.0f} seeds/s")
-    sys.exit(1 if tally.failed else 0)
+    covers = seeds >= SEEDS_THAT_COVER and fault is None and shape == Shape()
+    never_seen = tally.never_seen if covers else []
+    for name in never_seen:
+        click.echo(f"{name} never happened in these seeds: no rule about it was put to the test")
+    sys.exit(1 if tally.failed or never_seen else 0)
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ from scripts.worker_pool import worker_pool
 
 from .faults import FAULTS
 from .simulation import SOUND, Outcome, run_seed
-from .swarm import Shape
+from .swarm import CLASSES, Shape
 
 SEEDS_PER_TASK = 50
+SEEDS_THAT_COVER = 300  # in so many from 0, every class of faults happens
 
 
 @dataclass
@@ -30,6 +31,11 @@ class Tally:
             self.failed.append(outcome)
         self.times.update(outcome.counts)
         self.seeds.update(name for name, times in outcome.counts.items() if times)
+
+    @property
+    def never_seen(self) -> list[str]:
+        """Classes of faults that did not happen: their rules were not put to the test."""
+        return [name for name in CLASSES if not self.seeds[name]]
 
     def add(self, other: Tally) -> None:
         """Take what other seeds have shown."""
