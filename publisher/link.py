@@ -65,7 +65,7 @@ class PublisherLink(Session):
             LogChangedError: the proxy does not have what it acknowledged, or has more than we
                 sent, and `on_log_changed` is not adopt.
         """
-        reply = self.ask_as_known(lambda: self.positions(topic))
+        reply = self._converse(self.asking_as_known(lambda: self.positions(topic)))
         if not isinstance(reply, HelloAck):
             self.refused(reply)
         # That this id numbers the topic must outlive power loss: a state that had forgotten it

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any, NoReturn
 
-from reliable_pubsub.common.asking import SESSIONS_MAX
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import NotSubscribedError, StaleError, TryLaterError
@@ -26,6 +25,7 @@ from reliable_pubsub.common.core.messages import (
     Stale,
 )
 from reliable_pubsub.common.core.recorder import Call
+from reliable_pubsub.common.core.session import SESSIONS_BEGUN_MAX
 
 from .core.subscription import Subscription
 from .session import SubscriberSession
@@ -86,7 +86,7 @@ class Requests:
         """
         if not subscription.is_subscribed:
             self._refuse(subscription.topic)
-        for _ in range(SESSIONS_MAX):
+        for _ in range(SESSIONS_BEGUN_MAX):
             # Forgotten, and the new HELLO in doubt: our old epoch may be fenced by our own new one.
             if subscription.confirmation is None or not self._session.connected:
                 self._session.save(subscription)  # what is processed, if no proxy is reached
@@ -122,7 +122,7 @@ class Requests:
             subscription.forgotten()  # it has restarted, or forgotten us: confirm again
         if isinstance(reply, Stale | Fenced):  # every time
             code = "STALE" if isinstance(reply, Stale) else "FENCED"
-            raise TryLaterError(code=code, text=reply.text, attempts=SESSIONS_MAX)
+            raise TryLaterError(code=code, text=reply.text, attempts=SESSIONS_BEGUN_MAX)
         self._session.refused(reply)
 
     def _refuse(self, topic: str) -> NoReturn:

@@ -1,4 +1,4 @@
-"""The one retry loop: Lazy Pirate, with the socket, the clock and chance as arguments.
+"""The one retry loop: Lazy Pirate, as a conversation; see `conversation.py`.
 
 Source: the ZeroMQ Guide, chapter 4, "Client-Side Reliability (Lazy Pirate Pattern)".
 """
@@ -6,11 +6,12 @@ Source: the ZeroMQ Guide, chapter 4, "Client-Side Reliability (Lazy Pirate Patte
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Annotated, Protocol
+from typing import Annotated, Final, Protocol
 
 from msgspec import Meta, Struct
 
 from .arguments import check_fields
+from .conversation import Conversation, Exchange, Pause, Reopen
 from .errors import MalformedError, ProxyUnreachableError, TryLaterError
 from .messages import AnyReply, Malformed, Natural, Request, TryLater
 from .wire import decode_reply, encode_request
@@ -39,6 +40,9 @@ class Clock(Protocol):
 
     def sleep(self, seconds: float) -> None:
         """Let time pass."""
+
+
+REOPEN: Final = Reopen()
 
 
 class Silence(Protocol):
@@ -90,22 +94,24 @@ def poll_pause_s(empty_answers: int) -> float:
     return min(0.0005 * 2.0 ** min(empty_answers, 60), 0.064)
 
 
-def ask(
+def asking(
     request: Request,
     body: bytes | None,
     *,
-    transport: Transport,
-    clock: Clock,
+    endpoint: str,
     retry: RetryPolicy,
     chance: Callable[[], float],
     on_silence: Silence = unheard,
     on_postponed: Postponed = unheard_answer,
-) -> tuple[AnyReply, bytes]:
+) -> Conversation[tuple[AnyReply, bytes]]:
     """Send a request until its answer comes; every attempt carries the same bytes.
 
     An answer that does not repeat client, epoch and request number belongs to another request
     and is dropped (rule R1). FULL, BUSY and STORAGE_FULL are asked again like silence, on the
     same socket, because the proxy is there.
+
+    Args:
+        endpoint: named in errors.
 
     Raises:
         ProxyUnreachableError: every attempt went unanswered. The outcome is unknown; the
@@ -113,60 +119,59 @@ def ask(
         TryLaterError: the last attempt was answered with FULL, BUSY or STORAGE_FULL.
         MalformedError: the proxy cannot read this request, or speaks another protocol.
     """
-    frames = encode_request(request, body)
-    verb = type(request).__struct_config__.tag
-    begin_s = clock.now_s()
+    exchange = Exchange(encode_request(request, body), retry.timeout_s)
+    attempts = retry.retries_max + 1
+    waited_s = 0.0
     later: TryLater | None = None
     silent = False
-    for attempt in range(retry.retries_max + 1):
-        if attempt:
-            clock.sleep(retry.pause_before(attempt, chance()))
-        try:
-            transport.send(frames)
-            answer = _receive_matching(request, transport=transport, clock=clock, retry=retry)
-        except BaseException:  # after an interrupt, too, the socket must not send again
-            transport.reopen()
-            raise
+    for attempt in range(1, attempts + 1):
+        if attempt > 1:
+            pause_s = retry.pause_before(attempt - 1, chance())
+            waited_s += pause_s
+            yield Pause(pause_s)
+        frames = yield exchange
+        answer = None
+        if frames is None:
+            waited_s += retry.timeout_s
+        else:
+            try:
+                answer = _matching(request, frames, endpoint)
+            except MalformedError:
+                yield REOPEN
+                raise
+            if answer is None:
+                yield REOPEN  # one reply for each request: the right one will not come
         if answer is None:
-            transport.reopen()  # a REQ socket that misses its reply must not send again
             later = None
-            on_silence(transport.endpoint, attempt + 1, retry.retries_max + 1)
+            on_silence(endpoint, attempt, attempts)
             silent = True
             continue
         if silent:
-            on_silence(transport.endpoint, 0, retry.retries_max + 1)
+            on_silence(endpoint, 0, attempts)
             silent = False
-        if isinstance(answer[0], TryLater):
-            later = answer[0]
-            on_postponed(later, attempt + 1, retry.retries_max + 1)
-        else:
+        if not isinstance(answer[0], TryLater):
             return answer
+        later = answer[0]
+        on_postponed(later, attempt, attempts)
     if later is not None:
-        raise TryLaterError(code=later.code, text=later.text, attempts=retry.retries_max + 1)
-    raise ProxyUnreachableError(
-        endpoint=transport.endpoint,
-        attempts=retry.retries_max + 1,
-        waited_s=clock.now_s() - begin_s,
-        verb=str(verb),
-    )
+        raise TryLaterError(code=later.code, text=later.text, attempts=attempts)
+    verb = str(type(request).__struct_config__.tag)
+    raise ProxyUnreachableError(endpoint=endpoint, attempts=attempts, waited_s=waited_s, verb=verb)
 
 
-def _receive_matching(
-    request: Request, *, transport: Transport, clock: Clock, retry: RetryPolicy
+def _matching(
+    request: Request, frames: Sequence[bytes], endpoint: str
 ) -> tuple[AnyReply, bytes] | None:
-    """Wait for the answer to this request; None when the time of one attempt is over."""
-    frames = transport.receive(retry.timeout_s)
-    if frames is None:
-        return None
+    """Read an answer; None if it belongs to another request."""
     reply, body = decode_reply(frames)
     if isinstance(reply, Malformed) and reply.request in (0, request.request):
         raise MalformedError(
-            f"{transport.endpoint} cannot read our request: {reply.text}", is_our_request=True
+            f"{endpoint} cannot read our request: {reply.text}", is_our_request=True
         )
-    matches = (reply.client, reply.epoch, reply.request) == (
-        request.client,
-        request.epoch,
-        request.request,
-    )
-    # A REQ socket gets one reply for each request: if that one does not match, the reply is lost.
-    return (reply, body) if matches else None
+    if (
+        reply.request != request.request
+        or reply.epoch != request.epoch
+        or reply.client != request.client
+    ):
+        return None
+    return reply, body

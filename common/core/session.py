@@ -1,9 +1,12 @@
-"""What publishers and subscribers share of a session: epoch, end and refusals. Pure."""
+"""The session of a client with its proxy, and what refusals mean. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NoReturn, Protocol
 
+from .conversation import Conversation, Save
 from .errors import (
     ConflictError,
     FencedError,
@@ -16,26 +19,163 @@ from .errors import (
     StageLostError,
     StaleError,
     TruncatedError,
+    TryLaterError,
 )
 from .messages import (
     AnyReply,
     Conflict,
     Fenced,
     Gap,
+    Hello,
     HelloAck,
     Limit,
     LogChanged,
     NotSub,
     OutOfRange,
+    Request,
+    Role,
     StageLost,
     Stale,
     Truncated,
 )
+from .recorder import Recorder
+from .requester import Requester
+
+SESSIONS_BEGUN_MAX: Final = 10  # that one call begins, each because the proxy forgot the last
+
+
+class EpochMemory(Protocol):
+    """Where the epoch of a client is kept."""
+
+    epoch: int  # the last that was granted; 0: none
+
+    def granted(self, epoch: int) -> Mapping[str, bytes | None]:
+        """Set the next epoch; return the state values to write."""
+
+
+class EpochOfProcess:
+    """An epoch that ends with its process. Implements `EpochMemory`."""
+
+    def __init__(self) -> None:
+        """Create a memory without an epoch."""
+        self.epoch = 0
+
+    def granted(self, epoch: int) -> Mapping[str, bytes | None]:
+        """Set the next epoch; nothing is written."""
+        self.epoch = epoch
+        return {}
+
+
+class ClientSession:
+    """A client's session under an epoch; begun again when the proxy has forgotten it."""
+
+    def __init__(
+        self,
+        requester: Requester,
+        role: Role,
+        *,
+        nonce: bytes,
+        memory: EpochMemory | None = None,
+        recorder: Recorder | None = None,
+    ) -> None:
+        """Create a session that is not connected.
+
+        Args:
+            nonce: of this process, random; in every HELLO.
+            memory: where the epoch is kept; None: in this process.
+        """
+        self.requester = requester
+        self.client = requester.client
+        self.connected = False
+        self.nonce = nonce
+        self._role = role
+        self._memory = memory or EpochOfProcess()
+        self._recorder = recorder or Recorder()
+        self._asked_epoch = 0  # of the last HELLO; may be granted without an answer
+
+    def connecting(self) -> Conversation[None]:
+        """Get an epoch; any older process with this id is fenced from now on (rule R11)."""
+        self.connected = False  # also if this is interrupted: the epoch may have been granted
+        with self._recorder.call("hello") as call:
+            call.invoke(epoch=self._memory.epoch + 1)
+            epoch = yield from claim_epoch(
+                self._memory.epoch, self._hello, asked_epoch=self._asked_epoch, client=self.client
+            )
+            yield Save(self._memory.granted(epoch))
+            call.ok(epoch=epoch)
+        self.connected = True
+        self.tell(logging.INFO, f"begins session {epoch}")
+
+    def begin_again(self) -> None:
+        """Continue after an interrupted call: keep the last requested epoch if it was granted.
+
+        A higher one would fence a newer process, if there is one; so epoch and nonce stay.
+        """
+        self.connected = 0 < self._memory.epoch == self._asked_epoch
+
+    def positions(self, *topics: str) -> Conversation[AnyReply]:
+        """This publisher's numbering in these topics, as the proxy knows it."""
+        return self._hello(self._memory.epoch, topics)
+
+    def head(self) -> dict[str, Any]:
+        """The fields that every request of this session has, with the next request number."""
+        return self.requester.head(self._memory.epoch)
+
+    def asking(self, request: Request, body: bytes | None = None) -> Conversation[AnyReply]:
+        """Send a request until it is answered; for answers without a body."""
+        return (yield from self.requester.asking(request, body))[0]
+
+    def asking_as_known(self, ask: Callable[[], Conversation[AnyReply]]) -> Conversation[AnyReply]:
+        """Send a request; if the proxy has forgotten the session, repeat it in a new one.
+
+        Args:
+            ask: sends the request; called once for each session.
+
+        Raises:
+            TryLaterError: the proxy forgot SESSIONS_BEGUN_MAX sessions in a row.
+        """
+        for _ in range(SESSIONS_BEGUN_MAX):
+            if not self.connected:
+                yield from self.connecting()
+            reply = yield from ask()
+            if not self.is_forgotten(reply):
+                return reply
+        raise TryLaterError(
+            code="FENCED", text="the proxy forgets this session again", attempts=SESSIONS_BEGUN_MAX
+        )
+
+    def is_forgotten(self, reply: AnyReply) -> bool:
+        """Whether the proxy has forgotten the session it granted; then it is over."""
+        forgotten = is_forgotten(reply, self._memory.epoch)
+        if forgotten:
+            self.connected = False
+            self.tell(logging.INFO, "is forgotten by the proxy, and begins another session")
+        return forgotten
+
+    def tell(self, level: int, what: str, topic: str = "") -> None:
+        """Log an event of the session, or of a topic in it."""
+        epoch = self._memory.epoch
+        on = f" on {topic!r}" if topic else ""
+        facts = {"client": self.client, "epoch": epoch, "topic": topic or None}
+        self.requester.log.log(level, "%s%s: %s", self.client, on, what, extra=facts)
+
+    def refused(self, reply: AnyReply, topic: str = "") -> NoReturn:
+        """Raise the error that a reply means."""
+        raise refusal(reply, client=self.client, epoch=self._memory.epoch, topic=topic)
+
+    def _hello(self, epoch: int, topics: tuple[str, ...] = ()) -> Conversation[AnyReply]:
+        self._asked_epoch = epoch
+        head = self.requester.head(epoch)
+        return self.asking(Hello(**head, role=self._role, nonce=self.nonce, topics=topics))
 
 
 def claim_epoch(
-    known_epoch: int, hello: Callable[[int], AnyReply], *, asked_epoch: int = 0, client: str
-) -> int:
+    known_epoch: int,
+    hello: Callable[[int], Conversation[AnyReply]],
+    *,
+    asked_epoch: int = 0,
+    client: str,
+) -> Conversation[int]:
     """Get an epoch above the known one; FENCED names the current one, so ask above that.
 
     Args:
@@ -50,7 +190,7 @@ def claim_epoch(
     """
     epoch = max(known_epoch + 1, asked_epoch)
     while True:
-        reply = hello(epoch)
+        reply = yield from hello(epoch)
         if isinstance(reply, HelloAck):
             return epoch
         if not isinstance(reply, Fenced):

@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from reliable_pubsub.common.conversing import converse
 from reliable_pubsub.common.core.errors import MalformedError, ProxyUnreachableError, TryLaterError
 from reliable_pubsub.common.core.messages import AnyReply, Busy, Full, Malformed, PutAck, Reply
-from reliable_pubsub.common.core.retry import RetryPolicy, ask, poll_pause_s
+from reliable_pubsub.common.core.retry import RetryPolicy, asking, poll_pause_s
 from reliable_pubsub.common.core.wire import encode_reply
+from reliable_pubsub.common.state_file import MemoryState
 from tests.fakes import FakeClock, FakeTransport, a_hello, a_put, put_body
 
 REQUEST = a_put(1, request=7)
@@ -35,15 +37,10 @@ class Script:
         return None if answer is None else encode_reply(answer)
 
     def ask(self, retry: RetryPolicy = QUICK) -> AnyReply:
-        reply, _ = ask(
-            REQUEST,
-            BODY,
-            transport=self.transport,
-            clock=self.clock,
-            retry=retry,
-            chance=lambda: 0.0,
+        conversation = asking(
+            REQUEST, BODY, endpoint=self.transport.endpoint, retry=retry, chance=lambda: 0.0
         )
-        return reply
+        return converse(conversation, self.transport, self.clock, MemoryState())[0]
 
 
 class TestAnAnswer:
@@ -181,14 +178,8 @@ def test_an_interrupt_leaves_a_socket_that_can_send_again() -> None:
     request = a_hello("publisher", "p")
 
     for _ in range(2):
+        conversation = asking(request, None, endpoint="", retry=RetryPolicy(), chance=lambda: 0.0)
         with pytest.raises(KeyboardInterrupt):
-            ask(
-                request,
-                None,
-                transport=transport,
-                clock=clock,
-                retry=RetryPolicy(),
-                chance=lambda: 0.0,
-            )
+            converse(conversation, transport, clock, MemoryState())
 
     assert transport.reopened == 2

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
+from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import (
     ConflictError,
     FencedError,
@@ -29,7 +30,16 @@ from reliable_pubsub.common.core.messages import (
 )
 from reliable_pubsub.common.core.session import claim_epoch, is_forgotten, refusal
 
+T = TypeVar("T")
 WHO: dict[str, Any] = {"client": "c", "epoch": 3, "request": 1}
+
+
+def result(conversation: Conversation[T]) -> T:
+    """Of a conversation without effects."""
+    with pytest.raises(StopIteration) as end:
+        next(conversation)
+    value: T = end.value.value
+    return value
 
 
 @pytest.mark.parametrize(
@@ -52,13 +62,14 @@ def test_each_definite_no_is_an_error_of_its_own(reply: AnyReply, kind: type[Ref
 def test_an_epoch_is_asked_for_above_the_one_that_fences() -> None:
     asked: list[int] = []
 
-    def hello(epoch: int) -> AnyReply:
+    def hello(epoch: int) -> Conversation[AnyReply]:
         asked.append(epoch)
         if epoch <= 7:
             return Fenced(**WHO, text="", current_epoch=7)
         return HelloAck(**WHO)
+        yield
 
-    assert claim_epoch(2, hello, client="c") == 8
+    assert result(claim_epoch(2, hello, client="c")) == 8
     assert asked == [3, 8]
 
 
@@ -66,17 +77,22 @@ def test_a_proxy_that_knows_much_less_is_asked_for_the_next_epoch_that_it_grants
     """Ours comes from another data directory, and is further above than a HELLO may ask."""
     asked: list[int] = []
 
-    def hello(epoch: int) -> AnyReply:
+    def hello(epoch: int) -> Conversation[AnyReply]:
         asked.append(epoch)
         return HelloAck(**WHO) if epoch == 3 else Fenced(**WHO, text="", current_epoch=2)
+        yield
 
-    assert claim_epoch(5_000_000, hello, client="c") == 3
+    assert result(claim_epoch(5_000_000, hello, client="c")) == 3
     assert asked == [5_000_001, 3]
 
 
 def test_an_epoch_that_may_have_been_granted_is_asked_for_again() -> None:
-    assert claim_epoch(2, lambda _: HelloAck(**WHO), asked_epoch=5, client="c") == 5
-    assert claim_epoch(5, lambda _: HelloAck(**WHO), asked_epoch=5, client="c") == 6
+    def hello(epoch: int) -> Conversation[AnyReply]:
+        return HelloAck(**WHO)
+        yield
+
+    assert result(claim_epoch(2, hello, asked_epoch=5, client="c")) == 5
+    assert result(claim_epoch(5, hello, asked_epoch=5, client="c")) == 6
 
 
 def test_a_proxy_that_fences_with_an_older_epoch_has_forgotten_us() -> None:

@@ -10,18 +10,14 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import InDoubtError, LostError
 from reliable_pubsub.common.core.messages import (
-    AnyReply,
     BatchHeader,
-    Delivery,
-    Hello,
-    Listeners,
     Put,
     PutAck,
     QoS,
 )
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.recorder import Call
-from reliable_pubsub.common.core.wire import decode_reply, encode_reply
+from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_reply
 from reliable_pubsub.common.state_file import ClientState, MemoryState
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
@@ -130,27 +126,24 @@ class AdoptsUnasked(Publisher):
 class TakesAnyAnswer(Publisher):
     """Does not look which request an answer belongs to (rule R1)."""
 
-    def __init__(self, client: str, **more: Any) -> None:
-        super().__init__(client, **more)
-        asker = self._asker
-        ask, transport = asker.ask, asker.transport
-
-        def ask_anybody(request: Any, body: bytes | None = None) -> tuple[AnyReply, bytes]:
-            asker.transport = _Relabelling(transport, request)
-            return ask(request, body)
-
-        setattr(asker, "ask", ask_anybody)  # noqa: B010  (mypy: it is a method)
+    def __init__(self, client: str, *, _world: World, **more: Any) -> None:
+        assert _world.connect is not None
+        transport = _Relabelling(_world.connect(""))
+        super().__init__(client, _world=replace(_world, connect=lambda _: transport), **more)
 
 
 class _Relabelling:
     """A transport that makes every answer look like the right one."""
 
-    def __init__(self, transport: Any, request: Hello | Put | Listeners | Delivery) -> None:
+    def __init__(self, transport: Any) -> None:
         self._transport = transport
-        self._request = request
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
+
+    def send(self, frames: Sequence[bytes]) -> None:
+        self._request, _ = decode_request(frames)
+        self._transport.send(frames)
 
     def receive(self, timeout_s: float) -> Sequence[bytes] | None:
         frames = self._transport.receive(timeout_s)
