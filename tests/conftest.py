@@ -36,6 +36,7 @@ _TOGETHER = (
     ("tests/pipeline/", "spark"),
     ("tests/lab/test_report.py", "report"),
     ("tests/store/test_damage_sweep.py", "damage"),
+    ("tests/test_architecture.py", "architecture"),  # each file is parsed once
     *(
         (f"tests/integration/test_{name}.py", name)
         for name in ("explain", "hostile", "lab", "packaging", "system_calls")

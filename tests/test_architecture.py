@@ -10,6 +10,7 @@ import ast
 import re
 import tokenize
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -65,8 +66,18 @@ def name_of(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
-def modules(tree: ast.AST, *, at_run_time: bool = False) -> Iterator[tuple[int, int, str]]:
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def modules(tree: ast.AST, *, at_run_time: bool = False) -> list[tuple[int, int, str]]:
     """Every import, as (line, leading dots, module); without those only for types, if asked."""
+    return list(_modules(tree, at_run_time=at_run_time))
+
+
+def _modules(tree: ast.AST, *, at_run_time: bool) -> Iterator[tuple[int, int, str]]:
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, ast.Import):
             for alias in node.names:
@@ -76,8 +87,8 @@ def modules(tree: ast.AST, *, at_run_time: bool = False) -> Iterator[tuple[int, 
             if not node.module or node.module == PACKAGE:
                 for alias in node.names:
                     yield node.lineno, node.level, f"{node.module or ''}.{alias.name}".strip(".")
-        elif not (at_run_time and is_for_types(node)):
-            yield from modules(node, at_run_time=at_run_time)
+        elif not isinstance(node, ast.expr) and not (at_run_time and is_for_types(node)):
+            yield from _modules(node, at_run_time=at_run_time)
 
 
 def is_for_types(node: ast.AST) -> bool:
@@ -222,9 +233,7 @@ RULES: list[tuple[Rule, list[Path]]] = [
 @pytest.mark.parametrize(("rule", "files"), RULES, ids=[rule.__name__ for rule, _ in RULES])
 def test_the_house_rule(rule: Rule, files: list[Path]) -> None:
     """H15 (nothing is unpickled) and the rest of docs/architecture.md."""
-    problems = {
-        name_of(file): list(rule(ast.parse(file.read_text()), name_of(file))) for file in files
-    }
+    problems = {name_of(file): list(rule(tree_of(file), name_of(file))) for file in files}
     broken = {name for name, found in problems.items() if found}
 
     assert problems
