@@ -1,77 +1,115 @@
 """Faults switched on: a process in which one part is wrong, for exercises and for the simulation.
 
-The product has no switch for this. A class is put in the place of another, here and only here:
+The product has no switch for this. A function or a class is put in the place of another, here and
+only here:
 
     python -m reliable_pubsub.lab.variants cursor_on_send proxy --data-dir ...
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 import click
 from msgspec.structs import replace
 
 from reliable_pubsub import __main__ as command
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.messages import BatchHeader, Get, MessageBatches, Put, PutAck
+from reliable_pubsub.common.core.messages import (
+    BatchHeader,
+    Busy,
+    Conflict,
+    Duplicate,
+    Get,
+    MessageBatches,
+    Put,
+    PutAck,
+)
+from reliable_pubsub.proxy import core as proxy_core
 from reliable_pubsub.proxy import store
-from reliable_pubsub.proxy.core.broker import Broker
-from reliable_pubsub.proxy.core.engine import Engine
+from reliable_pubsub.proxy.core.publishing import put
+from reliable_pubsub.proxy.core.reading import get
 from reliable_pubsub.proxy.core.records import Appended, CursorMoved, Decision
+from reliable_pubsub.proxy.core.replies import decided, echo
 from reliable_pubsub.proxy.core.schema import TABLES
-from reliable_pubsub.proxy.core.topic_log import PublisherMark, TopicLog
+from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.subscriber import fetching
 from reliable_pubsub.subscriber.core.direct_followers import direct_followers
 
-
-class AppendsAgain(Broker):
-    """Shared by the faults that store what they should know."""
-
-    def _put(self, request: Put, body: bytes, now_ns: int) -> Decision:
-        self.body, self.now_ns = body, now_ns
-        return super()._put(request, body, now_ns)
-
-    def _append_again(self, request: Put, log: TopicLog) -> Decision:
-        batch = Appended(
-            topic_id=log.topic_id,
-            base=log.end,
-            count=request.count,
-            publisher=request.client,
-            epoch=request.epoch,
-            first_sequence=request.first_sequence,
-            timestamp_ns=log.next_timestamp_ns(self.now_ns, 1),
-            crc=request.crc,
-            body=self.body,
-        )
-        return self._decided(PutAck(**self._echo(request), offset=batch.base), batch)
+Rule = Callable[..., Any]  # a verb, or another function of `proxy/core`
 
 
-class DeduplicatesLastOnly(AppendsAgain):
+def plant(sound: Rule, faulty: Rule) -> None:
+    """Put a function in the place of another: in each table of `proxy/core`, and under each name.
+
+    With the two exchanged it is undone.
+    """
+    for name, module in list(sys.modules.items()):
+        if not name.startswith(f"{proxy_core.__name__}."):
+            continue
+        for known_as, value in list(vars(module).items()):
+            if value is sound:
+                setattr(module, known_as, faulty)
+            elif isinstance(value, dict) and not known_as.startswith("__"):
+                value.update({key: faulty for key, entry in value.items() if entry is sound})
+
+
+@contextmanager
+def planted(rules: Mapping[Rule, Rule]) -> Iterator[None]:
+    """Plant faults for a while."""
+    for sound, faulty in rules.items():
+        plant(sound, faulty)
+    try:
+        yield
+    finally:
+        for sound, faulty in rules.items():
+            plant(faulty, sound)
+
+
+def append_again(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
+    """Store what is stored: shared by the faults that do not know it."""
+    log = state.topics[request.topic]
+    batch = Appended(
+        log.topic_id,
+        log.end,
+        request.count,
+        request.client,
+        request.epoch,
+        request.first_sequence,
+        log.next_timestamp_ns(now_ns, 1),
+        request.crc,
+        body,
+    )
+    return decided(state, PutAck(**echo(state, request), offset=batch.base), batch)
+
+
+def deduplicate_last_only(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
     """Only the newest number is known: a late copy of an older one is stored again."""
-
-    def _repeated_put(self, request: Put, log: TopicLog, mark: PublisherMark) -> Decision:
-        if request.first_sequence == mark.first_sequence:
-            return super()._repeated_put(request, log, mark)
-        return self._append_again(request, log)
-
-
-class CursorMovesOnSend(Broker):
-    """The seed's way: sending a message moves the cursor."""
-
-    def _get(self, request: Get, body: bytes, now_ns: int) -> Decision:
-        log = self.topics.get(request.topic)
-        known = log.subscriptions.get(request.client) if log else None
-        if known and known.generation == request.generation:
-            request = replace(request, cursor=max(known.cursor, request.cursor))
-        decision = super()._get(request, body, now_ns)
-        if log and known and isinstance(decision.reply, MessageBatches):
-            last = decision.reply.batches[-1]
-            end = last.base + last.count
-            moved = CursorMoved(log.topic_id, request.client, known.generation, end, False)
-            return replace(decision, records=(*decision.records, moved))
+    decision = put(state, request, body, now_ns)
+    if not isinstance(decision.reply, Duplicate | Conflict | Busy):
         return decision
+    mark = state.topics[request.topic].publishers[request.client]
+    if request.first_sequence == mark.first_sequence:
+        return decision
+    return append_again(state, request, body, now_ns)
+
+
+def move_cursor_on_send(state: State, request: Get, body: bytes, now_ns: int) -> Decision:
+    """The seed's way: sending a message moves the cursor."""
+    log = state.topics.get(request.topic)
+    known = log.subscriptions.get(request.client) if log else None
+    if known and known.generation == request.generation:
+        request = replace(request, cursor=max(known.cursor, request.cursor))
+    decision = get(state, request, body, now_ns)
+    if log and known and isinstance(decision.reply, MessageBatches):
+        last = decision.reply.batches[-1]
+        end = last.base + last.count
+        moved = CursorMoved(log.topic_id, request.client, known.generation, end, False)
+        return replace(decision, records=(*decision.records, moved))
+    return decision
 
 
 def whatever_follows(
@@ -84,13 +122,13 @@ def whatever_follows(
 
 def cursor_on_send() -> None:
     """The classic lost message: sent counts as received, and no one looks for a gap."""
-    Engine.broker_class = CursorMovesOnSend
+    plant(get, move_cursor_on_send)
     fetching.direct_followers = whatever_follows  # type: ignore[attr-defined]
 
 
 def dedup_last_id() -> None:
     """The classic doubled message. The store alone would refuse the copy, so it has to forget."""
-    Engine.broker_class = DeduplicatesLastOnly
+    plant(put, deduplicate_last_only)
     store.TABLES = TABLES.replace("UNIQUE INDEX batch_once", "INDEX batch_once")  # type: ignore[attr-defined]
 
 

@@ -256,7 +256,7 @@ def _ready_line(server: Server, settings: Settings) -> str:
     return (
         f"ready: proxy publishers={publishers} subscribers={subscribers} "
         f"durability={settings.durability} data-dir={settings.data_dir} "
-        f"topics={len(server.engine.broker.topics)} messages={server.checked.messages} "
+        f"topics={len(server.engine.state.topics)} messages={server.checked.messages} "
         f"push={server.push.endpoint} ingress={server.ingress.endpoint}"
     )
 

@@ -17,7 +17,7 @@ from reliable_pubsub.common.core.messages import IngressStatus
 from reliable_pubsub.relay.sockets import NO_BOUND, Context, Listening, Receiver, listening
 
 from .core.engine import Engine
-from .core.wanted import Want
+from .core.qos0_interest import Want
 from .push import EndpointSettings, bind
 
 TURN_MAX: Final = 64  # batches that one turn of the loop takes

@@ -51,7 +51,7 @@ class StoreReader:
     def read(
         self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
     ) -> list[Appended]:
-        """See `rules.LogReader.read`."""
+        """See `state.LogReader.read`."""
         found = self._read_cached(topic_id, offset, messages_max, bytes_max)
         if found:
             return found
@@ -113,7 +113,7 @@ class StoreReader:
         return found
 
     def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
-        """See `rules.LogReader.timestamp_ns`."""
+        """See `state.LogReader.timestamp_ns`."""
         cached = self._cache.get((topic_id, offset))
         if cached is not None:
             return cached.timestamp_ns
@@ -126,7 +126,7 @@ class StoreReader:
         return int(row[1]) if row is not None and offset < row[0] else None
 
     def first_since(self, topic_id: int, base: int, end: int, timestamp_ns: int) -> int | None:
-        """See `rules.LogReader.first_since`."""
+        """See `state.LogReader.first_since`."""
         with reading():
             (found,) = self._connection.execute(
                 "SELECT min(base) FROM batch WHERE place >= ? AND place < ? AND timestamp_ns >= ?",
@@ -147,7 +147,7 @@ class StoreReader:
         )
 
     def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
-        """See `rules.LogReader.find`."""
+        """See `state.LogReader.find`."""
         with reading():
             row = self._connection.execute(
                 f"SELECT {_COLUMNS}, row_crc FROM batch WHERE topic_id = ? AND publisher = ?"

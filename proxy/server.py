@@ -22,8 +22,8 @@ from .committer import Committer, Failed
 from .core.engine import Answer, Engine, Visible, Work
 from .core.history import ProxyHistory
 from .core.pushes import Down
-from .core.state import BrokerSettings
-from .core.wanted import Want
+from .core.qos0_interest import Want
+from .core.state import BrokerSettings, Setup
 from .front_door import FrontDoor
 from .ingress import Ingress
 from .log_check import LogDamage
@@ -104,7 +104,7 @@ class Server:
             interval_s=settings.snapshot_interval_s if settings.durability == "snapshot" else 0.0,
         )
         self._recorder = recorder or Recorder()
-        topics = self.engine.broker.topics.values()
+        topics = self.engine.state.topics.values()
         self._history = ProxyHistory(self._recorder, [(log.topic_id, log.topic) for log in topics])
         self._tick_at_s = 0.0
         self._stopping = False
@@ -125,12 +125,15 @@ class Server:
     def _new_engine(self) -> Engine:
         with reading():
             stored = read_state(self._state_connection, self.checked.segments)
-        return Engine(
-            stored,
+        setup = Setup(
             boot=self._boot,
             reader=self._reader,
             durability=self._settings.durability,
             settings=self._settings.broker,
+        )
+        return Engine(
+            stored,
+            setup,
             pushes=self.push.pushes,
             ingress_endpoint=self.ingress.endpoint,
             describe=self._described,
@@ -238,7 +241,7 @@ class Server:
         segments = (
             check_store(self._state_connection).segments  # what was lost cannot be found in memory
             if self._settings.durability == "snapshot"
-            else self.engine.broker.durable_segments()
+            else self.engine.state.durable_segments()
         )
         self._reader.clear()
         with reading():
@@ -275,18 +278,18 @@ class Server:
 
     def _described(self, report: StatusReport) -> StatusReport:
         """Add what the engine does not know."""
-        broker = self.engine.broker
+        state = self.engine.state
         return replace(
             report,
             push=self.push.pushes.status(),
             ingress=self.ingress.status(self.engine),
             store_path=str(self._store.path),
             committer=CommitterStatus(
-                queued_records=broker.lsn - broker.durable_lsn,
+                queued_records=state.lsn - state.durable_lsn,
                 commits=self._committer.commits,
                 records=self._committer.records,
                 last_commit_ms=self._committer.last_commit_s * 1000,
-                storage_full=broker.storage_full,
+                storage_full=state.is_storage_full,
                 log_held_bytes=self._store.log_held_bytes or UNSET,
             ),
         )

@@ -35,7 +35,7 @@ from reliable_pubsub.common.core.retry import Clock, RetryPolicy, Transport
 from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_reply
 from reliable_pubsub.common.state_file import ClientState
 from reliable_pubsub.common.world import World
-from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.engine import Engine, Visible, Work
 from reliable_pubsub.proxy.core.records import (
     Appended,
@@ -51,7 +51,7 @@ from reliable_pubsub.proxy.core.records import (
     TransactionCommitted,
     Trimmed,
 )
-from reliable_pubsub.proxy.core.state import BrokerSettings, State
+from reliable_pubsub.proxy.core.state import BrokerSettings, LogReader, Setup, State
 
 EMPTY = StoredState("0123456789abcdef")
 LOG = "0123456789abcdef.1"  # log id of the first topic of that store
@@ -301,7 +301,7 @@ class MemoryLog:
     def read(
         self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
     ) -> list[Appended]:
-        """See `rules.LogReader.read`."""
+        """See `state.LogReader.read`."""
         found: list[Appended] = []
         messages = size = 0
         for batch in self.batches.get(topic_id, []):
@@ -315,26 +315,36 @@ class MemoryLog:
         return found
 
     def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
-        """See `rules.LogReader.timestamp_ns`."""
+        """See `state.LogReader.timestamp_ns`."""
         for batch in self.batches.get(topic_id, []):
             if batch.base <= offset < batch.end:
                 return batch.timestamp_ns
         return None
 
     def first_since(self, topic_id: int, base: int, end: int, timestamp_ns: int) -> int | None:
-        """See `rules.LogReader.first_since`."""
+        """See `state.LogReader.first_since`."""
         for batch in self.batches.get(topic_id, []):
             if base <= batch.base < end and batch.timestamp_ns >= timestamp_ns:
                 return batch.base
         return None
 
     def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
-        """See `rules.LogReader.find`."""
+        """See `state.LogReader.find`."""
         for batch in self.batches.get(topic_id, []):
             inside = batch.first_sequence <= sequence <= batch.last_sequence
             if batch.publisher == publisher and inside:
                 return batch
         return None
+
+
+def a_setup(
+    reader: LogReader | None = None,
+    *,
+    boot: str = "boot-1",
+    settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
+) -> Setup:
+    """What a start of a proxy has besides its stored state."""
+    return Setup(boot=boot, reader=reader or MemoryLog(), settings=settings)
 
 
 class MemoryProxy:
@@ -354,20 +364,20 @@ class MemoryProxy:
     ) -> None:
         self.settings = settings
         self.log = log or MemoryLog()
-        self.engine = Engine(stored, boot=boot, reader=self.log, settings=settings)
+        self.engine = Engine(stored, a_setup(self.log, boot=boot, settings=settings))
         self.now_ns = NOW_NS
         self.now_s = 0.0  # monotonic clock, as of the last tick
         self.uncommitted: list[Record] = []
-        self.durable = State(stored, settings)
+        self.durable = State(stored, a_setup(settings=settings))
         self.boots = 1
 
     @property
-    def broker(self) -> Broker:
-        return self.engine.broker
+    def state(self) -> State:
+        return self.engine.state
 
     def allow(self, **settings: int) -> None:
         """Be a proxy whose operator has chosen other limits."""
-        self.settings = self.broker._settings = replace(self.settings, **settings)
+        self.settings = self.state.settings = replace(self.settings, **settings)
 
     def decide(self, request: AnyRequest, body: bytes = b"") -> Decision:
         """Decide and apply; nothing is durable yet."""
@@ -377,13 +387,13 @@ class MemoryProxy:
 
     def commit(self) -> None:
         """Everything applied becomes durable."""
-        self.durable.apply(self.uncommitted)
-        self.durable.committed(self.durable.lsn)
+        apply(self.durable, self.uncommitted)
+        committed(self.durable, self.durable.lsn)
         for record in self.uncommitted:
             if isinstance(record, Trimmed):
                 self.log.trim(record)
         self.uncommitted = []
-        self.engine.committed(self.broker.lsn)
+        self.engine.committed(self.state.lsn)
         self._carry_out()
 
     def _carry_out(self) -> None:
@@ -399,7 +409,7 @@ class MemoryProxy:
         """Decide, apply, durable, then visible."""
         decision = self.decide(request, body)
         self.commit()
-        assert decision.visible_at <= self.broker.durable_lsn
+        assert decision.visible_at <= self.state.durable_lsn
         return decision.reply
 
     def put(

@@ -1,103 +1,100 @@
-"""DEAD: a subscriber rejects a message. The dead letter and the moved cursor are one record."""
+"""DEAD: a subscriber rejects a message. The dead letter and the moved cursor are one record.
+
+A dead letter has the next sequence of its subscriber, which acts as its publisher.
+"""
 
 from __future__ import annotations
 
 from reliable_pubsub.common.core.dead_letter import dead_topic
 from reliable_pubsub.common.core.messages import Dead, DeadAck, Stale
 
-from .publishing import Publishing
-from .records import Appended, CursorMoved, DeadLettered, Decision, Record
-from .subscribing import Subscribing
+from .changed_log import not_this_log
+from .reading import subscription_of
+from .records import Appended, CursorMoved, DeadLettered, Decision
+from .replies import decided, echo, limit_reached, malformed, topic_or_created
+from .retention import make_room
+from .state import State
 from .subscriptions import Subscription
 from .topic_log import PublisherMark, TopicLog
 
 
-class DeadLetters(Publishing, Subscribing):
-    """The rule for messages that a subscriber cannot process.
+def dead(state: State, request: Dead, body: bytes, now_ns: int) -> Decision:
+    """Append the letter and move the cursor past its message, once (rule R4)."""
+    topic = dead_topic(request.topic)
+    if topic is None:
+        text = f"topic {request.topic!r} has no dead letters; acknowledge the message"
+        return Decision(malformed(state, text, request))
+    found = subscription_of(state, request)
+    if isinstance(found, Decision):
+        return found
+    log, subscription, visible_at = found
+    letters = state.topics.get(topic)
+    mark = letters.publishers.get(request.client) if letters else None
+    if request.cursor < subscription.cursor:
+        return _repeated_dead(state, request, subscription, mark, visible_at)
+    if request.cursor == log.durable_end:
+        return not_this_log(state, request, log, f"there is no message at offset {request.cursor}")
+    return _store_letter(state, request, body, now_ns, log, subscription, topic)
 
-    A dead letter has the next sequence of its subscriber, which acts as its publisher.
-    """
 
-    def _dead(self, request: Dead, body: bytes, now_ns: int) -> Decision:
-        """Append the letter and move the cursor past its message, once (rule R4)."""
-        topic = dead_topic(request.topic)
-        if topic is None:
-            text = f"topic {request.topic!r} has no dead letters; acknowledge the message"
-            return Decision(self.malformed(text, request))
-        found = self._subscription(request)
-        if isinstance(found, Decision):
-            return found
-        log, subscription, visible_at = found
-        letters = self.topics.get(topic)
-        mark = letters.publishers.get(request.client) if letters else None
-        if request.cursor < subscription.cursor:
-            return self._repeated_dead(request, subscription, mark, visible_at)
-        if request.cursor == log.durable_end:
-            return self._not_this_log(
-                request, log, f"there is no message at offset {request.cursor}"
-            )
-        return self._bury(request, body, now_ns, log, subscription, topic, mark)
+def _repeated_dead(
+    state: State,
+    request: Dead,
+    subscription: Subscription,
+    mark: PublisherMark | None,
+    visible_at: int,
+) -> Decision:
+    """Answer a repeat of the last dead letter with success; anything else is too late."""
+    if mark and request.cursor == subscription.cursor - 1 and request.crc == mark.crc:
+        reply = DeadAck(**echo(state, request), offset=mark.base, already=True)
+        return Decision(reply, visible_at=max(visible_at, mark.lsn))
+    text = (
+        f"{request.client!r} has acknowledged {request.topic!r} up to "
+        f"{subscription.cursor - 1}: offset {request.cursor} cannot become a dead letter any "
+        "more; nothing was stored"
+    )
+    return Decision(Stale(**echo(state, request), text=text), visible_at=visible_at)
 
-    def _repeated_dead(
-        self,
-        request: Dead,
-        subscription: Subscription,
-        mark: PublisherMark | None,
-        visible_at: int,
-    ) -> Decision:
-        """Answer a repeat of the last dead letter with success; anything else is too late."""
-        if mark and request.cursor == subscription.cursor - 1 and request.crc == mark.crc:
-            reply = DeadAck(**self._echo(request), offset=mark.base, already=True)
-            return Decision(reply, visible_at=max(visible_at, mark.lsn))
-        text = (
-            f"{request.client!r} has acknowledged {request.topic!r} up to "
-            f"{subscription.cursor - 1}: offset {request.cursor} cannot become a dead letter any "
-            "more; nothing was stored"
-        )
-        return Decision(Stale(**self._echo(request), text=text), visible_at=visible_at)
 
-    def _bury(
-        self,
-        request: Dead,
-        body: bytes,
-        now_ns: int,
-        log: TopicLog,
-        subscription: Subscription,
-        topic: str,
-        mark: PublisherMark | None,
-    ) -> Decision:
-        letters = self.topics.get(topic)
-        created: tuple[Record, ...] = ()
-        if letters is None:
-            if len(self.topics) >= self._settings.topics_max:
-                return self._limit(request, "topics_max")
-            created = (self._new_topic(topic),)
-            letters = self._unborn(topic)
-        elif mark is None and len(letters.publishers) >= self._settings.publishers_per_topic_max:
-            return self._limit(request, "publishers_per_topic_max")
-        room = self._make_room(request, letters, 1, len(body))
-        if isinstance(room, Decision):
-            return room
-        letter = Appended(
-            topic_id=letters.topic_id,
-            base=letters.end,
-            count=1,
-            publisher=request.client,
-            epoch=request.epoch,
-            first_sequence=mark.last_sequence + 1 if mark else 1,
-            timestamp_ns=letters.next_timestamp_ns(now_ns, self.step_ns),
-            crc=request.crc,
-            body=body,
-        )
-        cursor = request.cursor + 1
-        moved = CursorMoved(
-            log.topic_id,
-            request.client,
-            subscription.generation,
-            cursor,
-            True,
-            max(subscription.shown, cursor),
-            subscription.terms,
-        )
-        reply = DeadAck(**self._echo(request), offset=letter.base, already=False)
-        return self._decided(reply, *created, *room, DeadLettered(letter, moved))
+def _store_letter(
+    state: State,
+    request: Dead,
+    body: bytes,
+    now_ns: int,
+    log: TopicLog,
+    subscription: Subscription,
+    topic: str,
+) -> Decision:
+    found = topic_or_created(state, request, topic)
+    if isinstance(found, Decision):
+        return found
+    letters, created = found
+    mark = letters.publishers.get(request.client)
+    if mark is None and len(letters.publishers) >= state.settings.publishers_per_topic_max:
+        return limit_reached(state, request, "publishers_per_topic_max")
+    room = make_room(state, request, letters, 1, len(body))
+    if isinstance(room, Decision):
+        return room
+    letter = Appended(
+        letters.topic_id,
+        letters.end,
+        1,
+        request.client,
+        request.epoch,
+        mark.last_sequence + 1 if mark else 1,
+        letters.next_timestamp_ns(now_ns, state.timestamp_step_ns),
+        request.crc,
+        body,
+    )
+    cursor = request.cursor + 1
+    moved = CursorMoved(
+        log.topic_id,
+        request.client,
+        subscription.generation,
+        cursor,
+        True,
+        max(subscription.shown, cursor),
+        subscription.terms,
+    )
+    reply = DeadAck(**echo(state, request), offset=letter.base, already=False)
+    return decided(state, reply, *created, *room, DeadLettered(letter, moved))

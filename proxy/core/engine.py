@@ -44,7 +44,6 @@ from reliable_pubsub.common.core.messages import (
     AnyRequest,
     Commit,
     Delivery,
-    Durability,
     Hello,
     Listeners,
     ListenersReport,
@@ -61,13 +60,15 @@ from reliable_pubsub.common.core.wire import decode_request, encode_reply
 from reliable_pubsub.relay.core.unstored import decode_offer
 from reliable_pubsub.relay.core.wire import is_for_node
 
-from .broker import Broker
+from . import applying, broker
+from .leases import heard
 from .pushes import Down, Pushes
+from .qos0 import take_offer
+from .qos0_interest import Want, Wanted
+from .qos0_ring import ENTRY_BYTES
 from .records import Appended, Decision, Record, StoredState
-from .ring import ENTRY_BYTES, Rings
-from .rules import LogReader
-from .state import BrokerSettings
-from .wanted import Want, Wanted
+from .replies import malformed
+from .state import Setup, State
 
 UNWRITTEN_BYTES_MAX: Final = 16 * MIB  # durability `snapshot`: above it an ACK waits for the disk
 assert UNWRITTEN_BYTES_MAX + BODY_BYTES_MAX < CACHE_BYTES_MAX  # so all of it can be read
@@ -119,16 +120,11 @@ class _Held(Struct, frozen=True):
 class Engine:
     """The decisions of one proxy process, from the state that its store holds."""
 
-    broker_class: type[Broker] = Broker  # planted faults put another one here
-
     def __init__(
         self,
         stored: StoredState,
+        setup: Setup,
         *,
-        boot: str,
-        reader: LogReader,
-        durability: Durability = "sync",
-        settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
         timing: EngineTiming = EngineTiming(),  # noqa: B008  (frozen)
         pushes: Pushes | None = None,
         ingress_endpoint: str = "",
@@ -137,24 +133,17 @@ class Engine:
         """Create an engine from the stored state.
 
         Args:
-            boot: random name of this start of the proxy.
-            reader: reads durable batches.
             pushes: the links to push to; None: pushing is off.
             ingress_endpoint: sent to publishers at QoS 0.
             describe: adds to a STATUS what only the shell knows.
         """
-        self._boot = boot
-        self._reader = reader
-        self._durability: Durability = durability
-        self._settings = settings
+        self._setup = setup
         self._timing = timing
         self._ingress_endpoint = ingress_endpoint
         self._describe = describe
-        self.rings = Rings()
-        self.pushes = pushes or Pushes(boot=boot)
-        self.broker = self._new_broker(stored)
-        self.wanted = Wanted(self.pushes, self.rings)
-        self.wanted.restart(self.broker)
+        self.pushes = pushes or Pushes(boot=setup.boot)
+        self.state = self._new_state(stored)
+        self.wanted = Wanted(self.pushes)
         self._outputs: deque[Output] = deque()
         self._held: deque[_Held] = deque()
         self._taken: list[Record] = []  # applied, not yet returned as `Work`
@@ -166,19 +155,8 @@ class Engine:
         self.requests_count = 0
         self.malformed_count = 0
 
-    def _new_broker(
-        self, stored: StoredState, full_until_s: float | None = None, why: str = ""
-    ) -> Broker:
-        return self.broker_class(
-            stored,
-            boot=self._boot,
-            reader=self._reader,
-            durability=self._durability,
-            settings=self._settings,
-            storage_full_until_s=full_until_s,
-            storage_full_why=why,
-            rings=self.rings,
-        )
+    def _new_state(self, stored: StoredState) -> State:
+        return State(stored, self._setup)
 
     def outputs(self) -> Iterator[Output]:
         """Take the outputs; carry them out in this order."""
@@ -204,13 +182,13 @@ class Engine:
                 self._answer(reply_to, self.pushes.answer(frames, now_s))
                 return
             self.malformed_count += 1
-            self._answer(reply_to, self.broker.malformed(str(error)))
+            self._answer(reply_to, malformed(self.state, str(error)))
             return
         self.requests_count += 1
         if not _belongs(request, role):
             self.malformed_count += 1
             text = f"{type(request).__name__.upper()} does not belong on the {role} endpoint"
-            self._answer(reply_to, self.broker.malformed(text, request))
+            self._answer(reply_to, malformed(self.state, text, request))
             return
         self.handle(request, body, reply_to, now_s=now_s, now_ns=now_ns)
 
@@ -218,10 +196,10 @@ class Engine:
         self, request: AnyRequest, body: bytes, reply_to: Any, *, now_s: float, now_ns: int
     ) -> Decision:
         """Take a decoded request of the right endpoint, in the four steps of the law."""
-        self.broker.heard(request, now_s)
+        heard(self.state, request, now_s)
         decision = self._decide(request, body, now_ns)
         if self._disk_hangs:
-            decision = self.broker.without_waiting(request, decision)
+            decision = broker.without_waiting(self.state, request, decision)
         if decision.records:
             self._apply(decision.records)
         if self._may_leave(decision):
@@ -233,9 +211,9 @@ class Engine:
         return decision
 
     def _decide(self, request: AnyRequest, body: bytes, now_ns: int) -> Decision:
-        decision = self.broker.decide(request, body, now_ns=now_ns)
+        decision = broker.decide(self.state, request, body, now_ns=now_ns)
         if isinstance(request, Ring) and not isinstance(decision.reply, Refusal):
-            self.rings.asked(request.topic, request.client, request.place)
+            self.state.rings.asked(request.topic, request.client, request.place)
         elif isinstance(decision.reply, StatusReport | ListenersReport):
             decision = replace(decision, reply=self._completed(decision.reply))
         return decision
@@ -253,20 +231,19 @@ class Engine:
 
     def _may_leave(self, decision: Decision) -> bool:
         """Whether everything that a reply reports is durable."""
-        return decision.visible_at <= self.broker.durable_lsn
+        return decision.visible_at <= self.state.durable_lsn
 
     def _apply(self, records: Sequence[Record]) -> None:
-        self.broker.apply(records)
+        applying.apply(self.state, records)
         self._taken.extend(records)
         self._is_urgent = self._is_urgent or any(record.urgent for record in records)
-        self.wanted.look_at(self.broker, records)
-        if self._durability == "snapshot":
+        if self._setup.durability == "snapshot":
             size = sum(ENTRY_BYTES + len(getattr(r, "body", b"")) for r in records)
-            self._unwritten.append((self.broker.lsn, size))
+            self._unwritten.append((self.state.lsn, size))
             self._unwritten_bytes += size
             if self._unwritten_bytes <= UNWRITTEN_BYTES_MAX:
                 # Durability `snapshot`: what is in memory counts as durable.
-                self._show(self.broker.committed(self.broker.lsn))
+                self._show(applying.committed(self.state, self.state.lsn))
 
     def offered(self, frames: Sequence[bytes], *, now_ns: int) -> BecameOfOffer | None:
         """Take a QoS 0 message: push it and keep it in its ring; no record is made.
@@ -279,8 +256,8 @@ class Engine:
         except MalformedError:
             return None
         is_pushed = self.pushes.is_wanted(offered.topic)
-        is_wanted = is_pushed or self.wanted.is_listened_to(offered.topic)
-        taken = self.broker.take_offer(offered, is_wanted=is_wanted, now_ns=now_ns)
+        is_wanted = is_pushed or offered.topic in self.state.listened_topics
+        taken = take_offer(self.state, offered, is_wanted=is_wanted, now_ns=now_ns)
         if taken == "refused" or taken == "unwanted":
             return taken
         if is_pushed:
@@ -294,8 +271,8 @@ class Engine:
         self._disk_hangs = False
         while self._unwritten and self._unwritten[0][0] <= lsn:
             self._unwritten_bytes -= self._unwritten.popleft()[1]
-        newest = self.broker.committed(lsn) if lsn > self.broker.durable_lsn else ()
-        while self._held and self._held[0].visible_at <= self.broker.durable_lsn:
+        newest = applying.committed(self.state, lsn) if lsn > self.state.durable_lsn else ()
+        while self._held and self._held[0].visible_at <= self.state.durable_lsn:
             held = self._held.popleft()
             self._outputs.append(Answer(held.reply_to, held.frames))
         self._show(newest)
@@ -304,7 +281,7 @@ class Engine:
         if batches:
             self._outputs.append(Visible(batches))
             for batch in batches:
-                log = self.broker.topic_of(batch)
+                log = self.state.topic_by_id[batch.topic_id]
                 self.pushes.take(log.topic, log.log, batch)
 
     def failed(self, stored: StoredState, why: str, *, now_s: float) -> None:
@@ -317,13 +294,14 @@ class Engine:
             why: the text for clients.
         """
         self._disk_hangs = False
-        self.broker = self._new_broker(stored, now_s + self._settings.storage_retry_s, why)
-        self.wanted.restart(self.broker)
+        self.state = self._new_state(stored)
+        self.state.storage_full_until_s = now_s + self._setup.settings.storage_retry_s
+        self.state.storage_full_why = why
         self._taken = []
         self._is_urgent = False
         self._unwritten.clear()
         self._unwritten_bytes = 0
-        self._answer_all_held(self.broker.not_stored)
+        self._answer_all_held(broker.not_stored)
 
     def _put_off(self) -> None:
         """The disk does not respond: answer the waiting requests with BUSY.
@@ -331,12 +309,12 @@ class Engine:
         Their records stay applied and queued, so a retry is recognised (rules R4, R11, R12).
         """
         self._disk_hangs = True
-        self._answer_all_held(self.broker.not_yet)
+        self._answer_all_held(broker.not_yet)
 
-    def _answer_all_held(self, instead: Callable[[AnyReply], AnyReply]) -> None:
+    def _answer_all_held(self, instead: Callable[[State, AnyReply], AnyReply]) -> None:
         while self._held:
             held = self._held.popleft()
-            self._answer(held.reply_to, instead(held.reply))
+            self._answer(held.reply_to, instead(self.state, held.reply))
 
     # Time.
 
@@ -357,12 +335,12 @@ class Engine:
             self._lazy_at_s = now_s + self._timing.lazy_s
         elif now_s >= self._lazy_at_s:
             self.flush()
-        want = self.wanted.changes()
+        want = self.wanted.changes(self.state)
         if want is not None:
             self._outputs.append(want)
 
     def _due(self, now_s: float, now_ns: int) -> Sequence[Record]:
-        return self.broker.tick(now_s=now_s, now_ns=now_ns)
+        return broker.due(self.state, now_s=now_s, now_ns=now_ns)
 
     @property
     def is_turn_due(self) -> bool:
@@ -378,7 +356,7 @@ class Engine:
     def flush(self) -> None:
         """Return all work, including the cursors that came with a GET."""
         if self._taken:
-            self._outputs.append(Work(self._taken, self.broker.lsn))
+            self._outputs.append(Work(self._taken, self.state.lsn))
             self._taken = []
             self._is_urgent = False
 

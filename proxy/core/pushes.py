@@ -23,8 +23,8 @@ from reliable_pubsub.relay.core.pattern import Kinds, Pattern
 from reliable_pubsub.relay.core.push import Pushed, PushedUnstored, encode_push
 from reliable_pubsub.relay.core.wire import decode_node_request
 
+from .qos0_ring import ENTRY_BYTES
 from .records import Appended
-from .ring import ENTRY_BYTES
 
 WAITING_BYTES_MAX: Final = 4 * MIB  # of queued batches
 TURN_MAX: Final = 64  # batches that one turn of the loop sends

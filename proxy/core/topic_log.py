@@ -128,11 +128,11 @@ class TopicLog:
             },
         )
         for name in log.subscriptions:
-            log.look_at(name)
+            log.index_subscription(name)
         log.unnumbered = dict(sorted(log.unnumbered.items(), key=lambda item: item[1].base))
         return log
 
-    def look_at(self, name: str) -> None:
+    def index_subscription(self, name: str) -> None:
         """A subscription has begun, ended, or changed its terms."""
         one = self.subscriptions.get(name)
         if one is not None and one.listens:
@@ -219,8 +219,6 @@ class TopicLog:
 
     def over_quota(self, count: int) -> list[tuple[str, Subscription]]:
         """The subscriptions that would exceed their bound with `count` more messages."""
-        if self.retention.waiting_messages_max == NUMBER_MAX:
-            return []
         highest = self.end + count - self.retention.waiting_messages_max
         slowest = self.holding.take_below(highest, self._holds_from)
         for name in slowest:
@@ -242,12 +240,12 @@ class TopicLog:
             for s in (*(segment for _, segment in self.going), *self.segments)
         ]
 
-    def gone(self, lsn: int) -> None:
+    def trims_durable(self, lsn: int) -> None:
         """Trims up to record number `lsn` are durable."""
         while self.going and self.going[0][0] <= lsn:
             self.going.popleft()
 
-    def expired(self, now_ns: int) -> Trimmed | None:
+    def trim_due(self, now_ns: int) -> Trimmed | None:
         """The trim that retention makes now: the oldest acknowledged segments above the limits."""
         if not self.segments:
             return None

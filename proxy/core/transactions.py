@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from reliable_pubsub.common.core.dead_letter import is_dead
 from reliable_pubsub.common.core.limits import (
@@ -34,9 +34,13 @@ from reliable_pubsub.common.core.messages import (
     TopicReceipt,
 )
 
-from .publishing import Publishing
+from .publishing import for_subscribers_only
 from .records import Appended, Decision, Record, Staged, TransactionCommitted, Unstaged
+from .replies import decided, echo, limit_reached, topic_or_created
+from .retention import make_room
+from .sessions import fence
 from .staging import LastTransaction, StagedTransaction
+from .state import State
 from .topic_log import TopicLog
 
 
@@ -49,262 +53,269 @@ class _Share(Struct, frozen=True):
     batches: tuple[Appended, ...]
 
 
-class Transactions(Publishing):
-    """The rules for transactions."""
-
-    def _stage(self, request: Stage, body: bytes, now_ns: int) -> Decision:
-        """Stage a batch, if it is the next of its attempt and there is room."""
-        over = self._over(request)
-        if over is not None:
-            return over
-        if is_dead(request.topic):
-            return self._is_for_letters(request)
-        one = self.staging.of(request.client, request.transaction)
-        staged = one.attempts.get((request.task, request.attempt), [])
-        if request.chunk < len(staged):
-            return self._repeated_stage(request, staged[request.chunk])
-        if request.chunk > len(staged):
-            return self._stage_lost(request, request.task, len(staged))
-        room = self._make_stage_room(request, one, len(body))
-        if isinstance(room, Decision):
-            return room
-        return Decision(
-            StageAck(**self._echo(request)),
-            (
-                Staged(
-                    client=request.client,
-                    transaction=request.transaction,
-                    task=request.task,
-                    attempt=request.attempt,
-                    chunk=request.chunk,
-                    topic=request.topic,
-                    count=request.count,
-                    crc=request.crc,
-                    first_sequence=request.first_sequence,
-                    staged_ns=now_ns,
-                    body=body,
-                    instead_of=room,
-                ),
+def stage(state: State, request: Stage, body: bytes, now_ns: int) -> Decision:
+    """Stage a batch, if it is the next of its attempt and there is room."""
+    ended = _ended(state, request)
+    if ended is not None:
+        return ended
+    if is_dead(request.topic):
+        return for_subscribers_only(state, request)
+    one = state.staging.of(request.client, request.transaction)
+    staged = one.attempts.get((request.task, request.attempt), [])
+    if request.chunk < len(staged):
+        return _repeated_stage(state, request, staged[request.chunk])
+    if request.chunk > len(staged):
+        return _stage_lost(state, request, request.task, len(staged))
+    room = _make_stage_room(state, request, one, len(body))
+    if isinstance(room, Decision):
+        return room
+    return Decision(
+        StageAck(**echo(state, request)),
+        (
+            Staged(
+                client=request.client,
+                transaction=request.transaction,
+                task=request.task,
+                attempt=request.attempt,
+                chunk=request.chunk,
+                topic=request.topic,
+                count=request.count,
+                crc=request.crc,
+                first_sequence=request.first_sequence,
+                staged_ns=now_ns,
+                body=body,
+                instead_of=room,
             ),
-        )
+        ),
+    )
 
-    def _repeated_stage(self, request: Stage, staged: Staged) -> Decision:
-        same = (staged.topic, staged.count, staged.crc, staged.first_sequence)
-        if same == (request.topic, request.count, request.crc, request.first_sequence):
-            return Decision(StageAck(**self._echo(request)))
-        text = (
-            f"transaction {request.transaction} of {request.client!r}: batch {request.chunk} of "
-            f"task {request.task} is staged with another content; nothing was changed. Two tries "
-            "of a task need two values of `attempt`"
-        )
-        return self._conflict(request, request.first_sequence or 0, request.count, text)
 
-    def _make_stage_room(
-        self, request: Stage, one: StagedTransaction, body_bytes: int
-    ) -> Decision | tuple[tuple[int, bytes], ...]:
-        """Stay within the bounds: superseded attempts are dropped first."""
-        size = body_bytes + STAGED_BATCH_BYTES
-        excess = max(
-            one.held_bytes + size - TRANSACTION_BYTES_MAX,
-            self.staging.held_bytes + size - STAGED_BYTES_MAX,
-        )
+def _repeated_stage(state: State, request: Stage, staged: Staged) -> Decision:
+    same = (staged.topic, staged.count, staged.crc, staged.first_sequence)
+    if same == (request.topic, request.count, request.crc, request.first_sequence):
+        return Decision(StageAck(**echo(state, request)))
+    text = (
+        f"transaction {request.transaction} of {request.client!r}: batch {request.chunk} of "
+        f"task {request.task} is staged with another content; nothing was changed. Two tries "
+        "of a task need two values of `attempt`"
+    )
+    return _conflict(state, request, request.first_sequence or 0, request.count, text)
+
+
+def _make_stage_room(
+    state: State, request: Stage, one: StagedTransaction, body_bytes: int
+) -> Decision | tuple[tuple[int, bytes], ...]:
+    """Stay within the bounds: superseded attempts are dropped first."""
+    size = body_bytes + STAGED_BATCH_BYTES
+    excess = max(
+        one.held_bytes + size - TRANSACTION_BYTES_MAX,
+        state.staging.held_bytes + size - STAGED_BYTES_MAX,
+    )
+    if excess <= 0:
+        return ()
+    going: list[tuple[int, bytes]] = []
+    for attempt, freed in one.superseded((request.task, request.attempt)):
         if excess <= 0:
-            return ()
-        going: list[tuple[int, bytes]] = []
-        for attempt, freed in one.superseded((request.task, request.attempt)):
-            if excess <= 0:
-                break
-            going.append(attempt)
-            excess -= freed
-        if excess <= 0:
-            return tuple(going)
-        if one.held_bytes + size > TRANSACTION_BYTES_MAX:
-            text = (
-                f"transaction {request.transaction} of {request.client!r} has "
-                f"{one.held_bytes:,} bytes staged, at most {TRANSACTION_BYTES_MAX:,} are allowed; "
-                "make smaller transactions, and abort this one"
-            )
-            limit = TRANSACTION_BYTES_MAX
-            return Decision(Limit(**self._echo(request), limit=limit, text=text))
+            break
+        going.append(attempt)
+        excess -= freed
+    if excess <= 0:
+        return tuple(going)
+    if one.held_bytes + size > TRANSACTION_BYTES_MAX:
         text = (
-            f"{self.staging.transactions} transactions have {self.staging.held_bytes:,} of "
-            f"{STAGED_BYTES_MAX:,} bytes staged; this one has to wait until one of them is "
-            "committed, aborted, or idle for too long"
+            f"transaction {request.transaction} of {request.client!r} has "
+            f"{one.held_bytes:,} bytes staged, at most {TRANSACTION_BYTES_MAX:,} are allowed; "
+            "make smaller transactions, and abort this one"
         )
-        return Decision(Full(**self._echo(request), text=text))
+        limit = TRANSACTION_BYTES_MAX
+        return Decision(Limit(**echo(state, request), limit=limit, text=text))
+    text = (
+        f"{state.staging.transactions} transactions have {state.staging.held_bytes:,} of "
+        f"{STAGED_BYTES_MAX:,} bytes staged; this one has to wait until one of them is "
+        "committed, aborted, or idle for too long"
+    )
+    return Decision(Full(**echo(state, request), text=text))
 
-    def _commit(self, request: Commit, _body: bytes, now_ns: int) -> Decision:
-        """Append all named batches, or none and say why."""
-        over = self._fenced_or_over(request)
-        if over is not None:
-            return over
-        named = self._named(request)
-        if isinstance(named, Decision):
-            return named
-        if len(named) > TRANSACTION_TOPICS_MAX:
-            text = f"a transaction has at most {TRANSACTION_TOPICS_MAX} topics, not {len(named)}"
-            limit = TRANSACTION_TOPICS_MAX
-            return Decision(Limit(**self._echo(request), limit=limit, text=text))
-        shares: list[_Share] = []
-        unborn = 0
-        for topic, staged in named.items():
-            share = self._share(request, topic, staged, now_ns, unborn)
-            if isinstance(share, Decision):
-                return share
-            unborn += len(share.created)
-            shares.append(share)
-        receipts = tuple(_receipt(share) for share in shares)
-        return self._decided(
-            CommitAck(**self._echo(request), already=False, receipts=receipts),
-            *(record for share in shares for record in (*share.created, *share.room)),
-            *(batch for share in shares for batch in share.batches),
-            TransactionCommitted(
-                request.client, request.transaction, request.digest or b"", receipts
-            ),
-        )
 
-    def _named(self, request: Commit) -> Decision | Mapping[str, Sequence[Staged]]:
-        """The batches of a transaction, by topic."""
-        one = self.staging.of(request.client, request.transaction)
-        named: dict[str, list[Staged]] = {}
-        for part in request.parts:
-            staged = one.batches(part)
-            if staged is None:
-                found = len(one.attempts.get((part.task, part.attempt), []))
-                return self._stage_lost(request, part.task, found)
-            for batch in staged:
-                named.setdefault(batch.topic, []).append(batch)
+def commit(state: State, request: Commit, _body: bytes, now_ns: int) -> Decision:
+    """Append all named batches, or none and say why."""
+    ended = _fenced_or_ended(state, request)
+    if ended is not None:
+        return ended
+    named = _named(state, request)
+    if isinstance(named, Decision):
         return named
+    if len(named) > TRANSACTION_TOPICS_MAX:
+        text = f"a transaction has at most {TRANSACTION_TOPICS_MAX} topics, not {len(named)}"
+        limit = TRANSACTION_TOPICS_MAX
+        return Decision(Limit(**echo(state, request), limit=limit, text=text))
+    shares: list[_Share] = []
+    created = 0
+    for topic, staged in named.items():
+        share = _share(state, request, topic, staged, now_ns, created)
+        if isinstance(share, Decision):
+            return share
+        created += len(share.created)
+        shares.append(share)
+    receipts = tuple(_receipt(share) for share in shares)
+    return decided(
+        state,
+        CommitAck(**echo(state, request), already=False, receipts=receipts),
+        *(record for share in shares for record in (*share.created, *share.room)),
+        *(batch for share in shares for batch in share.batches),
+        TransactionCommitted(request.client, request.transaction, request.digest or b"", receipts),
+    )
 
-    def _share(
-        self, request: Commit, topic: str, staged: Sequence[Staged], now_ns: int, unborn: int
-    ) -> _Share | Decision:
-        """The part of one topic; `unborn` other topics are created by the same transaction."""
-        created: tuple[Record, ...] = ()
-        log = self.topics.get(topic)
-        if log is None:
-            if len(self.topics) + unborn >= self._settings.topics_max:
-                return self._limit(request, "topics_max")
-            birth = self._new_topic(topic, unborn)
-            created = (birth,)
-            log = TopicLog(birth.topic_id, topic, birth.log, self.retention(topic))
-        mark = log.publishers.get(request.client)
-        if mark is None and len(log.publishers) >= self._settings.publishers_per_topic_max:
-            return self._limit(request, "publishers_per_topic_max")
-        sequence, base = mark.last_sequence + 1 if mark else 1, log.end
-        timestamp_ns = log.next_timestamp_ns(now_ns, self.step_ns)
-        batches: list[Appended] = []
+
+def _named(state: State, request: Commit) -> Decision | Mapping[str, Sequence[Staged]]:
+    """The batches of a transaction, by topic."""
+    one = state.staging.of(request.client, request.transaction)
+    named: dict[str, list[Staged]] = {}
+    for part in request.parts:
+        staged = one.batches(part)
+        if staged is None:
+            found = len(one.attempts.get((part.task, part.attempt), []))
+            return _stage_lost(state, request, part.task, found)
         for batch in staged:
-            if batch.first_sequence not in (None, sequence):
-                return self._commit_gap(request, batch, sequence, mark.lsn if mark else 0)
-            batches.append(
-                Appended(
-                    topic_id=log.topic_id,
-                    base=base,
-                    count=batch.count,
-                    publisher=request.client,
-                    epoch=request.epoch,
-                    first_sequence=sequence,
-                    timestamp_ns=timestamp_ns,
-                    crc=batch.crc,
-                    body=batch.body,
-                )
+            named.setdefault(batch.topic, []).append(batch)
+    return named
+
+
+def _share(
+    state: State, request: Commit, topic: str, staged: Sequence[Staged], now_ns: int, others: int
+) -> _Share | Decision:
+    """The part of one topic; the same transaction creates `others` topics before it."""
+    found = topic_or_created(state, request, topic, others)
+    if isinstance(found, Decision):
+        return found
+    log, created = found
+    mark = log.publishers.get(request.client)
+    if mark is None and len(log.publishers) >= state.settings.publishers_per_topic_max:
+        return limit_reached(state, request, "publishers_per_topic_max")
+    sequence, base = mark.last_sequence + 1 if mark else 1, log.end
+    timestamp_ns = log.next_timestamp_ns(now_ns, state.timestamp_step_ns)
+    batches: list[Appended] = []
+    for batch in staged:
+        if batch.first_sequence not in (None, sequence):
+            return _commit_gap(state, request, batch, sequence, mark.lsn if mark else 0)
+        batches.append(
+            Appended(
+                log.topic_id,
+                base,
+                batch.count,
+                request.client,
+                request.epoch,
+                sequence,
+                timestamp_ns,
+                batch.crc,
+                batch.body,
             )
-            sequence, base = sequence + batch.count, base + batch.count
-            timestamp_ns += self.step_ns
-        count = sum(batch.count for batch in batches)
-        room = self._make_room(request, log, count, sum(len(batch.body) for batch in batches))
-        if isinstance(room, Decision):
-            return room
-        return _Share(log, created, room, tuple(batches))
-
-    def _abort(self, request: Abort, _body: bytes, _now_ns: int) -> Decision:
-        """Drop a staged transaction; a committed one stays."""
-        over = self._fenced_or_over(request)
-        if over is not None:
-            return over
-        one = self.staging.of(request.client, request.transaction)
-        dropped = sum(len(staged) for staged in one.attempts.values())
-        records = (Unstaged(request.client, request.transaction),) if dropped else ()
-        return Decision(AbortAck(**self._echo(request), dropped=dropped), records)
-
-    def idle_stages(self, now_ns: int) -> Sequence[Unstaged]:
-        """The transactions that have been idle for too long.
-
-        By the wall clock: if it jumps, a writer may have to stage again, nothing worse.
-        """
-        before_ns = now_ns - STAGED_IDLE_S_MAX * 10**9
-        return [Unstaged(*key) for key in self.staging.idle_since(before_ns)]
-
-    def staging_status(self) -> StagingStatus | None:
-        """The row of transactions in a STATUS; None if there never was one."""
-        if not self.staging.transactions and not self.last_transactions:
-            return None
-        return StagingStatus(
-            transactions=self.staging.transactions,
-            batches=self.staging.batches,
-            staged_bytes=self.staging.held_bytes,
-            writers=len(self.last_transactions),
         )
+        sequence, base = sequence + batch.count, base + batch.count
+        timestamp_ns += state.timestamp_step_ns
+    count = sum(batch.count for batch in batches)
+    room = make_room(state, request, log, count, sum(len(batch.body) for batch in batches))
+    if isinstance(room, Decision):
+        return room
+    return _Share(log, created, room, tuple(batches))
 
-    # Refusals, and the reply "already".
 
-    def _fenced_or_over(self, request: Commit | Abort) -> Decision | None:
-        session = self._fence("publisher", request)
-        return session if isinstance(session, Decision) else self._over(request)
+def abort(state: State, request: Abort, _body: bytes, _now_ns: int) -> Decision:
+    """Drop a staged transaction; a committed one stays."""
+    ended = _fenced_or_ended(state, request)
+    if ended is not None:
+        return ended
+    one = state.staging.of(request.client, request.transaction)
+    dropped = sum(len(staged) for staged in one.attempts.values())
+    records = (Unstaged(request.client, request.transaction),) if dropped else ()
+    return Decision(AbortAck(**echo(state, request), dropped=dropped), records)
 
-    def _over(self, request: Stage | Commit | Abort) -> Decision | None:
-        """Whether the transaction is committed, or a later one of its writer."""
-        last = self.last_transactions.get(request.client)
-        if last is None or request.transaction > last.transaction:
-            return None
-        return self._already(request, last)
 
-    def _already(self, request: Stage | Commit | Abort, last: LastTransaction) -> Decision:
-        """The transaction is committed: reply with its receipts if it is the last one."""
-        is_last = request.transaction == last.transaction
-        told = request.digest if isinstance(request, Commit) else None
-        if is_last and told is not None and told != last.digest:
-            text = (
-                f"transaction {request.transaction} of {request.client!r} is committed with "
-                "another content; nothing was changed. Either two programs use this id (give each "
-                "its own), or its state is older than what it sent"
-            )
-            return self._conflict(request, 0, 0, text, visible_at=last.lsn)
-        receipts = last.receipts if is_last else None
-        return Decision(
-            CommitAck(**self._echo(request), already=True, receipts=receipts), visible_at=last.lsn
-        )
+def idle_stages(state: State, now_ns: int) -> Sequence[Unstaged]:
+    """The transactions that have been idle for too long.
 
-    def _conflict(
-        self,
-        request: Stage | Commit | Abort,
-        first: int,
-        count: int,
-        text: str,
-        visible_at: int = 0,
-    ) -> Decision:
-        reply = Conflict(**self._echo(request), first_sequence=first, count=count, text=text)
-        return Decision(reply, visible_at=visible_at)
+    By the wall clock: if it jumps, a writer may have to stage again, nothing worse.
+    """
+    before_ns = now_ns - STAGED_IDLE_S_MAX * 10**9
+    return [Unstaged(*key) for key in state.staging.idle_since(before_ns)]
 
-    def _stage_lost(self, request: Stage | Commit, task: int, found: int) -> Decision:
+
+def staging_status(state: State) -> StagingStatus | UnsetType:
+    """The row of transactions in a STATUS; unset if there never was one."""
+    if not state.staging.transactions and not state.last_transactions:
+        return UNSET
+    return StagingStatus(
+        transactions=state.staging.transactions,
+        batches=state.staging.batches,
+        staged_bytes=state.staging.held_bytes,
+        writers=len(state.last_transactions),
+    )
+
+
+# Refusals, and the reply "already".
+
+
+def _fenced_or_ended(state: State, request: Commit | Abort) -> Decision | None:
+    session = fence(state, "publisher", request)
+    return session if isinstance(session, Decision) else _ended(state, request)
+
+
+def _ended(state: State, request: Stage | Commit | Abort) -> Decision | None:
+    """Whether the transaction is committed, or a later one of its writer."""
+    last = state.last_transactions.get(request.client)
+    if last is None or request.transaction > last.transaction:
+        return None
+    return already(state, request, last)
+
+
+def already(state: State, request: Stage | Commit | Abort, last: LastTransaction) -> Decision:
+    """The transaction is committed: reply with its receipts if it is the last one."""
+    is_last = request.transaction == last.transaction
+    digest = request.digest if isinstance(request, Commit) else None
+    if is_last and digest is not None and digest != last.digest:
         text = (
-            f"transaction {request.transaction} of {request.client!r}: of task {task} "
-            f"{found} batches of this try are staged, not what the request speaks of. What is "
-            "staged ends with the proxy, with ABORT, with a later COMMIT, and after "
-            f"{STAGED_IDLE_S_MAX} idle seconds; nothing was stored, stage the transaction again"
+            f"transaction {request.transaction} of {request.client!r} is committed with "
+            "another content; nothing was changed. Either two programs use this id (give each "
+            "its own), or its state is older than what it sent"
         )
-        return Decision(StageLost(**self._echo(request), task=task, text=text))
+        return _conflict(state, request, 0, 0, text, visible_at=last.lsn)
+    receipts = last.receipts if is_last else None
+    return Decision(
+        CommitAck(**echo(state, request), already=True, receipts=receipts), visible_at=last.lsn
+    )
 
-    def _commit_gap(
-        self, request: Commit, batch: Staged, expected: int, visible_at: int
-    ) -> Decision:
-        text = (
-            f"topic {batch.topic!r}: transaction {request.transaction} of {request.client!r} has "
-            f"sequence {batch.first_sequence}, but {expected} is next; nothing was stored"
-        )
-        reply = Gap(**self._echo(request), expected=expected, text=text)
-        return Decision(reply, visible_at=visible_at)
+
+def _conflict(
+    state: State,
+    request: Stage | Commit | Abort,
+    first: int,
+    count: int,
+    text: str,
+    visible_at: int = 0,
+) -> Decision:
+    reply = Conflict(**echo(state, request), first_sequence=first, count=count, text=text)
+    return Decision(reply, visible_at=visible_at)
+
+
+def _stage_lost(state: State, request: Stage | Commit, task: int, found: int) -> Decision:
+    text = (
+        f"transaction {request.transaction} of {request.client!r}: of task {task} "
+        f"{found} batches of this try are staged, not what the request speaks of. What is "
+        "staged ends with the proxy, with ABORT, with a later COMMIT, and after "
+        f"{STAGED_IDLE_S_MAX} idle seconds; nothing was stored, stage the transaction again"
+    )
+    return Decision(StageLost(**echo(state, request), task=task, text=text))
+
+
+def _commit_gap(
+    state: State, request: Commit, batch: Staged, expected: int, visible_at: int
+) -> Decision:
+    text = (
+        f"topic {batch.topic!r}: transaction {request.transaction} of {request.client!r} has "
+        f"sequence {batch.first_sequence}, but {expected} is next; nothing was stored"
+    )
+    reply = Gap(**echo(state, request), expected=expected, text=text)
+    return Decision(reply, visible_at=visible_at)
 
 
 def _receipt(share: _Share) -> TopicReceipt:

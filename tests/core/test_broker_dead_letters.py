@@ -57,13 +57,13 @@ def with_messages(count: int = 3, *, settings: BrokerSettings = BrokerSettings()
 
 def letters(proxy: MemoryProxy) -> list[tuple[str, int, bytes]]:
     """What stands in `t.dead`: whose, under which number, what."""
-    log = proxy.broker.topics.get("t.dead")
+    log = proxy.state.topics.get("t.dead")
     batches = proxy.log.batches.get(log.topic_id, []) if log else []
     return [(batch.publisher, batch.first_sequence, batch.body) for batch in batches]
 
 
 def cursor(proxy: MemoryProxy) -> int:
-    return proxy.broker.topics["t"].subscriptions["s"].cursor
+    return proxy.state.topics["t"].subscriptions["s"].cursor
 
 
 class TestADead:
@@ -82,7 +82,7 @@ class TestADead:
 
         decision = proxy.decide(a_dead(0), LETTER)
 
-        assert decision.visible_at > proxy.broker.durable_lsn
+        assert decision.visible_at > proxy.state.durable_lsn
 
     def test_numbers_the_letters_of_a_subscriber_as_if_it_were_their_publisher(self) -> None:
         proxy = with_messages()
@@ -196,7 +196,7 @@ class TestADeadThatIsRefused:
 
     def test_because_the_disk_is_full(self) -> None:
         proxy = with_messages()
-        proxy.broker._storage_full_until_s = 1.0
+        proxy.state.storage_full_until_s = 1.0
 
         assert isinstance(proxy.ask(a_dead(0), LETTER), StorageFull)
         assert cursor(proxy) == 0
@@ -209,7 +209,7 @@ class TestATopicOfDeadLetters:
         reply = proxy.ask(a_put(1, topic="t.dead"), put_body(1))
 
         assert isinstance(reply, Malformed)
-        assert "t.dead" not in proxy.broker.topics
+        assert "t.dead" not in proxy.state.topics
 
     def test_takes_nothing_of_a_transaction(self) -> None:
         reply = a_broker().ask(a_stage(1, topic="t.dead"), put_body(1))
@@ -223,4 +223,4 @@ class TestATopicOfDeadLetters:
         proxy.ask(a_dead(0), LETTER)
 
         assert isinstance(proxy.ask(a_dead(1), LETTER), DeadAck)
-        assert proxy.broker.topics["t.dead"].start == 1
+        assert proxy.state.topics["t.dead"].start == 1

@@ -17,6 +17,7 @@ from reliable_pubsub.common.core.messages import (
     Start,
     Truncated,
 )
+from reliable_pubsub.proxy.core.broker import decide
 from reliable_pubsub.proxy.core.records import Appended, CursorMoved
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
@@ -76,7 +77,7 @@ class TestAGet:
 
         assert answers[0].reply == answers[1].reply == answers[2].reply
         assert [len(answer.records) for answer in answers] == [1, 0, 0]  # that it was shown
-        assert proxy.broker.topics["t"].subscriptions["s"].cursor == 0
+        assert proxy.state.topics["t"].subscriptions["s"].cursor == 0
 
     def test_moves_nothing_when_its_answer_is_lost_with_the_subscriber(self) -> None:
         """H5: the subscriber dies with the answer in flight and asks again from its own place."""
@@ -96,7 +97,7 @@ class TestAGet:
         decision = proxy.decide(a_get(1))
 
         assert decision.records == (CursorMoved(1, "s", 1, 1, False, shown=2),)
-        assert decision.visible_at <= proxy.broker.durable_lsn
+        assert decision.visible_at <= proxy.state.durable_lsn
 
     def test_with_an_older_cursor_does_not_take_the_acknowledgement_back(self) -> None:
         proxy = with_batches(1, 1)
@@ -105,7 +106,7 @@ class TestAGet:
         late = proxy.ask(a_get(0))
 
         assert shown(late) == [(0, 1)]
-        assert proxy.broker.topics["t"].subscriptions["s"].cursor == 2
+        assert proxy.state.topics["t"].subscriptions["s"].cursor == 2
 
     def test_that_finds_nothing_says_so_and_moves_nothing(self) -> None:
         """H20: an empty answer is an answer, with a name of its own."""
@@ -143,7 +144,7 @@ class TestAGet:
         answer = proxy.ask(a_get(1))
 
         assert isinstance(answer, Fenced)
-        assert proxy.broker.topics["t"].subscriptions["s"].cursor == 0
+        assert proxy.state.topics["t"].subscriptions["s"].cursor == 0
 
 
 class TestWhatAGetShows:
@@ -178,7 +179,7 @@ class TestWhatAGetShows:
         proxy = with_batches(1)
         proxy.decide(a_put(2), put_body(2))
 
-        before = proxy.broker.decide(a_get(1), b"", now_ns=0).reply
+        before = decide(proxy.state, a_get(1), b"", now_ns=0).reply
         proxy.commit()
         behind = proxy.ask(a_get(1))
 
@@ -191,7 +192,7 @@ class TestWhatAGetShows:
         proxy = a_broker(publishers=("p", "q"))
         proxy.ask(a_sub())
         proxy.decide(a_put(1, client="p"), put_body(1))
-        seen = proxy.broker.decide(a_get(0), b"", now_ns=0).reply
+        seen = decide(proxy.state, a_get(0), b"", now_ns=0).reply
 
         proxy = proxy.restarted()
         proxy.put(1, client="q")
@@ -265,7 +266,7 @@ class TestWhatIsGone:
 
         assert isinstance(third, PutAck)
         assert third.offset == 2
-        assert proxy.broker.topics["t"].start == 2
+        assert proxy.state.topics["t"].start == 2
         assert shown(proxy.ask(a_get(2, boot="boot-2"))) == [(2, 1)]
 
 
@@ -277,7 +278,7 @@ class TestAnAck:
 
         assert isinstance(decision.reply, PutAck)
         assert decision.reply.offset == 1
-        assert decision.visible_at > proxy.broker.durable_lsn
+        assert decision.visible_at > proxy.state.durable_lsn
 
     def test_waits_for_the_disk_also_behind_a_get_that_moved_the_cursor(self) -> None:
         proxy = with_batches(2)
@@ -286,7 +287,7 @@ class TestAnAck:
         decision = proxy.decide(an_ack(1))
 
         assert decision.records == (CursorMoved(1, "s", 1, 1, True, shown=1),)
-        assert decision.visible_at > proxy.broker.durable_lsn
+        assert decision.visible_at > proxy.state.durable_lsn
 
     def test_of_what_is_acknowledged_is_a_success_without_a_record(self) -> None:
         proxy = with_batches(2)
@@ -312,7 +313,7 @@ class TestHistory:
         proxy = with_batches(1)
         proxy.decide(a_put(2), put_body(2))
 
-        reply = proxy.broker.decide(a_history(1), b"", now_ns=0).reply
+        reply = decide(proxy.state, a_history(1), b"", now_ns=0).reply
 
         assert isinstance(reply, NoMessagesYet)
 
@@ -323,7 +324,7 @@ class TestHistory:
         reply = proxy.ask(a_history(0, topic="nowhere"))
 
         assert isinstance(reply, NoMessagesYet)
-        assert proxy.broker.topics == {}
+        assert proxy.state.topics == {}
 
     def test_below_what_is_kept_names_the_first_offset_that_is_left(self) -> None:
         proxy = with_batches(1, 1, settings=BrokerSettings(retention=Retention(history_bytes=0)))

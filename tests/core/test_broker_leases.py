@@ -110,14 +110,14 @@ class TestAnExpiredPersistentSession:
 
         proxy.tick(now_s=22)
 
-        assert proxy.broker.topics["t"].start == 1
+        assert proxy.state.topics["t"].start == 1
 
     def test_held_everything_back_until_then(self) -> None:
         proxy = subscribed(LEASE, settings=NO_HISTORY)
 
         proxy.tick(now_s=20)
 
-        assert proxy.broker.topics["t"].start == 0
+        assert proxy.state.topics["t"].start == 0
 
     def test_is_told_what_is_gone_when_it_returns(self) -> None:
         proxy = self.expired()
@@ -164,7 +164,7 @@ class TestACleanSession:
         assert isinstance(reply, ByeAck)
         assert reply.ended == 1
         assert isinstance(proxy.ask(a_get(0)), NotSub)
-        assert proxy.broker.topics["t"].start == 1
+        assert proxy.state.topics["t"].start == 1
 
     def test_ends_with_its_lease_and_says_why(self) -> None:
         proxy = subscribed(CLEAN)
@@ -222,7 +222,7 @@ class TestABye:
 
         decision = proxy.decide(a_bye())
 
-        assert decision.visible_at > proxy.broker.durable_lsn
+        assert decision.visible_at > proxy.state.durable_lsn
 
 
 class TestARepeatedSub:

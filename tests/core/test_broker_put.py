@@ -27,7 +27,7 @@ from reliable_pubsub.common.core.messages import (
 )
 from reliable_pubsub.common.core.settings import OnBound
 from reliable_pubsub.common.core.wire import decode_request, encode_request
-from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.broker import decide, due
 from reliable_pubsub.proxy.core.records import (
     StoredPublisher,
     StoredSession,
@@ -36,20 +36,20 @@ from reliable_pubsub.proxy.core.records import (
     TopicCreated,
     Trimmed,
 )
-from reliable_pubsub.proxy.core.state import BrokerSettings
+from reliable_pubsub.proxy.core.state import BrokerSettings, State
 from reliable_pubsub.proxy.core.topic_log import SEGMENT_BATCHES, Retention
 from tests.fakes import (
     EMPTY,
     LOG,
     NONCE,
     NOW_NS,
-    MemoryLog,
     MemoryProxy,
     a_body,
     a_broker,
     a_get,
     a_hello,
     a_put,
+    a_setup,
     a_sub,
     an_ack,
     as_stored,
@@ -100,7 +100,7 @@ class TestTheNextBatch:
         decision = proxy.decide(a_put(1), put_body(1))
 
         assert decision.records[0] == TopicCreated(1, "t", LOG)
-        assert proxy.broker.topics["t"].end == 1
+        assert proxy.state.topics["t"].end == 1
 
     def test_counts_for_its_topic_and_publisher_alone(self) -> None:
         proxy = a_broker(publishers=("p", "q"))
@@ -116,10 +116,10 @@ class TestTheNextBatch:
     def test_changes_nothing_until_its_records_are_applied(self) -> None:
         proxy = a_broker()
 
-        proxy.broker.decide(a_put(1), put_body(1), now_ns=NOW_NS)
+        decide(proxy.state, a_put(1), put_body(1), now_ns=NOW_NS)
 
-        assert proxy.broker.topics == {}
-        assert proxy.broker.decide(a_put(1), put_body(1), now_ns=NOW_NS).records
+        assert proxy.state.topics == {}
+        assert decide(proxy.state, a_put(1), put_body(1), now_ns=NOW_NS).records
 
 
 class TestANumber:
@@ -177,7 +177,7 @@ class TestARepeat:
         answers = [proxy.put(sequence) for sequence in range(1, 21)]
 
         assert [a.offset for a in answers if isinstance(a, Duplicate)] == list(range(20))
-        assert proxy.broker.topics["t"].end == 20
+        assert proxy.state.topics["t"].end == 20
 
     def test_is_known_in_a_new_epoch_and_behind_a_restart(self) -> None:
         """H13: a publisher that begins again cannot store a number a second time."""
@@ -200,7 +200,7 @@ class TestARepeat:
 
         oldest, newest = proxy.put(1), proxy.put(2)
 
-        assert proxy.broker.topics["t"].start == 2
+        assert proxy.state.topics["t"].start == 2
         assert isinstance(oldest, Duplicate)
         assert isinstance(newest, Duplicate)
         assert (oldest.offset, newest.offset) == (None, 1)
@@ -212,7 +212,7 @@ class TestARepeat:
         again = proxy.decide(a_put(1), put_body(1))
 
         assert isinstance(again.reply, Duplicate)
-        assert again.visible_at == first.visible_at > proxy.broker.durable_lsn
+        assert again.visible_at == first.visible_at > proxy.state.durable_lsn
 
     def test_of_an_older_batch_in_flight_is_asked_again_later(self) -> None:
         proxy = a_broker()
@@ -248,7 +248,7 @@ class TestAnotherContent:
 
         assert isinstance(answer, Conflict)
         assert (answer.first_sequence, answer.count) == (1, 1)
-        assert proxy.broker.topics["t"].end == 1
+        assert proxy.state.topics["t"].end == 1
 
     def test_under_an_older_number_is_a_conflict(self) -> None:
         proxy = a_broker()
@@ -287,7 +287,7 @@ class TestAGap:
 
         assert isinstance(answer, Gap)
         assert answer.expected == 2
-        assert proxy.broker.topics["t"].end == 1
+        assert proxy.state.topics["t"].end == 1
 
     def test_a_publisher_begins_with_one(self) -> None:
         answer = a_broker().put(2)
@@ -334,7 +334,7 @@ class TestTheFence:
 
         assert isinstance(answer, Fenced)
         assert answer.current_epoch == 2
-        assert proxy.broker.topics == {}
+        assert proxy.state.topics == {}
 
     def test_the_epoch_of_a_subscriber_does_not_count_for_a_publisher(self) -> None:
         proxy = a_broker(publishers=(), subscribers=("p",))
@@ -359,14 +359,14 @@ class TestTheBoundOfATopicWhoseSlowestExpire:
         proxy = self.full()
 
         assert isinstance(put_big(proxy, 4, 1000 * KIB), PutAck)
-        log = proxy.broker.topics["t"]
+        log = proxy.state.topics["t"]
         assert (log.subscriptions["s"].expired, log.subscriptions["s2"].expired) == (True, False)
         assert 0 < log.start <= 2
 
     def test_tells_the_one_that_was_given_up_what_is_gone(self) -> None:
         proxy = self.full()
         put_big(proxy, 4, 1000 * KIB)
-        start = proxy.broker.topics["t"].start
+        start = proxy.state.topics["t"].start
 
         assert isinstance(proxy.ask(a_get(0)), Stale)
         proxy.ask(a_sub(2, log=LOG, cursor=0))
@@ -379,7 +379,7 @@ class TestTheBoundOfATopicWhoseSlowestExpire:
         proxy = a_small_proxy(bound=100 * KIB, on_bound="expire")
 
         assert isinstance(put_big(proxy, 1, 200 * KIB), Full)
-        assert not proxy.broker.topics["t"].subscriptions["s"].expired
+        assert not proxy.state.topics["t"].subscriptions["s"].expired
 
 
 class TestTheBoundOfATopic:
@@ -392,7 +392,7 @@ class TestTheBoundOfATopic:
 
         assert isinstance(answer, Full)
         assert "topic_bytes_max" in answer.text
-        assert proxy.broker.topics["t"].end == 1
+        assert proxy.state.topics["t"].end == 1
 
     def test_takes_the_same_put_once_there_is_room(self) -> None:
         retention = Retention(topic_bytes_max=100 * KIB, history_bytes=0)
@@ -422,8 +422,8 @@ class TestTheBoundOfATopic:
         answer = proxy.ask(a_get(0))
 
         assert isinstance(answer, Lost)
-        assert (answer.first, answer.end) == (0, proxy.broker.topics["t"].start)
-        assert proxy.broker.topics["t"].stored_bytes <= 3 * MIB
+        assert (answer.first, answer.end) == (0, proxy.state.topics["t"].start)
+        assert proxy.state.topics["t"].stored_bytes <= 3 * MIB
 
     def test_gives_up_the_newest_too_if_there_is_no_other_way(self) -> None:
         proxy = a_small_proxy(bound=100 * KIB, on_bound="lose_oldest")
@@ -432,7 +432,7 @@ class TestTheBoundOfATopic:
         answer = put_big(proxy, 2, 60 * KIB)
 
         assert isinstance(answer, PutAck)
-        assert (proxy.broker.topics["t"].start, proxy.broker.topics["t"].end) == (1, 2)
+        assert (proxy.state.topics["t"].start, proxy.state.topics["t"].end) == (1, 2)
 
     def test_gives_up_before_the_disk_has_it_what_a_bound_below_the_puts_in_flight_demands(
         self,
@@ -448,7 +448,7 @@ class TestTheBoundOfATopic:
 
         assert isinstance(lost.reply, Lost)
         assert (lost.reply.first, lost.reply.end) == (0, 2)
-        assert lost.visible_at <= proxy.broker.durable_lsn
+        assert lost.visible_at <= proxy.state.durable_lsn
         assert shown(proxy.ask(a_get(2))) == [(2, 1)]
 
     def test_holds_also_when_large_batches_follow_segments_of_small_ones(self) -> None:
@@ -462,7 +462,7 @@ class TestTheBoundOfATopic:
         for sequence in range(small + 1, small + 4):
             put_big(proxy, sequence, 1000 * KIB)
 
-        assert proxy.broker.topics["t"].stored_bytes <= 2 * MIB
+        assert proxy.state.topics["t"].stored_bytes <= 2 * MIB
 
     def test_is_not_reached_by_what_every_subscriber_has_acknowledged(self) -> None:
         """R17: FULL is said for the sake of subscribers; nobody waits for acknowledged history."""
@@ -473,7 +473,7 @@ class TestTheBoundOfATopic:
         answers = []
         for sequence in range(1, 6):
             answers.append(put_big(proxy, sequence, 1000 * KIB))
-            proxy.ask(an_ack(proxy.broker.topics["t"].end))
+            proxy.ask(an_ack(proxy.state.topics["t"].end))
             proxy.tick(now_s=float(sequence))
 
         assert [type(answer) for answer in answers] == [PutAck] * 5
@@ -525,15 +525,14 @@ class TestAFullDisk:
         proxy = a_broker()
         proxy.ask(a_sub())
         proxy.put(1)
-        full = Broker(
-            as_stored(proxy.durable), boot="boot-1", reader=proxy.log, storage_full_until_s=5.0
-        )
+        full = State(as_stored(proxy.durable), a_setup(proxy.log))
+        full.storage_full_until_s = 5.0
 
-        refused = full.decide(a_put(2), put_body(2), now_ns=NOW_NS)
-        served = full.decide(a_get(0), b"", now_ns=NOW_NS)
-        moved = full.decide(a_get(1), b"", now_ns=NOW_NS)
-        full.tick(now_s=5.0, now_ns=NOW_NS)
-        taken = full.decide(a_put(2), put_body(2), now_ns=NOW_NS)
+        refused = decide(full, a_put(2), put_body(2), now_ns=NOW_NS)
+        served = decide(full, a_get(0), b"", now_ns=NOW_NS)
+        moved = decide(full, a_get(1), b"", now_ns=NOW_NS)
+        due(full, now_s=5.0, now_ns=NOW_NS)
+        taken = decide(full, a_put(2), put_body(2), now_ns=NOW_NS)
 
         assert isinstance(refused.reply, StorageFull)
         assert served.body == put_body(1)
@@ -541,9 +540,10 @@ class TestAFullDisk:
         assert isinstance(taken.reply, PutAck)
 
     def test_removes_nothing_by_retention_meanwhile(self) -> None:
-        broker = Broker(EMPTY, boot="b", reader=MemoryLog(), storage_full_until_s=5.0)
+        state = State(EMPTY, a_setup())
+        state.storage_full_until_s = 5.0
 
-        assert broker.tick(now_s=4.9, now_ns=NOW_NS) == ()
+        assert due(state, now_s=4.9, now_ns=NOW_NS) == ()
 
 
 def test_the_number_of_a_trim_stands_before_that_of_the_batch_it_makes_room_for() -> None:
@@ -555,4 +555,4 @@ def test_the_number_of_a_trim_stands_before_that_of_the_batch_it_makes_room_for(
     decision = proxy.decide(a_put(4, body=body), body)
 
     assert isinstance(decision.records[0], Trimmed)
-    assert decision.visible_at == proxy.broker.lsn
+    assert decision.visible_at == proxy.state.lsn

@@ -57,7 +57,7 @@ class TestAPutAtLevel1:
 
         decision = proxy.decide(a_put(1, qos=1), put_body(1))
 
-        assert decision.visible_at > proxy.broker.durable_lsn
+        assert decision.visible_at > proxy.state.durable_lsn
 
     def test_knows_no_gap_and_leaves_the_numbers_of_level_2_alone(self) -> None:
         proxy = a_broker()
@@ -105,8 +105,8 @@ class TestAPutAtLevel1:
         proxy.tick()
 
         assert [type(one) for one in answers] == [PutAck] * 6
-        assert list(proxy.broker.topics["t"].unnumbered) == ["p4", "p5"]
-        assert list(proxy.restarted().broker.topics["t"].unnumbered) == ["p4", "p5"]
+        assert list(proxy.state.topics["t"].unnumbered) == ["p4", "p5"]
+        assert list(proxy.restarted().state.topics["t"].unnumbered) == ["p4", "p5"]
 
 
 class TestASubscription:
@@ -119,7 +119,7 @@ class TestASubscription:
         again = sub_ack(proxy.ask(a_sub(2, terms=Terms(qos=qos), log=first.log, cursor=0)))
 
         assert (first.terms.qos, again.terms.qos) == (qos, qos)
-        assert proxy.broker.topics["t"].subscriptions["s"].terms.qos == qos
+        assert proxy.state.topics["t"].subscriptions["s"].terms.qos == qos
 
     def test_can_change_its_level_without_beginning_anew(self) -> None:
         proxy = a_broker()

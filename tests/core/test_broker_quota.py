@@ -27,7 +27,7 @@ def a_proxy(on_bound: OnBound, *, waiting: int) -> MemoryProxy:
 
 
 def expired(proxy: MemoryProxy) -> list[str]:
-    subscriptions = proxy.broker.topics["t"].subscriptions
+    subscriptions = proxy.state.topics["t"].subscriptions
     return [name for name, one in subscriptions.items() if one.expired]
 
 
@@ -84,11 +84,11 @@ class TestOneAboveTheBound:
         answer = proxy.ask(a_get(BOUND, client="reader"))
 
         assert isinstance(answer, MessageBatches)
-        assert proxy.broker.topics["t"].start == 0
+        assert proxy.state.topics["t"].start == 0
 
     def test_what_is_lost_may_go(self) -> None:
         """What a subscription cannot get any more is not kept for it."""
-        log = a_proxy("lose_oldest", waiting=BOUND + 2).broker.topics["t"]
+        log = a_proxy("lose_oldest", waiting=BOUND + 2).state.topics["t"]
 
         assert log.low_watermark() == 2
 

@@ -14,6 +14,8 @@ from reliable_pubsub.common.core.messages import (
     Status,
     StatusReport,
 )
+from reliable_pubsub.proxy.core.broker import decide
+from reliable_pubsub.proxy.core.replies import malformed
 from tests.fakes import (
     LOG,
     SECOND_NS,
@@ -115,7 +117,7 @@ class TestARetriedHello:
 
         proxy.ask(a_hello("subscriber", "s"))
 
-        assert proxy.broker.sessions[("subscriber", "s")].control == 4
+        assert proxy.state.sessions[("subscriber", "s")].control == 4
 
 
 class TestTheNumberingOfAPublisher:
@@ -188,7 +190,7 @@ class TestStatus:
         proxy.put(1)
         proxy.decide(a_put(2), put_body(2))
 
-        reply = proxy.broker.decide(a_status(), b"", now_ns=0).reply
+        reply = decide(proxy.state, a_status(), b"", now_ns=0).reply
 
         assert isinstance(reply, StatusReport)
         assert reply.topics[0].end == 1
@@ -220,10 +222,10 @@ def test_every_request_has_exactly_one_answer_also_in_an_empty_proxy(request_: A
 
 def test_what_cannot_be_read_is_answered_too() -> None:
     """H19: MALFORMED is an answer; without a head it echoes nothing."""
-    broker = MemoryProxy().broker
+    state = MemoryProxy().state
 
-    unread = broker.malformed("no header")
-    misplaced = broker.malformed("PUT does not belong here", a_put(1, request=9))
+    unread = malformed(state, "no header")
+    misplaced = malformed(state, "PUT does not belong here", a_put(1, request=9))
 
     assert isinstance(unread, Malformed)
     assert (unread.client, unread.epoch, unread.request) == ("", 0, 0)
@@ -239,4 +241,4 @@ def test_hello_names_no_log_that_a_crash_could_still_take_back() -> None:
 
     assert isinstance(decision.reply, HelloAck)
     assert decision.reply.positions[0].log
-    assert decision.visible_at > proxy.broker.durable_lsn
+    assert decision.visible_at > proxy.state.durable_lsn

@@ -56,7 +56,7 @@ def with_history(*, start: int = 0) -> MemoryProxy:
 
 def trim(proxy: MemoryProxy, start: int) -> None:
     """Retention removes what lies below `start`."""
-    log = proxy.broker.topics["t"]
+    log = proxy.state.topics["t"]
     proxy.take([Trimmed(log.topic_id, start, log.end, log.timestamp_ns)])
     proxy.commit()
 
@@ -121,7 +121,7 @@ class TestASubscriptionBegins:
         """The answer waits for them: a kill in between cannot give their offsets to others."""
         proxy = with_history()
         put = proxy.decide(a_put(11), put_body(11))
-        moment = proxy.broker.topics["t"].timestamp_ns
+        moment = proxy.state.topics["t"].timestamp_ns
 
         decision = proxy.decide(a_sub(start=Start("time", moment)))
 
@@ -190,7 +190,7 @@ class TestAPlaceThatCannotBe:
         assert isinstance(reply, Truncated)
         assert (reply.start, reply.start_ns) == (4, taken_ns(4))
         assert "the first that is left is offset 4" in reply.text
-        assert not proxy.broker.topics["t"].subscriptions
+        assert not proxy.state.topics["t"].subscriptions
 
     @pytest.mark.parametrize(
         ("at", "value"), [("offset", 11), ("offset", 2**63 - 1), ("time", taken_ns(11))]
@@ -204,7 +204,7 @@ class TestAPlaceThatCannotBe:
 
         assert isinstance(reply, OutOfRange)
         assert (reply.start, reply.end) == (0, 10)
-        assert not proxy.broker.topics["t"].subscriptions
+        assert not proxy.state.topics["t"].subscriptions
 
     def test_because_it_speaks_of_another_log_is_told(self) -> None:
         """A position that was read from a proxy that has been replaced since."""

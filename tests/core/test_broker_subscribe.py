@@ -152,7 +152,7 @@ class TestLateCopies:
         proxy.ask(a_sub(2, cursor=3))
 
         assert isinstance(proxy.ask(a_sub(1, cursor=0)), Stale)
-        assert proxy.broker.topics["t"].subscriptions["s"].cursor == 3
+        assert proxy.state.topics["t"].subscriptions["s"].cursor == 3
 
     def test_a_copy_from_an_older_epoch_is_fenced(self) -> None:
         proxy = a_broker()
@@ -168,14 +168,14 @@ class TestLateCopies:
         other = proxy.ask(a_sub(1, topic="other"))
 
         assert isinstance(other, Stale)
-        assert "other" not in proxy.broker.topics
+        assert "other" not in proxy.state.topics
 
     def test_an_unsub_under_the_number_of_its_sub_ends_nothing(self) -> None:
         proxy = a_broker()
         proxy.ask(a_sub(1))
 
         assert isinstance(proxy.ask(an_unsub(1)), Stale)
-        assert proxy.broker.topics["t"].subscriptions["s"].active
+        assert proxy.state.topics["t"].subscriptions["s"].active
 
     def test_a_sub_under_the_number_of_its_unsub_begins_nothing(self) -> None:
         proxy = a_broker()
@@ -183,7 +183,7 @@ class TestLateCopies:
         proxy.ask(an_unsub(2))
 
         assert isinstance(proxy.ask(a_sub(2)), NotSub)
-        assert not proxy.broker.topics["t"].subscriptions["s"].active
+        assert not proxy.state.topics["t"].subscriptions["s"].active
 
     def test_a_sub_that_arrives_only_behind_its_unsub_has_no_effect(self) -> None:
         """H10: the first SUB hung on its way, the UNSUB behind it found nothing to end."""
@@ -226,7 +226,7 @@ class TestTheEnd:
 
         assert isinstance(reply, UnsubAck)
         assert not reply.already
-        assert not proxy.broker.topics["t"].subscriptions["s"].active
+        assert not proxy.state.topics["t"].subscriptions["s"].active
 
     def test_of_what_is_not_there_is_a_success(self) -> None:
         reply = a_broker().ask(an_unsub(1))
@@ -293,7 +293,7 @@ class TestAnotherLog:
 
         assert isinstance(reply, LogChanged)
         assert (reply.log, reply.start, reply.end) == (LOG, 0, 3)
-        assert proxy.broker.topics["t"].subscriptions == {}
+        assert proxy.state.topics["t"].subscriptions == {}
 
     def test_is_told_by_a_position_behind_its_end(self) -> None:
         """H13: a proxy that was set back to an older copy is found out."""

@@ -31,6 +31,7 @@ from reliable_pubsub.common.core.messages import (
 )
 from reliable_pubsub.common.core.wire import encode_reply, encode_request
 from reliable_pubsub.proxy.core import transactions
+from reliable_pubsub.proxy.core.applying import committed
 from reliable_pubsub.proxy.core.records import Appended, Staged
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
@@ -61,11 +62,11 @@ def staged(proxy: MemoryProxy, transaction: int, *topics: str, client: str = "p"
 
 
 def ends(proxy: MemoryProxy) -> dict[str, int]:
-    return {topic: log.durable_end for topic, log in proxy.broker.topics.items()}
+    return {topic: log.durable_end for topic, log in proxy.state.topics.items()}
 
 
 def held(proxy: MemoryProxy) -> int:
-    return proxy.broker.staging.held_bytes
+    return proxy.state.staging.held_bytes
 
 
 class TestWhatIsStaged:
@@ -75,7 +76,7 @@ class TestWhatIsStaged:
         reply = proxy.ask(a_stage(1), put_body(1))
 
         assert isinstance(reply, StageAck)
-        assert proxy.broker.topics == {}
+        assert proxy.state.topics == {}
 
     def test_waits_for_no_disk(self) -> None:
         proxy = a_broker()
@@ -98,7 +99,7 @@ class TestWhatIsStaged:
         again = proxy.ask(a_stage(1), put_body(1))
 
         assert isinstance(again, StageAck)
-        assert proxy.broker.staging.batches == 1
+        assert proxy.state.staging.batches == 1
 
     def test_is_not_changed_by_another_content_under_its_place(self) -> None:
         proxy = a_broker()
@@ -134,12 +135,12 @@ class TestWhatIsStaged:
         proxy.ask(a_stage(1, task=1), put_body(1))
         proxy.now_ns += 2 * SECOND_NS
         proxy.tick(now_s=1.0)
-        assert proxy.broker.staging.batches == 2
+        assert proxy.state.staging.batches == 2
 
         proxy.now_ns += STAGED_IDLE_S_MAX * SECOND_NS
         proxy.tick(now_s=2.0)
 
-        assert held(proxy) == proxy.broker.staging.batches == 0
+        assert held(proxy) == proxy.state.staging.batches == 0
 
 
 class TestACommit:
@@ -151,7 +152,7 @@ class TestACommit:
         decision = proxy.decide(a_commit(1, (0, NONCE, 2)))
 
         assert ends(proxy) == {"a": 0, "b": 0}
-        assert decision.visible_at == proxy.broker.lsn
+        assert decision.visible_at == proxy.state.lsn
         proxy.commit()
         assert ends(proxy) == {"a": 1, "b": 2}
         assert decision.reply == CommitAck(
@@ -228,7 +229,7 @@ class TestACommit:
         assert isinstance(reply, Full)
         assert "topic 'b' holds" in reply.text
         assert ends(proxy) == {}
-        assert proxy.broker.staging.batches == 2
+        assert proxy.state.staging.batches == 2
 
     def test_of_an_older_process_is_fenced(self) -> None:
         proxy = a_broker()
@@ -285,7 +286,7 @@ class TestARepeatedCommit:
         hello = proxy.decide(a_hello("publisher", "p"))
 
         assert all(isinstance(one.reply, CommitAck) for one in late)
-        assert all(one.visible_at == proxy.broker.lsn for one in [*late, hello])
+        assert all(one.visible_at == proxy.state.lsn for one in [*late, hello])
 
     def test_with_another_digest_is_a_conflict(self) -> None:
         proxy = a_broker()
@@ -501,6 +502,6 @@ def test_a_record_of_staging_is_no_message_of_a_topic() -> None:
     proxy = a_broker()
     proxy.decide(a_stage(1), put_body(1))
 
-    shown = proxy.broker.committed(proxy.broker.lsn)
+    shown = committed(proxy.state, proxy.state.lsn)
 
     assert not any(isinstance(record, Appended) for record in shown)

@@ -217,7 +217,7 @@ class TestAGet:
         subscriber = a_subscriber(link)
         subscriber.subscribe("t")
         proxy.put(1)
-        known = proxy.broker.topics["t"].subscriptions["s"]
+        known = proxy.state.topics["t"].subscriptions["s"]
 
         subscriber.get("t")
         while_in_hand = known.cursor
@@ -239,7 +239,7 @@ class TestAGet:
             again = second.get("t")
 
         assert texts(again) == ["m1"]
-        assert proxy.broker.topics["t"].subscriptions["s"].cursor == 1
+        assert proxy.state.topics["t"].subscriptions["s"].cursor == 1
 
     def test_needs_a_subscription(self) -> None:
         with pytest.raises(NotSubscribedError):
@@ -328,7 +328,7 @@ class TestTwoSubscribers:
             process(failing.get("t"))
         got = [message for _ in range(3) for message in other.get("t")]
         other.acknowledge("t")
-        cursors = {n: s.cursor for n, s in proxy.broker.topics["t"].subscriptions.items()}
+        cursors = {n: s.cursor for n, s in proxy.state.topics["t"].subscriptions.items()}
         with a_subscriber(Link(proxy), client="failing") as again:
             again.subscribe("t")
             late = [message for _ in range(3) for message in again.get("t")]

@@ -30,13 +30,13 @@ def with_subscribers(terms: Terms, *, settings: BrokerSettings = BrokerSettings(
 def counted(proxy: MemoryProxy) -> list[str]:
     """Whose silence is asked for from now on."""
     asked: list[str] = []
-    silent_s = proxy.broker.silent_s
+    silent_s = proxy.state.leases.silent_s
 
     def counting(client: str) -> float:
         asked.append(client)
         return silent_s(client)
 
-    proxy.broker.silent_s = counting  # type: ignore[method-assign]
+    proxy.state.leases.silent_s = counting  # type: ignore[method-assign]
     return asked
 
 
@@ -67,23 +67,23 @@ class TestATick:
         proxy = with_subscribers(LEASE)
 
         proxy.tick(now_s=20.5)
-        half = sum(one.expired for one in proxy.broker.topics["t"].subscriptions.values())
+        half = sum(one.expired for one in proxy.state.topics["t"].subscriptions.values())
         proxy.tick(now_s=21.5)
 
         assert half == MANY // 2
-        assert len(proxy.broker.topics["t"].listening) == 0
+        assert len(proxy.state.topics["t"].listening) == 0
 
     def test_looks_at_no_topic_in_which_nothing_has_happened(self) -> None:
         proxy = a_broker()
         for number in range(MANY):
             proxy.put(1, topic=f"t{number}")
         proxy.tick(now_s=1.0)
-        before = proxy.broker._ages.looks
+        before = proxy.state.ages.looks
 
         for tick in range(40):
             proxy.tick(now_s=2.0 + tick)
 
-        assert proxy.broker._ages.looks - before <= 40
+        assert proxy.state.ages.looks - before <= 40
 
     def test_removes_what_has_aged_in_a_topic_where_nothing_else_happens(self) -> None:
         proxy = a_broker(settings=BrokerSettings(retention=Retention(history_s=60.0)))
@@ -93,7 +93,7 @@ class TestATick:
         proxy.now_ns += 61 * 10**9
         proxy.tick(now_s=2.0)
 
-        assert proxy.broker.topics["t"].start == 1
+        assert proxy.state.topics["t"].start == 1
 
     def test_removes_what_had_aged_while_a_subscriber_held_it_back(self) -> None:
         settings = BrokerSettings(retention=Retention(history_s=60.0))
@@ -102,19 +102,19 @@ class TestATick:
         proxy.put(1)
         proxy.now_ns += 61 * 10**9
         proxy.tick(now_s=1.0)
-        held = proxy.broker.topics["t"].start
+        held = proxy.state.topics["t"].start
 
         proxy.ask(a_get(1))
         proxy.tick(now_s=2.0)
 
-        assert (held, proxy.broker.topics["t"].start) == (0, 1)
+        assert (held, proxy.state.topics["t"].start) == (0, 1)
 
 
 class TestAPut:
     def test_looks_at_no_subscription_that_keeps_up(self) -> None:
         retention = Retention(waiting_messages_max=10)
         proxy = with_subscribers(Terms(), settings=BrokerSettings(retention=retention))
-        holding = proxy.broker.topics["t"].holding
+        holding = proxy.state.topics["t"].holding
         before = holding.looks
 
         for sequence in range(1, 9):
@@ -134,7 +134,7 @@ class TestABye:
             def values(self) -> None:  # type: ignore[override]
                 raise AssertionError("every topic was looked at")
 
-        proxy.broker.topics = Untouchable(proxy.broker.topics)
+        proxy.state.topics = Untouchable(proxy.state.topics)
         ended = proxy.decide(a_bye()).records
 
         assert len(ended) == 1

@@ -7,7 +7,7 @@ import pytest
 from reliable_pubsub.common.core.errors import LogChangedError, NotDeliveredError, UsageError
 from reliable_pubsub.common.core.messages import Delivered, Delivery, Limit, LogChanged
 from reliable_pubsub.common.core.retry import RetryPolicy
-from reliable_pubsub.proxy.core import delivering
+from reliable_pubsub.proxy.core import delivery_status
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core.delivery import AcknowledgedBy, DeliveryWatch
 from tests.fakes import (
@@ -67,7 +67,7 @@ class TestTheProxy:
     def test_leaves_out_who_has_unsubscribed_or_expired(self) -> None:
         proxy = with_subscribers("s", "s2")
         proxy.ask(an_unsub(2))
-        proxy.broker.topics["t"].subscriptions["s2"].expired = True
+        proxy.state.topics["t"].subscriptions["s2"].expired = True
 
         assert seen(proxy) == ([], [])
 
@@ -85,7 +85,7 @@ class TestTheProxy:
         assert isinstance(reply, LogChanged)
 
     def test_has_a_limit(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(delivering, "DELIVERY_SUBSCRIBERS_MAX", 1)
+        monkeypatch.setattr(delivery_status, "DELIVERY_SUBSCRIBERS_MAX", 1)
 
         assert isinstance(with_subscribers("s", "s2").ask(a_delivery(0)), Limit)
 
@@ -199,4 +199,4 @@ class _Acknowledging(FakeClock):
 
     def sleep(self, seconds: float) -> None:
         super().sleep(seconds)
-        self._proxy.ask(an_ack(self._proxy.broker.topics["t"].durable_end))
+        self._proxy.ask(an_ack(self._proxy.state.topics["t"].durable_end))

@@ -54,7 +54,7 @@ class House:
 
     def stored(self, topic: str = "t") -> list[tuple[str, int, bytes]]:
         """Publisher, sequence and payload of each message of a topic, in order."""
-        log = self.link.proxy.broker.topics.get(topic)
+        log = self.link.proxy.state.topics.get(topic)
         batches = self.link.proxy.log.batches.get(log.topic_id, []) if log else []
         return [
             (batch.publisher, batch.first_sequence + index, payload)
@@ -118,12 +118,12 @@ class Seen:
             assert message.offset not in first_time or message.redelivered, "doubled, unmarked"
             first_time.add(message.offset)
         assert len(first_time) == count, "lost"
-        cursor = house.link.proxy.broker.topics["t"].subscriptions["s"].cursor
+        cursor = house.link.proxy.state.topics["t"].subscriptions["s"].cursor
         assert cursor <= count
 
     def acknowledged_is_seen(self, house: House) -> None:
         """What the proxy holds for acknowledged was handed over by a call that returned."""
-        cursor = house.link.proxy.broker.topics["t"].subscriptions["s"].cursor
+        cursor = house.link.proxy.state.topics["t"].subscriptions["s"].cursor
         assert {message.offset for message in self.messages} >= set(range(cursor))
 
 
@@ -172,7 +172,7 @@ def subscribes_and_leaves(house: House, make: Callable[[], Interrupter]) -> None
     until_it_returns(interrupter, subscriber.keep_alive)
     until_it_returns(interrupter, lambda: subscriber.read("t"))
     until_it_returns(interrupter, lambda: subscriber.unsubscribe("t"))
-    assert not house.link.proxy.broker.topics["t"].subscriptions["s"].active
+    assert not house.link.proxy.state.topics["t"].subscriptions["s"].active
     until_it_returns(interrupter, subscriber.close)
     assert subscriber._gate.closed
 

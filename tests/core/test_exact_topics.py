@@ -63,7 +63,7 @@ def test_a_name_that_looks_like_a_pattern_is_refused_at_every_door(door: str, pa
     with pytest.raises(InvalidNameError, match="marks of patterns"):
         DOORS[door](house, pattern)
 
-    assert not house.proxy.broker.topics
+    assert not house.proxy.state.topics
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -83,7 +83,7 @@ def test_a_topic_that_has_such_a_name_already_is_read_and_put_by_its_exact_name(
     house.subscriber.acknowledge(topic)
     assert len(house.subscriber.history(topic)) == 3
     house.subscriber.unsubscribe(topic)
-    assert list(house.proxy.broker.topics) == ["t*"]
+    assert list(house.proxy.state.topics) == ["t*"]
 
 
 def test_a_step_file_names_one_topic() -> None:

@@ -20,8 +20,10 @@ from reliable_pubsub.common.core.messages import (
     SubAck,
     Terms,
 )
+from reliable_pubsub.proxy.core.applying import apply, committed
+from reliable_pubsub.proxy.core.forgetting import EPOCH_FORGOTTEN_MAX, forgotten
 from reliable_pubsub.proxy.core.records import Granted
-from reliable_pubsub.proxy.core.state import EPOCH_FORGOTTEN_MAX, BrokerSettings, Memory
+from reliable_pubsub.proxy.core.state import BrokerSettings, Memory
 from tests.fakes import (
     LOG,
     MemoryProxy,
@@ -83,7 +85,7 @@ class TestATopic:
             if number == 10:
                 proxy = proxy.restarted()
 
-        assert len(proxy.broker.sessions) <= 4
+        assert len(proxy.state.sessions) <= 4
 
     def test_that_has_as_many_as_it_may_is_refused_with_what_can_be_done(self) -> None:
         proxy = a_broker(subscribers=["s", "s2"])
@@ -113,8 +115,8 @@ class TestATopic:
         tick(proxy)
         again = proxy.restarted()
 
-        assert sorted(proxy.broker.topics["t"].subscriptions) == ["s1", "s3"]
-        assert sorted(again.broker.topics["t"].subscriptions) == ["s1", "s3"]
+        assert sorted(proxy.state.topics["t"].subscriptions) == ["s1", "s3"]
+        assert sorted(again.state.topics["t"].subscriptions) == ["s1", "s3"]
         began = sub_ack(again.ask(a_sub(3, client="s3", start=Start("last"))))
         assert began.cursor == 2  # where it ended, not at the end
 
@@ -132,7 +134,7 @@ class TestASubscriptionThatIsForgotten:
         proxy.ask(a_get(1))
         proxy.ask(a_bye())
         tick(proxy)
-        assert "s" not in proxy.broker.topics["t"].subscriptions
+        assert "s" not in proxy.state.topics["t"].subscriptions
         return proxy
 
     def test_is_not_begun_again_by_a_late_copy_of_its_sub(self) -> None:
@@ -141,7 +143,7 @@ class TestASubscriptionThatIsForgotten:
         for late in (a_sub(2, terms=CLEAN), a_sub(2, start=Start("earliest"), terms=CLEAN)):
             assert isinstance(proxy.ask(late), NotSub)
         assert isinstance(proxy.ask(a_sub(2)), Stale)
-        assert "s" not in proxy.broker.topics["t"].subscriptions
+        assert "s" not in proxy.state.topics["t"].subscriptions
 
     def test_is_told_to_who_goes_on_with_it(self) -> None:
         proxy = self.ended()
@@ -157,11 +159,11 @@ class TestASubscriptionThatIsForgotten:
             proxy = proxy.restarted()
 
         begun = sub_ack(proxy.ask(a_sub(3, start=Start("earliest"), terms=CLEAN)))
-        late = proxy.ask(a_get(2, boot=proxy.broker.boot))
+        late = proxy.ask(a_get(2, boot=proxy.state.boot))
 
         assert isinstance(late, Stale)
         assert begun.generation > 1
-        assert proxy.broker.topics["t"].subscriptions["s"].cursor == 0
+        assert proxy.state.topics["t"].subscriptions["s"].cursor == 0
 
     def test_is_forgotten_only_when_its_end_is_durable(self) -> None:
         proxy = a_forgetful_broker()
@@ -169,7 +171,7 @@ class TestASubscriptionThatIsForgotten:
         proxy.ask(a_sub())
         proxy.decide(an_unsub(2))
 
-        assert proxy.broker.forgotten() == []
+        assert forgotten(proxy.state) == []
 
 
 class TestAnId:
@@ -180,8 +182,8 @@ class TestAnId:
         for number in range(20):
             begun(proxy, f"c{number}", role)
 
-        assert len(proxy.broker.sessions) == 3
-        assert len(proxy.restarted().broker.sessions) == 3
+        assert len(proxy.state.sessions) == 3
+        assert len(proxy.restarted().state.sessions) == 3
 
     def test_is_remembered_by_its_subscription(self) -> None:
         proxy = a_forgetful_broker()
@@ -190,7 +192,7 @@ class TestAnId:
 
         tick(proxy)
 
-        assert ("subscriber", "s") in proxy.restarted().broker.sessions
+        assert ("subscriber", "s") in proxy.restarted().state.sessions
 
     @pytest.mark.parametrize("how", ["a put", "a transaction"])
     def test_is_remembered_by_its_numbers(self, how: str) -> None:
@@ -219,7 +221,7 @@ class TestAnId:
 
         tick(proxy)
 
-        assert sorted(client for _, client in proxy.broker.sessions) == ["a", "c"]
+        assert sorted(client for _, client in proxy.state.sessions) == ["a", "c"]
 
 
 class TestAnIdThatIsForgotten:
@@ -227,7 +229,7 @@ class TestAnIdThatIsForgotten:
         proxy = a_forgetful_broker()
         proxy.ask(a_hello("subscriber", "s", epoch=7))
         tick(proxy)
-        assert not proxy.broker.sessions
+        assert not proxy.state.sessions
         return proxy
 
     @pytest.mark.parametrize("restarts", [False, True])
@@ -252,12 +254,12 @@ class TestAnIdThatIsForgotten:
     def test_is_not_one_whose_epoch_leaves_no_room_for_others(self) -> None:
         """An older version granted any epoch."""
         proxy = a_forgetful_broker()
-        proxy.broker.apply((Granted("publisher", "old", EPOCH_FORGOTTEN_MAX + 1, b""),))
-        proxy.broker.committed(proxy.broker.lsn)
+        apply(proxy.state, (Granted("publisher", "old", EPOCH_FORGOTTEN_MAX + 1, b""),))
+        committed(proxy.state, proxy.state.lsn)
 
         tick(proxy)
 
-        assert proxy.broker.epoch_floor == 0
+        assert proxy.state.epoch_floor == 0
         assert begun(proxy, "another") == 1
 
     def test_leaves_the_ids_of_others_as_they_are(self) -> None:
@@ -267,7 +269,7 @@ class TestAnIdThatIsForgotten:
 
         tick(proxy)
 
-        assert [client for _, client in proxy.broker.sessions] == ["young"]
+        assert [client for _, client in proxy.state.sessions] == ["young"]
         assert isinstance(proxy.ask(a_hello("subscriber", "young", epoch=2)), HelloAck)
 
 

@@ -182,7 +182,7 @@ class TestAStart:
     def test_that_is_gone_is_no_matter_for_who_had_it(self, remembers: bool) -> None:
         house = House(remembers=remembers)
         house.first_three()
-        log = house.link.proxy.broker.topics["t"]
+        log = house.link.proxy.state.topics["t"]
         log.start = 2
 
         assert house.process().subscribe("t", start=at_offset(0)) == 3
@@ -246,7 +246,7 @@ def test_a_start_in_another_log_is_told_and_a_replay_begins_there() -> None:
     house.first_three()
     other = House()
     house.link.proxy = other.link.proxy
-    house.link.proxy.broker.topics["t"].log = "another.1"
+    house.link.proxy.state.topics["t"].log = "another.1"
     process = house.process()
 
     with pytest.raises(LogChangedError):

@@ -26,6 +26,8 @@ from reliable_pubsub.common.core.messages import (
     Unsub,
     UnsubAck,
 )
+from reliable_pubsub.proxy.core.broker import decide
+from reliable_pubsub.proxy.core.forgetting import session_forgotten
 from reliable_pubsub.proxy.core.state import BrokerSettings, Memory
 from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import (
@@ -47,8 +49,8 @@ OTHER = a_body(b"other content")
 
 def waits(proxy: MemoryProxy, request: AnyRequest, body: bytes = b"") -> bool:
     """Whether the answer would have to wait for the disk now."""
-    decision = proxy.broker.decide(request, body, now_ns=proxy.now_ns)
-    return decision.visible_at > proxy.broker.durable_lsn
+    decision = decide(proxy.state, request, body, now_ns=proxy.now_ns)
+    return decision.visible_at > proxy.state.durable_lsn
 
 
 class TestAnAnswerWaitsForItsOwnRecords:
@@ -68,7 +70,7 @@ class TestAnAnswerWaitsForItsOwnRecords:
 
         decision = proxy.decide(request_, body)
 
-        assert decision.visible_at == proxy.broker.lsn > proxy.broker.durable_lsn
+        assert decision.visible_at == proxy.state.lsn > proxy.state.durable_lsn
 
     def test_also_when_it_ends_a_subscription(self) -> None:
         """H9: an UNSUB that is acknowledged stays done."""
@@ -93,7 +95,7 @@ class TestAnAnswerWaitsForItsOwnRecords:
         proxy = proxy.restarted()
 
         assert isinstance(acknowledged, PutAck)
-        assert proxy.broker.topics["t"].end == 1
+        assert proxy.state.topics["t"].end == 1
         assert isinstance(proxy.put(1), Duplicate)
         assert isinstance(proxy.put(2), PutAck)
 
@@ -108,7 +110,7 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
 
         assert isinstance(duplicate.reply, Duplicate)
         assert isinstance(conflict.reply, Conflict)
-        assert duplicate.visible_at == conflict.visible_at == proxy.broker.lsn
+        assert duplicate.visible_at == conflict.visible_at == proxy.state.lsn
 
     def test_the_retry_of_hello_waits_for_the_grant(self) -> None:
         proxy = MemoryProxy()
@@ -129,19 +131,19 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
         decision = proxy.decide(a_put(1), put_body(1))
 
         assert isinstance(decision.reply, Fenced)
-        assert decision.visible_at == proxy.broker.lsn
+        assert decision.visible_at == proxy.state.lsn
 
     def test_fenced_waits_for_the_forgetting_that_it_speaks_of(self) -> None:
         """A client asks above the epoch that it is told; lost, it would be told a lower one."""
         memory = Memory(idle_sessions_max=0)
         proxy = a_broker(settings=BrokerSettings(memory=memory), publishers=(), subscribers=("s",))
-        proxy.take([proxy.broker.session_forgotten("subscriber", "s")])
+        proxy.take([session_forgotten(proxy.state, "subscriber", "s")])
 
         decision = proxy.decide(a_hello("subscriber", "s"))
 
         assert isinstance(decision.reply, Fenced)
         assert decision.reply.forgotten is True
-        assert decision.visible_at == proxy.broker.lsn > proxy.broker.durable_lsn
+        assert decision.visible_at == proxy.state.lsn > proxy.state.durable_lsn
 
     def test_a_get_waits_for_its_subscription(self) -> None:
         proxy = a_broker()
@@ -151,7 +153,7 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
         decision = proxy.decide(a_get(0))
 
         assert isinstance(decision.reply, MessageBatches)
-        assert decision.visible_at > proxy.broker.durable_lsn
+        assert decision.visible_at > proxy.state.durable_lsn
 
     def test_not_sub_and_a_second_unsub_wait_for_the_first_unsub(self) -> None:
         proxy = a_broker()
@@ -162,7 +164,7 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
 
         assert isinstance(get.reply, NotSub)
         assert isinstance(unsub.reply, UnsubAck)
-        assert get.visible_at == unsub.visible_at > proxy.broker.durable_lsn
+        assert get.visible_at == unsub.visible_at > proxy.state.durable_lsn
 
     def test_stale_waits_for_the_control_request_that_came_before(self) -> None:
         """H10: that a late copy has no effect rests on the newer one being durable."""
@@ -172,7 +174,7 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
         late = proxy.decide(a_sub(1))
 
         assert isinstance(late.reply, Stale)
-        assert late.visible_at > proxy.broker.durable_lsn
+        assert late.visible_at > proxy.state.durable_lsn
 
     def test_lost_and_truncated_wait_for_the_trim_that_they_report(self) -> None:
         """H17: what is reported as gone is gone, also behind a crash."""
@@ -188,7 +190,7 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
 
         assert isinstance(lost.reply, Lost)
         assert isinstance(truncated.reply, Truncated)
-        assert lost.visible_at == truncated.visible_at > proxy.broker.durable_lsn
+        assert lost.visible_at == truncated.visible_at > proxy.state.durable_lsn
 
     def test_stale_waits_for_the_subscription_that_replaced_the_old_one(self) -> None:
         proxy = a_broker()
@@ -198,7 +200,7 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
         decision = proxy.decide(a_get(0, generation=1))
 
         assert isinstance(decision.reply, Stale)
-        assert decision.visible_at > proxy.broker.durable_lsn
+        assert decision.visible_at > proxy.state.durable_lsn
 
     def test_gap_waits_for_the_number_that_it_names_as_stored(self) -> None:
         """GAP(expected) says that expected - 1 is stored; a crash could still take that away."""
@@ -208,7 +210,7 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
         decision = proxy.decide(a_put(3), put_body(3))
 
         assert isinstance(decision.reply, Gap)
-        assert decision.visible_at > proxy.broker.durable_lsn
+        assert decision.visible_at > proxy.state.durable_lsn
 
     def test_the_numbering_in_a_repeated_hello_waits_for_the_put_that_it_counts(self) -> None:
         proxy = a_broker()
@@ -218,7 +220,7 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
 
         assert isinstance(decision.reply, HelloAck)
         assert decision.reply.positions[0].last_sequence == 1
-        assert decision.visible_at > proxy.broker.durable_lsn
+        assert decision.visible_at > proxy.state.durable_lsn
 
     def test_an_ack_names_no_cursor_that_is_not_durable(self) -> None:
         proxy = a_broker()
@@ -231,7 +233,7 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
 
         assert isinstance(decision.reply, PutAck)
         named = decision.reply.offset
-        assert named == 1 or decision.visible_at > proxy.broker.durable_lsn
+        assert named == 1 or decision.visible_at > proxy.state.durable_lsn
 
 
 class TestAnAnswerLeavesAtOnce:
@@ -254,7 +256,7 @@ class TestAnAnswerLeavesAtOnce:
 
         proxy.commit()
 
-        assert decision.visible_at <= proxy.broker.durable_lsn
+        assert decision.visible_at <= proxy.state.durable_lsn
 
 
 def test_to_decide_changes_nothing() -> None:
@@ -270,8 +272,8 @@ def test_to_decide_changes_nothing() -> None:
         (an_ack(2), b""),
     ]
 
-    first = [proxy.broker.decide(r, b, now_ns=proxy.now_ns) for r, b in requests]
-    second = [proxy.broker.decide(r, b, now_ns=proxy.now_ns) for r, b in reversed(requests)]
+    first = [decide(proxy.state, r, b, now_ns=proxy.now_ns) for r, b in requests]
+    second = [decide(proxy.state, r, b, now_ns=proxy.now_ns) for r, b in reversed(requests)]
 
     assert first == second[::-1]
     assert isinstance(first[1].reply, SubAck)

@@ -20,7 +20,8 @@ from reliable_pubsub.common.core.messages import (
     Stale,
     Terms,
 )
-from reliable_pubsub.proxy.core.ring import ENTRY_BYTES, Rings
+from reliable_pubsub.proxy.core.qos0 import take_offer
+from reliable_pubsub.proxy.core.qos0_ring import ENTRY_BYTES, Rings
 from reliable_pubsub.relay.core.unstored import Offer, OfferFrames
 from tests.fakes import MemoryProxy, a_broker, a_get, a_sub, an_unsub, put_body, sub_ack
 
@@ -154,39 +155,39 @@ def an_offer(*, publisher: str = "p", epoch: int = 1) -> OfferFrames:
 
 class TestAnOffer:
     def test_that_is_wanted_gets_the_next_place(self) -> None:
-        broker = a_broker().broker
-        add(broker.rings)
+        state = a_broker().state
+        add(state.rings)
 
-        header = broker.take_offer(an_offer(), is_wanted=True, now_ns=9)
+        header = take_offer(state, an_offer(), is_wanted=True, now_ns=9)
 
         assert header == BatchHeader(1, 2, "p", 7, 9, 5, 2, 0)
-        assert places(broker.rings, 0) == [0, 1]
+        assert places(state.rings, 0) == [0, 1]
 
     @pytest.mark.parametrize("offer", [an_offer(epoch=2), an_offer(publisher="stranger")])
     def test_of_no_session_of_ours_is_refused(self, offer: OfferFrames) -> None:
-        broker = a_broker().broker
+        state = a_broker().state
 
-        assert broker.take_offer(offer, is_wanted=True, now_ns=9) == "refused"
-        assert broker.rings.end("t") == 0
+        assert take_offer(state, offer, is_wanted=True, now_ns=9) == "refused"
+        assert state.rings.end("t") == 0
 
     def test_that_nobody_wants_takes_no_room(self) -> None:
-        broker = a_broker().broker
+        state = a_broker().state
 
-        assert broker.take_offer(an_offer(), is_wanted=False, now_ns=9) == "unwanted"
-        assert broker.rings.end("t") == 0
+        assert take_offer(state, an_offer(), is_wanted=False, now_ns=9) == "unwanted"
+        assert state.rings.end("t") == 0
 
 
 class TestAReader:
     def test_begins_where_the_ring_is_when_it_subscribes(self) -> None:
         proxy = a_broker()
-        add(proxy.broker.rings)
+        add(proxy.state.rings)
 
         assert sub_ack(proxy.ask(a_sub())).ring == 1
 
     def test_is_shown_what_follows_its_place_and_the_same_again(self) -> None:
         proxy = a_broker()
         proxy.ask(a_sub())
-        add(proxy.broker.rings, body=put_body(1))
+        add(proxy.state.rings, body=put_body(1))
 
         for _ in range(2):
             found = proxy.ask(a_ring(0))
@@ -208,7 +209,7 @@ class TestAReader:
         proxy = a_broker()
         proxy.ask(a_sub())
         silent = proxy.ask(a_get(0))
-        add(proxy.broker.rings)
+        add(proxy.state.rings)
 
         told = proxy.ask(a_get(0))
         proxy.put(1)
@@ -238,7 +239,7 @@ class TestASubscriptionAtLevel0:
         proxy = a_broker()
         proxy.ask(a_sub(terms=Terms(qos=0)))
         proxy.put(1)
-        log = proxy.broker.topics["t"]
+        log = proxy.state.topics["t"]
 
         assert (log.subscriptions["s"].listens, log.subscriptions["s"].holds) == (True, False)
         assert log.low_watermark() == log.durable_end == 1

@@ -34,7 +34,7 @@ def set_back(disk: Disk, copy: dict[str, bytes]) -> None:
 
 def stored(link: Link, topic: str = "t") -> int:
     """How many messages a topic has."""
-    log = link.proxy.broker.topics.get(topic)
+    log = link.proxy.state.topics.get(topic)
     return log.end if log else 0
 
 

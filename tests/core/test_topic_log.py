@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from reliable_pubsub.common.core.limits import KIB, MIB
 from reliable_pubsub.common.core.messages import Terms
+from reliable_pubsub.proxy.core.applying import apply, committed
+from reliable_pubsub.proxy.core.broker import due
 from reliable_pubsub.proxy.core.records import (
     Appended,
     Record,
@@ -34,6 +36,7 @@ from tests.fakes import (
     SECOND_NS,
     a_broker,
     a_put,
+    a_setup,
     a_sub,
     an_ack,
     an_append,
@@ -63,7 +66,7 @@ def fill(log: TopicLog, batches: int, *, apart_ns: int = 1, durable: bool = True
 def reader_at(log: TopicLog, name: str, cursor: int, *, durable: int | None = None) -> None:
     held = cursor if durable is None else durable
     log.subscriptions[name] = Subscription(1, cursor, held, True, 0, cursor, Terms())
-    log.look_at(name)
+    log.index_subscription(name)
 
 
 class TestOffsets:
@@ -116,14 +119,14 @@ class TestTimestamps:
     ) -> None:
         proxy = a_broker(settings=BrokerSettings(retention=KEEP_NOTHING))
         proxy.put(1)
-        newest_ns = proxy.broker.topics["t"].timestamp_ns
+        newest_ns = proxy.state.topics["t"].timestamp_ns
         proxy.tick()
         proxy = proxy.restarted()
         proxy.now_ns = 5
 
         proxy.put(2)
 
-        assert proxy.broker.topics["t"].timestamp_ns == newest_ns + proxy.broker.step_ns
+        assert proxy.state.topics["t"].timestamp_ns == newest_ns + proxy.state.timestamp_step_ns
 
 
 class TestSegments:
@@ -151,7 +154,7 @@ class TestRetention:
         reader_at(log, "fast", 6)
         reader_at(log, "slow", 4)
 
-        assert log.expired(NOW_NS) == Trimmed(1, 4, 6, NOW_NS + 6)
+        assert log.trim_due(NOW_NS) == Trimmed(1, 4, 6, NOW_NS + 6)
 
     def test_removes_nothing_that_one_subscriber_has_not_acknowledged(self) -> None:
         log = a_log()
@@ -159,7 +162,7 @@ class TestRetention:
         reader_at(log, "fast", 6)
         reader_at(log, "new", 0)
 
-        assert log.expired(NOW_NS) is None
+        assert log.trim_due(NOW_NS) is None
 
     def test_keeps_about_so_many_messages_that_all_have_acknowledged(self) -> None:
         """Whole segments go, here of two messages: one more would leave one."""
@@ -168,7 +171,7 @@ class TestRetention:
         fill(log, 6)
         reader_at(log, "s", 5)
 
-        assert log.expired(NOW_NS) == Trimmed(1, 2, 6, NOW_NS + 6)
+        assert log.trim_due(NOW_NS) == Trimmed(1, 2, 6, NOW_NS + 6)
 
     def test_goes_by_cursors_that_are_durable(self) -> None:
         """H18: a crash may take a cursor back, and then the messages have to be there."""
@@ -176,14 +179,14 @@ class TestRetention:
         fill(log, 6)
         reader_at(log, "s", 6, durable=2)
 
-        assert log.expired(NOW_NS) == Trimmed(1, 2, 6, NOW_NS + 6)
+        assert log.trim_due(NOW_NS) == Trimmed(1, 2, 6, NOW_NS + 6)
 
     def test_removes_nothing_that_is_not_durable_itself(self) -> None:
         log = a_log()
         fill(log, 4)
         fill(log, 4, durable=False)
 
-        trimmed = log.expired(NOW_NS)
+        trimmed = log.trim_due(NOW_NS)
 
         assert trimmed is not None
         assert trimmed.start == 4
@@ -195,9 +198,9 @@ class TestRetention:
         proxy.put(1)
         proxy.decide(an_ack(1))
 
-        early = proxy.broker.tick(now_s=1.0, now_ns=NOW_NS)
+        early = due(proxy.state, now_s=1.0, now_ns=NOW_NS)
         proxy.commit()
-        late = proxy.broker.tick(now_s=2.0, now_ns=NOW_NS)
+        late = due(proxy.state, now_s=2.0, now_ns=NOW_NS)
 
         assert list(early) == []
         assert [record.start for record in late if isinstance(record, Trimmed)] == [1]
@@ -208,7 +211,7 @@ class TestRetention:
         proxy.put(1)
         proxy.decide(a_sub(cursor=0))
 
-        assert proxy.broker.tick(now_s=1.0, now_ns=NOW_NS) == []
+        assert due(proxy.state, now_s=1.0, now_ns=NOW_NS) == []
 
     def test_is_no_longer_held_up_by_a_subscription_that_has_ended(self) -> None:
         """H9: no ghost keeps messages for ever."""
@@ -219,13 +222,13 @@ class TestRetention:
 
         proxy.tick()
 
-        assert proxy.broker.topics["t"].start == 1
+        assert proxy.state.topics["t"].start == 1
 
     def test_keeps_acknowledged_history_up_to_its_bytes(self) -> None:
         log = a_log(Retention(history_bytes=3 * len(BIG)))
         fill(log, 6)
 
-        trimmed = log.expired(NOW_NS)
+        trimmed = log.trim_due(NOW_NS)
 
         assert trimmed is not None
         assert trimmed.start == 4
@@ -234,7 +237,7 @@ class TestRetention:
         log = a_log(Retention(history_bytes=100 * MIB, history_s=60.0))
         fill(log, 6, apart_ns=10 * SECOND_NS)
 
-        young, old = log.expired(NOW_NS + 70 * SECOND_NS), log.expired(NOW_NS + 81 * SECOND_NS)
+        young, old = log.trim_due(NOW_NS + 70 * SECOND_NS), log.trim_due(NOW_NS + 81 * SECOND_NS)
 
         assert young is None
         assert old is not None
@@ -249,14 +252,14 @@ class TestRetention:
         proxy.now_ns += 61 * SECOND_NS
         proxy.tick(now_s=2.0)
 
-        assert proxy.broker.topics["t"].start == 1
+        assert proxy.state.topics["t"].start == 1
 
     def test_removes_without_subscribers_what_is_above_its_limits(self) -> None:
         """H21: a topic without subscribers keeps its history, and no more than that."""
         log = a_log(Retention(history_bytes=2 * len(BIG)))
         fill(log, 6)
 
-        trimmed = log.expired(NOW_NS)
+        trimmed = log.trim_due(NOW_NS)
 
         assert trimmed is not None
         assert trimmed.start == 4
@@ -265,10 +268,10 @@ class TestRetention:
         log = a_log()
         fill(log, 2 * (TRIM_SEGMENTS_MAX + 3))
 
-        first = log.expired(NOW_NS)
+        first = log.trim_due(NOW_NS)
         assert first is not None
         log.trim(first, 99)
-        second = log.expired(NOW_NS)
+        second = log.trim_due(NOW_NS)
 
         assert first.start == 2 * TRIM_SEGMENTS_MAX
         assert second is not None
@@ -282,16 +285,16 @@ class TestRetention:
 
         proxy.tick()
 
-        starts = {name: log.start for name, log in proxy.broker.topics.items()}
+        starts = {name: log.start for name, log in proxy.state.topics.items()}
         assert starts == {"short": 1, "long": 0}
 
 
 def a_state() -> State:
     """A state with one topic and a subscriber, all of it durable."""
-    state = State(EMPTY, BrokerSettings())
-    state.apply([greeted("publisher", "p"), greeted("subscriber", "s")])
-    state.apply([TopicCreated(1, "t", "x.1"), Subscribed(1, "s", 1, 0, 1, b"nonce-01", 1)])
-    state.committed(state.lsn)
+    state = State(EMPTY, a_setup())
+    apply(state, [greeted("publisher", "p"), greeted("subscriber", "s")])
+    apply(state, [TopicCreated(1, "t", "x.1"), Subscribed(1, "s", 1, 0, 1, b"nonce-01", 1)])
+    committed(state, state.lsn)
     return state
 
 
@@ -304,29 +307,29 @@ class TestAFailedCommit:
 
     def test_takes_the_batches_away_that_were_not_durable(self) -> None:
         state = a_state()
-        state.apply([an_append(0, body=BIG)])
-        state.committed(state.lsn)
+        apply(state, [an_append(0, body=BIG)])
+        committed(state, state.lsn)
         before = places(list(state.durable_segments()[1]))
 
-        state.apply([an_append(offset, body=BIG) for offset in range(1, 6)])
+        apply(state, [an_append(offset, body=BIG) for offset in range(1, 6)])
 
         assert places(list(state.durable_segments()[1])) == before == [(0, 1, len(BIG), 1)]
 
     def test_leaves_a_topic_empty_that_had_nothing_durable(self) -> None:
         state = a_state()
 
-        state.apply([an_append(offset) for offset in range(3)])
+        apply(state, [an_append(offset) for offset in range(3)])
 
         assert state.durable_segments()[1] == []
 
     def test_brings_back_what_a_trim_in_flight_had_removed(self) -> None:
         """The store still holds those batches, so they count to the bound of the topic."""
         state = a_state()
-        state.apply([an_append(offset, body=BIG) for offset in range(4)])
-        state.committed(state.lsn)
+        apply(state, [an_append(offset, body=BIG) for offset in range(4)])
+        committed(state, state.lsn)
         before = places(list(state.durable_segments()[1]))
 
-        state.apply([Trimmed(1, 2, 4, NOW_NS + 3)])
+        apply(state, [Trimmed(1, 2, 4, NOW_NS + 3)])
 
         assert places(list(state.durable_segments()[1])) == before
 
@@ -338,11 +341,11 @@ class TestAFailedCommit:
         state, counted = a_state(), a_state()
         for offset, size in enumerate(durable):
             batch = an_append(offset, body=b"x" * size)
-            state.apply([batch])
-            counted.apply([batch])
-        state.committed(state.lsn)
+            apply(state, [batch])
+            apply(counted, [batch])
+        committed(state, state.lsn)
         for offset, size in enumerate(lost, start=len(durable)):
-            state.apply([an_append(offset, body=b"x" * size)])
+            apply(state, [an_append(offset, body=b"x" * size)])
 
         kept = list(state.durable_segments().get(1, ()))
 
@@ -358,9 +361,9 @@ class TestRestore:
         proxy.ask(an_ack(2))
         stored = as_stored(proxy.durable)
 
-        restored = State(stored, BrokerSettings())
+        restored = State(stored, a_setup())
 
-        assert as_stored(restored) == stored == as_stored(proxy.broker)
+        assert as_stored(restored) == stored == as_stored(proxy.state)
 
     def test_counts_topics_on_so_that_no_log_id_is_used_twice(self) -> None:
         """H13: a log id names one log, for ever."""
@@ -387,8 +390,8 @@ def test_replaying_the_records_gives_the_same_state() -> None:
         Unsubscribed(1, "s", 1, 0, 1, b"nonce-01", 2),
     ]
     proxy.ask(an_unsub(2))
-    replayed = State(StoredState(EMPTY.store_id), BrokerSettings())
+    replayed = State(StoredState(EMPTY.store_id), a_setup())
 
-    replayed.apply(records)
+    apply(replayed, records)
 
-    assert as_stored(replayed) == as_stored(proxy.broker)
+    assert as_stored(replayed) == as_stored(proxy.state)

@@ -74,7 +74,7 @@ def stored(proxy: MemoryProxy) -> dict[str, list[bytes]]:
     """Bodies by topic."""
     return {
         name: [batch.body for batch in proxy.log.batches.get(log.topic_id, [])]
-        for name, log in proxy.broker.topics.items()
+        for name, log in proxy.state.topics.items()
     }
 
 
@@ -398,7 +398,7 @@ class TestARefusal:
             put_both(publisher, b"x")
         link.proxy.allow(topics_max=10)
 
-        assert link.proxy.broker.staging.transactions == 0
+        assert link.proxy.state.staging.transactions == 0
         assert publisher.transaction_in_doubt is None
         put_both(publisher, b"y")
         assert stored(link.proxy) == both(b"y")

@@ -23,7 +23,7 @@ from reliable_pubsub.common.core.limits import (
     UNHEARD_BYTES_MAX,
 )
 from reliable_pubsub.common.system import IS_LINUX
-from reliable_pubsub.proxy.core.wanted import Want
+from reliable_pubsub.proxy.core.qos0_interest import Want
 from reliable_pubsub.proxy.ingress import Ingress
 from reliable_pubsub.proxy.push import EndpointSettings, Push
 from reliable_pubsub.relay import sockets

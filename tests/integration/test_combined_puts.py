@@ -69,7 +69,7 @@ class HoldingLink(Link):
 
     def stored(self, topic: str = "t") -> list[tuple[int, bytes]]:
         """Sequence and payload of each message of a topic."""
-        log = self.proxy.broker.topics[topic]
+        log = self.proxy.state.topics[topic]
         return [
             (batch.first_sequence + index, payload)
             for batch in self.proxy.log.batches[log.topic_id]

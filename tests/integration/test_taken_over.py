@@ -44,7 +44,7 @@ class House:
         return Subscriber("s", **self.outside())
 
     def stored(self) -> list[bytes]:
-        log = self.link.proxy.broker.topics["t"]
+        log = self.link.proxy.state.topics["t"]
         return [
             bytes(payload)
             for batch in self.link.proxy.log.batches[log.topic_id]

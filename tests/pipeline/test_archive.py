@@ -145,7 +145,7 @@ class TestAnArchive:
 
         assert (first.topic, first.first, first.end, first.rows) == ("t", 0, 2, 2)
         assert (second.topic, second.first, second.end, second.rows) == ("t", 2, 4, 2)
-        assert first.log == proxy.broker.topics["t"].log
+        assert first.log == proxy.state.topics["t"].log
 
     def test_is_the_same_files_if_it_is_made_again(self, tmp_path: Path) -> None:
         proxy = two_topics()
@@ -201,7 +201,7 @@ class TestWhatIsGone:
         catch_up(proxy, tmp_path)
         put(proxy, 3, 3)
         proxy.tick()
-        start = proxy.broker.topics["t"].start
+        start = proxy.state.topics["t"].start
         assert start > 3
 
         with pytest.raises(DataLossError, match=f"the first that is left is {start}"):
@@ -211,7 +211,7 @@ class TestWhatIsGone:
     def test_with_another_log_under_the_same_name_stops_the_archive(self, tmp_path: Path) -> None:
         catch_up(a_log(3), tmp_path)
         other = a_log(5)
-        other.broker.topics["t"].log = "0000000000000000.1"
+        other.state.topics["t"].log = "0000000000000000.1"
 
         with pytest.raises(DataLossError, match="another topic"):
             catch_up(other, tmp_path)

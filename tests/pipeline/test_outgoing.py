@@ -196,7 +196,7 @@ class TestAWriter:
         again = self.writer(link).commit(1, parts)
 
         assert (first.already, again.already) == (False, True)
-        assert link.proxy.broker.topics["t"].durable_end == 2
+        assert link.proxy.state.topics["t"].durable_end == 2
 
     def test_hears_at_a_stage_that_the_transaction_is_over(self) -> None:
         link = Link(MemoryProxy())
@@ -213,7 +213,7 @@ class TestAWriter:
 
         writer.commit(1, [Part(0, b"attempt0", 1)])
 
-        assert link.proxy.broker.topics["t"].durable_end == 1
+        assert link.proxy.state.topics["t"].durable_end == 1
 
     def test_is_told_what_a_restart_of_the_proxy_has_taken(self) -> None:
         link = Link(MemoryProxy())
@@ -234,7 +234,7 @@ class TestAWriter:
         writer.commit(1, [Part(0, b"attempt0", 1)])
 
         assert writer.abort(1) == 0
-        assert link.proxy.broker.topics["t"].durable_end == 1
+        assert link.proxy.state.topics["t"].durable_end == 1
 
     def test_gives_up_in_doubt(self) -> None:
         with pytest.raises(InDoubtError):

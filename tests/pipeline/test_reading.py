@@ -22,7 +22,7 @@ def test_an_event_time_beyond_64_bits_is_left_out_and_told(
     body = msgspec.msgpack.encode([[b"a", b"b"], None, None, [2**63, 7]])
     proxy.ask(a_put(1, count=2, body=body), body)
     reader = LogReader(retry=PATIENT, transport=FakeTransport(Link(proxy), clock), clock=clock)
-    log = proxy.broker.topics["t"].log
+    log = proxy.state.topics["t"].log
     wanted = MessageRange(topic="t", log=log, first=0, end=2)
 
     with caplog.at_level(logging.WARNING, "reliable_pubsub.pipeline"):

@@ -99,7 +99,7 @@ def a_log(*counts: int, settings: BrokerSettings = BrokerSettings()) -> MemoryPr
 def put(proxy: MemoryProxy, *counts: int, topic: str = "t") -> None:
     """Batches of so many messages; payloads go on as m1, m2, ..."""
     for count in counts:
-        log = proxy.broker.topics.get(topic)
+        log = proxy.state.topics.get(topic)
         mark = log.publishers.get("p") if log else None
         sequence = mark.last_sequence + 1 if mark else 1
         assert isinstance(proxy.put(sequence, count=count, topic=topic), PutAck)
@@ -346,7 +346,7 @@ class TestTheSubscriberOfAQuery:
         Job(Link(proxy), subscriber="job").stream.initial()
         proxy.tick()
 
-        assert proxy.broker.topics["t"].start == 0
+        assert proxy.state.topics["t"].start == 0
 
     def test_resumes_where_it_stood_with_a_new_checkpoint(self) -> None:
         proxy = a_log(5)
@@ -369,7 +369,7 @@ class TestTheSubscriberOfAQuery:
         assert "fenced" in caplog.text
 
     def cursor(self, proxy: MemoryProxy) -> int:
-        return proxy.broker.topics["t"].subscriptions["job"].cursor
+        return proxy.state.topics["t"].subscriptions["job"].cursor
 
 
 class TestABatchQuery:

@@ -260,7 +260,7 @@ class TestACursor:
         assert node.verbs() == ["Ack"]
         node.answer()
 
-        log = node.proxy.broker.topics["t"]
+        log = node.proxy.state.topics["t"]
         assert log.subscriptions["two"].cursor == 1
         assert node.passing.untold == 0
 

@@ -9,7 +9,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from reliable_pubsub.lab.variants import CursorMovesOnSend, DeduplicatesLastOnly
+from reliable_pubsub.lab.variants import deduplicate_last_only, move_cursor_on_send
+from reliable_pubsub.proxy.core.applying import append
+from reliable_pubsub.proxy.core.changed_log import log_changed, not_this_log
+from reliable_pubsub.proxy.core.publishing import put, repeated_put
+from reliable_pubsub.proxy.core.reading import (
+    ack,
+    batches_from,
+    cursor_moved,
+    get,
+    subscription_of,
+)
+from reliable_pubsub.proxy.core.retention import make_room, trims_due
+from reliable_pubsub.proxy.core.sessions import fence, hello
+from reliable_pubsub.proxy.core.subscribing import sub, unsub
 
 from . import faults_of_clients as clients
 from . import faults_of_proxy as proxy
@@ -42,18 +55,24 @@ FAULTS: Final[Mapping[str, Variant]] = {
     "generations not stored": Variant(store=proxy.ForgetsGenerations),
     "control numbers not stored": Variant(store=proxy.ForgetsControlNumbers),
     # Publishers.
-    "no dedup": Variant(broker=publishing.NoDeduplication),
-    "dedup by last id only": Variant(broker=DeduplicatesLastOnly),
-    "duplicate before durable": Variant(broker=publishing.DuplicateBeforeDurable),
-    "wrong offset for a duplicate": Variant(broker=publishing.WrongDuplicateOffset),
-    "conflict taken for a duplicate": Variant(broker=publishing.ConflictIsDuplicate),
-    "gap accepted": Variant(broker=publishing.AcceptsGap),
-    "FULL after the batch was taken": Variant(broker=publishing.FullAfterApply),
-    "time follows the clock": Variant(broker=publishing.FollowsTheClock),
-    "no fencing": Variant(broker=publishing.NoFencing),
-    "late HELLO is granted": Variant(broker=publishing.GrantsLateHello),
-    "HELLO before durable": Variant(broker=publishing.HelloBeforeDurable),
-    "no nonce": Variant(broker=publishing.SameEpochForAll),
+    "no dedup": Variant(rules={put: publishing.no_deduplication}),
+    "dedup by last id only": Variant(rules={put: deduplicate_last_only}),
+    "duplicate before durable": Variant(rules={repeated_put: publishing.duplicate_before_durable}),
+    "wrong offset for a duplicate": Variant(
+        rules={repeated_put: publishing.wrong_duplicate_offset}
+    ),
+    "conflict taken for a duplicate": Variant(
+        rules={repeated_put: publishing.conflict_is_duplicate}
+    ),
+    "gap accepted": Variant(rules={put: publishing.accept_gap}),
+    "FULL after the batch was taken": Variant(rules={make_room: publishing.full_after_apply}),
+    "time follows the clock": Variant(
+        rules={put: publishing.time_of_the_clock, append: publishing.append_in_any_order}
+    ),
+    "no fencing": Variant(rules={fence: publishing.no_fencing}),
+    "late HELLO is granted": Variant(rules={hello: publishing.grant_late_hello}),
+    "HELLO before durable": Variant(rules={hello: publishing.hello_before_durable}),
+    "no nonce": Variant(rules={hello: publishing.same_epoch_for_all}),
     "numbers without outbox": Variant(publisher=clients.NumbersWithoutOutbox),
     "numbering lost with power": Variant(publisher=clients.ForgetsNumberingInPowerLoss),
     "plan apart from outbox": Variant(publisher=clients.PlanAfterPut),
@@ -62,17 +81,23 @@ FAULTS: Final[Mapping[str, Variant]] = {
     "broken put goes on": Variant(publisher=clients.GoesOnAsIfNothingWas),
     "takes any answer": Variant(publisher=clients.TakesAnyAnswer),
     # Subscribers.
-    "serves undurable offsets": Variant(broker=subscribing.ServesUndurable),
-    "cursor moves on send": Variant(broker=CursorMovesOnSend),
-    "late SUB resurrects": Variant(broker=subscribing.LateSubResurrects),
-    "SUB before durable": Variant(broker=subscribing.SubBeforeDurable),
-    "UNSUB before durable": Variant(broker=subscribing.UnsubBeforeDurable),
-    "resume resets the cursor": Variant(broker=subscribing.ResumeResetsCursor),
-    "resume forgets the cursor": Variant(broker=subscribing.ResumeForgetsCursor),
-    "subscribes too early": Variant(broker=subscribing.SubscribesAtDurableEnd),
-    "epoch not compared in ACK": Variant(broker=subscribing.AnyEpochAcknowledges),
-    "generation not compared": Variant(broker=subscribing.AnyGenerationReads),
-    "ACK rests on a lazy cursor": Variant(broker=subscribing.AckRestsOnLazyCursor),
+    "serves undurable offsets": Variant(
+        rules={append: subscribing.readable_at_once, batches_from: subscribing.read_from_memory}
+    ),
+    "cursor moves on send": Variant(rules={get: move_cursor_on_send}),
+    "late SUB resurrects": Variant(
+        rules={sub: subscribing.late_sub_resurrects, unsub: subscribing.late_unsub_ends}
+    ),
+    "SUB before durable": Variant(rules={sub: subscribing.sub_before_durable}),
+    "UNSUB before durable": Variant(rules={unsub: subscribing.unsub_before_durable}),
+    "resume resets the cursor": Variant(rules={sub: subscribing.resume_at_the_end}),
+    "resume forgets the cursor": Variant(rules={sub: subscribing.resume_forgets_cursor}),
+    "subscribes too early": Variant(rules={sub: subscribing.subscribe_at_durable_end}),
+    "epoch not compared in ACK": Variant(rules={ack: subscribing.any_epoch_acknowledges}),
+    "generation not compared": Variant(rules={subscription_of: subscribing.any_generation_reads}),
+    "ACK rests on a lazy cursor": Variant(
+        rules={cursor_moved: subscribing.ack_rests_on_lazy_cursor}
+    ),
     "acks before inbox is durable": Variant(subscriber=clients.AcknowledgesBeforeInbox),
     "asks before it writes": Variant(
         subscriber=clients.with_parts(session=clients.AsksBeforeItWrites)
@@ -96,15 +121,20 @@ FAULTS: Final[Mapping[str, Variant]] = {
         )
     ),
     # What is removed.
-    "trims unread messages": Variant(broker=subscribing.TrimsUnread),
-    "LOST one message too short": Variant(broker=subscribing.LostIsTooShort),
+    "trims unread messages": Variant(rules={trims_due: subscribing.trim_unread}),
+    "LOST one message too short": Variant(rules={get: subscribing.report_too_few_lost}),
     "loss swallowed": Variant(subscriber=clients.with_parts(fetching=clients.SwallowsLosses)),
     "loss passed before it is told": Variant(
         subscriber=clients.with_parts(fetching=clients.PassesLossUntold)
     ),
     # A log that was set back.
-    "LOG_CHANGED never told": Variant(broker=subscribing.NeverTellsLogChanged),
-    "witness not compared": Variant(broker=subscribing.NoWitness),
+    "LOG_CHANGED never told": Variant(
+        rules={
+            log_changed: subscribing.accept_any_log,
+            not_this_log: subscribing.answer_for_any_log,
+        }
+    ),
+    "witness not compared": Variant(rules={sub: subscribing.no_witness}),
     # Levels, starts and leases; push.
     **FAULTS_OF_SESSIONS,
     **FAULTS_OF_NUMBERING,

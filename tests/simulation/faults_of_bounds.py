@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.messages import Commit, Dead, Get, Put
-from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.reading import get, subscription_of
 from reliable_pubsub.proxy.core.records import Decision, Expired, Record
+from reliable_pubsub.proxy.core.retention import make_room
+from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.topic_log import TopicLog
 
 from .simulation import Variant
@@ -16,50 +18,45 @@ from .simulation import Variant
 Room = Decision | tuple[Record, ...]
 
 
-class LetsOneMoreWait(Broker):
+def let_one_more_wait(
+    state: State, request: Put | Commit | Dead, log: TopicLog, count: int, body_bytes: int
+) -> Room:
     """The message that is put does not count."""
-
-    def _make_room(
-        self, request: Put | Commit | Dead, log: TopicLog, count: int, body_bytes: int
-    ) -> Room:
-        return super()._make_room(request, log, count - 1, body_bytes)
+    return make_room(state, request, log, count - 1, body_bytes)
 
 
-class PassesOverInSilence(Broker):
-    """Who lags behind the bound goes on where it begins, and hears of no loss."""
-
-    def _get(self, request: Get, body: bytes, now_ns: int) -> Decision:
-        found = self._subscription(request)
-        if not isinstance(found, Decision):
-            log, _, _ = found
-            request = replace(request, cursor=max(request.cursor, log.kept_from))
-        return super()._get(request, body, now_ns)
+def skip_in_silence(state: State, request: Get, body: bytes, now_ns: int) -> Decision:
+    """A subscriber below the bound continues at the bound, without a report of the loss."""
+    found = subscription_of(state, request)
+    if not isinstance(found, Decision):
+        request = replace(request, cursor=max(request.cursor, found[0].kept_from))
+    return get(state, request, body, now_ns)
 
 
-class GivesUpOne(Broker):
+def expire_one(
+    state: State, request: Put | Commit | Dead, log: TopicLog, count: int, body_bytes: int
+) -> Room:
     """Of several subscriptions that are too slow, one expires."""
-
-    expiring = 1
-
-    def _make_room(
-        self, request: Put | Commit | Dead, log: TopicLog, count: int, body_bytes: int
-    ) -> Room:
-        room = super()._make_room(request, log, count, body_bytes)
-        if isinstance(room, Decision):
-            return room
-        expired = [one for one in room if isinstance(one, Expired)]
-        return tuple(one for one in room if one not in expired[self.expiring :])
+    return _expire_only(1, make_room(state, request, log, count, body_bytes))
 
 
-class TakesWithoutExpiry(GivesUpOne):
-    """What a slow subscription has not read goes, and the subscription stays."""
+def expire_none(
+    state: State, request: Put | Commit | Dead, log: TopicLog, count: int, body_bytes: int
+) -> Room:
+    """The messages that a slow subscription has not read are removed, and it does not expire."""
+    return _expire_only(0, make_room(state, request, log, count, body_bytes))
 
-    expiring = 0
+
+def _expire_only(most: int, room: Room) -> Room:
+    if isinstance(room, Decision):
+        return room
+    spared = [one for one in room if isinstance(one, Expired)][most:]
+    return tuple(one for one in room if one not in spared)
 
 
 FAULTS_OF_BOUNDS: Mapping[str, Variant] = {
-    "quota: one message more": Variant(broker=LetsOneMoreWait),
-    "quota: passed over in silence": Variant(broker=PassesOverInSilence),
-    "expire: one alone": Variant(broker=GivesUpOne),
-    "expire: taken, but not expired": Variant(broker=TakesWithoutExpiry),
+    "quota: one message more": Variant(rules={make_room: let_one_more_wait}),
+    "quota: passed over in silence": Variant(rules={get: skip_in_silence}),
+    "expire: one alone": Variant(rules={make_room: expire_one}),
+    "expire: taken, but not expired": Variant(rules={make_room: expire_none}),
 }

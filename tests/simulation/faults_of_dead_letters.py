@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reliable_pubsub.common.core.messages import Dead
-from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.dead_letters import dead
 from reliable_pubsub.proxy.core.records import (
     CursorMoved,
     DeadLettered,
@@ -14,6 +14,7 @@ from reliable_pubsub.proxy.core.records import (
     Record,
     StoredState,
 )
+from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.subscriber.core.subscription import Subscription
 from reliable_pubsub.subscriber.dead_letters import DeadLetters
 
@@ -45,28 +46,24 @@ class LetterAndCursorApart(SimulatedStore):
         return super().state()
 
 
-class RepeatedDeadIsStoredAgain(Broker):
+def store_repeated_dead(state: State, request: Dead, body: bytes, now_ns: int) -> Decision:
     """A DEAD whose answer was lost makes a second letter."""
-
-    def _dead(self, request: Dead, body: bytes, now_ns: int) -> Decision:
-        log = self.topics.get(request.topic)
-        known = log.subscriptions.get(request.client) if log else None
-        if known is not None and known.cursor == request.cursor + 1:
-            known.cursor -= 1
-            try:
-                return super()._dead(request, body, now_ns)
-            finally:
-                known.cursor += 1
-        return super()._dead(request, body, now_ns)
+    log = state.topics.get(request.topic)
+    known = log.subscriptions.get(request.client) if log else None
+    if known is None or known.cursor != request.cursor + 1:
+        return dead(state, request, body, now_ns)
+    known.cursor -= 1
+    try:
+        return dead(state, request, body, now_ns)
+    finally:
+        known.cursor += 1
 
 
-class CursorWithoutLetter(Broker):
-    """The message is passed over, and its letter is forgotten."""
-
-    def _dead(self, request: Dead, body: bytes, now_ns: int) -> Decision:
-        decision = super()._dead(request, body, now_ns)
-        records = tuple(r.moved if isinstance(r, DeadLettered) else r for r in decision.records)
-        return Decision(decision.reply, records, decision.visible_at)
+def move_without_letter(state: State, request: Dead, body: bytes, now_ns: int) -> Decision:
+    """The message is acknowledged, and its letter is not stored."""
+    decision = dead(state, request, body, now_ns)
+    records = tuple(r.moved if isinstance(r, DeadLettered) else r for r in decision.records)
+    return Decision(decision.reply, records, decision.visible_at)
 
 
 class RefusedLetterStaysNoted(DeadLetters):
@@ -89,8 +86,8 @@ class RefusedLetterIsDone(DeadLetters):
 
 FAULTS_OF_DEAD_LETTERS: Mapping[str, Variant] = {
     "letter and cursor apart": Variant(store=LetterAndCursorApart),
-    "repeated DEAD is stored again": Variant(broker=RepeatedDeadIsStoredAgain),
-    "cursor without letter": Variant(broker=CursorWithoutLetter),
+    "repeated DEAD is stored again": Variant(rules={dead: store_repeated_dead}),
+    "cursor without letter": Variant(rules={dead: move_without_letter}),
     "refused letter stays noted": Variant(
         subscriber=with_parts(dead_letters=RefusedLetterStaysNoted)
     ),

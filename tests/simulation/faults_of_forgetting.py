@@ -2,54 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import islice
 from typing import Final
 
 from msgspec.structs import replace
 
-from reliable_pubsub.proxy.core.broker import Broker
-from reliable_pubsub.proxy.core.records import Appended, Forgotten, Record, StoredState
+from reliable_pubsub.proxy.core.applying import committed, forget
+from reliable_pubsub.proxy.core.records import Appended, Forgotten, StoredState
+from reliable_pubsub.proxy.core.state import State
 
 from .simulated_store import SimulatedStore
 from .simulation import Variant
 
 
-class _Forgets(Broker):
-    """Keeps no floor of one kind."""
-
-    kind = ""
-
-    def apply(self, records: Sequence[Record]) -> None:
-        super().apply([self._without_floor(one) for one in records])
-
-    def _without_floor(self, record: Record) -> Record:
-        if isinstance(record, Forgotten) and record.kind == self.kind:
-            return replace(record, floor=0)
-        return record
-
-
-class GrantsForgottenEpochs(_Forgets):
+def no_epoch_floor(state: State, record: Forgotten) -> None:
     """A late HELLO of a process that is dead is granted once its id is forgotten."""
+    forget(state, replace(record, floor=0) if record.kind == "session" else record)
 
-    kind = "session"
 
-
-class TakesTheNextForTheForgotten(_Forgets):
+def no_generation_floor(state: State, record: Forgotten) -> None:
     """A late GET of a subscription that is forgotten moves the cursor of the next one."""
+    forget(state, replace(record, floor=0) if record.kind == "subscription" else record)
 
-    kind = "subscription"
 
-
-class ForgetsNumbers(Broker):
-    """Who has put at QoS 2 is forgotten as those are that have put at QoS 1."""
-
-    def committed(self, lsn: int) -> list[Appended]:
-        if self._settings.memory.unnumbered_max == 0:
-            for log in self.topics.values():
-                for name in islice(list(log.publishers), max(len(log.publishers) - 1, 0)):
-                    log.publishers.pop(name)
-        return super().committed(lsn)
+def forget_numbers(state: State, lsn: int) -> list[Appended]:
+    """The numbers of a publisher at QoS 2 are forgotten as those of one at QoS 1."""
+    if state.settings.memory.unnumbered_max == 0:
+        for log in state.topics.values():
+            for name in islice(list(log.publishers), max(len(log.publishers) - 1, 0)):
+                log.publishers.pop(name)
+    return committed(state, lsn)
 
 
 class FloorsNotStored(SimulatedStore):
@@ -59,18 +42,16 @@ class FloorsNotStored(SimulatedStore):
         return replace(super().state(), epoch_floor=0, generation_floor=0)
 
 
-class TellsTheFloorTooSoon(Broker):
+def show_floor_too_soon(state: State, record: Forgotten) -> None:
     """FENCED names the epochs of the forgotten before it is durable that they are forgotten."""
-
-    def apply(self, records: Sequence[Record]) -> None:
-        super().apply(records)
-        self.epoch_floor_lsn = 0
+    forget(state, record)
+    state.epoch_floor_lsn = 0
 
 
 FAULTS_OF_FORGETTING: Final[Mapping[str, Variant]] = {
-    "forgotten epochs are granted": Variant(broker=GrantsForgottenEpochs),
-    "forgotten ones speak for the next": Variant(broker=TakesTheNextForTheForgotten),
-    "numbers are forgotten": Variant(broker=ForgetsNumbers),
-    "floor told too soon": Variant(broker=TellsTheFloorTooSoon),
+    "forgotten epochs are granted": Variant(rules={forget: no_epoch_floor}),
+    "forgotten ones speak for the next": Variant(rules={forget: no_generation_floor}),
+    "numbers are forgotten": Variant(rules={committed: forget_numbers}),
+    "floor told too soon": Variant(rules={forget: show_floor_too_soon}),
     "floors not stored": Variant(store=FloorsNotStored),
 }

@@ -72,7 +72,7 @@ class RetriesFailedCommit(SimulatedProxy):
     """After an I/O error it syncs once more, and believes that: the pages are gone (fsyncgate)."""
 
     def commit_broke(self, engine: Engine) -> None:
-        engine.committed(engine.broker.lsn)
+        engine.committed(engine.state.lsn)
         self._committer.restart()
 
 

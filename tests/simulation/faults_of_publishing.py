@@ -2,135 +2,128 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.messages import (
     AnyRequest,
+    Busy,
     Commit,
     Conflict,
     Dead,
     Duplicate,
     Full,
+    Gap,
     Hello,
     Put,
     Role,
 )
-from reliable_pubsub.lab.variants import AppendsAgain
-from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.lab.variants import append_again
+from reliable_pubsub.proxy.core.applying import append
+from reliable_pubsub.proxy.core.publishing import put, repeated_put
 from reliable_pubsub.proxy.core.records import Appended, Decision, Granted, Record
+from reliable_pubsub.proxy.core.replies import decided, echo
+from reliable_pubsub.proxy.core.retention import make_room
+from reliable_pubsub.proxy.core.sessions import fence, hello, hello_ack
+from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.subscriptions import Session
 from reliable_pubsub.proxy.core.topic_log import PublisherMark, TopicLog
 
 
-class NoDeduplication(AppendsAgain):
+def no_deduplication(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
     """Every copy of a put is a message."""
-
-    def _repeated_put(self, request: Put, log: TopicLog, mark: PublisherMark) -> Decision:
-        return self._append_again(request, log)
-
-
-class DuplicateBeforeDurable(Broker):
-    """Says "I have it" of what is still on its way to the disk."""
-
-    def _repeated_put(self, request: Put, log: TopicLog, mark: PublisherMark) -> Decision:
-        return replace(super()._repeated_put(request, log, mark), visible_at=0)
+    decision = put(state, request, body, now_ns)
+    if isinstance(decision.reply, Duplicate | Conflict | Busy):
+        return append_again(state, request, body, now_ns)
+    return decision
 
 
-class WrongDuplicateOffset(Broker):
-    """Answers a retry with the end of the topic, not with the place of the message."""
+def duplicate_before_durable(
+    state: State, request: Put, log: TopicLog, mark: PublisherMark
+) -> Decision:
+    """A batch that is still on its way to the disk is reported as stored."""
+    return replace(repeated_put(state, request, log, mark), visible_at=0)
 
-    def _repeated_put(self, request: Put, log: TopicLog, mark: PublisherMark) -> Decision:
-        decision = super()._repeated_put(request, log, mark)
-        return replace(decision, reply=replace(decision.reply, offset=log.end - 1))
+
+def wrong_duplicate_offset(
+    state: State, request: Put, log: TopicLog, mark: PublisherMark
+) -> Decision:
+    """A retry is answered with the end of the topic, not with the place of the message."""
+    decision = repeated_put(state, request, log, mark)
+    return replace(decision, reply=replace(decision.reply, offset=log.end - 1))
 
 
-class NoFencing(Broker):
+def no_fencing(state: State, role: Role, request: AnyRequest) -> Session | Decision:
     """Every epoch counts."""
-
-    def _fence(self, role: Role, request: AnyRequest) -> Session | Decision:
-        return self.sessions.get((role, request.client)) or super()._fence(role, request)
+    return state.sessions.get((role, request.client)) or fence(state, role, request)
 
 
-class GrantsLateHello(Broker):
-    """Grants whatever epoch is asked for: a late copy brings a dead process back."""
-
-    def _hello(self, request: Hello, _body: bytes, _now_ns: int) -> Decision:
-        session = self.sessions.get((request.role, request.client))
-        if session and (session.epoch, session.nonce) == (request.epoch, request.nonce):
-            return super()._hello(request, _body, _now_ns)
-        return self._decided(
-            self._hello_ack(request),
-            Granted(request.role, request.client, request.epoch, request.nonce),
-        )
+def grant_late_hello(state: State, request: Hello, body: bytes, now_ns: int) -> Decision:
+    """Any epoch is granted: a late copy brings a dead process back."""
+    session = state.sessions.get((request.role, request.client))
+    if session and (session.epoch, session.nonce) == (request.epoch, request.nonce):
+        return hello(state, request, body, now_ns)
+    granted = Granted(request.role, request.client, request.epoch, request.nonce)
+    return decided(state, hello_ack(state, request), granted)
 
 
-class HelloBeforeDurable(Broker):
-    """Shows a publisher topics and numbers that a crash can still take back."""
-
-    def _hello(self, request: Hello, _body: bytes, _now_ns: int) -> Decision:
-        return replace(super()._hello(request, _body, _now_ns), visible_at=0)
+def hello_before_durable(state: State, request: Hello, body: bytes, now_ns: int) -> Decision:
+    """A publisher is shown topics and numbers that a crash can still take back."""
+    return replace(hello(state, request, body, now_ns), visible_at=0)
 
 
-class SameEpochForAll(Broker):
-    """Does not compare the nonce: two processes may hold one epoch."""
-
-    def _hello(self, request: Hello, _body: bytes, _now_ns: int) -> Decision:
-        session = self.sessions.get((request.role, request.client))
-        if session and session.epoch == request.epoch:
-            request = replace(request, nonce=session.nonce)
-        return super()._hello(request, _body, _now_ns)
+def same_epoch_for_all(state: State, request: Hello, body: bytes, now_ns: int) -> Decision:
+    """The nonce is not compared: two processes may hold one epoch."""
+    session = state.sessions.get((request.role, request.client))
+    if session and session.epoch == request.epoch:
+        request = replace(request, nonce=session.nonce)
+    return hello(state, request, body, now_ns)
 
 
-class ConflictIsDuplicate(Broker):
-    """Compares numbers only: other content under a used number counts as stored."""
-
-    def _repeated_put(self, request: Put, log: TopicLog, mark: PublisherMark) -> Decision:
-        decision = super()._repeated_put(request, log, mark)
-        if not isinstance(decision.reply, Conflict):
-            return decision
-        stored = self._reader.find(log.topic_id, request.client, request.first_sequence)
-        base = stored.base if stored else mark.base
-        return replace(decision, reply=Duplicate(**self._echo(request), offset=base))
-
-
-class AcceptsGap(AppendsAgain):
-    """Takes any number above the last one."""
-
-    def _gap(self, request: Put, expected: int, mark: PublisherMark | None) -> Decision:
-        log = self.topics.get(request.topic)
-        if log is None or request.first_sequence < expected:
-            return super()._gap(request, expected, mark)
-        return self._append_again(request, log)
+def conflict_is_duplicate(
+    state: State, request: Put, log: TopicLog, mark: PublisherMark
+) -> Decision:
+    """Numbers only are compared: other content under a used number counts as stored."""
+    decision = repeated_put(state, request, log, mark)
+    if not isinstance(decision.reply, Conflict):
+        return decision
+    stored = state.reader.find(log.topic_id, request.client, request.first_sequence)
+    base = stored.base if stored else mark.base
+    return replace(decision, reply=Duplicate(**echo(state, request), offset=base))
 
 
-class FullAfterApply(Broker):
-    """Says FULL when the batch has its place in memory already."""
-
-    def _make_room(
-        self, request: Put | Commit | Dead, log: TopicLog, count: int, body_bytes: int
-    ) -> Decision | tuple[Record, ...]:
-        room = super()._make_room(request, log, count, body_bytes)
-        if isinstance(room, Decision) and not isinstance(request, Commit):
-            assert isinstance(room.reply, Full)
-            log.end += count
-        return room
+def accept_gap(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
+    """Any number above the last one is taken."""
+    decision = put(state, request, body, now_ns)
+    refused = decision.reply
+    if not isinstance(refused, Gap) or request.topic not in state.topics:
+        return decision
+    if request.first_sequence < refused.expected:
+        return decision
+    return append_again(state, request, body, now_ns)
 
 
-class FollowsTheClock(Broker):
+def full_after_apply(
+    state: State, request: Put | Commit | Dead, log: TopicLog, count: int, body_bytes: int
+) -> Decision | tuple[Record, ...]:
+    """FULL is the answer when the batch has its place in memory already."""
+    room = make_room(state, request, log, count, body_bytes)
+    if isinstance(room, Decision) and not isinstance(request, Commit):
+        assert isinstance(room.reply, Full)
+        log.end += count
+    return room
+
+
+def time_of_the_clock(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
     """Timestamps go back when the clock does."""
+    decision = put(state, request, body, now_ns)
+    records = tuple(
+        replace(record, timestamp_ns=now_ns) if isinstance(record, Appended) else record
+        for record in decision.records
+    )
+    return replace(decision, records=records)
 
-    def _put(self, request: Put, body: bytes, now_ns: int) -> Decision:
-        decision = super()._put(request, body, now_ns)
-        records = tuple(
-            replace(record, timestamp_ns=now_ns) if isinstance(record, Appended) else record
-            for record in decision.records
-        )
-        return replace(decision, records=records)
 
-    def apply(self, records: Sequence[Record]) -> None:
-        for record in records:
-            if isinstance(record, Appended) and record.topic_id in self._by_id:
-                self._by_id[record.topic_id].timestamp_ns = record.timestamp_ns - 1
-        super().apply(records)
+def append_in_any_order(state: State, record: Appended) -> None:
+    """A timestamp that goes back is taken."""
+    state.topic_by_id[record.topic_id].timestamp_ns = record.timestamp_ns - 1
+    append(state, record)

@@ -15,16 +15,26 @@ from reliable_pubsub.common.core.messages import (
     History,
     Put,
     Start,
+    StartAt,
     Sub,
     SubAck,
 )
 from reliable_pubsub.common.core.plan_mark import PlanMark
-from reliable_pubsub.proxy.core.broker import Broker
-from reliable_pubsub.proxy.core.records import (
-    Decision,
-    Subscribed,
-    Trimmed,
+from reliable_pubsub.lab.variants import Rule
+from reliable_pubsub.proxy.core.leases import heard, lease_ends_s
+from reliable_pubsub.proxy.core.publishing import append_put, put
+from reliable_pubsub.proxy.core.records import Decision, Subscribed, Trimmed
+from reliable_pubsub.proxy.core.retention import trims_due
+from reliable_pubsub.proxy.core.sessions import fence
+from reliable_pubsub.proxy.core.start_offset import (
+    at_offset,
+    first_offset,
+    own_offset,
+    start_offset,
+    truncated,
 )
+from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.core.subscribing import bye, refused_clean_session, sub
 from reliable_pubsub.proxy.core.subscriptions import Subscription
 from reliable_pubsub.proxy.core.topic_log import TopicLog
 from reliable_pubsub.subscriber.client import Subscriber
@@ -37,30 +47,24 @@ from .simulation import Variant
 # Levels.
 
 
-class DeduplicatesLevel1(Broker):
+def deduplicate_level_1(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
     """Numbers of QoS 1 are compared with those of QoS 2."""
-
-    def _put(self, request: Put, body: bytes, now_ns: int) -> Decision:
-        return super()._put(replace(request, qos=2), body, now_ns)
+    return put(state, replace(request, qos=2), body, now_ns)
 
 
-class NoDeduplicationWhenMixed(Broker):
-    """Who has put at QoS 1 to a topic is not compared there any more."""
-
-    def _put(self, request: Put, body: bytes, now_ns: int) -> Decision:
-        log = self.topics.get(request.topic)
-        session = self._fence("publisher", request)
-        if log and request.client in log.unnumbered and not isinstance(session, Decision):
-            return self._append(request, log, body, now_ns)
-        return super()._put(request, body, now_ns)
+def no_deduplication_when_mixed(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
+    """A publisher that has put at QoS 1 to a topic is not compared there any more."""
+    log = state.topics.get(request.topic)
+    session = fence(state, "publisher", request)
+    if log and request.client in log.unnumbered and not isinstance(session, Decision):
+        return append_put(state, request, log, body, now_ns)
+    return put(state, request, body, now_ns)
 
 
-class AcknowledgesLevel1Unstored(Broker):
+def acknowledge_level_1_unstored(state: State, request: Put, body: bytes, now_ns: int) -> Decision:
     """At QoS 1 the answer does not wait for the disk."""
-
-    def _put(self, request: Put, body: bytes, now_ns: int) -> Decision:
-        decision = super()._put(request, body, now_ns)
-        return decision if request.qos == 2 else replace(decision, visible_at=0)
+    decision = put(state, request, body, now_ns)
+    return decision if request.qos == 2 else replace(decision, visible_at=0)
 
 
 class RecordsLevel1Lazily(Subscriber):
@@ -78,92 +82,59 @@ class RecordsLevel1Lazily(Subscriber):
 # Where a subscription begins.
 
 
-class _Misplaces(Broker):
+def _misplaced(at: StartAt, by: int) -> Mapping[Rule, Rule]:
     """One kind of start is another place."""
 
-    at = ""
-    by = 0
-
-    def _place(
-        self, request: Sub | History, log: TopicLog, start: Start, end: int, now_ns: int
+    def misplace(
+        state: State, request: Sub | History, log: TopicLog, start: Start, end: int, now_ns: int
     ) -> int | Decision:
-        place = super()._place(request, log, start, end, now_ns)
-        if start.at != self.at or isinstance(place, Decision):
+        place = start_offset(state, request, log, start, end, now_ns)
+        if start.at != at or isinstance(place, Decision):
             return place
-        return min(max(place + self.by, log.start), end)
+        return min(max(place + by, log.start), end)
+
+    return {start_offset: misplace}
 
 
-class EarliestIsTooLate(_Misplaces):
-    """It begins one message behind."""
-
-    at, by = "earliest", 1
-
-
-class NewestCountsWrong(_Misplaces):
-    """One too few."""
-
-    at, by = "newest", 1
-
-
-class TimeIsTooLate(_Misplaces):
-    """The message that was taken at that moment is left out."""
-
-    at, by = "time", 1
+def last_is_the_end(
+    state: State,
+    request: Sub,
+    log: TopicLog,
+    known: Subscription | None,
+    start: Start,
+    now_ns: int,
+) -> int | Decision:
+    """What was put while the subscriber was not subscribed is left out."""
+    place = first_offset(state, request, log, known, start, now_ns)
+    return log.end if start.at == "last" and known is not None else place
 
 
-class OffsetIsTooEarly(_Misplaces):
-    """One too many."""
-
-    at, by = "offset", -1
-
-
-class LastBeginsAtTheEnd(Broker):
-    """What was put while nobody was subscribed is left out."""
-
-    def _first_place(
-        self,
-        request: Sub,
-        log: TopicLog,
-        known: Subscription | None,
-        start: Start,
-        now_ns: int,
-    ) -> int | Decision:
-        place = super()._first_place(request, log, known, start, now_ns)
-        return log.end if start.at == "last" and known is not None else place
-
-
-class ReplayKeepsItsGeneration(Broker):
+def replay_keeps_generation(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
     """A place of its own does not make another subscription."""
-
-    def _sub(self, request: Sub, _body: bytes, now_ns: int) -> Decision:
-        log = self.topics.get(request.topic)
-        known = log.subscriptions.get(request.client) if log else None
-        decision = super()._sub(request, _body, now_ns)
-        if known is None or not known.active or not isinstance(decision.reply, SubAck):
-            return decision
-        records = tuple(
-            replace(one, generation=known.generation) if isinstance(one, Subscribed) else one
-            for one in decision.records
-        )
-        reply = replace(decision.reply, generation=known.generation)
-        return replace(decision, reply=reply, records=records)
+    log = state.topics.get(request.topic)
+    known = log.subscriptions.get(request.client) if log else None
+    decision = sub(state, request, body, now_ns)
+    if known is None or not known.active or not isinstance(decision.reply, SubAck):
+        return decision
+    records = tuple(
+        replace(one, generation=known.generation) if isinstance(one, Subscribed) else one
+        for one in decision.records
+    )
+    reply = replace(decision.reply, generation=known.generation)
+    return replace(decision, reply=reply, records=records)
 
 
-class BeginsBelowTheCursor(Broker):
-    """A start counts as it is, also where the client says from where on it wants nothing again."""
-
-    def _own_place(self, request: Sub, known: Subscription | None) -> int:
-        return 0
+def no_own_offset(state: State, request: Sub, known: Subscription | None) -> int:
+    """A start counts as it is, also where the client has acknowledged more."""
+    return 0
 
 
-class ForgetsWhatItWasSent(Broker):
+def forget_what_was_sent(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
     """A subscription that begins elsewhere does not say what was sent before."""
-
-    def _sub(self, request: Sub, _body: bytes, now_ns: int) -> Decision:
-        decision = super()._sub(request, _body, now_ns)
-        if request.start is None or not isinstance(decision.reply, SubAck):
-            return decision
-        return replace(decision, reply=replace(decision.reply, shown=decision.reply.cursor))
+    decision = sub(state, request, body, now_ns)
+    if request.start is None or not isinstance(decision.reply, SubAck):
+        return decision
+    return replace(decision, reply=replace(decision.reply, shown=decision.reply.cursor))
 
 
 class ReplayIsNotMarked(Subscribing):
@@ -173,166 +144,146 @@ class ReplayIsNotMarked(Subscribing):
         super()._take(subscription, replace(sub, before=None), replace(reply, shown=reply.cursor))
 
 
-class TruncatesTheFirst(Broker):
-    """The first offset that is left counts as gone."""
-
-    def _at_offset(
-        self, request: Sub | History, log: TopicLog, offset: int, end: int
-    ) -> int | Decision:
-        if offset <= log.start and isinstance(request, Sub):
-            return self._truncated(request, log, f"offset {offset} is no longer stored")
-        return super()._at_offset(request, log, offset, end)
+def truncate_the_first(
+    state: State, request: Sub | History, log: TopicLog, offset: int, end: int
+) -> int | Decision:
+    """The first offset that is left counts as removed."""
+    if offset <= log.start and isinstance(request, Sub):
+        return truncated(state, request, log, f"offset {offset} is no longer stored")
+    return at_offset(state, request, log, offset, end)
 
 
 # Sessions.
 
 
-class ExpiresAfterOneLease(Broker):
-    """It does not wait for the second one."""
-
-    def _lease_ends_s(self, key: tuple[int, str]) -> float | None:
-        ends_s = super()._lease_ends_s(key)
-        if ends_s is None:
-            return None
-        return ends_s - self._by_id[key[0]].subscriptions[key[1]].terms.lease_ms / 1000
-
-
-class GetKeepsNoLease(Broker):
-    """Only what changes something counts as a sign of life."""
-
-    def heard(self, request: AnyRequest, now_s: float) -> None:
-        if not isinstance(request, Get):
-            super().heard(request, now_s)
-
-
-class KeepAliveKeepsNoLease(Broker):
-    """An ACK that moves nothing is no sign of life."""
-
-    def heard(self, request: AnyRequest, now_s: float) -> None:
-        if not isinstance(request, Ack):
-            super().heard(request, now_s)
-
-
-class HearsReplacedProcesses(Broker):
-    """Late copies of requests of any epoch keep a lease."""
-
-    def heard(self, request: AnyRequest, now_s: float) -> None:
-        super().heard(request, now_s)
-        if isinstance(request, Get | Ack | Sub):
-            self._heard_s[request.client] = now_s
-
-
-class SuspendedDoesNotGuard(Broker):
-    """What a suspended subscription has not read may go already."""
-
-    def expired(self, now_ns: int) -> Sequence[Trimmed]:
-        suspended = [
-            one
-            for log in self._by_id.values()
-            for name, one in log.subscriptions.items()
-            if not one.expired and self.state_of(name, one) == "suspended"
-        ]
-        for one in suspended:
-            one.expired = True
-        try:
-            return super().expired(now_ns)
-        finally:
-            for one in suspended:
-                one.expired = False
-
-
-class MovesTheExpiredInSilence(Broker):
-    """Who comes back too late goes on at the beginning of what is left."""
-
-    def _sub(self, request: Sub, _body: bytes, now_ns: int) -> Decision:
-        log = self.topics.get(request.topic)
-        known = log.subscriptions.get(request.client) if log else None
-        if log and known and known.expired and request.cursor is not None:
-            place = max(request.cursor, log.start)
-            request = replace(request, cursor=place, witness_ns=None)
-        return super()._sub(request, _body, now_ns)
-
-
-class ByeEndsPersistentOnes(Broker):
-    """Whoever leaves loses everything."""
-
-    def _bye(self, request: Bye, _body: bytes, _now_ns: int) -> Decision:
-        kept = [
-            (one, one.terms)
-            for log in self.topics.values()
-            if (one := log.subscriptions.get(request.client)) is not None
-        ]
-        for one, terms in kept:
-            one.terms = replace(terms, session="clean")
-        try:
-            return super()._bye(request, _body, _now_ns)
-        finally:
-            for one, terms in kept:
-                one.terms = terms
-
-
-class CleanGoesOnWithOldMessages(Broker):
-    """A clean session begins where the one before it ended."""
-
-    def _first_place(
-        self,
-        request: Sub,
-        log: TopicLog,
-        known: Subscription | None,
-        start: Start,
-        now_ns: int,
-    ) -> int | Decision:
-        if known is not None and request.terms.session == "clean" and known.cursor >= log.start:
-            return known.cursor
-        return super()._first_place(request, log, known, start, now_ns)
-
-
-class CleanEndsInSilence(Broker):
-    """A subscriber goes on with a clean session that has ended."""
-
-    def _no_clean_session(self, request: Sub, known: Subscription | None) -> Decision | None:
+def one_lease(state: State, key: tuple[int, str]) -> float | None:
+    """A subscription expires after one lease, not after two."""
+    ends_s = lease_ends_s(state, key)
+    if ends_s is None:
         return None
+    return ends_s - state.topic_by_id[key[0]].subscriptions[key[1]].terms.lease_ms / 1000
 
 
-class LateSubMovesTheExpired(Broker):
+def get_keeps_no_lease(state: State, request: AnyRequest, now_s: float) -> None:
+    """Only what changes something counts as a sign of life."""
+    if not isinstance(request, Get):
+        heard(state, request, now_s)
+
+
+def ack_keeps_no_lease(state: State, request: AnyRequest, now_s: float) -> None:
+    """An ACK that moves nothing is no sign of life."""
+    if not isinstance(request, Ack):
+        heard(state, request, now_s)
+
+
+def hear_replaced_processes(state: State, request: AnyRequest, now_s: float) -> None:
+    """Late copies of requests of any epoch keep a lease."""
+    heard(state, request, now_s)
+    if isinstance(request, Get | Ack | Sub):
+        state.leases.heard_s[request.client] = now_s
+
+
+def trim_for_suspended(state: State, now_ns: int) -> Sequence[Trimmed]:
+    """What a suspended subscription has not read may be removed already."""
+    suspended = [
+        one
+        for log in state.topic_by_id.values()
+        for name, one in log.subscriptions.items()
+        if not one.expired and state.leases.state_of(name, one) == "suspended"
+    ]
+    for one in suspended:
+        one.expired = True
+    try:
+        return trims_due(state, now_ns)
+    finally:
+        for one in suspended:
+            one.expired = False
+
+
+def move_expired_in_silence(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
+    """A subscriber that comes back too late continues at the first stored message."""
+    log = state.topics.get(request.topic)
+    known = log.subscriptions.get(request.client) if log else None
+    if log and known and known.expired and request.cursor is not None:
+        place = max(request.cursor, log.start)
+        request = replace(request, cursor=place, witness_ns=None)
+    return sub(state, request, body, now_ns)
+
+
+def bye_ends_persistent_ones(state: State, request: Bye, body: bytes, now_ns: int) -> Decision:
+    """BYE ends every subscription."""
+    kept = [
+        (one, one.terms)
+        for log in state.topics.values()
+        if (one := log.subscriptions.get(request.client)) is not None
+    ]
+    for one, terms in kept:
+        one.terms = replace(terms, session="clean")
+    try:
+        return bye(state, request, body, now_ns)
+    finally:
+        for one, terms in kept:
+            one.terms = terms
+
+
+def clean_continues_old_messages(
+    state: State,
+    request: Sub,
+    log: TopicLog,
+    known: Subscription | None,
+    start: Start,
+    now_ns: int,
+) -> int | Decision:
+    """A clean session begins where the one before it ended."""
+    if known is not None and request.terms.session == "clean" and known.cursor >= log.start:
+        return known.cursor
+    return first_offset(state, request, log, known, start, now_ns)
+
+
+def clean_ends_in_silence(
+    state: State, request: Sub, known: Subscription | None
+) -> Decision | None:
+    """A subscriber continues a clean session that has ended."""
+    return None
+
+
+def late_sub_moves_expired(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
     """The same SUB once more begins again, once its subscription has expired."""
-
-    def _sub(self, request: Sub, _body: bytes, now_ns: int) -> Decision:
-        log = self.topics.get(request.topic)
-        known = log.subscriptions.get(request.client) if log else None
-        session = self.sessions.get(("subscriber", request.client))
-        if known and known.expired and session and session.control == request.control:
-            session.control -= 1
-            try:
-                return super()._sub(request, _body, now_ns)
-            finally:
-                session.control += 1
-        return super()._sub(request, _body, now_ns)
+    log = state.topics.get(request.topic)
+    known = log.subscriptions.get(request.client) if log else None
+    session = state.sessions.get(("subscriber", request.client))
+    if known and known.expired and session and session.control == request.control:
+        session.control -= 1
+        try:
+            return sub(state, request, body, now_ns)
+        finally:
+            session.control += 1
+    return sub(state, request, body, now_ns)
 
 
 FAULTS_OF_SESSIONS: Mapping[str, Variant] = {
-    "level 1 deduplicated": Variant(broker=DeduplicatesLevel1),
-    "no dedup where levels mix": Variant(broker=NoDeduplicationWhenMixed),
-    "level 1 ack before durable": Variant(broker=AcknowledgesLevel1Unstored),
+    "level 1 deduplicated": Variant(rules={put: deduplicate_level_1}),
+    "no dedup where levels mix": Variant(rules={put: no_deduplication_when_mixed}),
+    "level 1 ack before durable": Variant(rules={put: acknowledge_level_1_unstored}),
     "level 1 recorded lazily": Variant(subscriber=RecordsLevel1Lazily),
-    "earliest is one too late": Variant(broker=EarliestIsTooLate),
-    "newest counts wrong": Variant(broker=NewestCountsWrong),
-    "time is one too late": Variant(broker=TimeIsTooLate),
-    "offset is one too early": Variant(broker=OffsetIsTooEarly),
-    "last begins at the end": Variant(broker=LastBeginsAtTheEnd),
-    "replay keeps its generation": Variant(broker=ReplayKeepsItsGeneration),
-    "start below the cursor": Variant(broker=BeginsBelowTheCursor),
-    "sent before, not told": Variant(broker=ForgetsWhatItWasSent),
+    "earliest is one too late": Variant(rules=_misplaced("earliest", 1)),
+    "newest counts wrong": Variant(rules=_misplaced("newest", 1)),
+    "time is one too late": Variant(rules=_misplaced("time", 1)),
+    "offset is one too early": Variant(rules=_misplaced("offset", -1)),
+    "last begins at the end": Variant(rules={first_offset: last_is_the_end}),
+    "replay keeps its generation": Variant(rules={sub: replay_keeps_generation}),
+    "start below the cursor": Variant(rules={own_offset: no_own_offset}),
+    "sent before, not told": Variant(rules={sub: forget_what_was_sent}),
     "replay not marked": Variant(subscriber=with_parts(subscribing=ReplayIsNotMarked)),
-    "first offset is truncated": Variant(broker=TruncatesTheFirst),
-    "expires after one lease": Variant(broker=ExpiresAfterOneLease),
-    "GET keeps no lease": Variant(broker=GetKeepsNoLease),
-    "keep-alive keeps no lease": Variant(broker=KeepAliveKeepsNoLease),
-    "replaced processes are heard": Variant(broker=HearsReplacedProcesses),
-    "suspended does not guard": Variant(broker=SuspendedDoesNotGuard),
-    "expired moved in silence": Variant(broker=MovesTheExpiredInSilence),
-    "BYE ends persistent ones": Variant(broker=ByeEndsPersistentOnes),
-    "clean goes on with old messages": Variant(broker=CleanGoesOnWithOldMessages),
-    "clean ends in silence": Variant(broker=CleanEndsInSilence),
-    "late SUB moves the expired": Variant(broker=LateSubMovesTheExpired),
+    "first offset is truncated": Variant(rules={at_offset: truncate_the_first}),
+    "expires after one lease": Variant(rules={lease_ends_s: one_lease}),
+    "GET keeps no lease": Variant(rules={heard: get_keeps_no_lease}),
+    "keep-alive keeps no lease": Variant(rules={heard: ack_keeps_no_lease}),
+    "replaced processes are heard": Variant(rules={heard: hear_replaced_processes}),
+    "suspended does not guard": Variant(rules={trims_due: trim_for_suspended}),
+    "expired moved in silence": Variant(rules={sub: move_expired_in_silence}),
+    "BYE ends persistent ones": Variant(rules={bye: bye_ends_persistent_ones}),
+    "clean goes on with old messages": Variant(rules={first_offset: clean_continues_old_messages}),
+    "clean ends in silence": Variant(rules={refused_clean_session: clean_ends_in_silence}),
+    "late SUB moves the expired": Variant(rules={sub: late_sub_moves_expired}),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
@@ -15,38 +15,53 @@ from reliable_pubsub.common.core.messages import (
     Lost,
     NoMessagesYet,
     PutAck,
+    Ring,
     Sub,
     SubAck,
     Unsub,
 )
-from reliable_pubsub.proxy.core.broker import Broker
-from reliable_pubsub.proxy.core.records import Appended, CursorMoved, Decision, Record, Trimmed
+from reliable_pubsub.proxy.core.applying import append
+from reliable_pubsub.proxy.core.reading import (
+    ack,
+    batches_from,
+    cursor_moved,
+    get,
+    subscription_of,
+)
+from reliable_pubsub.proxy.core.records import Appended, CursorMoved, Decision, Trimmed
+from reliable_pubsub.proxy.core.replies import echo
+from reliable_pubsub.proxy.core.retention import trims_due
+from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.core.subscribing import sub, unsub
 from reliable_pubsub.proxy.core.subscriptions import Subscription
 from reliable_pubsub.proxy.core.topic_log import TopicLog
 
 from .simulated_store import SimulatedStore
 
+Control = TypeVar("Control", Sub, Unsub)
+
 # What is shown.
 
 
-class ServesUndurable(Broker):
-    """Shows what is in memory (hole H30)."""
+def readable_at_once(state: State, record: Appended) -> None:
+    """A batch can be read when it is in memory (hole H30)."""
+    append(state, record)
+    state.topic_by_id[record.topic_id].durable_end = record.end
 
-    def apply(self, records: Sequence[Record]) -> None:
-        super().apply(records)
-        for record in records:
-            if isinstance(record, Appended):
-                self._by_id[record.topic_id].durable_end = record.end
 
-    def _batches(self, request: Any, log: TopicLog, offset: int) -> tuple[Any, bytes | None]:
-        undurable = [r for _, r in self._undurable if isinstance(r, Appended)]
-        here = [r for r in undurable if r.topic_id == log.topic_id and r.end > offset]
-        reader = self._reader
-        self._reader = _Memory(here) if here and here[0].base <= offset else reader
-        try:
-            return super()._batches(request, log, offset)
-        finally:
-            self._reader = reader
+def read_from_memory(
+    state: State, request: Get | History, topic: TopicLog, offset: int, **more: Any
+) -> tuple[Any, bytes | None]:
+    """What is in memory is shown."""
+    undurable = [r for _, r in state.undurable if isinstance(r, Appended)]
+    here = [r for r in undurable if r.topic_id == topic.topic_id and r.end > offset]
+    reader = state.reader
+    if here and here[0].base <= offset:
+        state.reader = _Memory(here)
+    try:
+        return batches_from(state, request, topic, offset, **more)
+    finally:
+        state.reader = reader
 
 
 class _Memory(SimulatedStore):
@@ -62,161 +77,141 @@ class _Memory(SimulatedStore):
         return self.memory[:1]
 
 
-class LateSubResurrects(Broker):
-    """No control numbers: a late SUB or UNSUB has an effect."""
-
-    def _sub(self, request: Sub, _body: bytes, _now_ns: int) -> Decision:
-        return super()._sub(self._as_new(request), _body, _now_ns)
-
-    def _unsub(self, request: Unsub, _body: bytes, _now_ns: int) -> Decision:
-        return super()._unsub(self._as_new(request), _body, _now_ns)
-
-    def _as_new(self, request: Any) -> Any:
-        session = self.sessions.get(("subscriber", request.client))
-        newest = session.control if session else 0
-        return replace(request, control=max(request.control, newest + 1))
+def late_sub_resurrects(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
+    """No control numbers: a late SUB has an effect."""
+    return sub(state, _as_new(state, request), body, now_ns)
 
 
-class ResumeResetsCursor(Broker):
+def late_unsub_ends(state: State, request: Unsub, body: bytes, now_ns: int) -> Decision:
+    """No control numbers: a late UNSUB has an effect."""
+    return unsub(state, _as_new(state, request), body, now_ns)
+
+
+def _as_new(state: State, request: Control) -> Control:
+    session = state.sessions.get(("subscriber", request.client))
+    newest = session.control if session else 0
+    return replace(request, control=max(request.control, newest + 1))
+
+
+def resume_at_the_end(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
     """A second SUB begins at the end of the topic."""
-
-    def _sub(self, request: Sub, _body: bytes, _now_ns: int) -> Decision:
-        decision = super()._sub(request, _body, _now_ns)
-        if isinstance(decision.reply, SubAck) and decision.reply.already:
-            end = self.topics[request.topic].end
-            return replace(decision, reply=replace(decision.reply, cursor=end))
-        return decision
+    decision = sub(state, request, body, now_ns)
+    if isinstance(decision.reply, SubAck) and decision.reply.already:
+        end = state.topics[request.topic].end
+        return replace(decision, reply=replace(decision.reply, cursor=end))
+    return decision
 
 
-class SubscribesAtDurableEnd(Broker):
+def subscribe_at_durable_end(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
     """A subscription begins below messages that were called before it."""
-
-    def _sub(self, request: Sub, _body: bytes, _now_ns: int) -> Decision:
-        log = self.topics.get(request.topic)
-        end = log.end if log else 0
-        if log and request.cursor is None:
-            log.end = max(log.start, log.durable_end - 1)
-        try:
-            return super()._sub(request, _body, _now_ns)
-        finally:
-            if log:
-                log.end = end
+    log = state.topics.get(request.topic)
+    end = log.end if log else 0
+    if log and request.cursor is None:
+        log.end = max(log.start, log.durable_end - 1)
+    try:
+        return sub(state, request, body, now_ns)
+    finally:
+        if log:
+            log.end = end
 
 
-class TrimsUnread(Broker):
+def trim_unread(state: State, now_ns: int) -> Sequence[Trimmed]:
     """Retention looks at age only, not at cursors."""
-
-    def expired(self, now_ns: int) -> Sequence[Trimmed]:
-        super().expired(now_ns)
-        records = []
-        for log in self._by_id.values():
-            oldest = log.segments[0] if log.segments else None
-            if log.retention.history_s == 0 and oldest and oldest.end <= log.durable_end:
-                records.append(log.trimmed_to(oldest.end))
-        return records
+    trims_due(state, now_ns)
+    records = []
+    for log in state.topic_by_id.values():
+        oldest = log.segments[0] if log.segments else None
+        if log.retention.history_s == 0 and oldest and oldest.end <= log.durable_end:
+            records.append(log.trimmed_to(oldest.end))
+    return records
 
 
-class LostIsTooShort(Broker):
-    """The report of a loss leaves out the last message that is gone."""
-
-    def _get(self, request: Get, body: bytes, now_ns: int) -> Decision:
-        decision = super()._get(request, body, now_ns)
-        reply = decision.reply
-        if isinstance(reply, Lost) and reply.end > reply.first + 1:
-            return replace(decision, reply=replace(reply, end=reply.end - 1))
-        return decision
+def report_too_few_lost(state: State, request: Get, body: bytes, now_ns: int) -> Decision:
+    """The report of a loss leaves out the last message that was removed."""
+    decision = get(state, request, body, now_ns)
+    reply = decision.reply
+    if isinstance(reply, Lost) and reply.end > reply.first + 1:
+        return replace(decision, reply=replace(reply, end=reply.end - 1))
+    return decision
 
 
 # Who may move a cursor, and which.
 
 
-class AnyEpochAcknowledges(Broker):
-    """Does not compare the epoch of an ACK."""
-
-    def _ack(self, request: Ack, body: bytes, now_ns: int) -> Decision:
-        session = self.sessions.get(("subscriber", request.client))
-        if session is None:
-            return super()._ack(request, body, now_ns)
-        decision = super()._ack(replace(request, epoch=session.epoch), body, now_ns)
-        return replace(decision, reply=replace(decision.reply, epoch=request.epoch))
+def any_epoch_acknowledges(state: State, request: Ack, body: bytes, now_ns: int) -> Decision:
+    """The epoch of an ACK is not compared."""
+    session = state.sessions.get(("subscriber", request.client))
+    if session is None:
+        return ack(state, request, body, now_ns)
+    decision = ack(state, replace(request, epoch=session.epoch), body, now_ns)
+    return replace(decision, reply=replace(decision.reply, epoch=request.epoch))
 
 
-class AnyGenerationReads(Broker):
-    """Does not compare generation and boot: a position is never confirmed."""
+def any_generation_reads(
+    state: State, request: Get | Ack | Dead | Ring
+) -> tuple[TopicLog, Subscription, int] | Decision:
+    """Generation and boot are not compared: a position is never confirmed."""
+    log = state.topics.get(request.topic)
+    known = log.subscriptions.get(request.client) if log else None
+    if known and not isinstance(request, Ring):
+        request = replace(request, generation=known.generation, boot=state.boot)
+    return subscription_of(state, request)
 
-    def _subscription(self, request: Get | Ack | Dead) -> Any:
-        log = self.topics.get(request.topic)
-        known = log.subscriptions.get(request.client) if log else None
-        if known:
-            request = replace(request, generation=known.generation, boot=self.boot)
-        return super()._subscription(request)
 
-
-class AckRestsOnLazyCursor(Broker):
+def ack_rests_on_lazy_cursor(
+    request: Get | Ack,
+    log: TopicLog,
+    subscription: Subscription,
+    *,
+    urgent: bool,
+    shown: int = 0,
+) -> tuple[CursorMoved, ...]:
     """An ACK is answered at once if a GET has moved the cursor before, durable or not."""
-
-    def _moved(
-        self,
-        request: Get | Ack,
-        log: TopicLog,
-        subscription: Subscription,
-        *,
-        urgent: bool,
-        shown: int = 0,
-    ) -> tuple[CursorMoved, ...]:
-        if urgent and request.cursor <= subscription.cursor:
-            return ()
-        return super()._moved(request, log, subscription, urgent=urgent, shown=shown)
+    if urgent and request.cursor <= subscription.cursor:
+        return ()
+    return cursor_moved(request, log, subscription, urgent=urgent, shown=shown)
 
 
-class SubBeforeDurable(Broker):
-    """Confirms a subscription that a crash can still take back."""
-
-    def _sub(self, request: Sub, body: bytes, now_ns: int) -> Decision:
-        return replace(super()._sub(request, body, now_ns), visible_at=0)
+def sub_before_durable(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
+    """A subscription is confirmed that a crash can still take back."""
+    return replace(sub(state, request, body, now_ns), visible_at=0)
 
 
-class UnsubBeforeDurable(Broker):
-    """Confirms the end of a subscription that a crash can still bring back."""
-
-    def _unsub(self, request: Unsub, body: bytes, now_ns: int) -> Decision:
-        return replace(super()._unsub(request, body, now_ns), visible_at=0)
+def unsub_before_durable(state: State, request: Unsub, body: bytes, now_ns: int) -> Decision:
+    """The end of a subscription is confirmed, and a crash can still bring it back."""
+    return replace(unsub(state, request, body, now_ns), visible_at=0)
 
 
-class ResumeForgetsCursor(Broker):
-    """Who comes back without a place begins at the first message."""
-
-    def _sub(self, request: Sub, body: bytes, now_ns: int) -> Decision:
-        log = self.topics.get(request.topic)
-        known = log.subscriptions.get(request.client) if log else None
-        if log and known and known.active and request.cursor is None and request.start is None:
-            held, known.cursor = known.cursor, log.start
-            try:
-                return super()._sub(request, body, now_ns)
-            finally:
-                known.cursor = held
-        return super()._sub(request, body, now_ns)
+def resume_forgets_cursor(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
+    """A subscriber that comes back without a place begins at the first message."""
+    log = state.topics.get(request.topic)
+    known = log.subscriptions.get(request.client) if log else None
+    if log and known and known.active and request.cursor is None and request.start is None:
+        held, known.cursor = known.cursor, log.start
+        try:
+            return sub(state, request, body, now_ns)
+        finally:
+            known.cursor = held
+    return sub(state, request, body, now_ns)
 
 
 # A log that was set back.
 
 
-class NeverTellsLogChanged(Broker):
-    """Takes every position for one of this log."""
-
-    def _log_changed(
-        self, request: Sub | History, log: TopicLog | None, cursor: int | None
-    ) -> Decision | None:
-        return None
-
-    def _not_this_log(self, request: Any, log: TopicLog, why: str) -> Decision:
-        if isinstance(request, Ack):
-            return Decision(PutAck(**self._echo(request), offset=request.cursor))
-        return Decision(NoMessagesYet(**self._echo(request), end=log.durable_end))
+def accept_any_log(
+    state: State, request: Sub | History, log: TopicLog, cursor: int | None
+) -> Decision | None:
+    """Every position is taken for one of this log."""
+    return None
 
 
-class NoWitness(Broker):
-    """Looks at the end of the log only, not at the message before the cursor."""
+def answer_for_any_log(state: State, request: Any, log: TopicLog, why: str) -> Decision:
+    """A position beyond the end is nothing to speak of."""
+    if isinstance(request, Ack):
+        return Decision(PutAck(**echo(state, request), offset=request.cursor))
+    return Decision(NoMessagesYet(**echo(state, request), end=log.durable_end))
 
-    def _sub(self, request: Sub, body: bytes, now_ns: int) -> Decision:
-        return super()._sub(replace(request, witness_ns=None), body, now_ns)
+
+def no_witness(state: State, request: Sub, body: bytes, now_ns: int) -> Decision:
+    """The end of the log alone is compared, not the message before the cursor."""
+    return sub(state, replace(request, witness_ns=None), body, now_ns)

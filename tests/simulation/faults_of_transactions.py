@@ -7,14 +7,16 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.messages import Abort, AbortAck, Commit, CommitAck, Part, Stage
-from reliable_pubsub.proxy.core.broker import Broker
 from reliable_pubsub.proxy.core.records import (
     Appended,
     Decision,
     Record,
     TransactionCommitted,
 )
+from reliable_pubsub.proxy.core.replies import echo
 from reliable_pubsub.proxy.core.staging import LastTransaction
+from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.core.transactions import abort, already, commit, stage
 
 from .simulated_proxy import Crash
 from .simulated_store import SimulatedStore
@@ -45,66 +47,69 @@ class ForgetsTransactions(SimulatedStore):
         super().commit([one for one in records if not isinstance(one, TransactionCommitted)])
 
 
-class StoresReplays(Broker):
-    """Looks at no number: a repeated commit is a new one."""
-
-    def _stage(self, request: Stage, body: bytes, now_ns: int) -> Decision:
-        self.last_transactions.pop(request.client, None)
-        return super()._stage(replace(request, first_sequence=None), body, now_ns)
-
-    def _commit(self, request: Commit, body: bytes, now_ns: int) -> Decision:
-        self.last_transactions.pop(request.client, None)
-        return super()._commit(request, body, now_ns)
+def stage_any_number(state: State, request: Stage, body: bytes, now_ns: int) -> Decision:
+    """No number is compared: what belongs to a committed transaction is staged."""
+    state.last_transactions.pop(request.client, None)
+    return stage(state, replace(request, first_sequence=None), body, now_ns)
 
 
-class AlreadyBeforeDurable(Broker):
-    """Tells that a transaction is over which a crash can still take back."""
-
-    def _already(self, request: Stage | Commit | Abort, last: LastTransaction) -> Decision:
-        return replace(super()._already(request, last), visible_at=0)
-
-
-class LeavesTheLastTopicOut(Broker):
-    """Says of every topic that it is stored, and leaves one out where there are several."""
-
-    def _commit(self, request: Commit, body: bytes, now_ns: int) -> Decision:
-        decision = super()._commit(request, body, now_ns)
-        topics = [one.topic_id for one in decision.records if isinstance(one, Appended)]
-        if len(set(topics)) < 2:
-            return decision
-        records = tuple(one for one in decision.records if not _is_of(one, topics[-1]))
-        return replace(decision, records=records, visible_at=self.lsn + len(records))
+def commit_any_number(state: State, request: Commit, body: bytes, now_ns: int) -> Decision:
+    """No number is compared: a repeated commit is a new one."""
+    state.last_transactions.pop(request.client, None)
+    return commit(state, request, body, now_ns)
 
 
-class AbortLeavesMessages(Broker):
+def already_before_durable(
+    state: State, request: Stage | Commit | Abort, last: LastTransaction
+) -> Decision:
+    """A transaction that a crash can still take back is reported as committed."""
+    return replace(already(state, request, last), visible_at=0)
+
+
+def leave_last_topic_out(state: State, request: Commit, body: bytes, now_ns: int) -> Decision:
+    """Every topic is reported as stored, and one of several is left out."""
+    decision = commit(state, request, body, now_ns)
+    topics = [one.topic_id for one in decision.records if isinstance(one, Appended)]
+    if len(set(topics)) < 2:
+        return decision
+    records = tuple(one for one in decision.records if not _is_of(one, topics[-1]))
+    return replace(decision, records=records, visible_at=state.lsn + len(records))
+
+
+def abort_stores(state: State, request: Abort, body: bytes, now_ns: int) -> Decision:
     """What is aborted is stored all the same."""
-
-    def _abort(self, request: Abort, body: bytes, now_ns: int) -> Decision:
-        one = self.staging.of(request.client, request.transaction)
-        parts = tuple(Part(*key, len(staged)) for key, staged in one.attempts.items())
-        facts = {name: getattr(request, name) for name in ("client", "epoch", "request")}
-        commit = Commit(**facts, transaction=request.transaction, parts=parts)
-        decision = super()._commit(commit, body, now_ns)
-        if not isinstance(decision.reply, CommitAck):
-            return decision
-        return replace(decision, reply=AbortAck(**self._echo(request), dropped=len(parts)))
+    decision = commit(state, _of_every_try(state, request), body, now_ns)
+    if not isinstance(decision.reply, CommitAck):
+        return decision
+    dropped = len(decision.records)
+    return replace(decision, reply=AbortAck(**echo(state, request), dropped=dropped))
 
 
-class CommitsEveryTry(Broker):
-    """Takes every try of a task that was staged, not the one that is named."""
+def commit_every_try(state: State, request: Commit, body: bytes, now_ns: int) -> Decision:
+    """Every try of a task that was staged counts, not the one that is named."""
+    every = _of_every_try(state, request)
+    return commit(state, replace(request, parts=every.parts), body, now_ns)
 
-    def _commit(self, request: Commit, body: bytes, now_ns: int) -> Decision:
-        one = self.staging.of(request.client, request.transaction)
-        parts = tuple(Part(*key, len(staged)) for key, staged in one.attempts.items())
-        return super()._commit(replace(request, parts=parts), body, now_ns)
+
+def _of_every_try(state: State, request: Commit | Abort) -> Commit:
+    one = state.staging.of(request.client, request.transaction)
+    return Commit(
+        client=request.client,
+        epoch=request.epoch,
+        request=request.request,
+        transaction=request.transaction,
+        parts=tuple(Part(*key, len(staged)) for key, staged in one.attempts.items()),
+    )
 
 
 FAULTS_OF_TRANSACTIONS: Mapping[str, Variant] = {
     "transaction torn between topics": Variant(store=TearsTransactions),
     "transaction numbers not stored": Variant(store=ForgetsTransactions),
-    "repeated commit stored twice": Variant(broker=StoresReplays),
-    "already before durable": Variant(broker=AlreadyBeforeDurable),
-    "a topic is left out of a commit": Variant(broker=LeavesTheLastTopicOut),
-    "abort leaves messages": Variant(broker=AbortLeavesMessages),
-    "every try is committed": Variant(broker=CommitsEveryTry),
+    "repeated commit stored twice": Variant(
+        rules={stage: stage_any_number, commit: commit_any_number}
+    ),
+    "already before durable": Variant(rules={already: already_before_durable}),
+    "a topic is left out of a commit": Variant(rules={commit: leave_last_topic_out}),
+    "abort leaves messages": Variant(rules={abort: abort_stores}),
+    "every try is committed": Variant(rules={commit: commit_every_try}),
 }

@@ -8,9 +8,11 @@ from typing import Literal
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.messages import BatchHeader, Put
-from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.broker import decide
 from reliable_pubsub.proxy.core.engine import BecameOfOffer, Engine
-from reliable_pubsub.proxy.core.ring import Read, Rings
+from reliable_pubsub.proxy.core.qos0 import take_offer
+from reliable_pubsub.proxy.core.qos0_ring import Read, Rings
+from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.relay.core.push import UnstoredFrames
 from reliable_pubsub.relay.core.unstored import OfferFrames, decode_offer
 from reliable_pubsub.subscriber.core.qos0_queue import QoS0Queue
@@ -64,18 +66,15 @@ class OfANewRing(SimulatedProxy):
     def start(self) -> None:
         super().start()
         if self.engine is not None:
-            self.engine.rings.__class__ = ReadsAnew
+            self.engine.state.rings.__class__ = ReadsAnew
 
 
-class NumbersAnew(Broker):
+def number_anew(
+    state: State, offered: OfferFrames, *, is_wanted: bool, now_ns: int
+) -> BatchHeader | Literal["refused", "unwanted"]:
     """A batch in a ring has the place for its number."""
-
-    def take_offer(
-        self, offered: OfferFrames, *, is_wanted: bool, now_ns: int
-    ) -> BatchHeader | Literal["refused", "unwanted"]:
-        number = self.rings.end(offered.topic) + 1
-        offer = replace(offered.offer, first_sequence=number)
-        return super().take_offer(replace(offered, offer=offer), is_wanted=is_wanted, now_ns=now_ns)
+    offer = replace(offered.offer, first_sequence=state.rings.end(offered.topic) + 1)
+    return take_offer(state, replace(offered, offer=offer), is_wanted=is_wanted, now_ns=now_ns)
 
 
 class StoresIt(Engine):
@@ -95,7 +94,7 @@ class StoresIt(Engine):
             crc=offer.crc,
             qos=1,
         )
-        self._apply(self.broker.decide(put, offered.body, now_ns=now_ns).records)
+        self._apply(decide(self.state, put, offered.body, now_ns=now_ns).records)
         return became
 
 
@@ -105,6 +104,6 @@ FAULTS_OF_UNSTORED: Mapping[str, Variant] = {
         subscriber=with_parts(subscription=OfWhatWasBefore)
     ),
     "QoS 0: the ring is read again": Variant(proxy=OfANewRing),
-    "QoS 0: another number": Variant(broker=NumbersAnew),
+    "QoS 0: another number": Variant(rules={take_offer: number_anew}),
     "QoS 0: stored, too": Variant(engine=StoresIt),
 }

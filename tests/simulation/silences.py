@@ -21,8 +21,8 @@ from reliable_pubsub.common.core.messages import (
     Sub,
     Unsub,
 )
-from reliable_pubsub.proxy.core.broker import Broker
 from reliable_pubsub.proxy.core.records import Expired, Record
+from reliable_pubsub.proxy.core.state import State
 
 TICKS_S: Final = 0.1  # a lease may end so much later: the ticks that look after it
 
@@ -43,9 +43,9 @@ class Silences:
         ):
             self._heard_s[request.client] = now_s
 
-    def judge(self, broker: Broker, due: Iterable[Record], now_s: float) -> None:
+    def judge(self, state: State, due: Iterable[Record], now_s: float) -> None:
         """A tick ends some leases: those, and only those, that were silent for twice as long."""
-        if broker.storage_full:
+        if state.is_storage_full:
             return  # it looks after nothing as long as it cannot write
         if self._since_s is None:
             self._since_s = now_s
@@ -61,7 +61,7 @@ class Silences:
                 )
         leases = {
             (log.topic_id, name): one.terms.lease_ms
-            for log in broker.topics.values()
+            for log in state.topics.values()
             for name, one in log.subscriptions.items()
             if one.listens and one.terms.lease_ms
         }

@@ -26,13 +26,12 @@ from reliable_pubsub.common.core.messages import (
     Sub,
 )
 from reliable_pubsub.common.core.settings import OnBound
-from reliable_pubsub.proxy.core.broker import Broker
 from reliable_pubsub.proxy.core.engine import Answer, Engine, EngineTiming, Visible, Work
 from reliable_pubsub.proxy.core.pushes import Down, Pushes
+from reliable_pubsub.proxy.core.qos0_interest import Want
 from reliable_pubsub.proxy.core.records import Appended, Decision, Record, StoredState
-from reliable_pubsub.proxy.core.state import BrokerSettings, Memory
+from reliable_pubsub.proxy.core.state import BrokerSettings, Memory, Setup, State
 from reliable_pubsub.proxy.core.topic_log import Retention
-from reliable_pubsub.proxy.core.wanted import Want
 from reliable_pubsub.relay.core.unstored import decode_offer
 
 from .network import Reply
@@ -127,24 +126,22 @@ class WatchedEngine(Engine):
     dead_topics_max: int
 
     def _decide(self, request: AnyRequest, body: bytes, now_ns: int) -> Decision:
-        settings = self.broker._settings
+        settings = self.state.settings
         if isinstance(request, Dead):  # only topics of dead letters may be too many
-            self.broker._settings = replace(settings, topics_max=self.dead_topics_max)
+            self.state.settings = replace(settings, topics_max=self.dead_topics_max)
         decision = super()._decide(request, body, now_ns)
-        self.broker._settings = settings
+        self.state.settings = settings
         self._silences.heard(request, decision.reply, self.world.now_s)
         self._note(request, decision)
         return decision
 
-    def _new_broker(
-        self, stored: StoredState, full_until_s: float | None = None, why: str = ""
-    ) -> Broker:
+    def _new_state(self, stored: StoredState) -> State:
         self._silences = Silences()
-        return super()._new_broker(stored, full_until_s, why)
+        return super()._new_state(stored)
 
     def _due(self, now_s: float, now_ns: int) -> Sequence[Record]:
         due = super()._due(now_s, now_ns)
-        self._silences.judge(self.broker, due, now_s)
+        self._silences.judge(self.state, due, now_s)
         return due
 
     def _apply(self, records: Sequence[Record]) -> None:
@@ -159,7 +156,9 @@ class WatchedEngine(Engine):
         """After a put no more waits for a subscription than may; `lose_oldest` lets them lag."""
         if not self.faults.quota or self.faults.lose_oldest:
             return
-        logs = [self.broker.topic_of(one) for one in records if isinstance(one, Appended)]
+        logs = [
+            self.state.topic_by_id[one.topic_id] for one in records if isinstance(one, Appended)
+        ]
         for log in logs:
             if log.topic not in TOPICS:
                 continue  # dead letters have no bound
@@ -186,8 +185,7 @@ class WatchedEngine(Engine):
 class SimulatedProxy:
     """A proxy process that is started, killed and started again. Implements `network.Door`."""
 
-    broker_class: type[Broker] = Broker  # planted faults put others here
-    engine_class: type[Engine] = Engine
+    engine_class: type[Engine] = Engine  # planted faults put another one here
     pushes: PushNetwork  # what goes down by itself
     offers: OfferNetwork  # what comes at QoS 0
     dead_topics_max: int = TOPICS_MAX  # topics beside which none is made for dead letters
@@ -207,9 +205,9 @@ class SimulatedProxy:
         self._offers_wanted: frozenset[bytes] = frozenset()
 
     @property
-    def broker(self) -> Broker | None:
+    def state(self) -> State | None:
         """The state of the life that runs."""
-        return self.engine.broker if self.engine else None
+        return self.engine.state if self.engine else None
 
     # What the world does to it.
 
@@ -319,14 +317,12 @@ class SimulatedProxy:
                 on_bound=self._on_bound,
             )
         seen: dict[str, Any] = {
-            "broker_class": self.broker_class,
             "world": self.world,
             "faults": self._faults,
             "dead_topics_max": self.dead_topics_max,
         }
         engine_class = type("SimulatedEngine", (WatchedEngine, self.engine_class), seen)
-        engine: Engine = engine_class(
-            self.store.state(),
+        setup = Setup(
             boot=self._boot,
             reader=self.store,
             settings=BrokerSettings(
@@ -336,6 +332,10 @@ class SimulatedProxy:
                 storage_retry_s=STORAGE_RETRY_S,
                 memory=FORGETFUL if self._faults.forget else Memory(),
             ),
+        )
+        engine: Engine = engine_class(
+            self.store.state(),
+            setup,
             timing=EngineTiming(lazy_s=TICK_S, disk_patience_s=DISK_PATIENCE_S),
             pushes=pushes,
             ingress_endpoint="sim://ingress",
@@ -427,7 +427,7 @@ class SimulatedProxy:
     def commit_failed(self, engine: Engine) -> None:
         """Go back to what is durable."""
         self.world.happened("storage_full", "proxy", "a commit failed: disk full")
-        segments = engine.broker.durable_segments()
+        segments = engine.state.durable_segments()
         stored = self.store.state()
         counted = {topic.topic_id: list(topic.segments) for topic in stored.topics}
         if not self._faults.trim:

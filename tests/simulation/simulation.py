@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.dead_letter import DELIVERIES_USED_UP
 from reliable_pubsub.common.core.messages import QoS, SessionKind
 from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.variants import Rule, planted
 from reliable_pubsub.proxy.core import topic_log
-from reliable_pubsub.proxy.core.broker import Broker
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.records import DeadLettered, Expired, Forgotten, Record, Trimmed
 from reliable_pubsub.publisher.client import Publisher
@@ -53,7 +53,7 @@ STARTS = ("now", "last", "earliest", "newest", "offset", "time")  # what a subsc
 class Variant(Struct, frozen=True, kw_only=True):
     """The parts of a system; the sound ones, unless a fault is planted."""
 
-    broker: type[Broker] = Broker
+    rules: Mapping[Rule, Rule] = {}  # functions of proxy/core, and those in their place
     engine: type[Engine] = Engine
     proxy: type[SimulatedProxy] = SimulatedProxy
     store: type[SimulatedStore] = SimulatedStore
@@ -103,6 +103,7 @@ def run_world(world: World, variant: Variant = SOUND, shape: Shape = WHOLE) -> S
         with (
             patch.object(topic_log, "SEGMENT_BATCHES", segment),
             patch.object(interest_link, "RESEND_S", RESEND_S),
+            planted(variant.rules),
         ):
             simulation = Simulation(world, variant, shape)
             simulation.run()
@@ -125,7 +126,6 @@ class Simulation:
         world.note("world", str(self._faults))
         self._store = variant.store(self._committed, self.recording.set_back)
         self._proxy = variant.proxy(world, self._faults, self._store)
-        self._proxy.broker_class = variant.broker
         self._proxy.engine_class = variant.engine
         if self._faults.dead_limit:
             self._proxy.dead_topics_max = len(TOPICS) + world.seed % 2
@@ -284,10 +284,10 @@ class Simulation:
             )
             if isinstance(machine, SubscriberMachine) and machine.output:
                 self.recording.outputs[machine.name] = machine.lines
-        broker = self._proxy.broker
+        state = self._proxy.state
         positions = {
             topic: {who: one.cursor for who, one in log.subscriptions.items() if one.active}
-            for topic, log in (broker.topics if broker else {}).items()
+            for topic, log in (state.topics if state else {}).items()
         }
         self.recording.audit(self._store, TOPICS, positions)
 

@@ -35,7 +35,7 @@ STEPS = st.lists(
 
 def take(proxy: MemoryProxy, number: int, verb: str, topic: str, value: int) -> None:
     """Do one thing to a proxy, also at QoS 1, or with a lease that the next `trim` may end."""
-    session = proxy.broker.sessions.get(("subscriber", "s"))
+    session = proxy.state.sessions.get(("subscriber", "s"))
     match verb:
         case "at level 1":
             request = a_put(number + 1, count=value + 1, topic=topic, qos=1)

@@ -12,8 +12,10 @@ from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.core.limits import KIB
 from reliable_pubsub.common.core.messages import AnyReply, Lost, NoMessagesYet, PutAck
 from reliable_pubsub.proxy.check import BadRange, Checked, check_store
-from reliable_pubsub.proxy.core.broker import Broker
+from reliable_pubsub.proxy.core.applying import apply, committed
+from reliable_pubsub.proxy.core.broker import decide
 from reliable_pubsub.proxy.core.records import Record, Subscribed, TransactionCommitted
+from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.log_reader import StoreReader
 from reliable_pubsub.proxy.store import FILE_NAME, Store, open_reader, read_state
 from tests.fakes import (
@@ -23,6 +25,7 @@ from tests.fakes import (
     a_beginning,
     a_get,
     a_put,
+    a_setup,
     a_sub,
     an_append,
     put_body,
@@ -93,16 +96,16 @@ class RunningProxy:
         segments = check_store(self._store.connection).segments
         self._reader = StoreReader(open_reader(self._store.path))
         stored = read_state(self._store.connection, segments)
-        self._broker = Broker(stored, boot="boot-1", reader=self._reader)
+        self._state = State(stored, a_setup(self._reader))
 
     def ask(self, *requests: tuple[object, bytes]) -> list[AnyReply]:
         """Answer requests, durably, and stop."""
         replies = []
         for request, body in requests:
-            decision = self._broker.decide(request, body, now_ns=2 * NOW_NS)  # type: ignore[arg-type]
-            self._broker.apply(decision.records)
+            decision = decide(self._state, request, body, now_ns=2 * NOW_NS)  # type: ignore[arg-type]
+            apply(self._state, decision.records)
             self._store.commit(decision.records)
-            self._reader.add(self._broker.committed(self._broker.lsn))
+            self._reader.add(committed(self._state, self._state.lsn))
             replies.append(decision.reply)
         self._reader.close()
         self._store.close()

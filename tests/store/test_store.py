@@ -20,6 +20,8 @@ from reliable_pubsub.common.core.errors import DamagedError, InUseError, Storage
 from reliable_pubsub.common.core.limits import KIB
 from reliable_pubsub.common.core.messages import StoredQoS, TopicReceipt
 from reliable_pubsub.proxy.check import check_store
+from reliable_pubsub.proxy.core.applying import apply
+from reliable_pubsub.proxy.core.broker import due
 from reliable_pubsub.proxy.core.records import (
     CursorMoved,
     Record,
@@ -335,11 +337,11 @@ STEPS = st.lists(
 
 def take_step(proxy: MemoryProxy, number: int, verb: str, topic: str, value: int) -> None:
     """Do one thing to a proxy; whether it is refused does not matter here."""
-    log = proxy.broker.topics.get(topic)
+    log = proxy.state.topics.get(topic)
     known = log.subscriptions.get("s") if log else None
     generation = known.generation if known else 1
-    session = proxy.broker.sessions.get(("subscriber", "s"))
-    epoch = session.epoch if session else proxy.broker.epoch_floor + 1
+    session = proxy.state.sessions.get(("subscriber", "s"))
+    epoch = session.epoch if session else proxy.state.epoch_floor + 1
     end = log.durable_end if log else 0
     match verb:
         case "put":
@@ -368,8 +370,8 @@ def take_step(proxy: MemoryProxy, number: int, verb: str, topic: str, value: int
             if value:
                 proxy.decide(a_commit(number + 1, (0, NONCE, 2), digest=b"content1"))
         case "trim":
-            proxy.broker.apply(due := proxy.broker.tick(now_s=float(number), now_ns=NOW_NS))
-            proxy.uncommitted += due
+            apply(proxy.state, records := due(proxy.state, now_s=float(number), now_ns=NOW_NS))
+            proxy.uncommitted += records
 
 
 @given(steps=STEPS, commit_every=st.integers(1, 7), forgets=st.booleans())
@@ -396,7 +398,7 @@ def test_what_is_read_back_is_the_state_of_a_broker_that_applied_the_same_record
 
         stored = read_state(store.connection, check_store(store.connection).segments)
 
-    expected = as_stored(proxy.broker)
+    expected = as_stored(proxy.state)
     assert in_order(stored).transactions == expected.transactions
     assert in_order(stored).topics == expected.topics
     assert in_order(stored).sessions == expected.sessions

@@ -1,88 +1,53 @@
-"""STATUS: a page of the broker's state as a value."""
+"""STATUS: a page of the state."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
 from heapq import nsmallest
-from typing import Any, Protocol
 
 from msgspec import UNSET
 
 from reliable_pubsub.common.core.limits import STATUS_PAGE_ROWS
 from reliable_pubsub.common.core.messages import (
     PublisherStatus,
-    StagingStatus,
     Status,
     StatusReport,
-    SubscriptionState,
     SubscriptionStatus,
     TopicStatus,
 )
 
-from .ring import Rings
-from .subscriptions import Subscription
+from .records import Decision
+from .replies import echo
+from .state import State
 from .topic_log import TopicLog
+from .transactions import staging_status
 
 
-class TimestampReader(Protocol):
-    """The part of the log reader that a report needs."""
-
-    def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
-        """See `rules.LogReader.timestamp_ns`."""
-
-
-class Leases(Protocol):
-    """The part of the leases that a report needs."""
-
-    def state_of(self, client: str, subscription: Subscription) -> SubscriptionState:
-        """See `leasing.Leasing.state_of`."""
-
-    def silent_s(self, client: str) -> float:
-        """See `leasing.Leasing.silent_s`."""
-
-
-def status_report(
-    request: Status,
-    echo: Mapping[str, Any],
-    *,
-    topics: Mapping[str, TopicLog],
-    sessions_count: int,
-    reader: TimestampReader,
-    leases: Leases,
-    staging: StagingStatus | None,
-    rings: Rings,
-    now_ns: int,
-) -> StatusReport:
+def status(state: State, request: Status, _body: bytes, now_ns: int) -> Decision:
     """One page, topics in the order of their names, those after `after_topic`."""
+    topics = state.topics
     names = sorted(topics)
     first = bisect_right(names, request.after_topic) if request.after_topic else 0
     page: list[TopicStatus] = []
     rows = 0
     for name in names[first : first + request.topics_max]:
-        page.append(_topic(topics[name], reader, leases, rings, now_ns, request.rows_max))
+        page.append(_topic(state, topics[name], now_ns, request.rows_max))
         rows += len(page[-1].subscriptions) + len(page[-1].publishers)
         if rows >= STATUS_PAGE_ROWS:
             break
-    return StatusReport(
-        **echo,
+    report = StatusReport(
+        **echo(state, request),
         topics=tuple(page),
         next_topic=page[-1].topic if first + len(page) < len(names) else UNSET,
         topics_count=len(names),
-        sessions_count=sessions_count,
+        sessions_count=len(state.sessions),
         dropped_requests=0,
-        staging=UNSET if staging is None else staging,
+        staging=staging_status(state),
     )
+    return Decision(report)
 
 
-def _topic(
-    log: TopicLog,
-    reader: TimestampReader,
-    leases: Leases,
-    rings: Rings,
-    now_ns: int,
-    rows_max: int,
-) -> TopicStatus:
+def _topic(state: State, log: TopicLog, now_ns: int, rows_max: int) -> TopicStatus:
     active = {name: s for name, s in log.subscriptions.items() if s.active or s.expired}
     # The slowest first: if a page cannot show all, these matter most.
     slowest = nsmallest(rows_max, active.items(), key=lambda item: (item[1].cursor, item[0]))
@@ -99,12 +64,12 @@ def _topic(
                 subscriber=name,
                 generation=subscription.generation,
                 terms=subscription.terms,
-                state=leases.state_of(name, subscription),
-                silent_s=leases.silent_s(name),
+                state=state.leases.state_of(name, subscription),
+                silent_s=state.leases.silent_s(name),
                 cursor=subscription.cursor,
                 lag_messages=max(log.durable_end - subscription.cursor, 0),
-                lag_s=_lag_s(log, subscription.cursor, reader, now_ns),
-                lost=rings.lost(log.topic, name),
+                lag_s=_lag_s(state, log, subscription.cursor, now_ns),
+                lost=state.rings.lost(log.topic, name),
             )
             for name, subscription in slowest
         ),
@@ -119,13 +84,13 @@ def _topic(
             for (name, qos), mark in nsmallest(rows_max, publishers.items())
         ),
         publishers_left_out=max(len(publishers) - rows_max, 0),
-        ring=rings.status(log.topic),
+        ring=state.rings.status(log.topic),
     )
 
 
-def _lag_s(log: TopicLog, cursor: int, reader: TimestampReader, now_ns: int) -> float:
+def _lag_s(state: State, log: TopicLog, cursor: int, now_ns: int) -> float:
     """Seconds since the oldest unacknowledged message was stored."""
     if cursor >= log.durable_end:
         return 0.0
-    taken_ns = reader.timestamp_ns(log.topic_id, max(cursor, log.start))
+    taken_ns = state.reader.timestamp_ns(log.topic_id, max(cursor, log.start))
     return max(now_ns - taken_ns, 0) / 1e9 if taken_ns is not None else 0.0

@@ -1,0 +1,234 @@
+"""Records change the state: `apply` when they are decided, `committed` when they are durable.
+
+No other file changes what is or will be durable. The records are the same live, in the simulator
+and in the store. Between the two steps a record changes the state, but no client is shown it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from .records import (
+    Appended,
+    ControlSeen,
+    CursorMoved,
+    DeadLettered,
+    Expired,
+    Forgotten,
+    Granted,
+    Record,
+    Staged,
+    Subscribed,
+    TopicCreated,
+    TransactionCommitted,
+    Trimmed,
+    Unstaged,
+    Unsubscribed,
+)
+from .staging import LastTransaction
+from .state import State
+from .subscriptions import Session, Subscription
+from .topic_log import TopicLog
+
+
+def apply(state: State, records: Sequence[Record]) -> None:
+    """Change the state by records, which get the next numbers."""
+    for record in records:
+        state.lsn += 1
+        APPLIED[type(record)](state, record)
+        state.undurable.append((state.lsn, record))
+
+
+def committed(state: State, lsn: int) -> list[Appended]:
+    """The store has every record up to number `lsn`; return the batches that become readable."""
+    assert state.durable_lsn <= lsn <= state.lsn, (state.durable_lsn, lsn, state.lsn)
+    state.durable_lsn = lsn
+    batches: list[Appended] = []
+    while state.undurable and state.undurable[0][0] <= lsn:
+        _, record = state.undurable.popleft()
+        match record:
+            case Appended():
+                batches.append(_readable(state, record))
+            case DeadLettered(letter, moved):
+                batches.append(_readable(state, letter))
+                _cursor_durable(state, moved)
+            case CursorMoved() | Subscribed():
+                _cursor_durable(state, record)
+            case Trimmed(topic_id):
+                state.topic_by_id[topic_id].trims_durable(lsn)
+    return batches
+
+
+def _readable(state: State, batch: Appended) -> Appended:
+    state.topic_by_id[batch.topic_id].durable_end = batch.base + batch.count
+    state.touched_topics.add(batch.topic_id)
+    return batch
+
+
+def _cursor_durable(state: State, record: CursorMoved | Subscribed) -> None:
+    subscription = state.topic_by_id[record.topic_id].subscriptions[record.subscriber]
+    if subscription.generation == record.generation:
+        subscription.durable_cursor = max(subscription.durable_cursor, record.cursor)
+        state.touched_topics.add(record.topic_id)
+
+
+# One function for each record.
+
+
+def create_topic(state: State, record: TopicCreated) -> None:
+    """Add an empty topic."""
+    retention = state.retention(record.topic)
+    log = TopicLog(record.topic_id, record.topic, record.log, retention, lsn=state.lsn)
+    state.topics[record.topic] = state.topic_by_id[record.topic_id] = log
+    state.last_topic_id = record.topic_id
+
+
+def append(state: State, record: Appended) -> None:
+    """Append a batch to its topic; it becomes readable when it is durable."""
+    log = state.topic_by_id[record.topic_id]
+    log.append(record, state.lsn)
+    if record.qos == 1:
+        state.index_ended(log)
+    elif record.publisher not in state.numbered:
+        state.numbered.add(record.publisher)
+        state.index_session("publisher", record.publisher)
+
+
+def grant(state: State, record: Granted) -> None:
+    """Begin a session."""
+    session = Session(record.epoch, record.nonce, 0, state.lsn)
+    state.sessions[record.role, record.client] = session
+    state.index_session(record.role, record.client)
+
+
+def subscribe(state: State, record: Subscribed) -> None:
+    """Begin, resume or move a subscription."""
+    log = state.topic_by_id[record.topic_id]
+    held = log.subscriptions.get(record.subscriber)
+    # Until this record is durable, retention keeps the messages above the old cursor.
+    same = held is not None and held.active and held.generation == record.generation
+    log.subscriptions[record.subscriber] = Subscription(
+        record.generation,
+        record.cursor,
+        min(held.durable_cursor, record.cursor) if held and same else 0,
+        True,
+        state.lsn,
+        record.shown,
+        record.terms,
+        before=held.before if held and same else record.shown,
+    )
+    if record.shown == record.cursor:  # nothing is in flight: it begins
+        state.rings.forget(log.topic, record.subscriber)
+    state.index_subscription(log, record.subscriber)
+    see_control(state, record)
+
+
+def unsubscribe(state: State, record: Unsubscribed) -> None:
+    """End a subscription; its generation is remembered."""
+    log = state.topic_by_id[record.topic_id]
+    subscription = log.subscriptions[record.subscriber]
+    subscription.active = False
+    subscription.shown = max(record.shown, record.cursor)
+    subscription.lsn = state.lsn
+    state.rings.forget(log.topic, record.subscriber)
+    state.index_subscription(log, record.subscriber)
+    state.touched_topics.add(record.topic_id)
+    see_control(state, record)
+
+
+def see_control(state: State, record: Subscribed | Unsubscribed | ControlSeen) -> None:
+    """Remember the number of a subscriber's last control request (rule R12)."""
+    session = state.sessions["subscriber", record.subscriber]
+    session.control = record.control
+    session.lsn = state.lsn
+
+
+def move_cursor(state: State, record: CursorMoved) -> None:
+    """Acknowledge what is below a cursor."""
+    subscription = state.topic_by_id[record.topic_id].subscriptions[record.subscriber]
+    if subscription.generation == record.generation:
+        subscription.cursor = max(subscription.cursor, record.cursor)
+        subscription.shown = record.shown
+
+
+def dead_letter(state: State, record: DeadLettered) -> None:
+    """Append a dead letter and acknowledge its message."""
+    append(state, record.letter)
+    move_cursor(state, record.moved)
+
+
+def expire(state: State, record: Expired) -> None:
+    """End a lease; a clean subscription ends with it."""
+    log = state.topic_by_id[record.topic_id]
+    subscription = log.subscriptions[record.subscriber]
+    if subscription.generation == record.generation:
+        subscription.expired = True
+        subscription.active = record.terms.session == "persistent"
+        subscription.lsn = state.lsn
+        state.index_subscription(log, record.subscriber)
+        state.touched_topics.add(record.topic_id)
+
+
+def forget(state: State, record: Forgotten) -> None:
+    """Remove an entry that can no longer have an effect."""
+    key: Any = record.key
+    if record.kind == "session":
+        del state.sessions[key]
+        state.idle_sessions.pop(key, None)
+        if key[0] == "subscriber":
+            state.leases.forget(key[1])
+        if record.floor > state.epoch_floor:
+            state.epoch_floor, state.epoch_floor_lsn = record.floor, state.lsn
+        return
+    log = state.topic_by_id[key[0]]
+    if record.kind == "subscription":
+        del log.subscriptions[key[1]]
+        log.index_subscription(key[1])
+        state.generation_floor = max(state.generation_floor, record.floor)
+    else:
+        del log.unnumbered[key[1]]
+    state.index_ended(log)
+
+
+def trim(state: State, record: Trimmed) -> None:
+    """Remove the oldest messages of a topic."""
+    state.topic_by_id[record.topic_id].trim(record, state.lsn)
+
+
+def stage(state: State, record: Staged) -> None:
+    """Keep a batch of a transaction."""
+    state.staging.add(record)
+
+
+def unstage(state: State, record: Unstaged) -> None:
+    """Drop the batches of a transaction."""
+    state.staging.drop(record.client, record.transaction)
+
+
+def commit_transaction(state: State, record: TransactionCommitted) -> None:
+    """Remember the last transaction of a publisher; its batches are records of their own."""
+    state.last_transactions[record.client] = LastTransaction(
+        record.transaction, record.digest, record.receipts, state.lsn
+    )
+    state.numbered.add(record.client)
+    state.index_session("publisher", record.client)
+    state.staging.drop_up_to(record.client, record.transaction)
+
+
+APPLIED: Final[Mapping[type[Any], Callable[[State, Any], None]]] = {
+    TopicCreated: create_topic,
+    Appended: append,
+    Granted: grant,
+    Subscribed: subscribe,
+    Unsubscribed: unsubscribe,
+    ControlSeen: see_control,
+    CursorMoved: move_cursor,
+    Forgotten: forget,
+    DeadLettered: dead_letter,
+    Expired: expire,
+    Trimmed: trim,
+    Staged: stage,
+    Unstaged: unstage,
+    TransactionCommitted: commit_transaction,
+}

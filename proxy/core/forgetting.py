@@ -1,0 +1,59 @@
+"""Forgetting: an entry that has ended and can have no effect costs nothing for ever (rule R26)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+from reliable_pubsub.common.core.messages import Role
+
+from .records import Forgotten
+from .state import State
+from .topic_log import TopicLog
+
+# An older version granted any epoch. A higher one is kept, else it would become everyone's floor.
+EPOCH_FORGOTTEN_MAX: Final = 2**62
+
+
+def forgotten(state: State) -> Sequence[Forgotten]:
+    """Ended entries without effect beyond the number that is kept.
+
+    Only durable ones: a crash must not bring back an entry that a client saw as removed.
+    """
+    records = [*_sessions(state)]
+    for topic_id in sorted(state.crowded_topics):
+        records += _entries_of(state, state.topic_by_id[topic_id])
+    return records[: state.settings.memory.at_once_max]
+
+
+def session_forgotten(state: State, role: Role, client: str) -> Forgotten:
+    """The record that removes an id; its epochs and lower ones are not granted again."""
+    epoch = state.sessions[role, client].epoch
+    return Forgotten("session", (role, client), max(epoch, state.epoch_floor))
+
+
+def _sessions(state: State) -> Iterator[Forgotten]:
+    memory = state.settings.memory
+    excess = len(state.idle_sessions) - memory.idle_sessions_max
+    idle = (one for one in state.idle_sessions if state.sessions[one].epoch <= EPOCH_FORGOTTEN_MAX)
+    for key in islice(idle, min(max(excess, 0), memory.at_once_max)):
+        if state.sessions[key].lsn <= state.durable_lsn:
+            yield session_forgotten(state, *key)
+
+
+def _entries_of(state: State, log: TopicLog) -> Iterator[Forgotten]:
+    memory = state.settings.memory
+    for names, most in (
+        (log.ended["clean"], memory.ended_clean_max),
+        (log.ended["persistent"], memory.ended_max),
+    ):
+        for name in islice(names, min(max(len(names) - most, 0), memory.at_once_max)):
+            one = log.subscriptions[name]
+            if one.lsn <= state.durable_lsn:
+                floor = max(one.generation, state.generation_floor)
+                yield Forgotten("subscription", (log.topic_id, name), floor)
+    excess = min(max(len(log.unnumbered) - memory.unnumbered_max, 0), memory.at_once_max)
+    for name in islice(log.unnumbered, excess):
+        if log.unnumbered[name].lsn <= state.durable_lsn:
+            yield Forgotten("publisher", (log.topic_id, name, 1))

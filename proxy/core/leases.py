@@ -1,0 +1,108 @@
+"""Leases: how long a silent subscriber keeps its unacknowledged messages stored (rule R17).
+
+REQ/REP knows no disconnect, so silence is measured: after one lease a subscription is suspended,
+which STATUS shows and which has no other effect; after two it expires. A clean one then ends. A
+persistent one no longer keeps messages stored: its subscriber may return, and gets LOST for the
+messages that were removed. A start of the proxy restarts every lease, because no client could reach
+it while it was down.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from reliable_pubsub.common.core.messages import (
+    Ack,
+    AnyRequest,
+    Bye,
+    Dead,
+    Get,
+    Ring,
+    Sub,
+    SubscriptionState,
+    Unsub,
+)
+
+from .lower_bounds import LowerBounds
+from .records import Expired
+from .subscriptions import Subscription
+
+if TYPE_CHECKING:
+    from .state import State
+
+LEASES_TO_EXPIRY: Final = 2
+# A HELLO renews nothing: its process may never have been granted this epoch.
+_RENEWING: Final = frozenset({Get, Ring, Ack, Dead, Sub, Unsub, Bye})
+
+
+class Leases:
+    """When each subscriber was heard last; in memory only."""
+
+    def __init__(self) -> None:
+        """Create it before any subscriber is heard."""
+        self.now_s = 0.0  # monotonic clock, as of the last request or tick
+        self.since_s: float | None = None  # when this proxy began to listen
+        self.heard_s: dict[str, float] = {}
+        self.ends: LowerBounds[tuple[int, str]] = LowerBounds()  # by topic id and subscriber
+
+    def forget(self, client: str) -> None:
+        """Forget a subscriber that has no session."""
+        self.heard_s.pop(client, None)
+
+    def silent_s(self, client: str) -> float:
+        """Seconds since a subscriber's last request, or since this proxy began to listen."""
+        since_s = self.now_s if self.since_s is None else self.since_s
+        return max(self.now_s - self.heard_s.get(client, since_s), 0.0)
+
+    def state_of(self, client: str, subscription: Subscription) -> SubscriptionState:
+        """The state of a subscription as STATUS shows it."""
+        if subscription.expired:
+            return "expired"
+        lease_s = subscription.terms.lease_ms / 1000
+        return "suspended" if lease_s and self.silent_s(client) > lease_s else "active"
+
+
+def heard(state: State, request: AnyRequest, now_s: float) -> None:
+    """Renew the leases of a request's sender, if its epoch is current.
+
+    Args:
+        now_s: monotonic clock.
+    """
+    leases, client = state.leases, request.client
+    leases.now_s = now_s
+    if state.idle_sessions:
+        for key in (("publisher", client), ("subscriber", client)):
+            if key in state.idle_sessions:
+                state.idle_sessions[key] = state.idle_sessions.pop(key)
+    # A SUB counts before there is a lease: it may create one.
+    if type(request) in _RENEWING and (leases.ends or type(request) is Sub):
+        session = state.sessions.get(("subscriber", client))
+        if session is not None and session.epoch == request.epoch:
+            leases.heard_s[client] = now_s
+
+
+def ended_leases(state: State, now_s: float) -> Sequence[Expired]:
+    """The subscriptions that have been silent for too long by now."""
+    leases = state.leases
+    leases.now_s = now_s
+    if leases.since_s is None:
+        leases.since_s = now_s
+    ended: list[Expired] = []
+    for topic_id, client in leases.ends.take_below(now_s, lambda key: lease_ends_s(state, key)):
+        one = state.topic_by_id[topic_id].subscriptions[client]
+        silent_ms = int(leases.silent_s(client) * 1000)
+        ended.append(
+            Expired(topic_id, client, one.generation, one.cursor, one.terms, silent_ms, one.shown)
+        )
+    return ended
+
+
+def lease_ends_s(state: State, key: tuple[int, str]) -> float | None:
+    """When a subscription expires unless it is heard; None: it no longer has a lease."""
+    topic_id, client = key
+    one = state.topic_by_id[topic_id].subscriptions.get(client)
+    if one is None or not one.listens or not one.terms.lease_ms:
+        return None
+    heard_s = state.leases.now_s - state.leases.silent_s(client)
+    return heard_s + LEASES_TO_EXPIRY * one.terms.lease_ms / 1000

@@ -1,0 +1,83 @@
+"""QoS 0: adding messages to a ring, reading it (RING), counting its readers (LISTENERS).
+
+Nothing here changes or needs the durable state (rule R19).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from reliable_pubsub.common.core.messages import (
+    BatchHeader,
+    Listeners,
+    ListenersReport,
+    MessageBatches,
+    NoMessagesYet,
+    Ring,
+)
+from reliable_pubsub.relay.core.unstored import OfferFrames
+
+from .reading import subscription_of
+from .records import Decision
+from .replies import echo
+from .state import State
+
+
+def take_offer(
+    state: State, offered: OfferFrames, *, is_wanted: bool, now_ns: int
+) -> BatchHeader | Literal["refused", "unwanted"]:
+    """Put an offer in the ring of its topic.
+
+    Args:
+        is_wanted: whether the topic has a subscription or a push link.
+
+    Returns:
+        Its header, or the reason to drop it: no such session, or no listener.
+    """
+    offer = offered.offer
+    session = state.sessions.get(("publisher", offer.publisher))
+    if session is None or session.epoch != offer.epoch:
+        return "refused"
+    if not is_wanted:
+        return "unwanted"
+    return state.rings.add(
+        offered.topic,
+        publisher=offer.publisher,
+        first_sequence=offer.first_sequence,
+        count=offer.count,
+        crc=offer.crc,
+        body=offered.body,
+        now_ns=now_ns,
+    )
+
+
+def ring(state: State, request: Ring, _body: bytes, _now_ns: int) -> Decision:
+    """Read the ring; readers track their own position."""
+    found = subscription_of(state, request)
+    if isinstance(found, Decision):
+        return found
+    _, _, visible_at = found
+    read = state.rings.read(
+        request.topic,
+        request.place,
+        messages_max=request.messages_max,
+        bytes_max=request.bytes_max,
+    )
+    if not read.headers:
+        return Decision(NoMessagesYet(**echo(state, request), end=read.end), visible_at=visible_at)
+    reply = MessageBatches(
+        **echo(state, request), batches=read.headers, end=read.end, first=read.first
+    )
+    return Decision(reply, visible_at=visible_at, body=read.body)
+
+
+def listeners(state: State, request: Listeners, _body: bytes, _now_ns: int) -> Decision:
+    """Count the durable subscriptions that would get a message."""
+    log = state.topics.get(request.topic)
+    count = sum(
+        one.listens and one.lsn <= state.durable_lsn
+        for one in (log.subscriptions.values() if log else ())
+    )
+    return Decision(
+        ListenersReport(**echo(state, request), topic=request.topic, subscriptions=count)
+    )

@@ -1,0 +1,85 @@
+"""Parts of replies that several verbs share: what each repeats of its request, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, Literal
+
+from reliable_pubsub.common.core.messages import AnyReply, AnyRequest, Limit, Malformed
+
+from .records import Decision, Record
+from .state import State
+from .topic_log import TopicLog
+
+SettingOfLimit = Literal[
+    "topics_max", "clients_max", "subscriptions_per_topic_max", "publishers_per_topic_max"
+]
+_LIMITED: Final[Mapping[SettingOfLimit, tuple[str, str]]] = {
+    "topics_max": ("topics", "Use fewer names, or "),
+    "clients_max": (
+        "client ids that have numbers or subscriptions",
+        "Unsubscribe those that are gone, each under its id, or ",
+    ),
+    "subscriptions_per_topic_max": (
+        "subscriptions of a topic that have not ended",
+        "Unsubscribe those that are gone, each under its id (or use clean sessions, which end by "
+        "themselves), or ",
+    ),
+    "publishers_per_topic_max": (
+        "publishers of a topic, whose numbers it compares for ever",
+        "Use the same ids again (or QoS 1, whose numbers are not compared), or ",
+    ),
+}
+
+
+def echo(state: State, request: AnyRequest | AnyReply) -> dict[str, Any]:
+    """The fields that every reply repeats from its request (rule R1), and the boot name."""
+    return {
+        "client": request.client,
+        "epoch": request.epoch,
+        "request": request.request,
+        "boot": state.boot,
+        "durability": state.durability,
+    }
+
+
+def decided(state: State, reply: AnyReply, *records: Record) -> Decision:
+    """A reply that leaves when its records are durable."""
+    return Decision(reply, records, state.lsn + len(records))
+
+
+def malformed(state: State, text: str, request: AnyRequest | None = None) -> Malformed:
+    """The reply to an undecodable request (without an echo), or to one at a wrong endpoint."""
+    if request is not None:
+        return Malformed(**echo(state, request), text=text)
+    return Malformed(
+        client="", epoch=0, request=0, boot=state.boot, durability=state.durability, text=text
+    )
+
+
+def limit_reached(state: State, request: AnyRequest, setting: SettingOfLimit) -> Decision:
+    """Refuse because a limit is reached; ended entries do not count towards it."""
+    limit: int = getattr(state.settings, setting)
+    what, remedy = _LIMITED[setting]
+    text = (
+        f"this proxy holds {limit:,} {what}, as many as it may; nothing was changed. {remedy}"
+        f"start the proxy with a higher {setting} (a setting of its file)"
+    )
+    return Decision(Limit(**echo(state, request), limit=limit, text=text))
+
+
+def topic_or_created(
+    state: State, request: AnyRequest, topic: str, others: int = 0
+) -> tuple[TopicLog, tuple[Record, ...]] | Decision:
+    """A topic and the records that create it, or the refusal of one topic too many.
+
+    Args:
+        others: topics that the same decision creates before it.
+    """
+    log = state.topics.get(topic)
+    if log is not None:
+        return log, ()
+    if len(state.topics) + others >= state.settings.topics_max:
+        return limit_reached(state, request, "topics_max")
+    created, log = state.next_topic(topic, others)
+    return log, (created,)
