@@ -31,6 +31,7 @@ from reliable_pubsub.common.core.messages import Hello, HelloAck, Put, PutAck
 from reliable_pubsub.common.core.wire import decode_reply, encode_request
 
 from .bench_levels import level_rows
+from .bench_peers import peers
 from .bench_profile import profile
 from .bench_push import push_rows
 from .measuring import PAYLOAD, WORK, Proxy, Row, child, compared, proxy, show, spawn
@@ -435,6 +436,7 @@ def add_part(name: str, names: Sequence[str], text: str) -> None:
         measured(names, rounds, as_json=as_json)
 
 
+main.add_command(peers)
 main.add_command(profile)
 for _name, _part in PARTS.items():
     add_part(_name, [_name], _part.help)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,7 +23,7 @@ from reliable_pubsub.pipeline.proxy_view import ProxyView
 from reliable_pubsub.pipeline.sessions import open_session
 from reliable_pubsub.pipeline.tasks import SparkTasks
 
-from .measuring import PAYLOAD, WORK, Proxy, Row, compared, percentiles, proxy, sending
+from .measuring import PAYLOAD, WORK, Proxy, Row, compared, folder, percentiles, proxy, sending
 
 ROWS = 1_000_000
 BATCH = 1_000
@@ -92,16 +91,6 @@ def spark_session() -> Iterator[SparkSession]:
         yield spark
     finally:
         spark.stop()
-
-
-@contextmanager
-def folder() -> Iterator[Path]:
-    """For archives and copies."""
-    path = Path(tempfile.mkdtemp(prefix="bench-", dir=WORK))
-    try:
-        yield path
-    finally:
-        shutil.rmtree(path)
 
 
 def seconds_of(act: Callable[[], None]) -> float:

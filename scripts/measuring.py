@@ -23,6 +23,8 @@ from rich.table import Table
 
 from .named_proxy import thread_names
 
+ROOT = Path(__file__).resolve().parent.parent
+WORK = ROOT / "run"
 PAYLOAD = b"x" * 100
 ANSWER_S = 120.0  # longer than any single piece of work takes on a busy machine
 THREAD_NAMES = "thread_names"
@@ -101,18 +103,24 @@ class Proxy:
 
 
 @contextmanager
+def folder() -> Iterator[Path]:
+    """A directory for what is measured, removed at the end."""
+    path = Path(tempfile.mkdtemp(prefix="bench-", dir=WORK))
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path)
+
+
+@contextmanager
 def proxy(*options: str) -> Iterator[Proxy]:
     """A fresh proxy with a data directory of its own."""
-    directory = Path(tempfile.mkdtemp(prefix="bench-", dir=WORK))
-    running = Proxy(directory, *options)
-    try:
-        yield running
-    finally:
-        running.close()
-        shutil.rmtree(directory)
-
-
-WORK = Path(__file__).resolve().parent.parent / "run"
+    with folder() as directory:
+        running = Proxy(directory, *options)
+        try:
+            yield running
+        finally:
+            running.close()
 
 
 @contextmanager
@@ -150,7 +158,7 @@ class Worker:
     def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
         """Start the process; `make(*arguments)` is called there, and gives a context manager."""
         self._pipe, its = spawn.Pipe()
-        self._process = spawn.Process(target=_work, args=(its, make, arguments), daemon=True)
+        self._process = spawn.Process(target=_work, args=(its, make, arguments))
         self._process.start()
         its.close()
         assert self._process.pid is not None
@@ -208,9 +216,6 @@ def _work(pipe: Any, make: Callable[..., Any], arguments: Sequence[Any]) -> None
         pass  # the process that started this one has ended
     except Exception as error:  # for the process that waits; it is the one to report it
         pipe.send((True, f"{type(error).__name__}: {error}"))
-
-
-ROOT = WORK.parent
 
 
 def version() -> str:

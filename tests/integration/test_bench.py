@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from scripts.bench import main
+from scripts.bench_peers import ratio
 from scripts.bench_profile import Cost, Profile, is_worse, lower_quartile, ratios_of, ratios_to
+from scripts.peer_servers import SYSTEMS
+from scripts.peer_stations import LAST, Receiving, body
+
+TINY_PEERS = ("peers", "--seconds", "0.02", "--rounds", "1", "--clients", "3")
 
 
 def test_profile_shows_the_cpu_of_each_thread_and_compares_it_with_a_commit() -> None:
@@ -61,3 +69,52 @@ def test_a_kept_profile_is_compared_by_what_both_have() -> None:
 def test_what_is_shown_is_what_a_quarter_of_the_passes_are_below() -> None:
     assert lower_quartile([5.0, 1.0, 2.0, 3.0, 4.0]) == 2.0
     assert lower_quartile([5.0]) == 5.0
+
+
+@pytest.mark.parametrize("name", ["redis", "nats", "mosquitto", "rabbitmq"])
+def test_a_peer_is_started_measured_judged_and_ended(name: str) -> None:
+    if how := SYSTEMS[name].missing():
+        pytest.skip(how)
+
+    ran = CliRunner().invoke(main, [*TINY_PEERS, "--only", name], catch_exceptions=False)
+
+    assert ran.exit_code == 0, ran.output
+    assert f"{name}: " in ran.output
+    assert "each exactly once" in ran.output
+
+
+def test_ours_is_measured_beside_a_bare_loop_as_tables_for_the_readme() -> None:
+    ran = CliRunner().invoke(
+        main, [*TINY_PEERS, "--only", "ours,bare", "--markdown"], catch_exceptions=False
+    )
+
+    assert ran.exit_code in (0, 1), ran.output  # 1: a goal is missed
+    assert ran.stdout.startswith("| work | here | bare loop | here to it |\n| --- | ---: |")
+    for row in ("3 processes, each `put`", "the same, pushed, ms, p50", "with `stream()`, /s"):
+        assert row in ran.output
+    for station in ("ours", "ours, pushed", "ours, streamed"):
+        assert re.search(rf"(?m)^{station}: [\d,]+ messages, each exactly once\.$", ran.output)
+
+
+def test_a_peer_that_is_not_installed_is_named_with_the_package_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gone = replace(SYSTEMS["redis"], binary="no-such-server")
+    monkeypatch.setitem(SYSTEMS, "redis", gone)
+
+    ran = CliRunner().invoke(main, [*TINY_PEERS, "--only", "redis"], catch_exceptions=False)
+
+    assert "Redis is not measured: apt-get install redis-server" in ran.stderr
+
+
+def test_what_a_reader_misses_or_has_twice_is_counted() -> None:
+    reader = Receiving("redis", "")
+    reader._bodies = [body(0, 1), body(0, 1), body(0, 3), LAST]
+
+    assert reader.verdict({0: 3}) == {"sent": 3, "lost": 1, "doubled": 1}
+
+
+def test_a_ratio_is_taken_within_a_round_and_above_1_ours_is_better() -> None:
+    assert ratio([100.0, 10.0, 30.0], [50.0, 5.0, 10.0], "/s") == 2.0
+    assert ratio([1.0], [3.0], "ms, p50") == 3.0
+    assert ratio([1.0], None, "/s") is None
