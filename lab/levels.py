@@ -25,7 +25,7 @@ from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import ReqTransport
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.offering import ZmqOfferLink
+from reliable_pubsub.publisher.offer_link import ZmqOfferLink
 from reliable_pubsub.subscriber.client import Subscriber
 
 from .counted_link import CountedLink, Passed

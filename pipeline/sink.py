@@ -23,7 +23,7 @@ from pyspark.sql.datasource import (
 
 from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
 from reliable_pubsub.common.core.messages import CommitAck, Part
-from reliable_pubsub.publisher.core.transaction import Encoded
+from reliable_pubsub.publisher.core.outbox import Encoded
 from reliable_pubsub.publisher.writer import TransactionWriter
 
 from .core.outgoing import OutgoingRows

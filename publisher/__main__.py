@@ -20,7 +20,7 @@ from reliable_pubsub.common.command_line import (
     tell_silence,
 )
 from reliable_pubsub.common.core.names import client_id
-from reliable_pubsub.common.core.plan_mark import FINISHED, begin_plan
+from reliable_pubsub.common.core.plan_mark import FINISHED, begin_plan, mark_of
 from reliable_pubsub.common.core.step_file import parse_publisher_steps
 from reliable_pubsub.common.core.step_keys import PutKeys
 from reliable_pubsub.common.core.steps import PlanPosition, describe
@@ -98,7 +98,7 @@ def main(
             history=history,
         ) as publisher:
             mark = begin_plan(
-                publisher.outbox.plan,
+                mark_of(publisher.note),
                 plan.digest,
                 steps=len(plan.steps),
                 again=again,

@@ -3,39 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import assert_never
+from typing import TypeVar, assert_never
 
 from msgspec.structs import replace
 
 from reliable_pubsub.common.asking import Asker
+from reliable_pubsub.common.conversing import converse
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, checked
 from reliable_pubsub.common.core.batch import Batch, EventTimeNs
+from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.dead_letter import check_put_on
-from reliable_pubsub.common.core.errors import (
-    InDoubtError,
-    LimitError,
-    NotDeliveredError,
-    PubSubError,
-    UsageError,
-)
-from reliable_pubsub.common.core.messages import (
-    AnyReply,
-    Count,
-    Delivered,
-    QoS,
-)
-from reliable_pubsub.common.core.messages import Delivery as DeliveryRequest
+from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.messages import Count, QoS
 from reliable_pubsub.common.core.names import TopicName
-from reliable_pubsub.common.core.plan_mark import PlanMark
-from reliable_pubsub.common.core.retry import (
-    RetryPolicy,
-    Silence,
-    poll_pause_s,
-    unheard,
-)
+from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
 from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close, sharing
 from reliable_pubsub.common.history_file import open_history
@@ -44,15 +29,20 @@ from reliable_pubsub.common.surroundings import client_here
 from reliable_pubsub.common.world import REAL, World
 from reliable_pubsub.relay.above import reachable
 
-from .core.combining import WaitingPut, failed, fitting, joined, stored
-from .core.delivery import AcknowledgedBy, Delivery, DeliveryS, DeliveryWatch
-from .core.outbox import Outbox, Pending, PendingTransaction, Receipt
-from .core.transaction import Encoded, Transaction
-from .link import OnLogChanged, PublisherLink
-from .offering import Interest, OfferCounts, ZmqOfferLink
-from .settling import Settling
+from .core.combining import WaitingPut
+from .core.delivery import AcknowledgedBy, Delivery, DeliveryS
+from .core.delivery_wait import DeliveryWait
+from .core.engine import PublisherEngine
+from .core.offering import Interest, OfferCounts
+from .core.outbox import Encoded, Numbered, Outbox, Pending
+from .core.receipt import Receipt
+from .core.session import OnLogChanged, PublisherSession
+from .core.transaction import Transaction
+from .core.unnumbered import Unnumbered
+from .offer_link import ZmqOfferLink
 from .stream import LingerS, Stream, StreamSender
-from .unnumbered import Unnumbered
+
+T = TypeVar("T")
 
 
 class Publisher:
@@ -117,31 +107,36 @@ class Publisher:
             self.client,
             here.endpoint,
             retry=here.retry,
-            transport=world.transport(here.endpoint),
-            clock=world.clock,
             on_silence=on_silence,
             role="publisher",
+            world=world,
         )
-        self._link = PublisherLink(
+        session = PublisherSession(
             self._asker,
             self.outbox,
-            self._state,
+            nonce=world.token(16),
             on_log_changed=on_log_changed,
             recorder=self._recorder,
         )
-        self._unnumbered = Unnumbered(
-            self._link,
+        unnumbered = Unnumbered(
+            session,
             self.outbox,
             recorder=self._recorder,
-            connect_offers=world.connect_data
+            connect=world.connect_data
             or (lambda ingress: ZmqOfferLink(reachable(ingress, here.endpoint))),
+            now_s=self._asker.clock.now_s,
         )
-        self._settling = Settling(self._link, self.outbox, self._state, self._recorder)
+        self._engine = PublisherEngine(
+            session, self.outbox, unnumbered, recorder=self._recorder, token=world.token
+        )
         self._sender: StreamSender | None = None
         self._gate = Gate(f"publisher {self.client!r}", self._begin_again, threads=True)
         self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
         if isinstance(self._state, StateFile):
             self._state.may_be_taken(self._make_way)
+
+    def _run(self, conversation: Conversation[T]) -> T:
+        return converse(conversation, self._asker.transport, self._asker.clock, self._state)
 
     def _make_way(self) -> bool:
         """Close for another client of this process, unless a call or a stream is open."""
@@ -151,10 +146,9 @@ class Publisher:
     def _begin_again(self) -> None:
         """Reset to the stored state, after an interrupted call."""
         self._asker.transport.reopen()
-        self._unnumbered.offering.begin_again()
         self._sender = None
         self.outbox.reload(self._state.load())
-        self._link.begin_again()
+        self._engine.begin_again()
         self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
 
     def __enter__(self) -> Publisher:
@@ -179,7 +173,7 @@ class Publisher:
     def _end(self, error: BaseException | None) -> None:
         self._gate.closed = True  # now it can only be closed, again if that is interrupted
         self._asker.close()
-        self._unnumbered.offering.close()
+        self._engine.unnumbered.offering.close()
         self._state.close()
         self._recorder.end(error)
 
@@ -266,39 +260,15 @@ class Publisher:
             LogChangedError: the proxy no longer has the message. LimitError: too many subscribers.
             UsageError.
         """
-        deadline_s = self._asker.clock.now_s() + timeout_s
-        watch = DeliveryWatch(acknowledged_by)
-        looks = 0
-        while True:
-            try:
-                reply = self._ask_delivery(receipt)
-            except InDoubtError as error:
-                raise _not_delivered(receipt, watch.delivery, "the proxy is away") from error
-            if not isinstance(reply, Delivered):
-                self._link.refused(reply)
-            if watch.saw(reply):
-                return watch.delivery
-            left_s = deadline_s - self._asker.clock.now_s()
-            if left_s <= 0:
-                why = f"not acknowledged by {acknowledged_by} within {timeout_s:g} s"
-                raise _not_delivered(receipt, watch.delivery, why)
-            looks += 1
-            self._asker.clock.sleep(min(poll_pause_s(looks), left_s))
+        clock = self._asker.clock
+        wait = DeliveryWait(receipt, acknowledged_by, timeout_s, now_s=clock.now_s)
+        while (pause_s := self._look(wait)) is not None:
+            clock.sleep(pause_s)
+        return wait.delivery
 
     @gated
-    def _ask_delivery(self, receipt: Receipt) -> AnyReply:
-        if receipt.offset is None:
-            why = "its offset is not known any more, because retention has removed it"
-            raise _not_delivered(receipt, Delivery(), why)
-        numbering = self.outbox.topics.get(receipt.topic) if receipt.qos == 2 else None
-        return self._link.ask(
-            DeliveryRequest(
-                **self._link.head(),
-                topic=receipt.topic,
-                offset=receipt.offset + receipt.count - 1,
-                log=(numbering.log or None) if numbering else None,
-            )
-        )
+    def _look(self, wait: DeliveryWait) -> float | None:
+        return self._run(wait.look(self._engine.session, self.outbox))
 
     @checked
     def put_many(
@@ -323,65 +293,32 @@ class Publisher:
 
     @checked
     def put_batch(
-        self, topic: TopicName, batch: Batch, plan: PlanMark | None = None, *, qos: QoS = 2
+        self, topic: TopicName, batch: Batch, note: bytes | None = None, *, qos: QoS = 2
     ) -> Receipt:
-        """Put a batch; `plan` is written in the same step as its numbers (QoS 1: after it)."""
-        return self._put(topic, batch, plan, qos)
+        """Put a batch, and store a note with its numbers (QoS 1 and 0: after it).
 
-    def _put(self, topic: TopicName, batch: Batch, plan: PlanMark | None, qos: QoS) -> Receipt:
-        topic = names.exact(topic)
-        check_put_on(topic)
-        # QoS 0 has no reply to wait for; the messages of a plan are written with its position.
-        return self._share(
-            WaitingPut(topic, batch, qos, is_alone=not qos or plan is not None), plan
-        )
+        Args:
+            note: found in `note` after a crash. What a program puts after its last note it must
+                then put again, the same, in the same batches, each with its note: messages that
+                were stored are not stored twice. `begin_run` begins other messages.
+        """
+        return self._put(topic, batch, note, qos)
+
+    def _put(self, topic: TopicName, batch: Batch, note: bytes | None, qos: QoS) -> Receipt:
+        # QoS 0 has no reply to wait for; a note belongs to one batch.
+        put = WaitingPut(topic_to_put_on(topic), batch, qos, is_alone=not qos or note is not None)
+        return self._share(put, note)
 
     @sharing
-    def _share(self, put: WaitingPut, plan: PlanMark | None) -> Receipt:
-        while not put.is_settled:
-            if self._streaming:
-                raise UsageError("this publisher has an open stream; put through it, or close it")
-            self._put_with_others(put, plan)
-        receipt = put.result()
-        if plan is not None and put.qos < 2:
-            self._state.write(self.outbox.mark_plan(plan), durable=False)
-        return receipt
+    def _share(self, put: WaitingPut, note: bytes | None) -> Receipt:
+        if not put.is_settled:
+            self._check_no_stream()
+            self._run(self._engine.put(put, self._gate.waiting, note))
+        return put.result()
 
-    def _put_with_others(self, put: WaitingPut, plan: PlanMark | None = None) -> None:
-        """Put it, in one request with the waiting puts of other threads on its topic.
-
-        If the request is refused, they are put one by one: a single one may fit.
-        """
-        others = [one for one in self._gate.waiting() if isinstance(one, WaitingPut)]
-        puts = fitting(put, others)
-        try:
-            if put.qos == 2:
-                self._resume()  # settles it, if an interrupted call had taken it
-            if put.is_settled:
-                return
-            if others:
-                puts = [one for one in puts if not one.is_settled]
-            receipt = self._put_once(puts, plan)
-            if put.qos < 2:
-                stored(puts, receipt)
-        except LimitError as error:
-            if put.is_alone or max(len(puts), self._settling.shares) == 1:
-                failed(puts, error)
-            for one in puts:
-                one.is_alone = True
-        except PubSubError as error:
-            failed(puts, error)
-
-    def _put_once(self, puts: Sequence[WaitingPut], plan: PlanMark | None) -> Receipt:
-        match puts[0].qos:
-            case 2:
-                return self._settling.put(puts, plan)
-            case 1:
-                return self._unnumbered.put_at_least_once(puts[0].topic, *joined(puts))
-            case 0:
-                return self._unnumbered.offer(puts[0].topic, *joined(puts))
-            case never:
-                assert_never(never)
+    def _check_no_stream(self) -> None:
+        if self._sender is not None and not self._sender.is_over:
+            raise UsageError("this publisher has an open stream; put through it, or close it")
 
     @gated
     def interest(self, topic: TopicName) -> Interest:
@@ -390,7 +327,7 @@ class Publisher:
         Raises:
             InvalidNameError, InDoubtError.
         """
-        return self._unnumbered.where(topic).interest
+        return self._run(self._engine.unnumbered.where(names.exact(topic))).interest
 
     @gated
     def wait_for_interest(self, topic: TopicName, timeout_s: Seconds) -> Interest:
@@ -403,18 +340,33 @@ class Publisher:
         Raises:
             InvalidNameError, InDoubtError.
         """
-        return self._unnumbered.offering.wait_for_interest(topic, timeout_s)
+        offering = self._engine.unnumbered.offering
+        return self._run(offering.wait_for_interest(names.exact(topic), timeout_s))
 
     @property
     def offer_counts(self) -> OfferCounts:
         """Counts of the QoS 0 messages of this process."""
-        return self._unnumbered.offering.counts
+        return self._engine.unnumbered.offering.counts
 
     @property
     @gated_after_close
-    def in_doubt(self) -> Pending | None:
+    def in_doubt(self) -> Numbered | None:
         """The batch that is numbered and kept, and not known to be stored."""
-        return self.outbox.pending
+        pending = self.outbox.pending
+        return None if pending is None or pending.number else pending.batches[0]
+
+    @property
+    @gated_after_close
+    def transaction_in_doubt(self) -> Pending | None:
+        """The transaction that is numbered and kept, and not known to be stored."""
+        pending = self.outbox.pending
+        return pending if pending is not None and pending.number else None
+
+    @property
+    @gated_after_close
+    def note(self) -> bytes | None:
+        """The last note that was stored with a put, or by `begin_run`."""
+        return self.outbox.note
 
     @gated
     def stream(self, *, linger_s: LingerS = 0.005) -> Stream:
@@ -425,8 +377,7 @@ class Publisher:
         Args:
             linger_s: longest time that a message waits for its batch to fill.
         """
-        if self._streaming:
-            raise UsageError("this publisher has an open stream; close it first")
+        self._check_no_stream()
         life = self._gate.lives
         stream = Stream(
             lambda topic, batch: self._stream_batch(topic, batch, life), linger_s=linger_s
@@ -434,20 +385,16 @@ class Publisher:
         self._sender = stream.sender
         return stream
 
-    @property
-    def _streaming(self) -> bool:
-        return self._sender is not None and not self._sender.is_over
-
     @gated
     def _stream_batch(self, topic: str, batch: Batch, life: int) -> Receipt:
         self._gate.check_life(life, "this stream")
         check_put_on(topic)
         put = WaitingPut(topic, batch, 2, is_alone=True)
-        self._put_with_others(put)
+        self._run(self._engine.put(put, tuple))
         return put.result()
 
     @gated
-    def transaction(self, plan: PlanMark | None = None) -> Transaction:
+    def transaction(self, note: bytes | None = None) -> Transaction:
         """Put messages on several topics, all of them or none, exactly once.
 
             with publisher.transaction() as transaction:
@@ -458,18 +405,18 @@ class Publisher:
         block stores nothing. At most 128 MiB and 256 topics.
 
         Args:
-            plan: written in the same step as the numbers.
+            note: stored with the numbers; see `put_batch`.
         """
-        if self._streaming:
-            raise UsageError("this publisher has an open stream; close it first")
+        self._check_no_stream()
         life = self._gate.lives
-        return Transaction(lambda batches: self._transact(batches, plan, life))
+        return Transaction(lambda batches: self._transact(batches, note, life))
 
-    @property
-    @gated_after_close
-    def transaction_in_doubt(self) -> PendingTransaction | None:
-        """The transaction that is numbered and kept, and not known to be stored."""
-        return self.outbox.transaction
+    @gated
+    def _transact(
+        self, batches: Sequence[Encoded], note: bytes | None, life: int
+    ) -> tuple[Receipt, ...]:
+        self._gate.check_life(life, "this transaction")
+        return self._run(self._engine.transact(batches, note))
 
     @gated
     def resume(self) -> Receipt | None:
@@ -478,68 +425,49 @@ class Publisher:
         Returns:
             Its receipt; of a transaction that of its first topic.
         """
-        return self._resume()
-
-    def _resume(self) -> Receipt | None:
-        return self._settling.settle()[0] if self.outbox.in_doubt else None
+        return self._run(self._engine.settle())[0] if self.outbox.pending else None
 
     @gated
-    def ready_for(self, topic: str, plan: PlanMark | None = None, count: Count = 1) -> int:
+    def ready_for(self, topic: str, count: Count = 1, *, repeats: bool = False) -> int:
         """Settle what is in doubt and get the numbering of a topic.
 
         Args:
-            plan: the position after the next messages, if they belong to a plan.
-            count: of these messages.
+            count: of the messages of the next batch.
+            repeats: it gets a note, so it may be one that was put before a crash.
 
         Returns:
             The sequence that the next message of the topic gets.
         """
-        self._resume()
-        self._link.meet_all([names.topic(topic)])
-        return self.outbox.next_sequence(topic, plan, count)
+        return self._run(self._engine.ready_for(names.topic(topic), count, repeats=repeats))
 
     @gated
-    def begin_plan(self, plan: PlanMark, topics: Sequence[str]) -> None:
-        """Begin a plan, or another run of one; a run that the state is in continues.
+    def last_receipt(self, topic: str) -> Receipt | None:
+        """The receipt of the newest message that was put on a topic; None if it is not known."""
+        return self.outbox.last_receipt(topic, self.client)
 
-        The numbering of its topics is read before the begin is written. So if the state is later
+    @gated
+    def begin_run(self, note: bytes, topics: Sequence[str]) -> None:
+        """Begin to put messages with notes, which are all new; see `put_batch`.
+
+        The numbering of the topics is read before the note is written. So if the state is later
         replaced by an older copy of this run, the numbers it lacks were used by this run: repeated
-        from that copy's position, they are DUPLICATE.
+        from that copy's note, they are DUPLICATE.
         """
-        if self.outbox.is_running(plan):
-            return
-        self._resume()
-        self._link.meet_all([names.topic(topic) for topic in topics])
-        met = self.outbox.meet_transactions(self._link.last_transaction) if topics else {}
-        self._state.write({**met, **self.outbox.mark_plan(plan)}, durable=True)
-
-    @gated
-    def mark_plan(self, plan: PlanMark) -> None:
-        """Write the position in a plan when no message belongs to it."""
-        self._state.write(self.outbox.mark_plan(plan), durable=False)
+        self._run(self._engine.begin_run(note, [names.topic(topic) for topic in topics]))
 
     @gated
     def connect(self) -> None:
         """Get an epoch; any older process with this id is fenced from now on (rule R11)."""
-        self._link.connect()
-
-    # Implementation.
-
-    @gated
-    def _transact(
-        self, batches: Sequence[Encoded], plan: PlanMark | None, life: int
-    ) -> tuple[Receipt, ...]:
-        self._gate.check_life(life, "this transaction")
-        self._resume()
-        return self._settling.transact(batches, plan)
+        self._run(self._engine.session.connecting())
 
 
-def _not_delivered(receipt: Receipt, delivery: Delivery, why: str) -> NotDeliveredError:
-    return NotDeliveredError(
-        why,
-        message_id=receipt.message_id,
-        topic=receipt.topic,
-        acknowledged=delivery.acknowledged,
-        waiting=delivery.waiting,
-        left=delivery.left,
-    )
+@lru_cache(maxsize=1024, typed=True)
+def topic_to_put_on(topic: TopicName) -> str:
+    """Accept the name of a topic that a program may put on.
+
+    Raises:
+        InvalidNameError, UsageError.
+    """
+    exact = names.exact(topic)
+    check_put_on(exact)
+    return exact

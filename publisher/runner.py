@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import ConfigurationError, TooLargeError
-from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
 from reliable_pubsub.common.core.steps import (
     PlanPosition,
     PublisherStep,
@@ -21,7 +21,7 @@ from reliable_pubsub.common.core.steps import (
 from reliable_pubsub.common.plan_view import Advance
 
 from .client import Publisher
-from .core.outbox import Receipt
+from .core.receipt import Receipt
 
 
 class PublisherPlan:
@@ -102,7 +102,8 @@ def run_publisher(
     """
     put: dict[str, int] = {}
     publisher.resume()
-    publisher.begin_plan(mark, plan.numbered_topics)
+    if not mark.is_same_run(mark_of(publisher.note)):
+        publisher.begin_run(mark.note, plan.numbered_topics)
     _wait_again(publisher, plan, mark.position)
     for chunk in plan.chunks(mark.position):
         step = plan.steps[chunk.step]
@@ -110,10 +111,10 @@ def run_publisher(
         # At QoS 1 messages are not numbered by topic; they count within their step.
         first = chunk.first_message + 1
         if step.qos == 2:
-            first = publisher.ready_for(step.topic, after, chunk.count)
+            first = publisher.ready_for(step.topic, chunk.count, repeats=True)
         batch = Batch(plan.payloads(chunk, first))
         try:
-            receipt = publisher.put_batch(step.topic, batch, after, qos=step.qos)
+            receipt = publisher.put_batch(step.topic, batch, after.note, qos=step.qos)
         except TooLargeError as error:
             raise ConfigurationError(
                 f"steps[{chunk.step}]: messages {chunk.first_message + 1} to "
@@ -140,6 +141,6 @@ def _wait_again(publisher: Publisher, plan: PublisherPlan, position: PlanPositio
     last = position.step if position.message else position.step - 1
     step = plan.steps[last] if last >= 0 else None
     if step is not None and step.wait == "delivered":
-        receipt = publisher.outbox.last_receipt(step.topic, publisher.client)
+        receipt = publisher.last_receipt(step.topic)
         if receipt is not None:
             _wait(publisher, step, receipt)

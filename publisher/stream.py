@@ -26,7 +26,7 @@ from reliable_pubsub.common.core.errors import ForkedError, TooLargeError, Usage
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, PAYLOAD_BYTES_MAX
 from reliable_pubsub.common.core.names import TopicName
 
-from .core.outbox import Receipt
+from .core.receipt import Receipt
 
 MESSAGE_OVERHEAD_BYTES: Final = 5  # of the encoding, for each payload, at most
 FULL_BATCHES_MAX: Final = 4  # that may wait for the sender; then `put` waits

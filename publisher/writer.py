@@ -19,10 +19,11 @@ from reliable_pubsub.common.core.messages import (
     Stage,
     StageAck,
 )
-from reliable_pubsub.common.core.retry import Clock, RetryPolicy, Transport
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT
+from reliable_pubsub.common.world import REAL, World
 
-from .core.transaction import Encoded
+from .core.outbox import Encoded
 
 
 class TransactionWriter:
@@ -34,22 +35,19 @@ class TransactionWriter:
         *,
         endpoint: str = PUBLISHER_ENDPOINT,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008  (frozen)
-        transport: Transport | None = None,
-        clock: Clock | None = None,
+        _world: World = REAL,
     ) -> None:
         """Create a writer; the first call sends the first request.
 
         Args:
             client: the publisher of the messages.
-            transport, clock: replaced by tests.
+            _world: private.
 
         Raises:
             InvalidNameError.
         """
         self.client = names.client_id(client)
-        asker = Asker(
-            self.client, endpoint, retry=retry, transport=transport, clock=clock, role="publisher"
-        )
+        asker = Asker(self.client, endpoint, retry=retry, role="publisher", world=_world)
         self._session = Session(asker, "publisher")
 
     def __enter__(self) -> TransactionWriter:

@@ -64,9 +64,9 @@ from reliable_pubsub.common.core.start import (  # noqa: E402
 )
 from reliable_pubsub.publisher.client import Publisher  # noqa: E402
 from reliable_pubsub.publisher.core.delivery import Delivery  # noqa: E402
-from reliable_pubsub.publisher.core.outbox import Receipt  # noqa: E402
+from reliable_pubsub.publisher.core.offering import Interest  # noqa: E402
+from reliable_pubsub.publisher.core.receipt import Receipt  # noqa: E402
 from reliable_pubsub.publisher.core.transaction import Transaction  # noqa: E402
-from reliable_pubsub.publisher.offering import Interest  # noqa: E402
 from reliable_pubsub.subscriber.client import Subscriber  # noqa: E402
 from reliable_pubsub.subscriber.fetching import QoSWarning  # noqa: E402
 from reliable_pubsub.subscriber.reader import Reading  # noqa: E402

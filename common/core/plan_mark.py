@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -11,6 +12,9 @@ from .errors import ConfigurationError
 from .steps import PlanPosition
 
 FINISHED: Final = "the plan was finished before; --again runs it once more"
+
+
+_encode = msgspec.msgpack.Encoder().encode
 
 
 class PlanMark(Struct, frozen=True):
@@ -30,9 +34,13 @@ class PlanMark(Struct, frozen=True):
         return self.step >= self.steps
 
     @property
-    def place(self) -> dict[str, str | int]:
-        """The fields `plan` and `plan_run` of a history line."""
-        return {"plan": f"{self.step}:{self.message}", "plan_run": self.run}
+    def note(self) -> bytes:
+        """What a publisher stores of it with the numbers of its messages."""
+        return _encode(self)
+
+    def is_same_run(self, other: PlanMark | None) -> bool:
+        """Whether both are places in one run of one plan."""
+        return other is not None and (self.digest, self.run) == (other.digest, other.run)
 
     @property
     def position(self) -> PlanPosition:
@@ -44,6 +52,25 @@ class PlanMark(Struct, frozen=True):
         return replace(
             self, step=position.step, message=position.message, output_bytes=output_bytes
         )
+
+
+_decoder = msgspec.msgpack.Decoder(PlanMark)
+
+
+def mark_of(note: bytes | None) -> PlanMark | None:
+    """Read the note of a publisher; None if a step file did not write it."""
+    try:
+        return None if note is None else _decoder.decode(note)
+    except msgspec.MsgspecError:
+        return None
+
+
+def place_in_plan(note: bytes | None, messages: int) -> dict[str, str | int]:
+    """The fields `plan` and `plan_run` of a history line, so many messages after a note."""
+    mark = mark_of(note)
+    if mark is None:
+        return {}
+    return {"plan": f"{mark.step}:{mark.message + messages}", "plan_run": mark.run}
 
 
 def begin_plan(

@@ -14,7 +14,7 @@ from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.limits import KIB
-from reliable_pubsub.publisher.core.transaction import Encoded
+from reliable_pubsub.publisher.core.outbox import Encoded
 
 BATCH_BYTES: Final = 256 * KIB  # a subscriber that wants one message is sent the whole batch
 ROW_BYTES: Final = 16  # of the encoding, for each row, at most

@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
 from reliable_pubsub.common.core.messages import QoS
 
-from .outbox import Receipt
+from .receipt import Receipt
 
 ABSENT_BYTES: Final = 3  # of a message: its nil entries in columns that others use
 BYTES_MAX: Final = BODY_BYTES_MAX - 64  # without the overhead of a batch
@@ -110,7 +110,8 @@ def stored(puts: Iterable[WaitingPut], receipt: Receipt) -> None:
     index = 0
     for put in puts:
         if not put.is_settled:
-            put.receipt = receipt.part(index, put.count)
+            alone = put.count == receipt.count
+            put.receipt = receipt if alone else receipt.part(index, put.count)
         index += put.count
 
 

@@ -1,40 +1,36 @@
-"""The outbox: a publisher's numbering, and the one batch that may be in flight.
+"""The outbox: a publisher's numbering, and the one put that may be in flight. Pure.
 
-A batch is written to it, with its number and the plan's position after it, before it is sent for
-the first time (rules R3 and R16). It is removed when the proxy reports that it is stored. If a
-process dies in between, the same bytes are sent again under the same number.
+A put is written to it, with its numbers and the caller's note, before it is sent for the first time
+(rules R3 and R16). It is removed when the proxy reports that it is stored. If a process dies in
+between, the same bytes are sent again under the same numbers. A put is a batch, or a transaction of
+several; a batch is a transaction of one topic that has no number of its own.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Final
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import LogChangedError
-from reliable_pubsub.common.core.messages import QoS, TopicPosition, TopicReceipt
-from reliable_pubsub.common.core.names import message_id
-from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.messages import TopicPosition, TopicReceipt
 
-from .delivery import Delivery
+from .receipt import Receipt
 from .repeating import TRANSACTIONS, Repeats
 
 Changes = dict[str, bytes | None]
 
-# stored: the proxy has it. At QoS 0, sent: it was sent once. unwanted: there is no listener.
-# dropped: no room on the link, or no link; there may be listeners.
-Fate = Literal["stored", "sent", "unwanted", "dropped"]
-
 _EPOCH = "epoch"
-_PENDING = "pending"
 _TOPIC = "topic:"
-_PLAN = "plan"
+_NOTE = "plan"  # the name it has in the state; a step file's note is its position in the plan
+_BATCH = "pending"
 _TRANSACTION = "transaction"
 _TRANSACTIONS = "transactions"
 _REPEATS = "repeats"
+_NO_REPEATS: Final = Repeats()
 
 
 class Numbering(Struct, frozen=True):
@@ -45,15 +41,25 @@ class Numbering(Struct, frozen=True):
     offset: int | None  # of that message
 
 
-class Pending(Struct, frozen=True):
-    """A batch that is numbered, and not known to be stored."""
+class Encoded(Struct, frozen=True):
+    """One batch that is not numbered yet."""
+
+    topic: str
+    count: int
+    crc: int
+    body: bytes
+
+
+class Numbered(Struct, frozen=True):
+    """One batch that is numbered."""
 
     topic: str
     first_sequence: int
     count: int
     crc: int
     body: bytes
-    plan_before: PlanMark | None = None  # the plan's position if the batch is dropped
+    # Of `Pending`, if that is this batch alone: then it is stored with it.
+    note_before: bytes | None = msgspec.field(default=None, name="plan_before")
 
     @property
     def last_sequence(self) -> int:
@@ -61,45 +67,23 @@ class Pending(Struct, frozen=True):
         return self.first_sequence + self.count - 1
 
 
-class PendingTransaction(Struct, frozen=True):
-    """Batches of several topics with one fate: numbered, and not known to be stored."""
+class Pending(Struct, frozen=True):
+    """A put that is numbered, and not known to be stored: batches with one fate."""
 
-    number: int  # of the transaction
-    batches: tuple[Pending, ...]  # those of one topic follow one another
-    plan_before: PlanMark | None = None
-
-
-class Receipt(Struct, frozen=True):
-    """The outcome of a put: the proxy has the messages, or (QoS 0) they were sent, or not."""
-
-    topic: str
-    publisher: str
-    first_sequence: int
-    count: int
-    offset: int | None  # of the first; None if the proxy stored and has since removed them
-    durability: str  # what "has" means: sync, os or snapshot; none at QoS 0
-    duplicate: bool  # whether an earlier attempt had stored them
-    qos: QoS = 2
-    fate: Fate = "stored"
-    delivery: Delivery | None = (
-        None  # the subscribers that acknowledged it, if the put waited for that
-    )
+    number: int  # of the transaction; 0: it is none, but one batch
+    batches: tuple[Numbered, ...]  # those of one topic follow one another
+    # The note that counts again if the put is dropped.
+    note_before: bytes | None = msgspec.field(default=None, name="plan_before")
 
     @property
-    def message_id(self) -> str:
-        """Id of the first message, `<publisher>_<sequence>`."""
-        return message_id(self.publisher, self.first_sequence)
+    def row_name(self) -> str:
+        """The name of its row in the state."""
+        return _TRANSACTION if self.number else _BATCH
 
-    def part(self, index: int, count: int = 1) -> Receipt:
-        """The receipt of `count` of these messages, from the one at `index`."""
-        if count == self.count:
-            return self
-        return replace(
-            self,
-            first_sequence=self.first_sequence + index,
-            count=count,
-            offset=None if self.offset is None else self.offset + index,
-        )
+    @property
+    def row(self) -> tuple[str, bytes]:
+        """Name and value of its row."""
+        return self.row_name, _encode(self if self.number else self.batches[0])
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -112,13 +96,8 @@ class Outbox:
         """Create an outbox from stored rows; empty for a new publisher."""
         decode = msgspec.msgpack.decode
         self.epoch = decode(stored[_EPOCH], type=int) if _EPOCH in stored else 0
-        self.pending = decode(stored[_PENDING], type=Pending) if _PENDING in stored else None
-        self.plan = decode(stored[_PLAN], type=PlanMark) if _PLAN in stored else None
-        self.transaction = (
-            decode(stored[_TRANSACTION], type=PendingTransaction)
-            if _TRANSACTION in stored
-            else None
-        )
+        self.note = stored.get(_NOTE)
+        self.pending = _pending(stored)
         # Number of our last transaction; None: unknown.
         self.transactions = (
             decode(stored[_TRANSACTIONS], type=int) if _TRANSACTIONS in stored else None
@@ -128,27 +107,15 @@ class Outbox:
             for name, value in stored.items()
             if name.startswith(_TOPIC)
         }
-        self._told: dict[
-            str, int
-        ] = {}  # the last sequence at the proxy, for topics that were asked
+        self._told: dict[str, int] = {}  # the proxy's last sequence, for topics that were asked
         # Topics whose stored numbering was not compared yet: it may be older than what was sent.
         self._unmet = {*self.topics, TRANSACTIONS}
-        self._goes_on = self.plan is not None and not self.plan.finished  # from the stored position
+        self._goes_on = self.note is not None  # the run that left it, from that note
         self._repeats = decode(stored[_REPEATS], type=Repeats) if _REPEATS in stored else Repeats()
 
     def reload(self, stored: Mapping[str, bytes]) -> None:
         """Reset to the stored rows."""
         self.__dict__ = Outbox(stored).__dict__
-
-    @property
-    def in_doubt(self) -> tuple[Pending, ...]:
-        """The numbered batches that are not settled: one, or those of a transaction.
-
-        While there are any, nothing else may be numbered.
-        """
-        if self.transaction is not None:
-            return self.transaction.batches
-        return () if self.pending is None else (self.pending,)
 
     def granted(self, epoch: int) -> Changes:
         """The proxy has granted an epoch."""
@@ -162,49 +129,80 @@ class Outbox:
             return None
         return Receipt(topic, publisher, known.last_sequence, 1, known.offset, "", False)
 
-    def next_sequence(self, topic: str, plan: PlanMark | None = None, count: int = 1) -> int:
+    # Numbers.
+
+    def next_sequence(self, topic: str, count: int = 1, *, repeats: bool = False) -> int:
         """The sequence of the next message of a topic, whose numbering must be known.
 
         Args:
-            plan: the position after these messages, if they belong to a plan: they may have been
-                numbered before.
             count: of the messages of the batch.
+            repeats: they get a note, so this run may have put and numbered them before.
         """
-        assert not self.in_doubt, "one at a time"
-        return self._next(topic, self._repeats if self.is_running(plan) else Repeats(), count)
+        return self._next(topic, self._repeats if repeats else _NO_REPEATS, count)
 
     def _next(self, topic: str, repeats: Repeats, count: int) -> int:
-        return repeats.first(topic, count) or self.topics[topic].last_sequence + 1
-
-    def is_running(self, plan: PlanMark | None) -> bool:
-        """Whether a position belongs to the run of a plan that the state is in."""
-        if plan is None or self.plan is None:
-            return False
-        return (plan.digest, plan.run) == (self.plan.digest, self.plan.run)
+        known = self.topics[topic].last_sequence + 1
+        return (repeats.first(topic, count) or known) if repeats.of else known
 
     def number(
-        self, topic: str, count: int, crc: int, body: bytes, plan: PlanMark | None = None
-    ) -> tuple[Pending, Changes]:
-        """Number a batch; write the returned changes before the first send."""
-        before = None if plan is None else self.plan
-        first = self.next_sequence(topic, plan, count)
-        self.pending = Pending(topic, first, count, crc, body, before)
-        changes: Changes = {_PENDING: _encode(self.pending)}
-        if plan is not None:
-            changes |= self.mark_plan(plan) | self._passed(topic, first)
-        return self.pending, changes
+        self, batches: Sequence[Encoded], note: bytes | None = None, *, transaction: bool = False
+    ) -> Changes:
+        """Number the next put; write the returned changes before the first send.
 
-    def mark_plan(self, plan: PlanMark) -> Changes:
-        """Move the position in the plan, or begin another plan or run: its messages are new."""
-        changes: Changes = {}
-        if not self.is_running(plan):
-            self._goes_on = False
-            changes |= self._set_repeats(Repeats())
-        self.plan = plan
-        return {**changes, _PLAN: _encode(plan)}
+        Args:
+            note: what the caller is to find in the state from now on. After a crash it makes the
+                messages that follow its last note again, and they get their old numbers.
+            transaction: give it a number too; without one it is one batch.
+        """
+        assert self.pending is None, "one at a time"
+        number = 0
+        repeats = self._repeats if note is not None else _NO_REPEATS
+        if transaction:
+            assert self.transactions is not None
+            again = repeats.first(TRANSACTIONS)
+            number = again or self.transactions + 1
+            repeats = repeats if again else _NO_REPEATS
+        before = None if note is None else self.note
+        pending = self._set_pending(number, batches, before, repeats)
+        changes: Changes = dict([pending.row])
+        if note is not None:
+            changes |= self.write_note(note)
+            if number:
+                changes |= self._passed(TRANSACTIONS, number)
+            for batch in pending.batches:
+                changes |= self._passed(batch.topic, batch.first_sequence)
+        return changes
+
+    def _set_pending(
+        self,
+        number: int,
+        batches: Sequence[Encoded | Numbered],
+        note_before: bytes | None,
+        repeats: Repeats,
+    ) -> Pending:
+        nexts: dict[str, int] = {}
+        numbered = []
+        for batch in batches:
+            topic, count = batch.topic, batch.count
+            first = nexts.get(topic) or self._next(topic, repeats, count)
+            nexts[topic] = first + count
+            own_note = None if number else note_before
+            numbered.append(Numbered(topic, first, count, batch.crc, batch.body, own_note))
+        self.pending = Pending(number, tuple(numbered), note_before)
+        return self.pending
+
+    def write_note(self, note: bytes) -> Changes:
+        """Set the note."""
+        self.note = note
+        return {_NOTE: note}
+
+    def begin_run(self, note: bytes) -> Changes:
+        """Begin a run: its messages are new, whatever an earlier run has forgotten."""
+        self._goes_on = False
+        return {**self._set_repeats(_NO_REPEATS), **self.write_note(note)}
 
     def _passed(self, topic: str, first: int) -> Changes:
-        """The plan has reached this number: if it is new, the plan repeats no more numbers."""
+        """The run has reached this number: if it is new, the run repeats no more numbers."""
         known = self.topics[topic].last_sequence if topic else self.transactions or 0
         return self._set_repeats(self._repeats.without(topic)) if first > known else {}
 
@@ -214,23 +212,49 @@ class Outbox:
         self._repeats = repeats
         return {_REPEATS: _encode(repeats) if repeats.of else None}
 
-    def stored(self, offset: int | None) -> Changes:
-        """The proxy has the pending batch; `offset` is that of its first message."""
+    # Outcomes.
+
+    def settled(self, receipts: Sequence[Receipt | TopicReceipt]) -> Changes:
+        """The proxy has the pending put.
+
+        Args:
+            receipts: what it has of each topic, perhaps in several.
+        """
         pending = self.pending
         assert pending is not None
-        last = None if offset is None else offset + pending.count - 1
+        changes: Changes = {}
+        if pending.number:
+            changes = self._count_transactions(max(pending.number, self.transactions or 0))
+            changes |= self._set_repeats(self._repeats.after(TRANSACTIONS, pending.number))
+        for one in receipts:
+            end = None if one.offset is None else one.offset + one.count - 1
+            changes |= self._reached(one.topic, one.first_sequence + one.count - 1, end)
         self.pending = None
-        return {**self._reached(pending.topic, pending.last_sequence, last), _PENDING: None}
+        changes[pending.row_name] = None
+        return changes
 
     def _reached(self, topic: str, last: int, offset: int | None) -> Changes:
         """The proxy has our message of this number, and perhaps later ones."""
-        changes = self._set_repeats(self._repeats.after(topic, last))
+        repeats = self._repeats
+        changes = self._set_repeats(repeats.after(topic, last)) if repeats.of else {}
         known = self.topics[topic]
-        if last < known.last_sequence:
-            return changes
-        numbering = Numbering(known.log, last, offset)
-        self.topics[topic] = numbering
-        return {**changes, _TOPIC + topic: _encode(numbering)}
+        if last >= known.last_sequence:
+            self.topics[topic] = known = Numbering(known.log, last, offset)
+            changes[_TOPIC + topic] = _encode(known)
+        return changes
+
+    def dropped(self) -> Changes:
+        """The pending put is not stored and will not be sent: its numbers are free again.
+
+        The note goes back too: what was put before it must be stored.
+        """
+        pending = self.pending
+        assert pending is not None
+        self.pending = None
+        changes: Changes = {pending.row_name: None}
+        if pending.note_before is not None:
+            changes |= self.write_note(pending.note_before)
+        return changes
 
     def is_unproven(self, offset: int | None) -> bool:
         """Whether a DUPLICATE for the pending batch may be for another message.
@@ -238,28 +262,14 @@ class Outbox:
         That is possible if the proxy had its numbers before it was sent from here, and has removed
         their messages, so that it cannot compare.
         """
-        pending = self.pending
-        assert pending is not None
-        return offset is None and pending.last_sequence <= self._told.get(pending.topic, 0)
+        assert self.pending is not None
+        batch = self.pending.batches[0]
+        return offset is None and batch.last_sequence <= self._told.get(batch.topic, 0)
 
-    def dropped(self) -> Changes:
-        """The pending batch is not stored and will not be sent: its numbers are free again.
-
-        The plan's position goes back too: messages before it must be stored.
-        """
-        pending = self.pending
-        assert pending is not None
-        self.pending = None
-        changes: Changes = {_PENDING: None}
-        if pending.plan_before is not None:
-            changes |= self.mark_plan(pending.plan_before)
-        return changes
-
-    # Transactions. The number is ours; the proxy compares it, and the digest of the content.
+    # Comparing with the proxy.
 
     def meet_transactions(self, last: int) -> Changes:
         """Compare our numbering of transactions with the last that the proxy knows of us."""
-        assert self.transaction is None, "one at a time"
         ours = self.transactions
         changes: Changes = {}
         if ours is not None and last > ours and self._may_repeat(TRANSACTIONS):
@@ -273,78 +283,23 @@ class Outbox:
         self.transactions = last
         return {_TRANSACTIONS: _encode(last)}
 
-    def number_transaction(
-        self, batches: Sequence[Pending], plan: PlanMark | None = None
-    ) -> tuple[PendingTransaction, Changes]:
-        """Give a transaction and its batches their numbers; write the changes before it is sent.
-
-        Args:
-            batches: with any number; each gets the one that follows in its topic.
-        """
-        assert not self.in_doubt, "one at a time"
-        assert self.transactions is not None
-        before = None if plan is None else self.plan
-        again = self._repeats.first(TRANSACTIONS) if self.is_running(plan) else None
-        repeats = self._repeats if again else Repeats()
-        changes = self._number_batches(again or self.transactions + 1, batches, before, repeats)
-        assert self.transaction is not None
-        if plan is not None:
-            changes |= self.mark_plan(plan) | self._passed(TRANSACTIONS, self.transaction.number)
-            for batch in self.transaction.batches:
-                changes |= self._passed(batch.topic, batch.first_sequence)
-        return self.transaction, changes
-
     def renumber_transaction(self, last: int) -> Changes:
-        """Number the pending transaction after what the proxy has; compare its topics again.
+        """Number the pending transaction after what the proxy has; compare its topics first.
 
         Args:
             last: number of the last transaction that the proxy knows.
         """
-        assert self.transaction is not None
-        number = max(self.transaction.number, last + 1)
-        pending = self.transaction
-        changes = self._number_batches(number, pending.batches, pending.plan_before, Repeats())
-        return {**changes, **self._set_repeats(Repeats())}
-
-    def _number_batches(
-        self, number: int, batches: Sequence[Pending], before: PlanMark | None, repeats: Repeats
-    ) -> Changes:
-        nexts: dict[str, int] = {}
-        numbered = []
-        for batch in batches:
-            first = nexts.get(batch.topic) or self._next(batch.topic, repeats, batch.count)
-            numbered.append(replace(batch, first_sequence=first))
-            nexts[batch.topic] = first + batch.count
-        self.transaction = PendingTransaction(number, tuple(numbered), before)
-        return {_TRANSACTION: _encode(self.transaction)}
-
-    def transaction_stored(self, receipts: Sequence[TopicReceipt]) -> Changes:
-        """The proxy has the pending transaction."""
-        assert self.transaction is not None
-        number = self.transaction.number
-        changes = self._set_repeats(self._repeats.after(TRANSACTIONS, number))
-        changes |= self._count_transactions(max(number, self.transactions or 0))
-        for receipt in receipts:
-            last = receipt.first_sequence + receipt.count - 1
-            changes |= self._reached(receipt.topic, last, receipt.offset + receipt.count - 1)
-        self.transaction = None
-        return {**changes, _TRANSACTION: None}
-
-    def transaction_dropped(self) -> Changes:
-        """The pending transaction is not stored and will not be sent: its numbers are free."""
-        assert self.transaction is not None
-        before = self.transaction.plan_before
-        self.transaction = None
-        changes: Changes = {_TRANSACTION: None}
-        if before is not None:
-            changes |= self.mark_plan(before)
-        return changes
+        old = self.pending
+        assert old is not None
+        number = max(old.number, last + 1)
+        pending = self._set_pending(number, old.batches, old.note_before, _NO_REPEATS)
+        return {**dict([pending.row]), **self._set_repeats(_NO_REPEATS)}
 
     def meet(self, position: TopicPosition, *, adopt: bool, conflict: bool = False) -> Changes:
         """Compare our numbering in a topic with the proxy's (rules R14 and R24).
 
         New messages are numbered above what the proxy has. If it has more than our state, the batch
-        in doubt and a plan that continues keep their numbers: the proxy may have them already.
+        in doubt and a run that continues keep their numbers: the proxy may have them already.
 
         Args:
             adopt: on a difference, continue with the proxy's numbers instead of stopping.
@@ -372,26 +327,39 @@ class Outbox:
         changes = self._set_repeats(repeats)
         self._unmet.discard(topic)
         self._told[topic] = theirs.last_sequence
-        pending = self.pending
-        if pending is not None and pending.topic == topic:
-            # Numbers that the proxy has too are tried first: they may be this very batch.
-            # For numbers that it has only in part, its reply would be GAP.
-            unknown = pending.last_sequence > theirs.last_sequence
-            in_part = unknown and pending.first_sequence <= theirs.last_sequence
-            if (problem and unknown) or (adopt and (conflict or in_part)):
-                self.pending = replace(pending, first_sequence=theirs.last_sequence + 1)
-                changes[_PENDING] = _encode(self.pending)
+        changes |= self._renumbered(topic, theirs, bool(problem), adopt=adopt, conflict=conflict)
         self.topics[topic] = theirs
         changes[_TOPIC + topic] = _encode(theirs)
         return changes
 
+    def _renumbered(
+        self, topic: str, theirs: Numbering, differs: bool, *, adopt: bool, conflict: bool
+    ) -> Changes:
+        """Number the pending batch after what the proxy has, if its numbers cannot be tried first.
+
+        Numbers that the proxy has too are tried: they may be this very batch. For numbers that it
+        has only in part, its reply would be GAP.
+        """
+        pending = self.pending
+        if pending is None or pending.number or pending.batches[0].topic != topic:
+            return {}
+        batch = pending.batches[0]
+        unknown = batch.last_sequence > theirs.last_sequence
+        in_part = unknown and batch.first_sequence <= theirs.last_sequence
+        if not ((differs and unknown) or (adopt and (conflict or in_part))):
+            return {}
+        batch = replace(batch, first_sequence=theirs.last_sequence + 1)
+        self.pending = replace(pending, batches=(batch,))
+        return dict([self.pending.row])
+
     def _may_repeat(self, topic: str) -> bool:
-        """Whether the proxy's messages above our state may be the next ones of the plan."""
+        """Whether the proxy's messages above our state may be the next ones of the run."""
         return self._goes_on and topic in self._unmet
 
     def _last_in_doubt(self, topic: str) -> int:
         """The highest number of what is in doubt on a topic; 0: nothing."""
-        numbers = (one.last_sequence for one in self.in_doubt if one.topic == topic)
+        batches = self.pending.batches if self.pending is not None else ()
+        numbers = (one.last_sequence for one in batches if one.topic == topic)
         return max(numbers, default=0)
 
     def _difference(self, topic: str, ours: Numbering, theirs: Numbering) -> str:
@@ -412,3 +380,17 @@ class Outbox:
         if same and None not in (ours.offset, theirs.offset) and ours.offset != theirs.offset:
             return f"sequence {ours.last_sequence} was at offset {ours.offset}, now {theirs.offset}"
         return ""
+
+
+def _pending(stored: Mapping[str, bytes]) -> Pending | None:
+    """Read the put in doubt; the note before it was once stored as the mapping that it encodes."""
+    name = _TRANSACTION if _TRANSACTION in stored else _BATCH
+    if name not in stored:
+        return None
+    row = msgspec.msgpack.decode(stored[name])
+    if isinstance(row.get("plan_before"), dict):
+        row["plan_before"] = _encode(row["plan_before"])
+    if name == _TRANSACTION:
+        return msgspec.convert(row, Pending)
+    batch = msgspec.convert(row, Numbered)
+    return Pending(0, (batch,), batch.note_before)

@@ -15,6 +15,7 @@ import msgspec
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import checked
 from reliable_pubsub.common.core.batch import Batch, EventTimeNs, crc32, encode_batch
+from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.dead_letter import check_put_on
 from reliable_pubsub.common.core.errors import TooLargeError, UsageError
 from reliable_pubsub.common.core.limits import (
@@ -35,7 +36,8 @@ from reliable_pubsub.common.core.messages import (
 )
 from reliable_pubsub.common.core.names import TopicName
 
-from .outbox import PendingTransaction, Receipt
+from .outbox import Encoded, Pending
+from .receipt import Receipt
 
 MESSAGE_OVERHEAD_BYTES: Final = 32  # of the encoding, for each message, at most
 HEADER_OVERHEAD_BYTES: Final = 10  # for each header
@@ -43,15 +45,6 @@ BATCH_OVERHEAD_BYTES: Final = 64
 TASK: Final = 0  # a publisher is a writer with one task
 
 _Row = tuple[bytes, bytes | None, Mapping[str, str] | None, int | None]
-
-
-class Encoded(msgspec.Struct, frozen=True):
-    """One batch of a transaction, not numbered yet."""
-
-    topic: str
-    count: int
-    crc: int
-    body: bytes
 
 
 class CommitBatches(Protocol):
@@ -181,19 +174,19 @@ def _batch(rows: Sequence[_Row]) -> Batch:
 # Sending.
 
 
-def digest_of(pending: PendingTransaction) -> bytes:
+def digest_of(pending: Pending) -> bytes:
     """The digest that tells a repeat from another transaction with the same number."""
     content = [(b.topic, b.first_sequence, b.count, b.crc) for b in pending.batches]
     return hashlib.sha256(msgspec.msgpack.encode(content)).digest()
 
 
 def stage_and_commit(
-    pending: PendingTransaction,
-    ask: Callable[[Stage | Commit, bytes | None], AnyReply],
+    pending: Pending,
+    ask: Callable[[Stage | Commit, bytes | None], Conversation[AnyReply]],
     head: Callable[[], dict[str, Any]],
     *,
     attempt: bytes,
-) -> AnyReply:
+) -> Conversation[AnyReply]:
     """Stage every batch, then commit them; return the first unexpected reply, or the last one.
 
     Args:
@@ -213,7 +206,7 @@ def stage_and_commit(
             crc=batch.crc,
             first_sequence=batch.first_sequence,
         )
-        reply = ask(stage, batch.body)
+        reply = yield from ask(stage, batch.body)
         if isinstance(reply, CommitAck):
             break  # it, or another one, is committed: COMMIT compares the digest
         if not isinstance(reply, StageAck):
@@ -224,7 +217,7 @@ def stage_and_commit(
         parts=(Part(TASK, attempt, len(pending.batches)),),
         digest=digest_of(pending),
     )
-    return ask(commit, None)
+    return (yield from ask(commit, None))
 
 
 def is_lost(reply: AnyReply) -> bool:

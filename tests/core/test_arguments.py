@@ -173,7 +173,6 @@ TAKES: dict[str, Takes] = {
     "headers": or_none(headers),
     "event_time_ns": or_none(event_time),
     "payloads": of(data),
-    "Publisher.ready_for.plan": or_none(a(PlanMark)),
     "count": count(1, 65_536),
     "keys": or_none(of(or_none(data))),
     "Publisher.put_many.headers": or_none(of(or_none(headers))),
@@ -205,10 +204,9 @@ TAKES: dict[str, Takes] = {
     **dict.fromkeys(("on_silence", "on_lower_qos", "Transaction.commit"), callable),
     "batch": a(Batch),
     "plan": a(PlanMark),
-    **dict.fromkeys(
-        ("Publisher.put_batch.plan", "Publisher.transaction.plan", "Publisher.ready_for.plan"),
-        or_none(a(PlanMark)),
-    ),
+    **dict.fromkeys(("Publisher.put_batch.note", "Publisher.transaction.note"), or_none(data)),
+    "note": data,
+    "repeats": a(bool),
     "topics": of(a(str)),
     "Publisher.ready_for.count": count(1, 65_536),
     **dict.fromkeys(("receipt", "message"), lambda value: False),
@@ -258,7 +256,7 @@ class House:
             list(self.subscriber.inbox.of("t").fetched),
             self.subscriber.is_pushed("t"),
             repr(self.transaction._rows),
-            self.publisher._streaming,
+            self.publisher._sender is not None,
         )
 
 
@@ -277,7 +275,7 @@ SILENT = FakeTransport(lambda frames: None)
 RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
     "Publisher": (
         lambda _: Publisher,
-        {"client": "q", "transport": SILENT},
+        {"client": "q", "_world": World(connect=lambda _: SILENT)},
     ),
     "Subscriber": (
         lambda _: Subscriber,
@@ -305,8 +303,8 @@ RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
     "Publisher.stream": (on_publisher("stream"), {}),
     "Publisher.transaction": (on_publisher("transaction"), {}),
     "Publisher.ready_for": (on_publisher("ready_for"), {"topic": "t"}),
-    "Publisher.begin_plan": (on_publisher("begin_plan"), {"plan": MARK, "topics": ["t"]}),
-    "Publisher.mark_plan": (on_publisher("mark_plan"), {"plan": MARK}),
+    "Publisher.begin_run": (on_publisher("begin_run"), {"note": b"x", "topics": ["t"]}),
+    "Publisher.last_receipt": (on_publisher("last_receipt"), {"topic": "t"}),
     "Transaction.put": (lambda house: house.transaction.put, {"topic": "t", "payload": b"x"}),
     "Stream.put": (lambda house: house.stream.put, {"topic": "t", "payload": b"x"}),
     "Ticket.result": (lambda house: house.stream.put("t", b"x").result, {}),
@@ -329,7 +327,7 @@ RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
 # What the library gives, and who makes it: a caller has no reason to make one, and where one is
 # taken each of its fields is checked.
 GIVEN = (
-    {"Batch", "Delivery", "Interest", "Message", "OfferCounts", "Pending", "PendingTransaction"}
+    {"Batch", "Delivery", "Interest", "Message", "OfferCounts", "Numbered", "Pending"}
     | {"PlanMark", "PlanPosition", "PushCounts", "Reading", "Receipt", "UnstoredCounts"}
     | {"Stream", "Ticket"}  # their constructors
 )

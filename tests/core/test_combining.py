@@ -8,7 +8,7 @@ from reliable_pubsub.common.core.batch import Batch, decode_batch
 from reliable_pubsub.common.core.errors import InDoubtError, ProxyUnreachableError, UsageError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
 from reliable_pubsub.publisher.core.combining import WaitingPut, failed, fitting, joined, stored
-from reliable_pubsub.publisher.core.outbox import Receipt
+from reliable_pubsub.publisher.core.receipt import Receipt
 
 
 def a_put(*payloads: bytes, topic: str = "t", qos: int = 2, is_alone: bool = False) -> WaitingPut:

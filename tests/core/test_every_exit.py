@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.messages import QoS
 from reliable_pubsub.common.state_file import ClientState, MemoryState
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.core.outbox import Receipt
+from reliable_pubsub.publisher.core.receipt import Receipt
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
 from tests.interrupting import Interrupted, Interrupter, paused

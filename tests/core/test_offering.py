@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import pytest
 
+from reliable_pubsub.common.conversing import converse
 from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.publisher.offering import (
+from reliable_pubsub.common.state_file import MemoryState
+from reliable_pubsub.publisher.core.offering import (
     ASK_AGAIN_S,
     LOOK_AGAIN_S,
     Interest,
@@ -26,8 +30,9 @@ from reliable_pubsub.relay.core.unstored import (
     is_wanted,
     offer_prefixes,
 )
-from tests.fakes import put_body
+from tests.fakes import FakeTransport, put_body
 
+T = TypeVar("T")
 PATIENCE_S = 2.0
 KINDS = Kinds()
 
@@ -82,18 +87,25 @@ class Asked:
         self.where = Where("e", Interest(int(is_wanted), False))
         self.asked: list[str] = []
         self.connected: list[str] = []
-        self.offering = Offering(self._ask, self._connect, clock=self.clock, patience_s=PATIENCE_S)
+        self.offering = Offering(
+            self._ask, self._connect, now_s=self.clock.now_s, patience_s=PATIENCE_S
+        )
 
-    def _ask(self, topic: str) -> Where:
+    def _ask(self, topic: str) -> Conversation[Where]:
         self.asked.append(topic)
         return self.where
+        yield
+
+    def run(self, conversation: Conversation[T]) -> T:
+        """It asks nothing of a socket or a state."""
+        return converse(conversation, FakeTransport(lambda _: None), self.clock, MemoryState())
 
     def _connect(self, endpoint: str) -> FakeLink:
         self.connected.append(endpoint)
         return self.link
 
     def offer(self, topic: str = "t") -> str:
-        return self.offering.offer(topic, 2, lambda: [b"frames"])
+        return self.run(self.offering.offer(topic, 2, lambda: [b"frames"]))
 
 
 class TestAnOffer:
@@ -109,7 +121,8 @@ class TestAnOffer:
     def test_that_nobody_wants_is_not_even_encoded(self) -> None:
         asked = Asked(is_wanted=False)
 
-        assert asked.offering.offer("t", 1, lambda: pytest.fail("encoded")) == "unwanted"
+        unwanted = asked.offering.offer("t", 1, lambda: pytest.fail("encoded"))
+        assert asked.run(unwanted) == "unwanted"
 
         assert asked.offering.counts == OfferCounts(unwanted=1)
 
@@ -167,7 +180,7 @@ class TestWaitingForInterest:
     def test_asks_again_when_the_link_says_something_and_else_once_a_second(self) -> None:
         asked = Asked(is_wanted=False)
 
-        assert not asked.offering.wait_for_interest("t", 3 * ASK_AGAIN_S)
+        assert not asked.run(asked.offering.wait_for_interest("t", 3 * ASK_AGAIN_S))
 
         assert len(asked.asked) == 4
         assert asked.clock.at_s == 100.0 + 3 * ASK_AGAIN_S
@@ -176,9 +189,14 @@ class TestWaitingForInterest:
         asked = Asked(is_wanted=False)
         asked.link.arriving = {b"t" + END}
         answers = iter([Where("e", Interest(0, False)), Where("e", Interest(2, True))])
-        asked.offering._ask = lambda _: next(answers)
 
-        assert asked.offering.wait_for_interest("t", 60) == Interest(2, True)
+        def ask(_: str) -> Conversation[Where]:
+            return next(answers)
+            yield
+
+        asked.offering._ask = ask
+
+        assert asked.run(asked.offering.wait_for_interest("t", 60)) == Interest(2, True)
 
         assert asked.clock.at_s == 100.0
 

@@ -7,8 +7,9 @@ import pytest
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import LogChangedError
 from reliable_pubsub.common.core.messages import TopicPosition
-from reliable_pubsub.common.core.plan_mark import PlanMark
-from reliable_pubsub.publisher.core.outbox import Changes, Numbering, Outbox, Receipt
+from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
+from reliable_pubsub.publisher.core.outbox import Changes, Encoded, Numbered, Numbering, Outbox
+from reliable_pubsub.publisher.core.receipt import Receipt
 from tests.fakes import LOG, put_body
 
 
@@ -44,28 +45,40 @@ def an_outbox(last_sequence: int = 0) -> tuple[Outbox, Written]:
     return outbox, written
 
 
-AT = [PlanMark("digest", steps=1, message=message) for message in range(5)]
+AT = [b"%d" % message for message in range(5)]  # notes
 
 
 def an_older_outbox_in_a_plan() -> tuple[Outbox, Written]:
     """Its state knows 3 messages, the last of them the first of a plan; the proxy has 5."""
     outbox, written = an_outbox(last_sequence=2)
-    written.write(outbox.mark_plan(AT[0]))
-    number(outbox, written, plan=AT[1])
-    written.write(outbox.stored(2))
+    written.write(outbox.begin_run(AT[0]))
+    number(outbox, written, note=AT[1])
+    written.write(stored(outbox, 2))
     outbox = written.reopened()
     written.write(outbox.meet(position(5), adopt=False))
     return outbox, written
 
 
-def number(
-    outbox: Outbox, written: Written, *, count: int = 1, plan: PlanMark | None = None
-) -> int:
+def number(outbox: Outbox, written: Written, *, count: int = 1, note: bytes | None = None) -> int:
     """Number a batch and write it; give its first sequence."""
-    body = put_body(outbox.next_sequence("t", plan, count), count)
-    pending, changes = outbox.number("t", count, crc32(body), body, plan)
-    written.write(changes)
-    return pending.first_sequence
+    body = put_body(outbox.next_sequence("t", count, repeats=note is not None), count)
+    written.write(outbox.number([Encoded("t", count, crc32(body), body)], note))
+    return in_doubt(outbox).first_sequence
+
+
+def in_doubt(outbox: Outbox) -> Numbered:
+    """The batch that is numbered."""
+    assert outbox.pending is not None
+    (batch,) = outbox.pending.batches
+    return batch
+
+
+def stored(outbox: Outbox, offset: int | None) -> Changes:
+    """The proxy has the batch that is numbered."""
+    one = in_doubt(outbox)
+    return outbox.settled(
+        [Receipt(one.topic, "p", one.first_sequence, one.count, offset, "sync", False)]
+    )
 
 
 class TestNumbering:
@@ -73,7 +86,7 @@ class TestNumbering:
         outbox, written = an_outbox()
 
         first = number(outbox, written, count=3)
-        written.write(outbox.stored(0))
+        written.write(stored(outbox, 0))
         second = number(outbox, written)
 
         assert (first, second) == (1, 4)
@@ -89,7 +102,7 @@ class TestNumbering:
         number(outbox, written)
 
         in_doubt = outbox.topics["t"].last_sequence
-        written.write(outbox.stored(0))
+        written.write(stored(outbox, 0))
 
         assert in_doubt == 0
         assert outbox.topics["t"] == Numbering(LOG, 1, 0)
@@ -114,25 +127,23 @@ class TestACrash:
         again = written.reopened()
 
         assert again.pending == outbox.pending
-        assert again.pending is not None
-        assert again.pending.body == put_body(1, 2)
+        assert in_doubt(again).body == put_body(1, 2)
 
     def test_leaves_the_place_in_the_plan_with_the_number(self) -> None:
         """H6, R16: plan and number are one record, so no step counts twice or not at all."""
         outbox, written = an_outbox()
-        plan = PlanMark("digest", step=2, message=5)
 
-        number(outbox, written, plan=plan)
+        number(outbox, written, note=b"5 of 9")
 
         again = written.reopened()
-        assert again.plan == plan
+        assert again.note == b"5 of 9"
         assert again.pending is not None
 
     def test_leaves_epoch_and_numbering(self) -> None:
         outbox, written = an_outbox()
         written.write(outbox.granted(4))
         number(outbox, written)
-        written.write(outbox.stored(0))
+        written.write(stored(outbox, 0))
 
         again = written.reopened()
 
@@ -156,8 +167,7 @@ class TestMeetingTheProxyAgain:
 
         outbox.meet(position(proxy_has), adopt=False)
 
-        assert outbox.pending is not None
-        assert outbox.pending.first_sequence == 4
+        assert in_doubt(outbox).first_sequence == 4
 
     @pytest.mark.parametrize(
         ("theirs", "why"),
@@ -194,8 +204,8 @@ class TestMeetingTheProxyAgain:
 
         numbers = []
         for message in range(2, 5):
-            numbers.append(number(outbox, written, plan=AT[message]))
-            written.write(outbox.stored(0))
+            numbers.append(number(outbox, written, note=AT[message]))
+            written.write(stored(outbox, 0))
 
         assert numbers == [4, 5, 6]
 
@@ -205,10 +215,10 @@ class TestMeetingTheProxyAgain:
         unproven = []
 
         for message in range(2, 5):
-            number(outbox, written, plan=AT[message])
+            number(outbox, written, note=AT[message])
             unproven.append(outbox.is_unproven(None))
             proven = outbox.is_unproven(7)
-            written.write(outbox.stored(None))
+            written.write(stored(outbox, None))
 
         assert unproven == [True, True, False]
         assert not proven
@@ -219,8 +229,7 @@ class TestMeetingTheProxyAgain:
 
         written.write(outbox.meet(position(1, log="another.1"), adopt=True))
 
-        assert outbox.pending is not None
-        assert outbox.pending.first_sequence == 2
+        assert in_doubt(outbox).first_sequence == 2
         assert written.reopened().pending == outbox.pending
         assert outbox.topics["t"].log == "another.1"
 
@@ -232,11 +241,10 @@ class TestMeetingTheProxyAgain:
         number(outbox, written)
 
         written.write(outbox.meet(position(6, log="another.1"), adopt=True))
-        assert outbox.pending is not None
-        tried = outbox.pending.first_sequence
+        tried = in_doubt(outbox).first_sequence
         written.write(outbox.meet(position(6, log="another.1"), adopt=True, conflict=True))
 
-        assert (tried, outbox.pending.first_sequence) == (4, 7)
+        assert (tried, in_doubt(outbox).first_sequence) == (4, 7)
         assert outbox.is_unproven(None) is False
 
     def test_a_batch_in_doubt_of_which_the_proxy_has_some_numbers_gets_others_when_adopting(
@@ -248,8 +256,7 @@ class TestMeetingTheProxyAgain:
 
         written.write(outbox.meet(position(5), adopt=True))
 
-        assert outbox.pending is not None
-        assert outbox.pending.first_sequence == 6
+        assert in_doubt(outbox).first_sequence == 6
 
 
 def test_a_receipt_names_its_first_message() -> None:
@@ -262,14 +269,13 @@ def test_to_adopt_takes_no_duplicate_that_cannot_be_compared_for_a_success() -> 
     """The message would be stored nowhere, and its put would have returned."""
     outbox = Outbox({})
     outbox.meet(position(3), adopt=False)
-    outbox.number("t", 1, 0, b"new")
+    outbox.number([Encoded("t", 1, 0, b"new")])
 
     outbox.meet(position(9), adopt=True)
 
     assert outbox.is_unproven(None)
     outbox.meet(position(9), adopt=True, conflict=True)
-    assert outbox.pending is not None
-    assert outbox.pending.first_sequence == 10
+    assert in_doubt(outbox).first_sequence == 10
     assert not outbox.is_unproven(None)
 
 
@@ -277,11 +283,61 @@ def test_a_topic_that_is_refused_leaves_its_messages_in_the_plan() -> None:
     """R16: LIMIT gave up the batch and left the plan behind it; the run then ended with 0."""
     outbox = Outbox({})
     outbox.meet(position(0), adopt=False)
-    before, behind = PlanMark("digest", 1), PlanMark("digest", 1, step=1)
-    outbox.mark_plan(before)
-    outbox.number("t", 1, 0, b"body", behind)
+    outbox.begin_run(b"before")
+    outbox.number([Encoded("t", 1, 0, b"body")], b"after")
 
     outbox.dropped()
 
-    assert outbox.plan == before
+    assert outbox.note == b"before"
     assert outbox.next_sequence("t") == 1
+
+
+# What versions before this one have written, byte by byte.
+
+OLD_MARK = (
+    b"\x87\xa6digest\xa6digest\xa5steps\x02\xa4step\x01\xa7message%b\xa3run\x01\xa6output\xa0"
+    b"\xacoutput_bytes\x00"
+)
+OLD_BATCH = (
+    b"\x86\xa5topic\xa1t\xaefirst_sequence\x03\xa5count\x01\xa3crc\x07\xa4body\xc4\x04body"
+    b"\xabplan_before"
+)
+NIL = b"\xc0"
+
+
+class TestAnOlderState:
+    def test_has_its_place_in_a_plan_as_the_note(self) -> None:
+        outbox = Outbox({"plan": OLD_MARK % b"\x05"})
+
+        mark = PlanMark("digest", steps=2, step=1, message=5)
+        assert mark_of(outbox.note) == mark
+        assert mark.note == OLD_MARK % b"\x05"
+
+    def test_has_a_batch_in_doubt_with_the_place_before_it(self) -> None:
+        outbox = Outbox({"plan": OLD_MARK % b"\x05", "pending": OLD_BATCH + OLD_MARK % b"\x04"})
+
+        batch = in_doubt(outbox)
+        changes = outbox.dropped()
+
+        assert (batch.topic, batch.first_sequence, batch.crc) == ("t", 3, 7)
+        assert changes == {"pending": None, "plan": OLD_MARK % b"\x04"}
+
+    def test_has_a_transaction_in_doubt_with_the_place_before_it(self) -> None:
+        transaction = b"\x83\xa6number\x05\xa7batches\x91" + OLD_BATCH + NIL
+        transaction += b"\xabplan_before" + OLD_MARK % b"\x05"
+        outbox = Outbox({"transaction": transaction})
+
+        assert outbox.pending is not None
+        assert (outbox.pending.number, in_doubt(outbox).body) == (5, b"body")
+        assert outbox.dropped() == {"transaction": None, "plan": OLD_MARK % b"\x05"}
+
+    @pytest.mark.parametrize("name", ["pending", "transaction"])
+    def test_without_a_plan_is_what_is_written_today(self, name: str) -> None:
+        transaction = b"\x83\xa6number\x01\xa7batches\x91" + OLD_BATCH + NIL
+        old = {"pending": OLD_BATCH + NIL, "transaction": transaction + b"\xabplan_before" + NIL}
+        outbox, _ = an_outbox(last_sequence=2)
+        outbox.meet_transactions(0)
+
+        changes = outbox.number([Encoded("t", 1, 7, b"body")], transaction=name == "transaction")
+
+        assert changes == {name: old[name]}

@@ -241,9 +241,10 @@ class TestAPut:
         ]
 
     def test_names_its_place_in_a_plan(self, world: World) -> None:
-        world.publisher.mark_plan(PlanMark("digest", 5, step=3, message=7))
+        world.publisher.begin_run(PlanMark("digest", 5, step=3, message=7).note, ["t"])
 
-        world.publisher.put_batch("t", Batch([b"a"]), PlanMark("digest", 5, step=3, message=8))
+        after = PlanMark("digest", 5, step=3, message=8)
+        world.publisher.put_batch("t", Batch([b"a"]), after.note)
 
         assert world.puts.of("put")[0]["plan"] == "3:7"
 
@@ -283,15 +284,14 @@ class TestAPut:
         """A DUPLICATE of what this state has forgotten, and the proxy has removed."""
         disk = Disk()
         publisher = world.a_publisher(state=disk)
-        publisher.begin_plan(PlanMark("digest", 1), ["t"])
-        behind = PlanMark("digest", 1, message=1)
-        publisher.put_batch("t", Batch([b"a"]), behind)
+        publisher.begin_run(b"0", ["t"])
+        publisher.put_batch("t", Batch([b"a"]), b"1")
         disk.lose_power()
         publisher = world.a_publisher(state=disk)
         world.from_now_on(Put, partial(Duplicate, offset=None))
 
         with pytest.raises(PubSubError):
-            publisher.put_batch("t", Batch([b"a"]), behind)
+            publisher.put_batch("t", Batch([b"a"]), b"1")
 
         last = world.puts.of("put")[-1]
         assert (last["type"], last["code"]) == ("unknown", "CONFLICT")

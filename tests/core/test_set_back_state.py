@@ -11,11 +11,11 @@ import pytest
 
 from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.errors import ConflictError, ProxyUnreachableError
-from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.steps import PlanPosition
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.core.outbox import Receipt
+from reliable_pubsub.publisher.core.receipt import Receipt
 from tests.fakes import Disk, Link, MemoryProxy, a_world
 
 PLAN = PlanMark("digest", steps=1)
@@ -43,13 +43,14 @@ def put_plan(
 ) -> list[Receipt]:
     """Run a plan of so many equal messages, from where the state is."""
     publisher.resume()
-    publisher.begin_plan(mark, ["t"])
-    done = publisher.outbox.plan
+    if not mark.is_same_run(mark_of(publisher.note)):
+        publisher.begin_run(mark.note, ["t"])
+    done = mark_of(publisher.note)
     assert done is not None
     receipts = []
     for message in range(done.message, messages, count):
         after = mark.at(PlanPosition(0, message + count))
-        receipts.append(publisher.put_batch("t", Batch([b"same"] * count), after))
+        receipts.append(publisher.put_batch("t", Batch([b"same"] * count), after.note))
     return receipts
 
 
@@ -278,15 +279,16 @@ class TestAPlan:
         set_back(disk, copy)
         publisher = a_publisher(link, disk)
         with pytest.raises(ConflictError, match="another content"):
-            publisher.put_batch("t", Batch([b"other"]), PLAN.at(PlanPosition(0, 2)))
+            publisher.put_batch("t", Batch([b"other"]), PLAN.at(PlanPosition(0, 2)).note)
 
     def test_repeats_its_transactions_too(self) -> None:
         link, disk = Link(MemoryProxy()), Disk()
 
         def transact(message: int) -> Receipt:
             publisher = a_publisher(link, disk)
-            publisher.begin_plan(PLAN, ["t", "u"])
-            with publisher.transaction(PLAN.at(PlanPosition(0, message))) as transaction:
+            if publisher.note is None:
+                publisher.begin_run(PLAN.note, ["t", "u"])
+            with publisher.transaction(PLAN.at(PlanPosition(0, message)).note) as transaction:
                 transaction.put("t", b"same")
                 transaction.put("u", b"same")
             return transaction.receipts[0]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 
 from reliable_pubsub.common.core.batch import Batch, encode_batch
+from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import (
     ConflictError,
     InvalidNameError,
@@ -18,8 +19,7 @@ from reliable_pubsub.common.core.errors import (
     UsageError,
 )
 from reliable_pubsub.common.core.limits import MIB
-from reliable_pubsub.common.core.messages import CommitAck
-from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.messages import AnyReply, CommitAck, Request
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core import transaction as of_publisher
@@ -245,16 +245,16 @@ class TestAKill:
         link = Link(MemoryProxy())
         publisher = a_publisher(link, retry=RetryPolicy(retries_max=2))
         asked = 0
-        answer = publisher._link.ask
+        answer = publisher._engine.session.asking
 
-        def ask(request: object, body: bytes | None = None) -> object:
+        def asking(request: Request, body: bytes | None = None) -> Conversation[AnyReply]:
             nonlocal asked
             asked += 1
             if asked == place:
                 link.proxy = link.proxy.restarted()
-            return answer(request, body)  # type: ignore[arg-type]
+            return answer(request, body)
 
-        publisher._link.ask = ask  # type: ignore[method-assign, assignment]
+        publisher._engine.session.asking = asking  # type: ignore[method-assign]
 
         put_both(publisher, b"x")
 
@@ -274,18 +274,17 @@ class TestAKill:
 
     def test_leaves_the_place_in_the_plan_with_the_numbers(self) -> None:
         state, link = Kept(), Link(MemoryProxy(), "...<")
-        mark = PlanMark("digest", steps=1, message=3)
         publisher = a_publisher(link, state)
         with (
             pytest.raises(ProxyUnreachableError),
-            publisher.transaction(mark) as transaction,
+            publisher.transaction(b"3 of 5") as transaction,
         ):
             transaction.put("a", b"x")
 
         again = a_publisher(link, state)
 
         assert again.transaction_in_doubt is not None
-        assert again.outbox.plan == mark
+        assert again.note == b"3 of 5"
 
 
 class TestAState:
@@ -346,7 +345,7 @@ class TestAState:
 
     def in_a_plan(self, link: Link, state: Kept, *texts: bytes) -> dict[str, bytes]:
         """Put these by a plan; the state after the first."""
-        a_publisher(link, state).begin_plan(PlanMark("digest", 1), ["a", "b"])
+        a_publisher(link, state).begin_run(b"0", ["a", "b"])
         copies = []
         for message, text in enumerate(texts):
             self.put_both_at(message, a_publisher(link, state), text)
@@ -354,7 +353,7 @@ class TestAState:
         return copies[0]
 
     def put_both_at(self, message: int, publisher: Publisher, text: bytes) -> None:
-        with publisher.transaction(PlanMark("digest", 1, message=message + 1)) as transaction:
+        with publisher.transaction(b"%d" % (message + 1)) as transaction:
             transaction.put("a", text)
             transaction.put("b", text + b"1")
             transaction.put("b", text + b"2")

@@ -10,7 +10,7 @@ import pytest
 import zmq
 
 from reliable_pubsub import Interest
-from reliable_pubsub.publisher.offering import OfferCounts
+from reliable_pubsub.publisher.core.offering import OfferCounts
 
 from .harness import REPOSITORY, Service, eventually
 from .relay_tree import Leaf, RelayProcess, exact, zmq_context

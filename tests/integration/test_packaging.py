@@ -116,7 +116,7 @@ def test_a_type_checker_sees_the_types(installed: Path, tmp_path: Path) -> None:
     environment = os.environ | {"MYPYPATH": str(installed)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
 
-    assert 'Revealed type is "reliable_pubsub.publisher.core.outbox.Receipt"' in done.stdout
+    assert 'Revealed type is "reliable_pubsub.publisher.core.receipt.Receipt"' in done.stdout
     assert 'program.py:5: error: Argument 2 to "put"' in done.stdout
 
 

@@ -18,7 +18,7 @@ from reliable_pubsub.common.core.messages import IngressStatus
 from reliable_pubsub.common.world import World
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.reading import read_run
-from reliable_pubsub.publisher.offering import ZmqOfferLink
+from reliable_pubsub.publisher.offer_link import ZmqOfferLink
 from reliable_pubsub.relay.core.unstored import LINKED, Offer, encode_offer
 from reliable_pubsub.relay.topology import ask_node
 

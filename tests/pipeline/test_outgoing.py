@@ -23,9 +23,9 @@ from reliable_pubsub.pipeline.core.sink_options import (
     check_columns,
     parse_sink_options,
 )
-from reliable_pubsub.publisher.core.transaction import Encoded
+from reliable_pubsub.publisher.core.outbox import Encoded
 from reliable_pubsub.publisher.writer import TransactionWriter
-from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy
+from tests.fakes import Link, MemoryProxy, a_world
 
 STRING_MAP = pa.map_(pa.string(), pa.string())
 RUN = "7c9e6679-7425-40de-944b-e07fc1f90ae7"
@@ -176,10 +176,7 @@ class TestAWriter:
     BATCH = Encoded("t", 1, 0, b"")
 
     def writer(self, link: Link, retries: int = 2) -> TransactionWriter:
-        clock = FakeClock()
-        transport = FakeTransport(link, clock)
-        retry = RetryPolicy(retries_max=retries)
-        return TransactionWriter("w", transport=transport, clock=clock, retry=retry)
+        return TransactionWriter("w", retry=RetryPolicy(retries_max=retries), _world=a_world(link))
 
     def batch(self, text: bytes) -> Encoded:
         rows = pa.record_batch({"value": [text]})

@@ -22,7 +22,7 @@ from reliable_pubsub.common.core.messages import StagingStatus
 from reliable_pubsub.pipeline.core.sink_options import SinkOptions
 from reliable_pubsub.pipeline.data_source import FORMAT
 from reliable_pubsub.pipeline.sink import BatchSink, StreamSink
-from reliable_pubsub.publisher.core.transaction import Encoded
+from reliable_pubsub.publisher.core.outbox import Encoded
 from reliable_pubsub.publisher.writer import TransactionWriter
 from tests.integration.harness import NOWHERE, Service, eventually
 

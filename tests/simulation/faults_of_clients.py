@@ -88,29 +88,25 @@ class PlanAfterPut(Publisher):
         self._kept = world.state
         super().__init__(client, _world=world, **more)
 
-    def put_batch(
-        self, topic: str, batch: Any, plan: PlanMark | None = None, *, qos: QoS = 2
-    ) -> Any:
+    def put_batch(self, topic: str, batch: Any, note: bytes | None = None, *, qos: QoS = 2) -> Any:
         self._kept.without = "plan"
         try:
-            receipt = super().put_batch(topic, batch, plan, qos=qos)
+            receipt = super().put_batch(topic, batch, note, qos=qos)
         finally:
             self._kept.without = ""
-        assert plan is not None
-        self.mark_plan(plan)
+        assert note is not None
+        self._state.write(self.outbox.write_note(note), durable=False)
         return receipt
 
 
 class ForgetsBatchInDoubt(Publisher):
     """Gives up what it does not know the outcome of; the plan goes on behind it."""
 
-    def put_batch(
-        self, topic: str, batch: Any, plan: PlanMark | None = None, *, qos: QoS = 2
-    ) -> Any:
+    def put_batch(self, topic: str, batch: Any, note: bytes | None = None, *, qos: QoS = 2) -> Any:
         try:
-            return super().put_batch(topic, batch, plan, qos=qos)
+            return super().put_batch(topic, batch, note, qos=qos)
         except InDoubtError:
-            if self.outbox.pending is not None:
+            if self.outbox.pending is not None and not self.outbox.pending.number:
                 self.outbox.pending = None
                 self._state.write({"pending": None}, durable=False)
             raise

@@ -7,9 +7,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core.outbox import Changes, Outbox
+from reliable_pubsub.publisher.core.repeating import Repeats
 
 from .simulation import Variant
 
@@ -28,8 +28,8 @@ class _RepeatsAnything(_Numbering):
         super().__init__(outbox)
         self._goes_on = True
 
-    def is_running(self, plan: PlanMark | None) -> bool:
-        return plan is None or super().is_running(plan)
+    def _next(self, topic: str, repeats: Repeats, count: int) -> int:
+        return super()._next(topic, self._repeats, count)
 
 
 class _RepeatsNothing(_Numbering):
@@ -61,9 +61,9 @@ def _numbering(kind: type[_Numbering]) -> Variant:
         def __init__(self, client: str, **more: Any) -> None:
             super().__init__(client, **more)
             self.outbox = kind(self.outbox)
-            for part in (self._link, self._unnumbered, self._settling):
-                vars(part)["_outbox"] = self.outbox
-            self._link._memory = self.outbox
+            engine = self._engine
+            engine.outbox = engine.unnumbered._outbox = engine.session._outbox = self.outbox
+            engine.session._memory = self.outbox
 
     return Variant(publisher=Faulty)
 

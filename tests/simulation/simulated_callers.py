@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.core.outbox import Receipt
+from reliable_pubsub.publisher.core.receipt import Receipt
 
 from .simulated_clients import PuttingMachine
 from .world import Process

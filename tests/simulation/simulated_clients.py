@@ -12,13 +12,13 @@ from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.history import AnyLine, Invoke
 from reliable_pubsub.common.core.messages import QoS
-from reliable_pubsub.common.core.plan_mark import PlanMark
+from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.publisher.client import Publisher
-from reliable_pubsub.publisher.core.outbox import Receipt
+from reliable_pubsub.publisher.core.receipt import Receipt
 
 from .machine import Machine
 from .network import SimulatedClock, SimulatedTransport
@@ -86,7 +86,7 @@ class PuttingMachine(Machine):
                 recorder=recorder,
             ),
         )
-        process.nonce = publisher._link.nonce
+        process.nonce = publisher._engine.session.nonce
         return publisher
 
 
@@ -118,12 +118,13 @@ class PublisherMachine(PuttingMachine):
         process.interrupts = self._faults.interrupt
         while True:
             try:
-                if publisher.outbox.plan is None:
+                if publisher.outbox.note is None:
                     begin = self._mark(self._heard if self.no_state else 0)
-                    publisher.begin_plan(begin, TOPICS)
-                mark = publisher.outbox.plan
+                    publisher.begin_run(begin.note, TOPICS)
+                mark = mark_of(publisher.outbox.note)
                 assert mark is not None
-                index = self._places.index(mark.message) - bool(publisher.outbox.in_doubt)
+                in_doubt = publisher.outbox.pending is not None
+                index = self._places.index(mark.message) - in_doubt
                 if index == len(self._plan):
                     break
                 if self._world.happens("put_qos_0", self._faults.put_qos_0):
@@ -155,7 +156,7 @@ class PublisherMachine(PuttingMachine):
             return self._transact(publisher, item, self._mark(index + 1), maker)
         batch = Batch(self._payloads(item, maker))
         self._world.counts["put_qos_1"] += item.qos == 1
-        return publisher.put_batch(item.topic, batch, self._mark(index + 1), qos=item.qos)
+        return publisher.put_batch(item.topic, batch, self._mark(index + 1).note, qos=item.qos)
 
     def _offer(self, publisher: Publisher) -> None:
         """Put something that is no part of the plan, at QoS 0."""
@@ -166,7 +167,7 @@ class PublisherMachine(PuttingMachine):
 
     def _transact(self, publisher: Publisher, item: Item, mark: PlanMark, maker: int) -> Receipt:
         self._world.counts["transaction"] += 1
-        with publisher.transaction(mark) as transaction:
+        with publisher.transaction(mark.note) as transaction:
             for part in item.parts:
                 for payload in self._payloads(part, maker):
                     transaction.put(part.topic, payload)

@@ -16,8 +16,9 @@ from reliable_pubsub.common.core.batch import Batch, crc32, decode_batch, encode
 from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.messages import Part
 from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.records import Appended
-from reliable_pubsub.publisher.core.transaction import Encoded
+from reliable_pubsub.publisher.core.outbox import Encoded
 from reliable_pubsub.publisher.writer import TransactionWriter
 
 from .machine import Machine
@@ -69,8 +70,12 @@ class SinkMachine(Machine):
         writer = TransactionWriter(
             self.name,
             retry=self._retry,
-            transport=SimulatedTransport(process, self._network, self.name, "publisher"),
-            clock=SimulatedClock(process),
+            _world=World(
+                connect=lambda _: SimulatedTransport(
+                    process, self._network, self.name, "publisher"
+                ),
+                clock=SimulatedClock(process),
+            ),
         )
         process.nonce = writer._session.nonce
         while (noted := int(state.load().get(_NOTED, b"0"))) < len(self._batches):

@@ -1,4 +1,4 @@
-"""The link of a publisher to its proxy: a session, and the comparison of numberings.
+"""The session of a publisher with its proxy: which numberings were compared in it. Pure.
 
 After a restart of the proxy this file restores what is needed: a new session, and a comparison of
 the numbering of each topic (rules R11 and R13).
@@ -7,34 +7,34 @@ the numbering of each topic (rules R11 and R13).
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Literal, assert_never
 
-from reliable_pubsub.common.asking import Asker, Session
-from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.messages import HelloAck, Listeners, ListenersReport
+from reliable_pubsub.common.core.conversation import Conversation, Save
+from reliable_pubsub.common.core.messages import HelloAck
 from reliable_pubsub.common.core.recorder import Recorder
-from reliable_pubsub.common.state_file import ClientState
+from reliable_pubsub.common.core.requester import Requester
+from reliable_pubsub.common.core.session import ClientSession
 
-from .core.outbox import Outbox
+from .outbox import Outbox
 
 OnLogChanged = Literal["stop", "adopt"]
 
 
-class PublisherLink(Session):
+class PublisherSession(ClientSession):
     """A session with the proxy, and the numberings that were compared in it."""
 
     def __init__(
         self,
-        asker: Asker,
+        requester: Requester,
         outbox: Outbox,
-        state: ClientState,
         *,
+        nonce: bytes,
         on_log_changed: OnLogChanged,
         recorder: Recorder,
     ) -> None:
-        """Create a link; the first call sends the first request."""
-        super().__init__(asker, "publisher", memory=outbox, state=state, recorder=recorder)
+        """Create a session that is not connected; see `ClientSession`."""
+        super().__init__(requester, "publisher", nonce=nonce, memory=outbox, recorder=recorder)
         match on_log_changed:
             case "stop" | "adopt":
                 self.adopts = on_log_changed == "adopt"
@@ -44,18 +44,18 @@ class PublisherLink(Session):
         self.last_transaction = 0  # that the proxy knows of this publisher, by its last HELLO_ACK
         self._outbox = outbox
 
-    def connect(self) -> None:
-        """Begin a session; see `Session.connect`."""
-        super().connect()
+    def connecting(self) -> Conversation[None]:
+        """Begin a session; see `ClientSession.connecting`."""
+        yield from super().connecting()
         self.met.clear()
 
     def begin_again(self) -> None:
-        """Drop what was read from the proxy; see `Session.begin_again`."""
+        """Drop what was read from the proxy; see `ClientSession.begin_again`."""
         super().begin_again()
         self.met.clear()
         self.last_transaction = 0
 
-    def meet(self, topic: str, *, conflict: bool = False) -> None:
+    def meet(self, topic: str, *, conflict: bool = False) -> Conversation[None]:
         """Compare the numbering of a topic, in a session of our own.
 
         Args:
@@ -65,34 +65,26 @@ class PublisherLink(Session):
             LogChangedError: the proxy does not have what it acknowledged, or has more than we
                 sent, and `on_log_changed` is not adopt.
         """
-        reply = self._converse(self.asking_as_known(lambda: self.positions(topic)))
+        reply = yield from self.asking_as_known(lambda: self.positions(topic))
         if not isinstance(reply, HelloAck):
             self.refused(reply)
         # That this id numbers the topic must outlive power loss: a state that had forgotten it
-        # would take the proxy's numbers, and a plan's repeat would be stored twice. The rest may
-        # be lazy.
-        first_time = topic not in self._outbox.topics
-        self.last_transaction = reply.transaction or 0
+        # would take the proxy's numbers, and what a run repeats would be stored twice. The rest
+        # may be lazy.
         before = self._outbox.topics.get(topic)
+        self.last_transaction = reply.transaction or 0
         changes = self._outbox.meet(reply.positions[0], adopt=self.adopts, conflict=conflict)
         after = self._outbox.topics[topic]
         if before is not None and self.adopts and after.last_sequence != before.last_sequence:
             adopts = f"adopts the numbering of the proxy: sequence {before.last_sequence} was the "
             adopts += f"last one, now it is {after.last_sequence}"
             self.tell(logging.WARNING, adopts, topic)
-        self._state.write(changes, durable=first_time)
+        yield Save(changes, durable=before is None)
         self.met.add(topic)
 
-    def meet_all(self, topics: Sequence[str]) -> None:
+    def meet_all(self, topics: Iterable[str]) -> Conversation[None]:
         """Compare the numberings of all these topics in one session."""
         if not self.connected:
-            self.connect()
-        while missing := [topic for topic in topics if topic not in self.met]:
-            self.meet(missing[0])
-
-    def listeners(self, topic: str) -> ListenersReport:
-        """Ask for the listeners of a topic."""
-        reply = self.ask(Listeners(**self.head(), topic=names.exact(topic)))
-        if not isinstance(reply, ListenersReport):
-            self.refused(reply)
-        return reply
+            yield from self.connecting()
+        while not self.met.issuperset(topics):
+            yield from self.meet(next(topic for topic in topics if topic not in self.met))

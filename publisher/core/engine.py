@@ -1,0 +1,358 @@
+"""The engine of a publisher: everything it decides, as conversations. Pure.
+
+A put at QoS 2 is numbered, written to the outbox, sent until the proxy has it, and removed. It is
+in doubt once it is written. It is settled by the call that put it, or by a later one, or by the
+next process with this state.
+
+A shell carries out what the conversations ask for (`common/core/conversation.py`), one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from typing import assert_never
+
+from reliable_pubsub.common.core.batch import crc32, decode_batch
+from reliable_pubsub.common.core.conversation import Conversation, Save
+from reliable_pubsub.common.core.errors import (
+    ConflictError,
+    InDoubtError,
+    LimitError,
+    MalformedError,
+    PubSubError,
+)
+from reliable_pubsub.common.core.messages import (
+    Abort,
+    AnyReply,
+    CommitAck,
+    Conflict,
+    Duplicate,
+    Gap,
+    Limit,
+    Put,
+    PutAck,
+)
+from reliable_pubsub.common.core.plan_mark import place_in_plan
+from reliable_pubsub.common.core.recorder import Call, Recorder
+
+from .combining import WaitingPut, failed, fitting, joined, stored
+from .outbox import Changes, Encoded, Outbox, Pending
+from .receipt import Receipt
+from .session import PublisherSession
+from .transaction import is_lost, is_unproven, stage_and_commit
+from .unnumbered import Unnumbered
+
+NO_CALLS: Sequence[Call] = ()
+
+
+class PublisherEngine:
+    """Stores puts once, across kills of either side; a part of it puts at QoS 0 and 1."""
+
+    def __init__(
+        self,
+        session: PublisherSession,
+        outbox: Outbox,
+        unnumbered: Unnumbered,
+        *,
+        recorder: Recorder,
+        token: Callable[[int], bytes],
+    ) -> None:
+        """Create it; only the content of the outbox is in doubt.
+
+        Args:
+            token: gives so many random bytes.
+        """
+        self.session = session
+        self.outbox = outbox
+        self.unnumbered = unnumbered
+        self._recorder = recorder
+        self._token = token
+        self._sending: Sequence[WaitingPut] = ()  # the puts of the batch in doubt
+
+    def begin_again(self) -> None:
+        """Drop what is not in the outbox, which the caller has reset to the state."""
+        self.session.begin_again()
+        self.unnumbered.offering.begin_again()
+
+    # Puts.
+
+    def put(
+        self,
+        put: WaitingPut,
+        waiting: Callable[[], Iterable[object]],
+        note: bytes | None = None,
+    ) -> Conversation[None]:
+        """Put it, in one request with the waiting puts of other threads on its topic; settle each.
+
+        If the request is refused, they are put one by one: a single one may fit.
+
+        Args:
+            waiting: the work of the calls that wait.
+            note: written in the same step as the numbers; after the put, if it has none.
+        """
+        while put.receipt is None and put.error is None:
+            others = [one for one in waiting() if isinstance(one, WaitingPut)]
+            puts = fitting(put, others) if others else [put]
+            try:
+                if put.qos == 2 and self.outbox.pending is not None:
+                    yield from self.settle()
+                    # It may have been this very put, if the call that had taken it was interrupted.
+                    puts = [one for one in puts if not one.is_settled]
+                    if put not in puts:
+                        return
+                yield from self._put(puts, note)
+            except LimitError as error:
+                if put.is_alone or max(len(puts), len(self._sending)) == 1:
+                    failed(puts, error)
+                for one in puts:
+                    one.is_alone = True
+            except PubSubError as error:
+                failed(puts, error)
+        if note is not None and put.qos < 2 and put.error is None:
+            yield Save(self.outbox.write_note(note))
+
+    def _put(self, puts: Sequence[WaitingPut], note: bytes | None) -> Conversation[None]:
+        batch, body = joined(puts)
+        topic, qos = puts[0].topic, puts[0].qos
+        match qos:
+            case 2:
+                yield from self.session.meet_all((topic,))  # before it is numbered: rule R24
+                self._sending = puts
+                encoded = Encoded(topic, len(batch.payloads), crc32(body), body)
+                yield from self._keep(self.outbox.number((encoded,), note))
+                yield from self.settle()
+            case 1:
+                stored(puts, (yield from self.unnumbered.put(topic, batch, body)))
+            case 0:
+                stored(puts, (yield from self.unnumbered.offer(topic, batch, body)))
+            case never:
+                assert_never(never)
+
+    def transact(
+        self, batches: Sequence[Encoded], note: bytes | None
+    ) -> Conversation[tuple[Receipt, ...]]:
+        """Store batches of several topics as one; see `Publisher.transaction`."""
+        if self.outbox.pending is not None:
+            yield from self.settle()
+        yield from self.session.meet_all([batch.topic for batch in batches])
+        # As the numbering of a topic: that there are transactions must survive power loss.
+        first_time = self.outbox.transactions is None
+        met = self.outbox.meet_transactions(self.session.last_transaction)
+        if met:
+            yield Save(met, durable=first_time)
+        yield from self._keep(self.outbox.number(batches, note, transaction=True))
+        try:
+            return (yield from self.settle())
+        except InDoubtError as error:
+            error.kept = True
+            raise
+
+    def _keep(self, changes: Changes) -> Conversation[None]:
+        try:
+            yield Save(changes)
+        except PubSubError:
+            self.outbox.dropped()  # it was never sent, and is not kept: it may be put again
+            raise
+
+    # Runs of a program that repeats its messages.
+
+    def begin_run(self, note: bytes, topics: Sequence[str]) -> Conversation[None]:
+        """Begin a run; see `Publisher.begin_run`."""
+        if self.outbox.pending is not None:
+            yield from self.settle()
+        yield from self.session.meet_all(topics)
+        last = self.session.last_transaction
+        met = self.outbox.meet_transactions(last) if topics else {}
+        yield Save({**met, **self.outbox.begin_run(note)}, durable=True)
+
+    def ready_for(self, topic: str, count: int, *, repeats: bool) -> Conversation[int]:
+        """The sequence that the next message of a topic gets, when nothing is in doubt."""
+        if self.outbox.pending is not None:
+            yield from self.settle()
+        yield from self.session.meet_all((topic,))
+        return self.outbox.next_sequence(topic, count, repeats=repeats)
+
+    # Settling.
+
+    def settle(self) -> Conversation[tuple[Receipt, ...]]:
+        """Send what is in doubt until the proxy has it; a receipt for each topic."""
+        pending = self.outbox.pending
+        assert pending is not None
+        try:
+            if not self._recorder.active:
+                return (yield from self._settle(NO_CALLS))
+            with ExitStack() as stack:
+                begin = self._recorder.call
+                calls = [stack.enter_context(begin("put", one.topic)) for one in pending.batches]
+                return (yield from self._settle(calls))
+        except InDoubtError as error:
+            if self.outbox.pending is not None and not self.outbox.pending.number:
+                failed(self._sending, error, kept=True)
+            raise
+
+    def _settle(self, calls: Sequence[Call]) -> Conversation[tuple[Receipt, ...]]:
+        session = self.session
+        reply = yield from session.asking_as_known(lambda: self._send(calls))
+        if isinstance(reply, Gap):
+            session.connected = False  # the comparison of the numberings shows what is lost
+            reply = yield from session.asking_as_known(lambda: self._send(calls))
+        if session.adopts and self._is_used(reply):
+            yield from self._renumber()
+            reply = yield from session.asking_as_known(lambda: self._send(calls))
+        if isinstance(reply, PutAck | Duplicate | CommitAck):
+            if self._is_used(reply):
+                error = self._used_before()
+                for call in calls:
+                    call.unknown(error)  # the numbers may have had this very content
+                raise error
+            return (yield from self._stored(reply, calls))
+        if isinstance(reply, Limit):
+            yield from self._give_up()
+        session.refused(reply)
+
+    def _send(self, calls: Sequence[Call]) -> Conversation[AnyReply]:
+        """Send once the numberings agree; the comparison may renumber a batch.
+
+        A transaction whose staged batches were lost is staged again.
+        """
+        session = self.session
+        for _ in range(session.requester.retry.retries_max + 1):
+            pending = self._pending
+            yield from session.meet_all([batch.topic for batch in pending.batches])
+            pending = self._pending
+            if calls:
+                self._invoke(pending, calls)
+            if pending.number:
+                reply = yield from stage_and_commit(
+                    pending, session.asking, session.head, attempt=self._token(16)
+                )
+                if is_lost(reply):
+                    continue
+                return reply
+            (batch,) = pending.batches
+            put = Put(
+                **session.head(),
+                topic=batch.topic,
+                first_sequence=batch.first_sequence,
+                count=batch.count,
+                crc=batch.crc,
+            )
+            return (yield from session.asking(put, batch.body))
+        return reply
+
+    @property
+    def _pending(self) -> Pending:
+        assert self.outbox.pending is not None
+        return self.outbox.pending
+
+    def _invoke(self, pending: Pending, calls: Sequence[Call]) -> None:
+        """Write `invoke` lines to the history before the send."""
+        number = {"transaction": pending.number} if pending.number else {}
+        ahead = 0
+        for call, batch in zip(calls, pending.batches, strict=True):
+            call.invoke(
+                epoch=self.outbox.epoch,
+                sequence=batch.first_sequence,
+                crcs=tuple(map(crc32, decode_batch(batch.body, batch.count).payloads)),
+                **number,
+                **place_in_plan(pending.note_before, ahead),
+            )
+            ahead += batch.count
+
+    def _is_used(self, reply: AnyReply) -> bool:
+        """Whether the proxy has other content under the numbers in doubt, or may have."""
+        if self._pending.number:
+            return isinstance(reply, Gap | Conflict) or is_unproven(reply)
+        unproven = isinstance(reply, Duplicate) and self.outbox.is_unproven(reply.offset)
+        return unproven or isinstance(reply, Conflict)
+
+    def _renumber(self) -> Conversation[None]:
+        """Adopt the numbering of the proxy: renumber what is in doubt."""
+        pending, session = self._pending, self.session
+        if not pending.number:
+            yield from session.meet(pending.batches[0].topic, conflict=True)
+            return
+        session.met.clear()
+        yield from session.meet_all([batch.topic for batch in pending.batches])
+        yield Save(self.outbox.renumber_transaction(session.last_transaction))
+
+    def _used_before(self) -> ConflictError:
+        remedy = (
+            "this state is older than what was sent with this id. Use --on-log-changed adopt to go "
+            "on with the proxy's numbering"
+        )
+        pending = self._pending
+        if pending.number:
+            return ConflictError(
+                f"transaction {pending.number} of {self.session.client!r} was committed, and "
+                f"later ones too: {remedy}"
+            )
+        (batch,) = pending.batches
+        return ConflictError(
+            f"topic {batch.topic!r}: sequence {batch.first_sequence} was used before, and what it "
+            f"stood for is no longer stored, so it cannot be compared: {remedy}"
+        )
+
+    def _stored(
+        self, reply: PutAck | Duplicate | CommitAck, calls: Sequence[Call]
+    ) -> Conversation[tuple[Receipt, ...]]:
+        """Record the offsets, settle the calls, and remove the put from the outbox."""
+        pending = self._pending
+        receipts = _receipts(reply, pending, self.session.client)
+        if calls:
+            self._record(pending, receipts, calls)  # if this fails the put is kept, and sent again
+        if isinstance(reply, CommitAck):
+            session = self.session
+            session.last_transaction = max(session.last_transaction, pending.number)
+        else:
+            stored(self._sending, receipts[0])  # before, too: else a waiting call puts it again
+        yield Save(self.outbox.settled(receipts))
+        return receipts
+
+    def _record(self, pending: Pending, receipts: Sequence[Receipt], calls: Sequence[Call]) -> None:
+        places = {receipt.topic: receipt for receipt in receipts}
+        for call, batch in zip(calls, pending.batches, strict=True):
+            place = places[batch.topic]
+            ahead = batch.first_sequence - place.first_sequence
+            call.ok(
+                epoch=self.outbox.epoch,
+                sequence=batch.first_sequence,
+                count=batch.count,
+                offset=None if place.offset is None else place.offset + ahead,
+                duplicate=place.duplicate,
+                durability=place.durability,
+            )
+
+    def _give_up(self) -> Conversation[None]:
+        """Drop what was refused, here and at the proxy."""
+        number = self._pending.number
+        yield Save(self.outbox.dropped())
+        if number:
+            try:
+                abort = Abort(**self.session.head(), transaction=number)
+                yield from self.session.asking(abort)
+            except InDoubtError:
+                pass  # then the proxy drops it when it is idle
+
+
+def _receipts(
+    reply: PutAck | Duplicate | CommitAck, pending: Pending, client: str
+) -> tuple[Receipt, ...]:
+    """A receipt for each topic."""
+    durability = reply.durability
+    if not isinstance(reply, CommitAck):
+        (batch,) = pending.batches
+        first, duplicate = batch.first_sequence, isinstance(reply, Duplicate)
+        offset = reply.offset
+        return (Receipt(batch.topic, client, first, batch.count, offset, durability, duplicate),)
+    found = reply.receipts or ()
+    for batch in pending.batches:
+        if batch.topic not in {one.topic for one in found}:
+            raise MalformedError(f"COMMIT_ACK has no receipt for topic {batch.topic!r}")
+    return tuple(
+        Receipt(
+            one.topic, client, one.first_sequence, one.count, one.offset, durability, reply.already
+        )
+        for one in found
+    )

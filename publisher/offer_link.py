@@ -1,0 +1,62 @@
+"""`ZmqOfferLink`: an XPUB to the ingress of the proxy, which announces what is wanted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import zmq
+
+from reliable_pubsub.common.transport import end_with
+from reliable_pubsub.relay.sockets import DATA_MESSAGES_MAX, Context, connecting
+
+LINGER_MS: Final = 1_000  # how long close waits to send the last messages
+
+
+class ZmqOfferLink:
+    """A link over ZeroMQ. Implements `core.offering.OfferLink`."""
+
+    def __init__(self, endpoint: str) -> None:
+        """Connect in the background."""
+        self._context: Context = zmq.Context()
+        # No bound on received subscriptions: ZeroMQ drops them at a bound, and they are few.
+        self._socket = connecting(
+            self._context, zmq.XPUB, sent_max=DATA_MESSAGES_MAX, received_max=0
+        )
+        self._socket.setsockopt(zmq.XPUB_NODROP, 1)  # "no room" is an error, not a silence
+        end_with(self, self._context, [self._socket])
+        # When a connection ends its subscriptions end, and no message is queued for the next one.
+        self._socket.setsockopt(zmq.IMMEDIATE, 1)
+        self._socket.setsockopt(zmq.LINGER, LINGER_MS)
+        self._socket.connect(endpoint)
+        self._wanted: frozenset[bytes] = frozenset()
+
+    def prefixes(self) -> frozenset[bytes]:
+        """See `OfferLink`."""
+        if self._socket.poll(0):
+            wanted = set(self._wanted)
+            while self._socket.poll(0):
+                said = self._socket.recv()
+                if said[:1] == b"\1":
+                    wanted.add(said[1:])
+                else:
+                    wanted.discard(said[1:])
+            self._wanted = frozenset(wanted)
+        return self._wanted
+
+    def send(self, frames: Sequence[bytes]) -> bool:
+        """See `OfferLink`."""
+        try:
+            self._socket.send_multipart(frames, zmq.DONTWAIT)
+        except zmq.Again:
+            return False
+        return True
+
+    def wait(self, seconds: float) -> None:
+        """See `OfferLink`."""
+        self._socket.poll(max(int(seconds * 1000), 1))
+
+    def close(self) -> None:
+        """See `OfferLink`."""
+        self._socket.close()
+        self._context.term()  # for LINGER_MS at most
