@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import wraps
@@ -36,6 +37,24 @@ class Shared(Protocol):
     @property
     def is_settled(self) -> bool:
         """Whether its outcome is known; then the call does not need a turn."""
+
+
+class Steps(Protocol):
+    """A loop over what a client delivers, which takes steps between its calls."""
+
+    @property
+    def was_interrupted(self) -> bool:
+        """Whether its last step ended without a result."""
+
+    def drop(self) -> None:
+        """Let its next step be a call; what it has taken is in the stored state."""
+
+    def end(self) -> bool:
+        """Settle what it has taken, and let its next step be a call.
+
+        Returns:
+            False: a step is being executed, and nothing was changed.
+        """
 
 
 class _Turn:
@@ -83,6 +102,8 @@ class Gate:
         self._pid = os.getpid()
         self._turns: list[_Turn] = []  # the first has the turn; an ended one stays until the next
         self._is_broken = False
+        self.steps: Steps | None = None  # of the loop that had the last call
+        _gates.add(self)
 
     @property
     def is_foreign(self) -> bool:
@@ -111,11 +132,26 @@ class Gate:
                 continue
             with suppress(ValueError):  # another thread may have removed it
                 turns.remove(first)
+        if self.steps is not None:
+            self._end_steps(self.steps)
         if self.closed:
             if not after_close:
                 raise UsageError(f"{self.what} {self._closed_why}")
         elif recovers:
             self.begin_again()
+
+    def _end_steps(self, steps: Steps) -> None:
+        """What a loop has taken counts; from now on this call decides."""
+        if self._is_broken or steps.was_interrupted:
+            self._is_broken = True
+            steps.drop()
+        elif not steps.end():
+            raise UsageError(
+                f"{self.what} is taking a step of a loop over its messages, and is called from "
+                "another thread or a signal handler; let a handler set a flag, and make one "
+                "client for each thread"
+            )
+        self.steps = None
 
     @property
     def _closed_why(self) -> str:
@@ -146,6 +182,8 @@ class Gate:
                     return False
                 with suppress(ValueError):
                     turns.remove(first)
+            if self.steps is not None and not self.steps.end():
+                return False
             self.closed = self.is_replaced = True
             free()
             return True
@@ -214,6 +252,19 @@ class Gate:
             self._is_broken = True
         else:
             turn.end()
+
+
+_gates: weakref.WeakSet[Gate] = weakref.WeakSet()
+
+
+def _end_steps_in_child() -> None:
+    """A forked child takes no step of its parent's loop: the next one is a call, and refused."""
+    for gate in _gates:
+        if gate.steps is not None:
+            gate.steps.end()
+
+
+os.register_at_fork(after_in_child=_end_steps_in_child)
 
 
 def _is_of_one_call(error: BaseException) -> bool:

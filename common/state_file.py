@@ -2,10 +2,13 @@
 
 Named values, written together in one transaction. A lazy write survives `kill -9` of the process
 (the operating system has it); a durable one survives power loss too, with every write before it.
+
+Beside them are marks (`core/marks.py`), in a file that is mapped into memory.
 """
 
 from __future__ import annotations
 
+import mmap
 import os
 import sqlite3
 import weakref
@@ -15,6 +18,7 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from .core.errors import DamagedError, StorageFailedError
+from .core.marks import MARKS_MAX, Marks
 from .core.messages import Role
 from .core.names import client_id
 from .damage import error_of
@@ -22,10 +26,15 @@ from .lock import FileLock, make_directory
 from .system import FULL_SYNC_PRAGMAS, sync_directory
 
 STATE_VERSION: Final = 1
+MARK_BYTES: Final = 8
 
 
 class ClientState(Protocol):
     """Where a client keeps what must survive its end, or an interrupted call."""
+
+    @property
+    def marks(self) -> Marks:
+        """The marks; the first use makes them."""
 
     def load(self) -> dict[str, bytes]:
         """Every value by its name; an interrupted write is included as a whole or not at all."""
@@ -44,6 +53,12 @@ class MemoryState:
         """Begin empty."""
         self._values: dict[str, bytes] = {}
         self._under_way: Mapping[str, bytes | None] = {}  # a write that may be interrupted
+        self._marks = [0] * MARKS_MAX
+
+    @property
+    def marks(self) -> Marks:
+        """The marks."""
+        return self._marks
 
     def load(self) -> dict[str, bytes]:
         """Every value by its name."""
@@ -97,6 +112,7 @@ class StateFile:
         self.path = directory / f"{name}.sqlite3"
         self._lock = FileLock(directory / f"{name}.lock", what=f"state of {role} {client!r} in")
         try:
+            self._marks: memoryview[int] | None = None
             self._connection = sqlite3.connect(
                 self.path, isolation_level=None, check_same_thread=False
             )
@@ -193,12 +209,38 @@ class StateFile:
         if self._connection.in_transaction:
             self._connection.execute("ROLLBACK")
 
+    @property
+    def marks(self) -> Marks:
+        """The marks, in a file beside the values.
+
+        Raises:
+            StorageFailedError: the file cannot be made.
+        """
+        if self._marks is None:
+            path = self.path.with_suffix(".marks")
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                try:
+                    # Allocated, so that a full disk is an error here and no signal later.
+                    os.posix_fallocate(descriptor, 0, MARKS_MAX * MARK_BYTES)
+                    mapped = mmap.mmap(descriptor, MARKS_MAX * MARK_BYTES)
+                finally:
+                    os.close(descriptor)
+            except OSError as error:
+                raise StorageFailedError(
+                    f"{path}: cannot be made ({error.strerror}); nothing is lost, make space and "
+                    "run the same command again"
+                ) from error
+            self._marks = memoryview(mapped).cast("Q")
+        return self._marks
+
     def may_be_taken(self, make_way: Callable[[], bool]) -> None:
         """Let another client of this process take over the id; see `FileLock.make_way`."""
         self._lock.make_way = make_way
 
     def close(self) -> None:
-        """Close the file and release the lock."""
+        """Close the files and release the lock."""
+        self._marks = None  # unmapped when nothing refers to it
         self._connection.close()
         self._lock.close()
 

@@ -18,6 +18,7 @@ from typing import Any, Final
 from msgspec import UNSET, Struct
 
 from reliable_pubsub.common.core.errors import ConfigurationError, TimedOutError
+from reliable_pubsub.common.core.marks import Marks
 from reliable_pubsub.common.core.messages import QoS, StatusReport
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.state_file import ClientState, MemoryState, open_state
@@ -159,6 +160,11 @@ class CountingState:
         self.load = state.load
         self.close = state.close
         self._state = state
+
+    @property
+    def marks(self) -> Marks:
+        """They wait for no disk."""
+        return self._state.marks
 
     def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
         """Count it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import TracebackType
 
@@ -49,7 +49,8 @@ from .core.push_queue import PushCounts, PushTiming, timing_of
 from .core.qos0_queue import UnstoredCounts
 from .dead_letters import DeadLetters
 from .fetching import Fetching, OnLowerQoS, warn_of_lower_qos
-from .hand_over import HandOver, Messages
+from .hand_over import HandOver
+from .loop import Loop
 from .pushing import Pushing, PushLink, ZmqPushLink
 from .reader import Reading, StoredReader
 from .requests import Requests
@@ -126,7 +127,7 @@ class Subscriber:
         )
         self._recorder = open_history(history, self.client)
         self._state = state or open_state(here.state_dir, "subscriber", self.client)
-        self.inbox = Inbox(self._state.load())
+        self.inbox = Inbox(self._state.load(), lambda: self._state.marks)
         self._asker = Asker(
             self.client,
             here.endpoint,
@@ -371,7 +372,35 @@ class Subscriber:
             timeout_s: end after this long without a message; None waits forever.
         """
         wait_s = float("inf") if timeout_s is None else timeout_s
-        return Messages(self._gate, lambda: self._hand_over.get(self.inbox.of(topic), 1, wait_s))
+        loop = Loop()
+        return loop.over(self._steps(loop, topic, wait_s))
+
+    def _steps(self, loop: Loop, topic: str, wait_s: float) -> Generator[Message, None, None]:
+        """The steps of a loop: a call for each run, and an assignment for each message."""
+        while True:
+            loop.is_in_call = True
+            self._take(loop, topic, wait_s)
+            messages, marks, slot, mark = loop.messages, loop.marks, loop.slot, loop.first
+            if not messages:
+                return
+            is_recorded = loop.is_run and self._recorder.active
+            try:
+                for message in messages:
+                    mark += 1
+                    marks[slot] = mark
+                    if is_recorded:
+                        self._hand_over.record_taken(message)
+                    yield message
+            except GeneratorExit:  # the program has left the loop, with a message in hand
+                loop.has_left = True
+                raise
+
+    @gated
+    def _take(self, loop: Loop, topic: str, wait_s: float) -> None:
+        """Settle what the loop has taken, and give it the next messages."""
+        subscription = self.inbox.of(topic)
+        loop.begin(subscription, self._hand_over.take(subscription, wait_s))
+        self._gate.steps = loop
 
     @gated
     def acknowledge(self, topic: str) -> None:

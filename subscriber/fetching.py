@@ -14,7 +14,6 @@ from msgspec import UNSET
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import LostError
-from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.messages import (
     BatchHeader,
     Get,
@@ -32,8 +31,6 @@ from .core.subscription import Subscription
 from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession
-
-FETCH_AHEAD = 10  # times the requested messages; the rest wait here, unacknowledged
 
 OnLowerQoS = Callable[[str, str, int], None]  # topic, publisher, its level
 
@@ -83,12 +80,13 @@ class Fetching:
         self._clock = session.asker.clock
         self._on_lower_qos = on_lower_qos
 
-    def wait(
-        self, subscription: Subscription, call: Call, messages_max: int, timeout_s: float
-    ) -> bool:
+    def wait(self, subscription: Subscription, call: Call, wanted: int, timeout_s: float) -> bool:
         """Fetch, with growing pauses between requests, until there are messages or time is over.
 
         Processed messages are written to the state before this asks or waits.
+
+        Args:
+            wanted: messages to ask for; whole batches come.
 
         Returns:
             Whether there are messages to deliver.
@@ -98,9 +96,9 @@ class Fetching:
         """
         deadline_s = self._clock.now_s() + timeout_s
         empty = 0
-        wanted = min(messages_max * FETCH_AHEAD, BATCH_MESSAGES_MAX)
         while True:
-            subscription.fetched.extend(self._next(subscription, call, wanted, asks=timeout_s <= 0))
+            found = self._next(subscription, call, wanted, asks=timeout_s <= 0)
+            subscription.found(found, self._clock.now_s())
             self._read_qos0(subscription, wanted)
             if subscription.has_next:
                 return True

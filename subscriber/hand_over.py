@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from itertools import islice
+from typing import Final
 
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import UsageError
-from reliable_pubsub.common.core.recorder import seen
-from reliable_pubsub.common.gate import Gate, gated
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
+from reliable_pubsub.common.core.recorder import Call, seen
 
-from .core.subscription import Subscription
+from .core.place import Place
+from .core.subscription import Running, Subscription
 from .dead_letters import DeadLetters
 from .fetching import Fetching
 from .requests import Requests
 from .session import SubscriberSession
+
+FETCH_AHEAD: Final = 10  # times the requested messages; the rest wait here, unacknowledged
 
 
 class HandOver:
@@ -52,31 +55,66 @@ class HandOver:
         yet, the settled cursor is written first (decision 0036).
         """
         with self._session.recorder.call("get", subscription.topic) as call:
-            self.settle(subscription)
-            self._dead_letters.bury(subscription)
-            clock = self._session.asker.clock
-            deadline_s = clock.now_s() + timeout_s if timeout_s else 0.0
-            while not subscription.has_next and self._fetching.wait(
-                subscription, call, messages_max, timeout_s
+            wanted = min(messages_max * FETCH_AHEAD, BATCH_MESSAGES_MAX)
+            self._find(subscription, call, wanted, timeout_s)
+            return self._deliver(subscription, call, messages_max)
+
+    def take(self, subscription: Subscription, timeout_s: float) -> Running | list[Message]:
+        """Settle the messages in hand, and let a loop take the next ones.
+
+        Returns:
+            A run, where it costs one write for all messages; else one message, or none.
+        """
+        with self._session.recorder.call("get", subscription.topic) as call:
+            if not subscription.fetched:
+                subscription.look_ahead(self._session.asker.clock.now_s())
+            self._find(subscription, call, subscription.ahead, timeout_s)
+            place = subscription.place
+            if (
+                subscription.qos0
+                or not subscription.fetched
+                or (place.max_deliveries and place.deliveries(place.cursor))
+                or not self._session.inbox.can_run(subscription)
             ):
-                self._dead_letters.bury(subscription)
-                timeout_s = max(deadline_s - clock.now_s(), 0.0) if timeout_s else 0.0
-            unstored = self._take_qos0(subscription, messages_max)
-            messages = self._next(subscription, messages_max - len(unstored))
-            before = subscription.place if messages else None
-            try:
-                handed = unstored + self.hand_over(subscription, messages)
-                if call.recorded and handed:
-                    call.ok(epoch=self._session.inbox.epoch, messages=tuple(map(seen, handed)))
-            except BaseException:
-                if before is not None:  # they were not delivered, so the count is restored
-                    subscription.move(before)
-                raise
-            for _ in messages:  # only after the write: if it fails, they are still next
-                subscription.fetched.popleft()
-            if messages and subscription.place.terms.qos:
-                subscription.handed_over(messages[-1])
-            return handed
+                return self._deliver(subscription, call, 1)
+            run = self._session.begin_run(subscription)
+            run.messages[:] = _marked(subscription.place, run.messages)
+            return run
+
+    def record_taken(self, message: Message) -> None:
+        """Record that a loop takes a message of its run."""
+        with self._session.recorder.call("get", message.topic) as call:
+            call.ok(epoch=self._session.inbox.epoch, messages=(seen(message),))
+
+    def _find(self, subscription: Subscription, call: Call, wanted: int, timeout_s: float) -> None:
+        """Settle the messages in hand, and wait for the next ones."""
+        self.settle(subscription)
+        self._dead_letters.bury(subscription)
+        clock = self._session.asker.clock
+        deadline_s = clock.now_s() + timeout_s if timeout_s else 0.0
+        while not subscription.has_next and self._fetching.wait(
+            subscription, call, wanted, timeout_s
+        ):
+            self._dead_letters.bury(subscription)
+            timeout_s = max(deadline_s - clock.now_s(), 0.0) if timeout_s else 0.0
+
+    def _deliver(self, subscription: Subscription, call: Call, messages_max: int) -> list[Message]:
+        unstored = self._take_qos0(subscription, messages_max)
+        messages = self._next(subscription, messages_max - len(unstored))
+        before = subscription.place if messages else None
+        try:
+            handed = unstored + self.hand_over(subscription, messages)
+            if call.recorded and handed:
+                call.ok(epoch=self._session.inbox.epoch, messages=tuple(map(seen, handed)))
+        except BaseException:
+            if before is not None:  # they were not delivered, so the count is restored
+                subscription.move(before)
+            raise
+        for _ in messages:  # only after the write: if it fails, they are still next
+            subscription.fetched.popleft()
+        if messages and subscription.place.terms.qos:
+            subscription.handed_over(messages[-1])
+        return handed
 
     def _next(self, subscription: Subscription, messages_max: int) -> list[Message]:
         """The fetched messages; redelivered singly, so only a failing message's count grows."""
@@ -112,12 +150,7 @@ class HandOver:
         place = place.handed_over(last.offset + 1)
         subscription.move(place)
         self._session.save(subscription)
-        if place.is_first_delivery:
-            return messages
-        return [
-            replace(m, delivery_count=place.deliveries(m.offset) + (m.offset < place.shown))
-            for m in messages
-        ]
+        return _marked(place, messages)
 
     def reject(self, subscription: Subscription, message: Message, reason: str) -> int:
         """Reject a message in hand; return the offset of its dead letter."""
@@ -151,20 +184,11 @@ class HandOver:
             self._requests.acknowledge(subscription)
 
 
-class Messages(Iterator[Message]):
-    """Messages one by one; each step is a call of the subscriber."""
-
-    def __init__(self, gate: Gate, get: Callable[[], list[Message]]) -> None:
-        """Create an iterator; its first step makes the first call."""
-        self._gate = gate
-        self._get = get
-        self._ended = False
-
-    @gated
-    def __next__(self) -> Message:
-        """Return the next message; the one before is processed."""
-        found = [] if self._ended else self._get()
-        if not found:
-            self._ended = True
-            raise StopIteration
-        return found[0]
+def _marked(place: Place, messages: list[Message]) -> list[Message]:
+    """These messages, which the place counts as delivered, each with its delivery count."""
+    if place.is_first_delivery or place.terms.qos == 0:
+        return messages
+    return [
+        replace(m, delivery_count=place.deliveries(m.offset) + (m.offset < place.shown))
+        for m in messages
+    ]

@@ -10,7 +10,7 @@ from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.state_file import ClientState
 
 from .core.inbox import Inbox
-from .core.subscription import Subscription
+from .core.subscription import Running, Subscription
 
 
 class SubscriberSession(Session):
@@ -24,6 +24,7 @@ class SubscriberSession(Session):
         self.inbox = inbox
         self.recorder = recorder
         self._control = 0
+        self._run = int.from_bytes(self.nonce[:4], "big")
 
     def connect(self) -> None:
         """Begin a session; see `Session.connect`."""
@@ -36,6 +37,17 @@ class SubscriberSession(Session):
         """The head of a SUB or UNSUB, with the number that orders them (rule R12)."""
         self._control += 1
         return {**self.head(), "control": self._control}
+
+    def begin_run(self, subscription: Subscription) -> Running:
+        """Let a loop take the fetched messages; all of them are one write."""
+        self._run = (self._run + 1) % 2**32 or 1  # a mark that was never set is 0
+        run = subscription.begin_run(self._run, self._state.marks)
+        try:
+            self.save(subscription)
+        except BaseException:  # nothing was delivered
+            subscription.end_run(run.messages)
+            raise
+        return run
 
     def save(
         self,

@@ -9,6 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.marks import MARKS_MAX
 from reliable_pubsub.common.core.messages import (
     Abort,
     Ack,
@@ -579,6 +580,7 @@ class Disk:
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
         self.after_power_loss: dict[str, bytes] = {}  # what the durable writes have left
+        self.marks = [0] * MARKS_MAX
 
     def load(self) -> dict[str, bytes]:
         """See `ClientState.load`."""

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
+from itertools import count as numbers_from
+from itertools import islice, repeat
 from typing import Annotated, Final
 
 import msgspec
@@ -162,34 +164,18 @@ def messages_of(
     Args:
         base: offset of the first message; None: they are not stored (QoS 0).
     """
-    offset, step = (NO_OFFSET, 0) if base is None else (base + skip, 1)
-    sequence = first_sequence + skip
-    payloads = batch.payloads[skip:] if skip else batch.payloads
-    if batch.keys is None and batch.headers is None and batch.event_times_ns is None:
-        return [
-            Message(
-                topic,
-                offset + index * step,
-                publisher,
-                sequence + index,
-                timestamp_ns,
-                payload,
-                qos=qos,
-            )
-            for index, payload in enumerate(payloads)
-        ]
-    return [
-        Message(
-            topic,
-            offset + index * step,
-            publisher,
-            sequence + index,
-            timestamp_ns,
-            payload,
-            batch.keys[skip + index] if batch.keys is not None else None,
-            batch.headers[skip + index] if batch.headers is not None else None,
-            batch.event_times_ns[skip + index] if batch.event_times_ns is not None else None,
-            qos=qos,
+    columns = (batch.keys, batch.headers, batch.event_times_ns)
+    return list(
+        map(
+            Message,
+            repeat(topic),
+            repeat(NO_OFFSET) if base is None else numbers_from(base + skip),
+            repeat(publisher),
+            numbers_from(first_sequence + skip),
+            repeat(timestamp_ns),
+            islice(batch.payloads, skip, None),
+            *(repeat(None) if one is None else islice(one, skip, None) for one in columns),
+            repeat(1),
+            repeat(qos),
         )
-        for index, payload in enumerate(payloads)
-    ]
+    )

@@ -5,10 +5,11 @@ A cursor is sent to the proxy only after it is durable here (rule R9).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import msgspec
 
+from reliable_pubsub.common.core.marks import MARKS_MAX, Marks
 from reliable_pubsub.common.core.plan_mark import PlanMark
 
 from .place import Place
@@ -25,9 +26,14 @@ class Inbox:
 
     new_subscription = Subscription
 
-    def __init__(self, stored: Mapping[str, bytes]) -> None:
-        """Create an inbox from stored rows; empty for a new subscriber."""
+    def __init__(self, stored: Mapping[str, bytes], marks: Callable[[], Marks] = list) -> None:
+        """Create an inbox from stored rows; empty for a new subscriber.
+
+        Args:
+            marks: those of the same state, needed only by rows with a run.
+        """
         self.subscriptions: dict[str, Subscription] = {}
+        self._marks = marks
         self.reload(stored)
 
     def reload(self, stored: Mapping[str, bytes]) -> None:
@@ -41,7 +47,12 @@ class Inbox:
             if name.startswith(TOPIC)
         }
         for topic in {**self.subscriptions, **places}:
-            self.add(topic).reload(places.get(topic))
+            place = places.get(topic)
+            run = place.run if place is not None else None
+            after = place
+            if place is not None and run is not None:
+                after = place.after_run(run.taken(self._marks()[run.slot]))
+            self.add(topic).reload(place, after)
 
     def of(self, topic: str) -> Subscription:
         """The subscription to a topic; an empty one if there is none."""
@@ -58,6 +69,14 @@ class Inbox:
         """The place of each subscribed topic."""
         subscribed = (one for one in self.subscriptions.values() if one.is_subscribed)
         return {one.topic: one.place for one in subscribed}
+
+    def can_run(self, subscription: Subscription) -> bool:
+        """Whether there are marks for runs of a subscription: two, which take turns."""
+        if subscription.slot is None:
+            used = {one.slot // 2 for one in self.subscriptions.values() if one.slot is not None}
+            free = next((pair for pair in range(MARKS_MAX // 2) if pair not in used), None)
+            subscription.slot = None if free is None else 2 * free
+        return subscription.slot is not None
 
     def granted(self, epoch: int) -> Changes:
         """The proxy has granted an epoch."""

@@ -14,6 +14,26 @@ from reliable_pubsub.common.core.errors import LogChangedError
 from reliable_pubsub.common.core.messages import SubAck, Terms
 
 
+class Run(Struct, frozen=True, array_like=True):
+    """Messages from the cursor on that a loop takes one by one, without a write for each.
+
+    How many it has taken so far is in a mark: `number << 32 | taken`, at `slot` of the state.
+    """
+
+    number: int  # tells its mark from those of other runs
+    slot: int
+    before: tuple[tuple[int, int], ...]  # `Place.in_hand` before it
+    batches: tuple[tuple[int, int], ...]  # end and timestamp of each
+
+    def taken(self, mark: int) -> int | None:
+        """How many messages were delivered; None: the mark is of another run."""
+        return mark & 0xFFFFFFFF if mark >> 32 == self.number else None
+
+    def witness_ns(self, cursor: int) -> int:
+        """The timestamp of the batch that holds offset `cursor` - 1."""
+        return next(timestamp_ns for end, timestamp_ns in self.batches if end >= cursor)
+
+
 class Place(Struct, frozen=True):
     """The position of a subscriber in one topic."""
 
@@ -27,6 +47,7 @@ class Place(Struct, frozen=True):
     giving_up: str = ""  # reason to reject the message at the cursor; "": none
     shown: int = 0  # messages below it were delivered before this place was chosen
     asks: bool = False  # a SUB with another start is pending; the proxy may have moved
+    run: Run | None = None  # delivered since this row was written; part of `in_hand`
 
     # Queries.
 
@@ -65,6 +86,32 @@ class Place(Struct, frozen=True):
         )
         return replace(self, in_hand=in_hand)
 
+    def in_run(self, number: int, slot: int, batches: tuple[tuple[int, int], ...]) -> Place:
+        """Let a loop deliver these batches, one message after the other."""
+        assert self.run is None
+        run = Run(number, slot, self.in_hand, batches)
+        return replace(self.handed_over(batches[-1][0]), run=run)
+
+    def after_run(self, taken: int | None) -> Place:
+        """Deliver `taken` messages of a run; all but the last of them are processed.
+
+        Args:
+            taken: None: it is not known, so any of them may have been delivered.
+        """
+        run = self.run
+        if run is None:
+            return self
+        at_most_once = self.terms.qos == 0  # so that what was delivered counts as processed
+        if taken is None and not at_most_once:
+            return replace(self, run=None)
+        place = replace(self, in_hand=run.before, run=None)
+        end = run.batches[-1][0] if taken is None else self.cursor + taken
+        if at_most_once:
+            return place.moved(end, run.witness_ns(end)) if end > self.cursor else place
+        if end > self.cursor + 1:
+            place = place.moved(end - 1, run.witness_ns(end - 1))
+        return place.handed_over(end) if end > self.cursor else place
+
     def moved(self, cursor: int, witness_ns: int | None) -> Place:
         """Everything below `cursor` is processed or lost.
 
@@ -72,6 +119,7 @@ class Place(Struct, frozen=True):
             witness_ns: timestamp of the newest message below it; None: it is not known.
         """
         assert cursor >= self.cursor, (cursor, self)
+        assert self.run is None, self
         in_hand = self.in_hand_from(cursor)
         return replace(self, cursor=cursor, witness_ns=witness_ns, in_hand=in_hand, giving_up="")
 

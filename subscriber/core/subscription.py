@@ -16,6 +16,9 @@ Towards the program it is
 
 - IDLE: no message is in hand;
 - IN_HAND: it has messages, up to the last one of the last `get`. Its next call settles them;
+- IN_RUN: a loop takes messages one by one. Each that it comes back for settles the one before,
+  which costs a mark in the state and no write (`Run`). The next call of any other kind ends the
+  run: what was not taken is fetched, and the last one that was taken is in hand;
 - LOSS_TOLD: `get` raised LostError. The next call skips the lost messages, not earlier: a process
   that dies before its program has seen the error must report it again;
 - LETTER: a message is rejected, and the reply to its dead letter is in doubt. The same letter is
@@ -30,13 +33,18 @@ and IDLE. Messages in hand are then redelivered, marked, because the place count
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import deque
+from collections.abc import Sequence
 from enum import Enum, auto
+from itertools import islice
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 import msgspec
 
 from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.marks import Marks
 from reliable_pubsub.common.core.messages import SubAck
 
 from .place import Place
@@ -46,6 +54,11 @@ from .qos0_queue import QoS0Queue
 Changes = dict[str, bytes | None]
 
 TOPIC: Final = "topic:"  # prefix of the names of rows
+# Messages that a loop fetches at once. If it is slow, few: they are unacknowledged meanwhile.
+AHEAD_MIN: Final = 10
+AHEAD_MAX: Final = 1_000
+AHEAD_S: Final = 0.1
+RUN_BATCHES_MAX: Final = 100  # their ends and timestamps are in the row
 _encode = msgspec.msgpack.Encoder().encode
 
 
@@ -62,6 +75,7 @@ class ToProgram(Enum):
 
     IDLE = auto()
     IN_HAND = auto()
+    IN_RUN = auto()
     LOSS_TOLD = auto()
     LETTER = auto()
 
@@ -76,6 +90,8 @@ class Event(Enum):
     STAND = auto()  # there is a place: SUB_ACK names it, or such a SUB was refused
     # At the program.
     HAND_OVER = auto()  # `get` returns messages
+    BEGIN_RUN = auto()  # a loop is about to take messages
+    END_RUN = auto()  # the next call after that
     SETTLE = auto()  # the next call: the messages in hand are processed
     LOSE = auto()  # `get` raises LostError
     GIVE_UP = auto()  # a dead letter is about to be sent
@@ -105,6 +121,7 @@ TO_PROXY: Final = {
 TO_PROGRAM: Final = {
     ToProgram.IDLE: {
         Event.HAND_OVER: ToProgram.IN_HAND,
+        Event.BEGIN_RUN: ToProgram.IN_RUN,
         Event.SETTLE: ToProgram.IDLE,
         Event.LOSE: ToProgram.LOSS_TOLD,
         Event.GIVE_UP: ToProgram.LETTER,  # it has reached max_deliveries
@@ -114,6 +131,9 @@ TO_PROGRAM: Final = {
         Event.SETTLE: ToProgram.IDLE,
         Event.GIVE_UP: ToProgram.LETTER,
         Event.DROP: ToProgram.IDLE,
+    },
+    ToProgram.IN_RUN: {
+        Event.END_RUN: ToProgram.IDLE,  # and IN_HAND, if a message was taken
     },
     ToProgram.LOSS_TOLD: {
         Event.SETTLE: ToProgram.IDLE,
@@ -146,6 +166,18 @@ class Letter(NamedTuple):
     rest: Message | None  # the last message that stays in hand
 
 
+class Running(NamedTuple):
+    """The messages of a run. A loop sets `marks[slot]` to `first + n` before it delivers the n-th.
+
+    The list is emptied when the run is over, so that the loop comes back to its client.
+    """
+
+    messages: list[Message]
+    marks: Marks
+    slot: int
+    first: int
+
+
 class _WithProgram(NamedTuple):
     """The state towards the program, with its data; replaced in one step."""
 
@@ -153,6 +185,7 @@ class _WithProgram(NamedTuple):
     last: Message | None = None  # IN_HAND: the last delivered message
     lost_end: int = 0  # LOSS_TOLD: messages below it are lost
     letter: Letter | None = None  # LETTER
+    run: Running | None = None  # IN_RUN
 
 
 _IDLE: Final = _WithProgram(ToProgram.IDLE)
@@ -175,14 +208,21 @@ class Subscription:
         self.pushes: PushQueue | None = None  # None: push is off
         self.refused_letter: int | None = None  # offset of the message whose letter was refused
         self.lower_qos: set[str] = set()  # publishers whose lower level was reported
-        self.reload(place)
+        self.ahead = AHEAD_MIN  # messages to fetch for a loop
+        self._found = 0  # messages in the last answer, and when it came
+        self._found_at_s = 0.0
+        self.reload(place, place)
 
-    def reload(self, place: Place | None) -> None:
+    def reload(self, stored: Place | None, place: Place | None) -> None:
         """Reset to the stored place, after a call interrupted by a foreign exception.
 
         The queues stay, with their counts, and are reset by their owners.
+
+        Args:
+            place: the stored one, after what a run has taken since.
         """
-        self._place = self._saved = place
+        self._saved, self._place = stored, place
+        self.slot = stored.run.slot if stored is not None and stored.run is not None else None
         self.durable_cursor = -1  # the cursor that survives power loss
         self._to_proxy = ToProxy.NONE if place is None else ToProxy.UNCONFIRMED
         self.confirmation: Confirmation | None = None  # None: the proxy has not confirmed it
@@ -279,6 +319,17 @@ class Subscription:
         if ToProxy.CONFIRMED in (before, self._to_proxy):
             self.drop_fetched()
 
+    def found(self, messages: Sequence[Message], now_s: float) -> None:
+        """Messages that follow the fetched ones were received."""
+        self.fetched.extend(messages)
+        if messages:
+            self._found, self._found_at_s = len(messages), now_s
+
+    def look_ahead(self, now_s: float) -> None:
+        """A loop needs more: fetch what it takes in `AHEAD_S`, as fast as it took the last ones."""
+        took_s = max(now_s - self._found_at_s, 1e-6)
+        self.ahead = min(max(int(self._found * AHEAD_S / took_s), AHEAD_MIN), AHEAD_MAX)
+
     # The program.
 
     @property
@@ -303,6 +354,40 @@ class Subscription:
     def handed_over(self, last: Message) -> None:
         """The messages up to this one were delivered."""
         self._happens_at_program(Event.HAND_OVER, last=last)
+
+    def begin_run(self, number: int, marks: Marks) -> Running:
+        """Let a loop take the fetched messages one by one; the caller writes `row`."""
+        assert self.slot is not None
+        messages, taken = list(self.fetched), 0
+        ends: list[tuple[int, int]] = []
+        while taken < len(messages) and len(ends) < RUN_BATCHES_MAX:
+            timestamp_ns = messages[taken].timestamp_ns  # all messages of a batch have it
+            taken = bisect_right(messages, timestamp_ns, taken, key=attrgetter("timestamp_ns"))
+            ends.append((messages[taken - 1].offset + 1, timestamp_ns))
+        del messages[taken:]
+        self.slot ^= 1  # the mark of the run before this one counts until the row is written
+        run = Running(messages, marks, self.slot, number << 32)
+        marks[self.slot] = run.first
+        self._happens_at_program(Event.BEGIN_RUN, run=run)
+        self._place = self.place.in_run(number, self.slot, tuple(ends))
+        self.fetched = deque(islice(self.fetched, taken, None))
+        return run
+
+    def end_run(self, messages: list[Message]) -> None:
+        """Settle the messages that a loop took, but the last; that one is in hand.
+
+        Args:
+            messages: all of the run.
+        """
+        run = self._with_program.run
+        if run is None:
+            return
+        taken = run.marks[run.slot] - run.first
+        self._happens_at_program(Event.END_RUN)
+        self._place = self.place.after_run(taken)
+        self.fetched.extendleft(reversed(messages[taken:]))
+        if taken and self.place.terms.qos:
+            self.handed_over(messages[taken - 1])
 
     def settle(self) -> None:
         """The program called again: messages in hand are processed, reported losses skipped."""
@@ -349,6 +434,7 @@ class Subscription:
         last: Message | None = None,
         lost_end: int = 0,
         letter: Letter | None = None,
+        run: Running | None = None,
     ) -> None:
         state = TO_PROGRAM[self._with_program.state][event]
-        self._with_program = _WithProgram(state, last, lost_end, letter)
+        self._with_program = _WithProgram(state, last, lost_end, letter, run)

@@ -241,6 +241,34 @@ def test_a_get_that_did_not_return_has_acknowledged_nothing_at_any_step() -> Non
     at_every_line(gets_twice, MemoryState, opcodes=True, step=7)
 
 
+def takes_a_second(house: House, make: Callable[[], Interrupter]) -> None:
+    """The first step of a loop is done; the second settles it, and the next call that one."""
+    subscriber, seen, interrupter = subscribed(house), Seen(), make()
+    loop = subscriber.messages("t", timeout_s=0.1)
+    seen.messages.append(next(loop))
+    try:
+        with interrupter:
+            second = next(loop)
+        seen.messages.append(second)
+    except Interrupted:
+        pass
+    until_it_returns(interrupter, lambda: subscriber.acknowledge("t"))
+    seen.acknowledged_is_seen(house)
+    seen.messages += subscriber.messages("t", timeout_s=0.1)
+    seen.judge(house, MESSAGES)
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_step_of_a_loop_that_did_not_return_has_acknowledged_nothing_at_any_line(
+    state: str,
+) -> None:
+    at_every_line(takes_a_second, STATES[state])
+
+
+def test_a_step_of_a_loop_that_did_not_return_has_acknowledged_nothing_at_any_step() -> None:
+    at_every_line(takes_a_second, Disk, opcodes=True, step=3)
+
+
 # What a publisher has put.
 
 

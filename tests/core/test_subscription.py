@@ -267,7 +267,7 @@ class TestTheStates:
         subscription.handed_over(a_message(2))
         subscription.fetched.append(a_message(3))
 
-        subscription.reload(Place(LOG, 0))
+        subscription.reload(Place(LOG, 0), Place(LOG, 0))
 
         assert subscription.in_hand is None
         assert subscription.confirmation is None

@@ -19,6 +19,7 @@ from reliable_pubsub.common.core.errors import (
     UsageError,
 )
 from reliable_pubsub.common.core.limits import MIB
+from reliable_pubsub.common.core.marks import MARKS_MAX
 from reliable_pubsub.common.core.messages import AnyReply, CommitAck, Request
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.publisher.client import Publisher
@@ -34,6 +35,7 @@ class Kept:
     def __init__(self) -> None:
         self.values: dict[str, bytes] = {}
         self.is_full = False
+        self.marks = [0] * MARKS_MAX
 
     def load(self) -> dict[str, bytes]:
         return dict(self.values)

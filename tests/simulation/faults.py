@@ -31,6 +31,7 @@ from . import faults_of_subscribing as subscribing
 from .faults_of_bounds import FAULTS_OF_BOUNDS
 from .faults_of_dead_letters import FAULTS_OF_DEAD_LETTERS
 from .faults_of_forgetting import FAULTS_OF_FORGETTING
+from .faults_of_loops import FAULTS_OF_LOOPS
 from .faults_of_numbering import FAULTS_OF_NUMBERING
 from .faults_of_push import FAULTS_OF_PUSH
 from .faults_of_sessions import FAULTS_OF_SESSIONS
@@ -142,6 +143,7 @@ FAULTS: Final[Mapping[str, Variant]] = {
     **FAULTS_OF_FORGETTING,
     **FAULTS_OF_DEAD_LETTERS,
     **FAULTS_OF_PUSH,
+    **FAULTS_OF_LOOPS,
     **FAULTS_OF_TRANSACTIONS,
     **FAULTS_OF_UNSTORED,
 }

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import InDoubtError, LostError
+from reliable_pubsub.common.core.marks import Marks
 from reliable_pubsub.common.core.messages import (
     BatchHeader,
     Put,
@@ -38,6 +39,10 @@ class _Withholding:
         self.without = without
         self._state = state
         self._lazy = lazy
+
+    @property
+    def marks(self) -> Marks:
+        return self._state.marks
 
     def load(self) -> dict[str, bytes]:
         return self._state.load()

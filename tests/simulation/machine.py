@@ -19,6 +19,7 @@ from reliable_pubsub.common.core.errors import (
     RefusedError,
     StaleError,
 )
+from reliable_pubsub.common.core.marks import Marks
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.state_file import MemoryState
@@ -39,20 +40,28 @@ class Disk:
         self.values: dict[str, bytes] = {}
         self.output: list[OutputLine] = []
         self.copies: list[dict[str, bytes]] = []  # of the values before each write
+        self.marks: dict[int, int] = {}
+        self.old_marks: list[dict[int, int]] = [{}]  # at each write
         self._durable: dict[str, bytes] = {}
         self._lazy: list[Mapping[str, bytes | None]] = []
 
     def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
         """One transaction."""
         self.copies.append(dict(self.values))
+        self.old_marks.append(dict(self.marks))
         _merge(self.values, changes)
         self._lazy.append(dict(changes))
         if durable:
             self._durable = dict(self.values)
             self._lazy.clear()
 
-    def lose_power(self, survivors: int) -> None:
-        """Go back to the last durable write, and the first `survivors` lazy ones behind it."""
+    def lose_power(self, survivors: int, marks: dict[int, int]) -> None:
+        """Go back to the last durable write, and the first `survivors` lazy ones after it.
+
+        Args:
+            marks: what is left of the marks, which keep no order with writes.
+        """
+        self.marks = dict(marks)
         self.values = dict(self._durable)
         for changes in self._lazy[:survivors]:
             _merge(self.values, changes)
@@ -79,6 +88,8 @@ class Disk:
         copied.copies = list(self.copies)
         copied._durable = dict(self._durable)
         copied._lazy = list(self._lazy)
+        copied.marks = dict(self.marks)
+        copied.old_marks = list(self.old_marks)
         return copied
 
 
@@ -98,6 +109,21 @@ class SimulatedState:
         self._disk = disk
         self._process = process
         self._machine = machine
+
+    @property
+    def marks(self) -> Marks:
+        """See `ClientState`."""
+        return self
+
+    def __getitem__(self, slot: int) -> int:
+        """See `Marks`."""
+        return self._disk.marks.get(slot, 0)
+
+    def __setitem__(self, slot: int, number: int) -> None:
+        """Set a mark; the process may die before and after it."""
+        self._process.step("mark")
+        self._disk.marks[slot] = number
+        self._process.step("marked")
 
     def load(self) -> dict[str, bytes]:
         """Every value by its name."""
@@ -363,7 +389,8 @@ class Machine:
             survivors = self._world.random.randint(0, self._disk.lazy_writes)
             self.recording.event("power_loss", self.name, f"{survivors} lazy writes survive")
             self._world.note(self.name, f"power loss, {survivors} lazy writes survive")
-            self._disk.lose_power(survivors)
+            marks = self._world.random.choice([self._disk.marks, *self._disk.old_marks])
+            self._disk.lose_power(survivors, marks)
             if self.role == "publisher":
                 in_doubt = "transaction" in self._disk.values
                 self._may_conflict = faults.other_bytes or faults.transaction > 0 or in_doubt

@@ -299,7 +299,10 @@ class SubscriberMachine(Machine):
         waits_s = chance.uniform(0.0, 0.1) if topic in subscriber._pushing else 0.0
         wanted = chance.choice((1, 1, 2, 5))
         try:
-            found = subscriber.get(topic, max_messages=wanted, timeout_s=waits_s)
+            if not self.output and self._world.happens("loop", self._faults.loop):
+                found = self._loop(subscriber, process, topic, wanted, waits_s)
+            else:
+                found = subscriber.get(topic, max_messages=wanted, timeout_s=waits_s)
         except LostError as lost:
             self._lost(lost)
             return []
@@ -313,6 +316,18 @@ class SubscriberMachine(Machine):
             self._reject(subscriber, process, stored[0])
             found.remove(stored[0])
         return found
+
+    def _loop(
+        self, subscriber: Subscriber, process: Process, topic: str, wanted: int, waits_s: float
+    ) -> list[Message]:
+        """Leave a loop with the last of some messages; those before it are processed."""
+        left = 2 * wanted
+        for message in subscriber.messages(topic, timeout_s=waits_s):
+            process.point("message taken")
+            left -= 1
+            if left == 0:
+                return [message]
+        return []
 
     def _reject(self, subscriber: Subscriber, process: Process, message: Message) -> None:
         """Give a message up; what came with it is in hand, so whoever goes on does this first."""

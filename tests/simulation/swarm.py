@@ -72,6 +72,7 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     clean: float = 0.0  # chance that it is a clean session
     bye: float = 0.0  # chance, after each step, that a subscriber leaves, and comes back
     keep_alive: float = 0.0  # chance, before each get, that it only says that it lives
+    loop: float = 0.0  # chance that a program without an output file loops over `messages`
     transaction: float = 0.0  # chance that a request of a publisher is one over both topics
     reject: float = 0.0  # chance, after each get, that the program gives a message up
     poison: float = 0.0  # chance, after each get, that the process dies of what it got
@@ -175,6 +176,8 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
         faults = replace(faults, **_transacting(random.Random(f"transactions {seed}")))
         faults = replace(faults, **_offering(random.Random(f"offers {seed}")))
     faults = replace(faults, **_interrupting(random.Random(f"interrupts {seed}")))
+    loops = random.Random(f"loop {seed}")
+    faults = replace(faults, loop=loops.uniform(0.2, 0.9) if loops.random() < 0.5 else 0.0)
     faults = replace(faults, **_pushing(random.Random(f"push {seed}")))
     faults = replace(faults, **_bounding(random.Random(f"bounds {seed}"), faults))
     if faults.start or faults.replay:

@@ -253,3 +253,39 @@ def test_a_write_that_was_broken_off_is_undone_by_the_next_load(tmp_path: Path) 
     assert loaded == {"epoch": b"\x01"}
     assert state.load() == {"epoch": b"\x01", "plan": b"\x02"}
     state.close()
+
+
+class TestAMark:
+    def test_is_there_for_the_next_process_after_kill(self, tmp_path: Path) -> None:
+        """The operating system has it as soon as it is set."""
+        state = a_state(tmp_path / "running")
+        assert state.marks[7] == 0
+        state.marks[7] = 2**64 - 1
+        shutil.copytree(tmp_path / "running", tmp_path / "killed")
+        state.close()
+
+        killed = a_state(tmp_path / "killed")
+
+        assert (killed.marks[7], killed.marks[8]) == (2**64 - 1, 0)
+        killed.close()
+
+    def test_is_readable_by_its_owner_only(self, tmp_path: Path) -> None:
+        state = a_state(tmp_path)
+        _ = state.marks
+        state.close()
+
+        (path,) = tmp_path.glob("*.marks")
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+    def test_that_cannot_be_made_is_an_error_and_no_signal_later(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: int) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        state = a_state(tmp_path)
+        monkeypatch.setattr("os.posix_fallocate", full)
+
+        with pytest.raises(StorageFailedError, match="No space left"):
+            _ = state.marks
+        state.close()
