@@ -1,16 +1,17 @@
-"""The part `levels` of the benchmark: QoS 0, 1 and 2 against each other, replay against live."""
+"""QoS 0, 1 and 2 against each other, replay against live, threads that share a publisher."""
 
 from __future__ import annotations
 
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from reliable_pubsub import Earliest, Publisher, Subscriber
 from reliable_pubsub.common.core.messages import QoS
 
-from .measuring import PAYLOAD, Proxy, Row, compared, proxy, spawn
+from .measuring import PAYLOAD, Proxy, Row, compared, forked, proxy
 
 BATCH = 100
 LEVEL_MESSAGES = 200_000
@@ -41,9 +42,9 @@ def put_at(pipe: Any, endpoint: str, qos: QoS, messages: int) -> None:
 
 def received_at(qos: QoS, messages: int) -> tuple[float, float]:
     """Messages a second from the first put to the last one here, and the share that was lost."""
-    mine, its = spawn.Pipe()
+    mine, its = forked.Pipe()
     with proxy() as running:
-        process = spawn.Process(
+        process = forked.Process(
             target=put_at, args=(its, running.publishers, qos, messages), daemon=True
         )
         process.start()
@@ -112,3 +113,31 @@ def replay(rounds: int, messages: int, tick: Callable[[], None]) -> list[Row]:
             tick()
     what = f"replay of {messages:,} messages in batches of {BATCH}"
     return [compared(what, "messages/s", rates, live, "live end to end, QoS 2", 0.8)]
+
+
+def put_from_threads(endpoint: str, threads: int) -> float:
+    """Puts a second of a publisher that several threads use, one message each."""
+    each = 2000 // threads
+    with Publisher("bench-threads", endpoint=endpoint) as publisher:
+        publisher.put("bench", PAYLOAD)
+
+        def puts_of_thread(_: int) -> None:
+            for _ in range(each):
+                publisher.put("bench", PAYLOAD)
+
+        with ThreadPoolExecutor(threads) as pool:
+            begin_s = time.perf_counter()
+            list(pool.map(puts_of_thread, range(threads)))
+            return each * threads / (time.perf_counter() - begin_s)
+
+
+def shared_puts(rounds: int, tick: Callable[[], None]) -> Row:
+    """Eight threads with one publisher, whose waiting puts share requests, against one thread."""
+    alone, together = [], []
+    for _ in range(rounds):
+        with proxy() as running:
+            alone.append(put_from_threads(running.publishers, 1))
+            together.append(put_from_threads(running.publishers, 8))
+        tick()
+    name = "1 publisher used by 8 threads, one message per put"
+    return compared(name, "puts/s", together, alone, "the same by 1 thread", 1.5)

@@ -20,7 +20,6 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from .measuring import WORK
 from .peer_servers import SYSTEMS, System
 from .peer_stations import PUSHED, STREAMED, Station
 
@@ -260,7 +259,6 @@ def peers(seconds: float, rounds: int, clients: int, only: str | None, as_markdo
     ports, as durable as it can be made, and needs its package of Debian; one that is not installed
     is left out. Exit code 1 if a message of ours was lost or doubled, or a goal is missed.
     """
-    WORK.mkdir(exist_ok=True)
     systems = chosen(only)
     todo = works(clients)
     names = [system.name for system in systems]

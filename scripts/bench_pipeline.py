@@ -23,7 +23,7 @@ from reliable_pubsub.pipeline.proxy_view import ProxyView
 from reliable_pubsub.pipeline.sessions import open_session
 from reliable_pubsub.pipeline.tasks import SparkTasks
 
-from .measuring import PAYLOAD, WORK, Proxy, Row, compared, folder, percentiles, proxy, sending
+from .measuring import PAYLOAD, Proxy, Row, compared, folder, percentiles, proxy, sending
 
 ROWS = 1_000_000
 BATCH = 1_000
@@ -34,9 +34,11 @@ PAUSE_S = 0.005
 
 def pipeline_rows(rounds: int, tick: Callable[[], None]) -> list[Row]:
     """All of it: a topic of a million messages, and one Spark."""
-    settings = WORK / "pipeline.yaml"
-    settings.write_text(f"history_bytes: {3 * GIB}\n")
-    with proxy("-f", str(settings)) as running, spark_session() as spark, folder() as work:
+    with (
+        proxy(f"history_bytes: {3 * GIB}\n") as running,
+        spark_session() as spark,
+        folder() as work,
+    ):
         with Publisher("bench-pipeline", endpoint=running.publishers) as publisher:
             for _ in range(ROWS // BATCH):
                 publisher.put_many("bench", [PAYLOAD] * BATCH)

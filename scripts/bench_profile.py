@@ -25,7 +25,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from .cpu_costs import WAITING, Costs, Here, Source, There
-from .measuring import WORK, checkout, version
+from .measuring import checkout, version
 
 PASSES_MIN: Final = 3
 WORSE: Final = 1.10  # a ratio above it is named
@@ -174,7 +174,6 @@ def profile(seconds: float, against: str | None, as_json: bool, scale: float) ->
     --against a commit measures both versions in turn and names what costs over 10 % more. A FILE is
     what --json gave before; compare with it only if the machine was as quiet then as it is now.
     """
-    WORK.mkdir(exist_ok=True)
     is_file = against is not None and Path(against).is_file()
     ratios: dict[tuple[str, str], list[float]] = {}
     others = OtherWork()

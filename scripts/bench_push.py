@@ -1,22 +1,19 @@
-"""The part `push` of the benchmark: latency, bytes of a fan-out, interest under zapping."""
+"""The part `push` of the benchmark: bytes of a fan-out, interest under zapping."""
 
 from __future__ import annotations
 
-import os
 import random
-import statistics
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import click
 import zmq
 
-from reliable_pubsub import Publisher, Subscriber
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.core.messages import BatchHeader
 from reliable_pubsub.relay.above import NodeAbove
@@ -25,10 +22,8 @@ from reliable_pubsub.relay.core.push import Pushed, encode_push
 from reliable_pubsub.relay.topology import ask_node
 
 from .counting_link import CountingLink
-from .measuring import PAYLOAD, WORK, Row, percentiles, proxy, sending
+from .measuring import PAYLOAD, Row, proxy
 
-LATENCY_MESSAGES = 300
-PAUSE_S = 0.005
 LEAVES = 100
 FAN_OUT_MESSAGES = 100
 VIEWERS, CHANNELS, ZAPS = 20, 50, 100  # each viewer zaps so often
@@ -37,128 +32,13 @@ STRATEGIES: tuple[Strategy, ...] = ("none", "dedup", "subsume", "all")
 ANY_PORT = "tcp://127.0.0.1:*"
 
 
-def push_rows(rounds: int, tick: Callable[[], None]) -> list[Row]:
+def push_rows(tick: Callable[[], None]) -> list[Row]:
     """All of it."""
-    rows = latency(rounds, tick)
-    rows.append(fan_out())
+    rows = [fan_out()]
     tick()
     rows += zapping()
     tick()
     return rows
-
-
-# Latency: from the begin of a put to the message in the hands of a subscriber.
-
-
-def put_stamped(pipe: Any, endpoint: str) -> None:
-    """A process that puts messages which carry the time of their put."""
-    with Publisher("bench-latency", endpoint=endpoint) as publisher:
-        publisher.ready_for("bench")
-        pipe.recv()
-        for _ in range(LATENCY_MESSAGES):
-            publisher.put("bench", b"%d" % time.monotonic_ns() + PAYLOAD[:80])
-            time.sleep(PAUSE_S)
-        pipe.recv()
-
-
-def send_stamped(pipe: Any, _endpoint: str) -> None:
-    """The same without a proxy: PUB."""
-    context: Any = zmq.Context()
-    socket = context.socket(zmq.PUB)
-    pipe.send(f"tcp://127.0.0.1:{socket.bind_to_random_port('tcp://127.0.0.1')}")
-    pipe.recv()
-    for _ in range(LATENCY_MESSAGES):
-        socket.send_multipart([b"bench", b"%d" % time.monotonic_ns() + PAYLOAD[:80]])
-        time.sleep(PAUSE_S)
-    pipe.recv()
-
-
-def age_ms(payload: bytes) -> float:
-    """Milliseconds since a payload was stamped."""
-    return (time.monotonic_ns() - int(payload.removesuffix(PAYLOAD[:80]))) / 1e6
-
-
-def ours_ms(*, push: bool) -> list[float]:
-    """Ages at the subscriber, of every message."""
-    with proxy() as running, sending(put_stamped, running.publishers) as pipe:
-        with Subscriber("bench-latency", endpoint=running.subscribers) as subscriber:
-            subscriber.subscribe("bench", push=push)
-            while push and subscriber._pushing.is_polled("bench"):
-                subscriber.get("bench", timeout_s=0.05)
-            pipe.send("go")
-            ages = [
-                age_ms(subscriber.get("bench", timeout_s=30)[0].payload)
-                for _ in range(LATENCY_MESSAGES)
-            ]
-        pipe.send("end")
-    return ages
-
-
-def bare_ms() -> list[float]:
-    """Ages of messages through a bare PUB and SUB."""
-    with sending(send_stamped) as pipe:
-        context: Any = zmq.Context()
-        socket = context.socket(zmq.SUB)
-        socket.setsockopt(zmq.SUBSCRIBE, b"bench")
-        socket.connect(pipe.recv())
-        time.sleep(0.3)  # PUB does not report when a subscription has arrived
-        pipe.send("go")
-        ages = [age_ms(socket.recv_multipart()[1]) for _ in range(LATENCY_MESSAGES)]
-        pipe.send("end")
-        context.destroy(linger=0)
-    return ages
-
-
-def fsync_ms() -> list[float]:
-    """What one write with fdatasync of such a body takes."""
-    descriptor = os.open(WORK / "fsync", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
-    times = []
-    for _ in range(LATENCY_MESSAGES):
-        begin_s = time.perf_counter()
-        os.write(descriptor, PAYLOAD)
-        os.fdatasync(descriptor)
-        times.append((time.perf_counter() - begin_s) * 1000)
-        time.sleep(PAUSE_S)
-    os.close(descriptor)
-    return times
-
-
-def latency(rounds: int, tick: Callable[[], None]) -> list[Row]:
-    """Push, polling, bare PUB/SUB and fsync in turn."""
-    pushed, polled, bare = [], [], []
-    for _ in range(rounds):
-        pushed.append(percentiles(ours_ms(push=True)))
-        polled.append(percentiles(ours_ms(push=False)))
-        parts = zip(percentiles(bare_ms()), percentiles(fsync_ms()), strict=True)
-        bare.append([sum(one) for one in parts])
-        tick()
-    against = "bare PUB/SUB and one write + fdatasync"
-    return [
-        latency_row("put to handler, pushed, p50", pushed, bare, 0, against, 2.5),
-        latency_row("put to handler, pushed, p99", pushed, bare, 1, against),
-        latency_row("put to handler, polled, p50", polled, bare, 0, against),
-        latency_row("put to handler, polled, p99", polled, bare, 1, against),
-    ]
-
-
-def latency_row(
-    work: str,
-    ours: Sequence[Sequence[float]],
-    bare: Sequence[Sequence[float]],
-    which: int,
-    against: str,
-    at_most: float | None = None,
-) -> Row:
-    """Medians over the rounds, the ratio within each."""
-    return Row(
-        work=work,
-        unit="ms",
-        ours=statistics.median(one[which] for one in ours),
-        bare=statistics.median(one[which] for one in bare),
-        against=against,
-        ratio=statistics.median(a[which] / b[which] for a, b in zip(ours, bare, strict=True)),
-        at_most=at_most,
-    )
 
 
 # A fan-out, in bytes on the link above.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -22,7 +21,7 @@ import msgspec
 from reliable_pubsub import Publisher, Subscriber
 
 from .counting_link import CountingLink
-from .measuring import PAYLOAD, WORK, Proxy, Worker, proxy
+from .measuring import PAYLOAD, Proxy, Worker, folder, proxy
 
 BATCH: Final = 100
 SINGLES: Final = 100  # messages of a pass
@@ -145,7 +144,7 @@ class Here:
         self._scale = scale
         enter = stack.enter_context
         running = enter(proxy())
-        state = enter(tempfile.TemporaryDirectory(dir=WORK))
+        state = str(enter(folder()))
         self._link = enter(closing(CountingLink(running.subscribers)))
         topics = ("singles", "many", "live")
         self._publisher = enter(Worker(Puts, running.publishers))

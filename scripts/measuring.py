@@ -28,7 +28,9 @@ WORK = ROOT / "run"
 PAYLOAD = b"x" * 100
 ANSWER_S = 120.0  # longer than any single piece of work takes on a busy machine
 THREAD_NAMES = "thread_names"
-spawn = multiprocessing.get_context("spawn")
+# Forked from a process that has imported everything and made no client.
+forked = multiprocessing.get_context("forkserver")
+forked.set_forkserver_preload(["scripts.bench"])
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -105,6 +107,7 @@ class Proxy:
 @contextmanager
 def folder() -> Iterator[Path]:
     """A directory for what is measured, removed at the end."""
+    WORK.mkdir(exist_ok=True)
     path = Path(tempfile.mkdtemp(prefix="bench-", dir=WORK))
     try:
         yield path
@@ -113,10 +116,16 @@ def folder() -> Iterator[Path]:
 
 
 @contextmanager
-def proxy(*options: str) -> Iterator[Proxy]:
-    """A fresh proxy with a data directory of its own."""
+def proxy(settings: str = "") -> Iterator[Proxy]:
+    """A fresh proxy with a data directory of its own.
+
+    Args:
+        settings: in YAML, where they are not the default.
+    """
     with folder() as directory:
-        running = Proxy(directory, *options)
+        file = directory / "settings.yaml"
+        file.write_text(settings)
+        running = Proxy(directory / "data", *(("-f", str(file)) if settings else ()))
         try:
             yield running
         finally:
@@ -126,8 +135,8 @@ def proxy(*options: str) -> Iterator[Proxy]:
 @contextmanager
 def child(target: Callable[..., None], *arguments: Any) -> Iterator[Any]:
     """A process that first sends one value through a pipe."""
-    mine, its = spawn.Pipe()
-    process = spawn.Process(target=target, args=(its, *arguments), daemon=True)
+    mine, its = forked.Pipe()
+    process = forked.Process(target=target, args=(its, *arguments), daemon=True)
     process.start()
     try:
         yield mine.recv()
@@ -139,8 +148,8 @@ def child(target: Callable[..., None], *arguments: Any) -> Iterator[Any]:
 @contextmanager
 def sending(target: Callable[..., None], endpoint: str = "") -> Iterator[Any]:
     """A process with a pipe."""
-    mine, its = spawn.Pipe()
-    process = spawn.Process(target=target, args=(its, endpoint), daemon=True)
+    mine, its = forked.Pipe()
+    process = forked.Process(target=target, args=(its, endpoint), daemon=True)
     process.start()
     try:
         yield mine
@@ -157,8 +166,8 @@ class Worker:
 
     def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
         """Start the process; `make(*arguments)` is called there, and gives a context manager."""
-        self._pipe, its = spawn.Pipe()
-        self._process = spawn.Process(target=_work, args=(its, make, arguments))
+        self._pipe, its = forked.Pipe()
+        self._process = forked.Process(target=_work, args=(its, make, arguments))
         self._process.start()
         its.close()
         assert self._process.pid is not None
@@ -228,8 +237,8 @@ def version() -> str:
 @contextmanager
 def checkout(commit: str) -> Iterator[Path]:
     """A commit in a directory of its own, with the scripts of this one."""
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=WORK) as folder:
-        tree = Path(folder) / "tree"
+    with folder() as path:
+        tree = path / "tree"
         command = ["git", "worktree", "add", "--quiet", "--detach", str(tree), commit]
         made = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         if made.returncode:
@@ -237,7 +246,6 @@ def checkout(commit: str) -> Iterator[Path]:
         try:
             shutil.rmtree(tree / "scripts")
             shutil.copytree(ROOT / "scripts", tree / "scripts")
-            (tree / "run").mkdir(exist_ok=True)
             yield tree
         finally:
             command = ["git", "worktree", "remove", "--force", str(tree)]

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from scripts.bench import main
 from scripts.bench_peers import ratio
 from scripts.bench_profile import Cost, Profile, is_worse, lower_quartile, ratios_of, ratios_to
+from scripts.bench_scale import flat, memory
 from scripts.peer_servers import SYSTEMS
 from scripts.peer_stations import LAST, Receiving, body
 
@@ -118,3 +119,25 @@ def test_a_ratio_is_taken_within_a_round_and_above_1_ours_is_better() -> None:
     assert ratio([100.0, 10.0, 30.0], [50.0, 5.0, 10.0], "/s") == 2.0
     assert ratio([1.0], [3.0], "ms, p50") == 3.0
     assert ratio([1.0], None, "/s") is None
+
+
+def test_the_cost_of_a_put_and_a_get_is_compared_between_proxies_of_several_sizes() -> None:
+    rows = flat("leases", [1, 3], 2, lambda: None)
+
+    assert [(row.work, row.against) for row in rows] == [("put and get with 3 leases", "1")]
+    assert rows[0].ratio is not None
+
+
+def test_memory_is_compared_before_and_after_messages_that_pass() -> None:
+    ticks: list[None] = []
+
+    row = memory(10_000, lambda: ticks.append(None))
+
+    assert row.ratio == row.ours / (row.bare or 0)
+    assert len(ticks) == 2
+
+
+@pytest.mark.parametrize("command", ["profile", "peers", "scale", "threads", "push", "levels"])
+def test_each_subcommand_explains_itself(command: str) -> None:
+    assert command in CliRunner().invoke(main, ["--help"]).output
+    assert CliRunner().invoke(main, [command, "--help"]).exit_code == 0
