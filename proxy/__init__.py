@@ -1,1 +1,1 @@
-"""The proxy: a pure broker, a SQLite store, a committer thread, a front door of REP sockets."""
+"""The proxy: a pure broker, a SQLite store, a committer thread, a front door."""

@@ -71,7 +71,6 @@ def server_settings(
         ingress=data_endpoint(resolved["ingress_endpoint"], settings.publisher_endpoint),
         durability=settings.durability,
         snapshot_interval_s=settings.snapshot_interval_ms / 1000,
-        rep_sockets=settings.rep_sockets,
         accept_loss=accept_loss,
         broker=broker,
     )

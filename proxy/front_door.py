@@ -1,77 +1,72 @@
-"""The front door: ROUTER outside, DEALER inside, connected to a pool of REP sockets.
+"""The front door: the ROUTER to which clients connect their REQ sockets.
 
-`zmq.proxy` in a thread is the ZeroMQ Guide's shared queue (chapter 2). A single REP socket holds
-one request, so it would pay every fsync alone, and an envelope without delimiter from a peer that
-has left makes it drop an honest answer (docs/decisions/0002).
+The loop reads it itself and keeps the envelope of each request, as a REP socket would, so that any
+number of requests can be open at once: many puts share one commit, and a GET may wait. A bare REP
+socket holds one request, so it would pay every fsync alone (docs/decisions/0002, 0041).
 """
 
 from __future__ import annotations
 
-import threading
+from collections.abc import Sequence
+from typing import Final
 
 import zmq
+from msgspec import Struct
 
 from reliable_pubsub.common.core.messages import Role
-from reliable_pubsub.relay.sockets import listening
+from reliable_pubsub.relay.sockets import Context, Receiver, listening
 
-PEER_ANSWERS_MAX = 32  # kept for one connection that does not read
-WAITING_MAX = 2  # requests queued for a busy REP socket, at each end of its pipe
+PEER_ANSWERS_MAX: Final = 32  # kept for one connection that does not read
+LAST_ANSWERS_MS: Final = 200  # that a door which closes has for answers on their way
+
+
+class Asker(Struct, frozen=True, gc=False):
+    """The return address of a request: its door, and the frames before the delimiter."""
+
+    door: FrontDoor
+    envelope: tuple[bytes, ...]
+
+    def answer(self, frames: Sequence[bytes]) -> None:
+        """Send an answer; a peer that has left, or does not read, loses it."""
+        self.door.socket.send_multipart([*self.envelope, *frames])
 
 
 class FrontDoor:
-    """One endpoint and its REP sockets. The sockets belong to the loop thread."""
+    """One endpoint; used by the loop thread only."""
 
-    def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], role: Role, endpoint: str, sockets: int
-    ) -> None:
-        """Bind, and start the thread that passes requests on.
-
-        Args:
-            sockets: REP sockets; this many requests can share one commit.
+    def __init__(self, context: Context, role: Role, endpoint: str) -> None:
+        """Bind.
 
         Raises:
             ConfigurationError: the endpoint cannot be bound.
         """
         self.role = role
         # A REQ peer has one request in flight. A peer that does not read loses its replies, and one
-        # that floods is blocked, so that replies do not pile up in memory.
+        # that floods is stopped, so that neither piles up in memory.
         listener = listening(context, zmq.ROUTER, endpoint, role, sent_max=PEER_ANSWERS_MAX)
-        outside, self.hears_resets = listener.socket, listener.hears_resets
+        self.socket, self.hears_resets = listener.socket, listener.hears_resets
         self.connections = listener.connections
-        inside = context.socket(zmq.DEALER)
-        inside.setsockopt(zmq.SNDHWM, WAITING_MAX)  # more requests wait outside
-        inside.setsockopt(zmq.LINGER, 0)
-        self.endpoint = outside.getsockopt_string(zmq.LAST_ENDPOINT)
-        inside.bind(f"inproc://{role}")
-        self.sockets: list[zmq.Socket[bytes]] = []
-        for _ in range(sockets):
-            socket = context.socket(zmq.REP)
-            socket.setsockopt(zmq.RCVHWM, WAITING_MAX)
-            socket.setsockopt(zmq.LINGER, 0)
-            socket.connect(f"inproc://{role}")
-            self.sockets.append(socket)
-        self._thread = threading.Thread(
-            target=_pass_on, args=(outside, inside), name=f"{role} door", daemon=True
-        )
-        self._thread.start()
+        self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._receiver = Receiver(self.socket)
+
+    def take(self) -> tuple[Asker, list[bytes]] | None:
+        """The next request; None if it cannot be answered, or is so long that more of it follows.
+
+        Raises:
+            zmq.Again: there is none.
+        """
+        taken = self._receiver.take()
+        if taken is None:
+            return None
+        first, frames = taken
+        self.connections.heard(first)
+        try:
+            begin = frames.index(b"", 1) + 1  # after the name that the ROUTER gave its peer
+        except ValueError:
+            return None  # no delimiter, so there is no return address
+        return Asker(self, tuple(frames[:begin])), frames[begin:]
 
     def close(self) -> None:
-        """Close the REP sockets; the thread ends with its context."""
-        for socket in self.sockets:
-            socket.close()
+        """Unbind."""
         self.connections.close()
-
-    def join(self) -> None:
-        """Wait for the thread, once the context has ended."""
-        self._thread.join()
-
-
-def _pass_on(outside: zmq.Socket[bytes], inside: zmq.Socket[bytes]) -> None:
-    """Pass requests in and answers out until the context ends."""
-    try:
-        zmq.proxy(outside, inside)
-    except zmq.ContextTerminated:
-        pass
-    finally:
-        outside.close()
-        inside.close()
+        self.socket.close(linger=LAST_ANSWERS_MS)

@@ -12,10 +12,9 @@ import zmq
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.messages import CommitterStatus, Durability, Role, StatusReport
+from reliable_pubsub.common.core.messages import CommitterStatus, Durability, StatusReport
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.system import WakeUp
-from reliable_pubsub.relay.sockets import Receiver
 
 from .check import BadRange, Checked, check_store
 from .committer import Committer, Failed
@@ -33,7 +32,7 @@ from .socket_poll import SocketPoll
 from .store import LOG_BYTES_MAX, StorageFullError, Store, open_reader, read_state, reading
 
 TICK_S: Final = 0.1
-SUBSCRIBER_SOCKETS: Final = 4  # gets are answered at once, so few are enough
+REQUESTS_TURN_MAX: Final = 64  # of one endpoint that one turn of the loop takes
 
 
 class ServerSettings(Struct, frozen=True, kw_only=True):
@@ -46,7 +45,6 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     ingress: EndpointSettings
     durability: Durability = "sync"
     snapshot_interval_s: float = 0.01
-    rep_sockets: int = 32
     accept_loss: bool = False
     broker: BrokerSettings = BrokerSettings()
 
@@ -106,18 +104,15 @@ class Server:
         self._recorder = recorder or Recorder()
         topics = self.engine.state.topics.values()
         self._history = ProxyHistory(self._recorder, [(log.topic_id, log.topic) for log in topics])
+        self._stopped: set[FrontDoor] = set()  # not read, because too much waits for the disk
         self._tick_at_s = 0.0
         self._stopping = False
 
     def _bind(self) -> None:
         settings = self._settings
         self.doors = [
-            FrontDoor(
-                self._context, "publisher", settings.publisher_endpoint, settings.rep_sockets
-            ),
-            FrontDoor(
-                self._context, "subscriber", settings.subscriber_endpoint, SUBSCRIBER_SOCKETS
-            ),
+            FrontDoor(self._context, "publisher", settings.publisher_endpoint),
+            FrontDoor(self._context, "subscriber", settings.subscriber_endpoint),
         ]
         self.push = Push(self._context, settings.push, boot=self._boot)
         self.ingress = Ingress(self._context, settings.ingress)
@@ -153,16 +148,15 @@ class Server:
         """
         self._recorder.begin("proxy", boot=self._boot, durability=self._settings.durability)
         self._committer.start()
-        roles = {socket: door.role for door in self.doors for socket in door.sockets}
-        self._receivers = {socket: Receiver(socket) for socket in roles}
+        doors = {door.socket: door for door in self.doors}
         self._poll = SocketPoll(
-            [*roles, self.push.socket, self.ingress.socket],
+            [*doors, self.push.socket, self.ingress.socket],
             self._wake_up.descriptor,
             unasked=self.push.socket,
         )
         try:
             while not self._stopping:
-                woken, ready = self._poll.wait(TICK_S)
+                woken, ready = self._poll.wait(self._idle_s())
                 self.push.new_turn()
                 if woken:
                     self._wake_up.heard()
@@ -175,15 +169,11 @@ class Server:
                         self.ingress.turn(self.engine)
                         self._poll.look_at(socket)
                     else:
-                        self._take_request(socket, roles[socket])
+                        self._take_requests(doors[socket])
                     self._carry_out()
-                self.engine.end_turn()
-                self._carry_out()
+                self._end_turn()
                 self._tick()
-            self.engine.flush()
-            self._carry_out()
-            self._committer.close()
-            self._take_outcomes()
+            self._finish()
         except BaseException as error:
             self._recorder.end(error)
             raise
@@ -192,24 +182,55 @@ class Server:
         finally:
             self._close()
 
-    def _take_request(self, socket: zmq.Socket[bytes], role: Role) -> None:
-        try:
-            taken = self._receivers[socket].take()
-        except zmq.Again:
-            taken = None
-        if taken is None:  # no delimiter: not a request; too long: more parts follow
-            self._poll.look_at(socket)
-            return
+    def _idle_s(self) -> float:
+        """How long the loop may wait for something to happen."""
+        if self.engine.is_turn_due:
+            return 0.0
+        return min(TICK_S, max(self.engine.waiting.ends_at_s - time.monotonic(), 0.0))
+
+    def _take_requests(self, door: FrontDoor) -> None:
+        """Take what has come, up to a bound; answers that wait for nothing leave at once."""
+        for _ in range(REQUESTS_TURN_MAX):
+            if not self.engine.takes_more(door.role):
+                self._stopped.add(door)
+                return
+            try:
+                taken = door.take()
+            except zmq.Again:
+                return
+            if taken is not None:
+                asker, frames = taken
+                now_s, now_ns = time.monotonic(), time.time_ns()
+                self.engine.receive(frames, asker, role=door.role, now_s=now_s, now_ns=now_ns)
+                self._carry_out()
+        self._poll.look_at(door.socket)
+
+    def _end_turn(self) -> None:
         now_s, now_ns = time.monotonic(), time.time_ns()
-        self.engine.receive(taken[1], socket, role=role, now_s=now_s, now_ns=now_ns)
+        self.engine.waiting.end(now_s)
+        self.engine.end_turn(now_s=now_s, now_ns=now_ns)
+        self._carry_out()
+        for door in [one for one in self._stopped if self.engine.takes_more(one.role)]:
+            self._stopped.discard(door)
+            self._poll.look_at(door.socket)
+
+    def _finish(self) -> None:
+        """Make durable what was taken, and answer the GETs that wait: their clients ask again."""
+        self.engine.waiting.end_all()
+        while self.engine.is_turn_due:
+            self._end_turn()
+        self.engine.flush()
+        self._carry_out()
+        self._committer.close()
+        self._take_outcomes()
 
     def _carry_out(self) -> None:
         """Carry out the outputs of the engine, in their order."""
         for output in self.engine.outputs():
             match output:
-                case Answer(socket, frames):
-                    socket.send_multipart(frames)
-                    self._poll.look_at(socket)
+                case Answer(asker, frames):
+                    asker.answer(frames)
+                    self._poll.look_at(asker.door.socket)
                 case Work(records, lsn):
                     self._history.submitted(records, lsn)
                     self._committer.submit(output)
@@ -301,9 +322,7 @@ class Server:
             door.close()
         self.push.close()
         self.ingress.close()
-        self._context.term()  # the doors' threads close their sockets and end
-        for door in self.doors:
-            door.join()
+        self._context.term()
         self._reader.close()
         self._store.close()
         self._wake_up.close()

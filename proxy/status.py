@@ -122,6 +122,8 @@ def _head(report: StatusReport) -> Text:
         f"{report.topics_count} topics, {report.sessions_count} clients, "
         f"{report.dropped_requests} malformed requests"
     )
+    if isinstance(report.waiting_gets, int):
+        text.append(f", {report.waiting_gets:,} gets wait for messages")
     if isinstance(report.committer, CommitterStatus):
         committer = report.committer
         text.append(

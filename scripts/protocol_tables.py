@@ -97,7 +97,11 @@ def fields(struct: type[Struct]) -> list[Row]:
         {
             "field": f"`{field.name}`",
             "type": in_words(field.type) + (" or absent" if field.name in absent else ""),
-            "default": "-" if field.required else default_in_words(field.default),
+            "default": "absent"
+            if field.name in absent
+            else "-"
+            if field.required
+            else default_in_words(field.default),
         }
         for field in info.fields
         if field.name not in common

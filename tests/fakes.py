@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
@@ -33,10 +34,11 @@ from reliable_pubsub.common.core.messages import (
     Unsub,
 )
 from reliable_pubsub.common.core.retry import Clock, RetryPolicy, Transport
-from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_reply
+from reliable_pubsub.common.core.wire import decode_reply, decode_request
 from reliable_pubsub.common.state_file import ClientState
 from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.applying import apply, committed
+from reliable_pubsub.proxy.core.engine import Answer as AnswerToSend
 from reliable_pubsub.proxy.core.engine import Engine, Visible, Work
 from reliable_pubsub.proxy.core.records import (
     Appended,
@@ -206,18 +208,23 @@ def a_get(
     client: str = "s",
     epoch: int = 1,
     topic: str = "t",
+    request: int = 1,
+    wait_ms: int | UnsetType = UNSET,
+    ring: int | UnsetType = UNSET,
 ) -> Get:
     """A subscriber looks at what follows its cursor."""
     return Get(
         client=client,
         epoch=epoch,
-        request=1,
+        request=request,
         topic=topic,
         generation=generation,
         boot=boot,
         cursor=cursor,
         messages_max=messages_max,
         bytes_max=bytes_max,
+        wait_ms=wait_ms,
+        ring=ring,
     )
 
 
@@ -353,7 +360,13 @@ class MemoryProxy:
 
     `decide` takes a request; `commit` is the disk; `ask` is both. `restarted` is what comes up
     after `kill -9`: it knows what was committed and nothing else.
+
+    A GET that waits is answered as soon as there is something for it: `send` asks and `answer_to`
+    looks for the answer. To a caller of `frames`, who can do nothing meanwhile, the wait is time
+    that passes, on `clock` too; `meanwhile` is what others do in it.
     """
+
+    clock: FakeClock | None = None
 
     def __init__(
         self,
@@ -371,6 +384,8 @@ class MemoryProxy:
         self.uncommitted: list[Record] = []
         self.durable = State(stored, a_setup(settings=settings))
         self.boots = 1
+        self.meanwhile: Callable[[], object] = lambda: None
+        self._answers: dict[object, list[bytes]] = {}
 
     @property
     def state(self) -> State:
@@ -380,11 +395,25 @@ class MemoryProxy:
         """Be a proxy whose operator has chosen other limits."""
         self.settings = self.state.settings = replace(self.settings, **settings)
 
-    def decide(self, request: AnyRequest, body: bytes = b"") -> Decision:
+    def decide(
+        self, request: AnyRequest, body: bytes = b"", *, reply_to: object = None
+    ) -> Decision:
         """Decide and apply; nothing is durable yet."""
-        decision = self.engine.handle(request, body, None, now_s=self.now_s, now_ns=self.now_ns)
+        now_s, now_ns = self.now_s, self.now_ns
+        decision = self.engine.handle(request, body, reply_to, now_s=now_s, now_ns=now_ns)
         self._carry_out()
         return decision
+
+    def send(self, request: AnyRequest, body: bytes = b"", *, reply_to: object = None) -> object:
+        """Ask; nothing is durable yet. Give the return address."""
+        reply_to = object() if reply_to is None else reply_to
+        self.decide(request, body, reply_to=reply_to)
+        return reply_to
+
+    def answer_to(self, reply_to: object) -> AnyReply | None:
+        """The answer that has come to a return address; None: it is still to come."""
+        frames = self._answers.pop(reply_to, None)
+        return None if frames is None else decode_reply(frames)[0]
 
     def commit(self) -> None:
         """Everything applied becomes durable."""
@@ -399,12 +428,21 @@ class MemoryProxy:
 
     def _carry_out(self) -> None:
         self.engine.flush()
+        self._carry_out_outputs()
+        while self.engine.waiting.due:
+            self.engine.end_turn(now_s=self.now_s, now_ns=self.now_ns)
+            self._carry_out_outputs()
+
+    def _carry_out_outputs(self) -> None:
         for output in self.engine.outputs():
             match output:
                 case Work(records):
                     self.uncommitted += records
                 case Visible(batches):
                     self.log.add(batches)
+                case AnswerToSend(reply_to, frames) if reply_to is not None:
+                    assert reply_to not in self._answers, "two answers to one request"
+                    self._answers[reply_to] = frames
 
     def ask(self, request: AnyRequest, body: bytes = b"") -> AnyReply:
         """Decide, apply, durable, then visible."""
@@ -433,14 +471,22 @@ class MemoryProxy:
         stored = as_stored(self.durable)
         next_one = MemoryProxy(stored, settings=self.settings, boot=boot, log=self.log)
         next_one.boots = self.boots + 1
+        next_one.clock, next_one.meanwhile = self.clock, self.meanwhile
         return next_one
 
     def frames(self, frames: Sequence[bytes]) -> list[bytes]:
         """Answer a request as it comes from the wire."""
         request, body = decode_request(frames)
-        decision = self.decide(request, body)
+        reply_to = self.send(request, body)
         self.commit()
-        return encode_reply(decision.reply, decision.body)
+        if reply_to not in self._answers:
+            self.meanwhile()
+        if reply_to not in self._answers:
+            waited_s = self.engine.waiting.ends_at_s - self.now_s
+            if self.clock is not None:
+                self.clock.time_s += waited_s
+            self.tick(now_s=self.now_s + waited_s)
+        return self._answers.pop(reply_to)
 
     def take(self, records: Sequence[Record]) -> None:
         """Apply records that no request asked for; `commit` makes them durable."""

@@ -49,7 +49,9 @@ EPOCH_STEP_MAX: Final = 2**20  # how far above the current epoch one HELLO may a
 CACHE_BYTES_MAX: Final = 32 * MIB  # newest bodies kept in memory for subscribers that keep up
 RING_BYTES_MAX: Final = 2 * MIB  # of what was put on one topic at QoS 0
 RINGS_BYTES_MAX: Final = 32 * MIB  # of all topics together; the oldest goes first
-HELD_REQUESTS_MAX: Final = 64  # REP sockets of one endpoint: requests waiting for one commit
+HELD_REQUESTS_MAX: Final = 512  # that wait for a commit before puts stop being read
+WAITING_GETS_MAX: Final = 10_000  # GETs that wait for messages; further ones are answered at once
+WAIT_MS_MAX: Final = 30_000  # how long a GET may ask to wait
 
 # Transactions: what is staged is in memory until its COMMIT.
 TRANSACTION_BYTES_MAX: Final = 128 * MIB  # staged for one transaction

@@ -22,6 +22,7 @@ from .limits import (
     STATUS_ROWS_MAX,
     STATUS_TOPICS_MAX,
     TRANSACTION_TASKS_MAX,
+    WAIT_MS_MAX,
 )
 from .names import CLIENT_ID_PATTERN, TOPIC_PATTERN
 
@@ -176,6 +177,9 @@ class Get(Request, frozen=True, kw_only=True, tag="GET"):
     cursor: Natural  # the next offset wanted
     messages_max: Count = 1  # whole batches are sent, at least one
     bytes_max: BytesMax = BODY_BYTES_MAX
+    # The proxy may hold the answer so long while there is nothing to read; unset: not at all.
+    wait_ms: Annotated[int, Meta(ge=0, le=WAIT_MS_MAX)] | UnsetType = UNSET
+    ring: Natural | UnsetType = UNSET  # a wait ends when the ring of the topic is past this place
 
 
 class Ack(Request, frozen=True, kw_only=True, tag="ACK"):
@@ -664,6 +668,7 @@ class StatusReport(Reply, frozen=True, kw_only=True, tag="STATUS_REPORT"):
     push: PushStatus | UnsetType = UNSET  # filled in by the server
     staging: StagingStatus | UnsetType = UNSET  # unset: there never was a transaction
     ingress: IngressStatus | UnsetType = UNSET  # filled in by the server
+    waiting_gets: int | UnsetType = UNSET  # unset: none
     store_path: str = ""
 
 

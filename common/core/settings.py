@@ -23,7 +23,6 @@ from .limits import (
     CHOSEN_MAX,
     CHOSEN_TOPICS_MAX,
     GIB,
-    HELD_REQUESTS_MAX,
     INTEREST_PATTERNS_MAX,
     MIB,
     NUMBER_MAX,
@@ -212,8 +211,9 @@ class Settings(Struct, frozen=True, kw_only=True):
     rep_sockets: Annotated[
         Positive,
         Meta(
-            le=HELD_REQUESTS_MAX,
-            description="requests of one endpoint that the proxy holds at the same time",
+            le=64,
+            description="without effect since the proxy holds any number of requests; accepted "
+            "so that older files stay valid",
         ),
     ] = 32
     topics_max: Annotated[

@@ -115,8 +115,7 @@ def due(state: State, *, now_s: float, now_ns: int) -> Sequence[Record]:
 def without_waiting(state: State, request: AnyRequest, decision: Decision) -> Decision:
     """While the disk does not respond: serve what needs no disk, answer the rest with BUSY.
 
-    A waiting request would block its REP socket and the requests queued on it; and a request
-    that is not applied needs no memory until the disk is back.
+    A request that is not applied needs no memory until the disk is back.
     """
     if isinstance(request, Stage | Abort):  # in memory; their COMMIT is put off
         return decision

@@ -20,6 +20,9 @@ Values go in, values come out. The shell around it (`server.py`; in the simulato
     tick(now)                    time has passed     Want        patterns for QoS 0 publishers
     end_turn()                   nothing more came
 
+A GET that waits (`waiting_gets.py`) is decided again at the end of the turn in which something has
+come for it.
+
 `outputs` gives them in the order in which they are to happen. A crash between any two of them is a
 crash of the process there; the simulator tries all of these.
 
@@ -33,20 +36,27 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.common.core.limits import BODY_BYTES_MAX, CACHE_BYTES_MAX, MIB
+from reliable_pubsub.common.core.limits import (
+    BODY_BYTES_MAX,
+    CACHE_BYTES_MAX,
+    HELD_REQUESTS_MAX,
+    MIB,
+)
 from reliable_pubsub.common.core.messages import (
     Abort,
     AnyReply,
     AnyRequest,
     Commit,
     Delivery,
+    Get,
     Hello,
     Listeners,
     ListenersReport,
+    NoMessagesYet,
     Put,
     Refusal,
     Reply,
@@ -61,16 +71,17 @@ from reliable_pubsub.relay.core.unstored import decode_offer
 from reliable_pubsub.relay.core.wire import is_for_node
 
 from . import applying, broker
-from .leases import heard
+from .leases import heard, longest_wait_s
 from .pushes import Down, Pushes
 from .qos0 import take_offer
 from .qos0_interest import Want, Wanted
 from .qos0_ring import ENTRY_BYTES
-from .records import Appended, Decision, Record, StoredState
+from .records import Appended, Decision, Expired, Record, StoredState
 from .replies import malformed
 from .state import Setup, State
+from .waiting_gets import WaitingGets
 
-UNWRITTEN_BYTES_MAX: Final = 16 * MIB  # durability `snapshot`: above it an ACK waits for the disk
+UNWRITTEN_BYTES_MAX: Final = 16 * MIB  # above it puts, and a `snapshot` ACK, wait for the disk
 assert UNWRITTEN_BYTES_MAX + BODY_BYTES_MAX < CACHE_BYTES_MAX  # so all of it can be read
 
 
@@ -144,16 +155,28 @@ class Engine:
         self.pushes = pushes or Pushes(boot=setup.boot)
         self.state = self._new_state(stored)
         self.wanted = Wanted(self.pushes)
+        self.waiting = WaitingGets()
         self._outputs: deque[Output] = deque()
         self._held: deque[_Held] = deque()
         self._taken: list[Record] = []  # applied, not yet returned as `Work`
         self._is_urgent = False  # an answer waits for one of them
         self._lazy_at_s: float | None = None  # when the others are returned
         self._disk_hangs = False  # since a commit takes longer than answers wait
-        self._unwritten: deque[tuple[int, int]] = deque()  # `snapshot`: record number, bytes
+        self._unwritten: deque[tuple[int, int]] = deque()  # record number, bytes
         self._unwritten_bytes = 0
         self.requests_count = 0
         self.malformed_count = 0
+
+    def takes_more(self, role: Role) -> bool:
+        """Whether an endpoint is read on; if not, its requests wait in ZeroMQ for a commit.
+
+        Subscribers have twice the room, so that puts do not keep gets out.
+        """
+        shares = 1 if role == "publisher" else 2
+        return (
+            len(self._held) < shares * HELD_REQUESTS_MAX
+            and self._unwritten_bytes <= shares * UNWRITTEN_BYTES_MAX
+        )
 
     def _new_state(self, stored: StoredState) -> State:
         return State(stored, self._setup)
@@ -195,20 +218,50 @@ class Engine:
     def handle(
         self, request: AnyRequest, body: bytes, reply_to: Any, *, now_s: float, now_ns: int
     ) -> Decision:
-        """Take a decoded request of the right endpoint, in the four steps of the law."""
+        """Take a decoded request of the right endpoint, in the four steps of the law.
+
+        Returns:
+            The decision; the reply of a GET that waits is decided again.
+        """
         heard(self.state, request, now_s)
+        self.waiting.heard(request, reply_to)
+        decision = self._decided(request, body, now_ns)
+        if not self._waits(request, decision, reply_to, now_s):
+            self._leave(decision, reply_to, now_s)
+        return decision
+
+    def _decided(self, request: AnyRequest, body: bytes, now_ns: int) -> Decision:
+        """Decide and apply."""
         decision = self._decide(request, body, now_ns)
         if self._disk_hangs:
             decision = broker.without_waiting(self.state, request, decision)
         if decision.records:
             self._apply(decision.records)
+        return decision
+
+    def _waits(self, request: AnyRequest, decision: Decision, reply_to: Any, now_s: float) -> bool:
+        """Whether a GET has found nothing and is kept until there is something."""
+        return (
+            isinstance(request, Get)
+            and bool(request.wait_ms)
+            and isinstance(decision.reply, NoMessagesYet)
+            and self.waiting.keep(
+                request,
+                reply_to,
+                now_s=now_s,
+                longest_s=longest_wait_s(self.state, request.client),
+                ring_end=self.state.rings.end(request.topic),
+            )
+        )
+
+    def _leave(self, decision: Decision, reply_to: Any, now_s: float) -> None:
+        """Answer when everything that the reply reports is durable."""
         if self._may_leave(decision):
             self._answer(reply_to, decision.reply, decision.body)
         else:
             frames = encode_reply(decision.reply, decision.body)
             held = _Held(decision.visible_at, now_s, reply_to, decision.reply, frames)
             self._held.append(held)
-        return decision
 
     def _decide(self, request: AnyRequest, body: bytes, now_ns: int) -> Decision:
         decision = broker.decide(self.state, request, body, now_ns=now_ns)
@@ -225,7 +278,10 @@ class Engine:
             return replace(report, pushed=is_pushed, ingress_endpoint=self._ingress_endpoint)
         return self._describe(
             replace(
-                report, requests_count=self.requests_count, dropped_requests=self.malformed_count
+                report,
+                requests_count=self.requests_count,
+                dropped_requests=self.malformed_count,
+                waiting_gets=len(self.waiting) or UNSET,
             )
         )
 
@@ -237,13 +293,14 @@ class Engine:
         applying.apply(self.state, records)
         self._taken.extend(records)
         self._is_urgent = self._is_urgent or any(record.urgent for record in records)
-        if self._setup.durability == "snapshot":
-            size = sum(ENTRY_BYTES + len(getattr(r, "body", b"")) for r in records)
-            self._unwritten.append((self.state.lsn, size))
-            self._unwritten_bytes += size
-            if self._unwritten_bytes <= UNWRITTEN_BYTES_MAX:
-                # Durability `snapshot`: what is in memory counts as durable.
-                self._show(applying.committed(self.state, self.state.lsn))
+        size = sum(ENTRY_BYTES + len(getattr(r, "body", b"")) for r in records)
+        self._unwritten.append((self.state.lsn, size))
+        self._unwritten_bytes += size
+        for record in records if self.waiting else ():
+            if isinstance(record, Expired):
+                self.waiting.has_changed(record.subscriber)
+        if self._setup.durability == "snapshot" and self._unwritten_bytes <= UNWRITTEN_BYTES_MAX:
+            self._show(applying.committed(self.state, self.state.lsn))  # memory counts as durable
 
     def offered(self, frames: Sequence[bytes], *, now_ns: int) -> BecameOfOffer | None:
         """Take a QoS 0 message: push it and keep it in its ring; no record is made.
@@ -260,6 +317,7 @@ class Engine:
         taken = take_offer(self.state, offered, is_wanted=is_wanted, now_ns=now_ns)
         if taken == "refused" or taken == "unwanted":
             return taken
+        self.waiting.has_come(offered.topic, to_ring=True)
         if is_pushed:
             self._outputs.append(self.pushes.unstored(offered.topic, taken, offered.body))
         return "taken"
@@ -283,6 +341,7 @@ class Engine:
             for batch in batches:
                 log = self.state.topic_by_id[batch.topic_id]
                 self.pushes.take(log.topic, log.log, batch)
+                self.waiting.has_come(log.topic)
 
     def failed(self, stored: StoredState, why: str, *, now_s: float) -> None:
         """The disk is full: discard all records since the last `committed`.
@@ -302,6 +361,7 @@ class Engine:
         self._unwritten.clear()
         self._unwritten_bytes = 0
         self._answer_all_held(broker.not_stored)
+        self.waiting.end_all()
 
     def _put_off(self) -> None:
         """The disk does not respond: answer the waiting requests with BUSY.
@@ -324,6 +384,7 @@ class Engine:
         Args:
             now_s: monotonic clock. now_ns: wall clock, for history by age.
         """
+        self.waiting.end(now_s)
         if self._held and now_s - self._held[0].since_s > self._timing.disk_patience_s:
             self._put_off()
         due = self._due(now_s, now_ns)
@@ -345,13 +406,15 @@ class Engine:
     @property
     def is_turn_due(self) -> bool:
         """Whether `end_turn` has anything to do."""
-        return self._is_urgent or self.pushes.is_turn_due
+        return self._is_urgent or self.pushes.is_turn_due or bool(self.waiting.due)
 
-    def end_turn(self) -> None:
-        """End a turn of the loop: return work that a reply waits for, and some pushes."""
+    def end_turn(self, *, now_s: float, now_ns: int) -> None:
+        """End a turn of the loop: return work that a reply waits for, some pushes, some gets."""
         if self._is_urgent:
             self.flush()
         self._outputs.extend(self.pushes.turn())
+        for get in self.waiting.turn():
+            self._leave(self._decided(get.request, b"", now_ns), get.reply_to, now_s)
 
     def flush(self) -> None:
         """Return all work, including the cursors that came with a GET."""

@@ -9,6 +9,7 @@ it while it was down.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -80,6 +81,17 @@ def heard(state: State, request: AnyRequest, now_s: float) -> None:
         session = state.sessions.get(("subscriber", client))
         if session is not None and session.epoch == request.epoch:
             leases.heard_s[client] = now_s
+
+
+def longest_wait_s(state: State, client: str) -> float:
+    """How long a request of a subscriber may wait: half its shortest lease, or without end."""
+    if not state.leases.ends:
+        return math.inf
+    mine = (
+        state.topic_by_id[one].subscriptions[client] for one in state.subscribed.get(client, ())
+    )
+    leases_ms = (one.terms.lease_ms for one in mine if one.terms.lease_ms)
+    return min((lease_ms / 2000 for lease_ms in leases_ms), default=math.inf)
 
 
 def ended_leases(state: State, now_s: float) -> Sequence[Expired]:

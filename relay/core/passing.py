@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import MalformedError
@@ -155,6 +155,9 @@ class Passing:
         except MalformedError:
             self._pass_on(_Flight(list(frames), envelope, None), now_s)
             return
+        if isinstance(request, Get):
+            # Nothing waits through a node: it would take the place of 16 requests under way.
+            request = replace(request, wait_ms=UNSET, ring=UNSET)
         if isinstance(request, Get | History):
             self._read(envelope, request, now_s)
         else:

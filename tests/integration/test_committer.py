@@ -73,5 +73,5 @@ def test_what_an_earlier_commit_made_durable_is_answered_before_a_failure_ends_t
     with pytest.raises(OSError, match="broken"):
         server._take_outcomes()
 
-    client.send_multipart.assert_called_once()
+    client.answer.assert_called_once()
     server._close()

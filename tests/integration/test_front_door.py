@@ -27,7 +27,7 @@ from tests.fuzz.attacks import BODY, MALFORMED, a_put, header
 
 from .harness import Process, Service, eventually
 
-PUTS_AT_ONCE = 24  # fewer than the REP sockets behind the door
+PUTS_AT_ONCE = 24
 ANSWER_MS = 20_000  # an answer that is owed comes within this time
 SILENCE_MS = 200  # long enough for an answer that must not come
 
@@ -119,7 +119,7 @@ def test_status_is_answered_at_both_endpoints(service: Service) -> None:
 
 
 def test_puts_of_many_clients_share_a_commit(service: Service, proxy: Process) -> None:
-    """Row 1.5: a single REP socket would hold one request, and each would have a commit alone.
+    """Row 1.5: a REP socket would hold one request, and each would have a commit alone.
 
     The proxy is stopped until all have asked, so how fast they ask plays no part.
     """

@@ -184,11 +184,10 @@ SILENT = {
 def idle_door() -> Iterator[FrontDoor]:
     """A front door behind which nobody takes a request."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    door = FrontDoor(context, "publisher", "tcp://127.0.0.1:*", 2)
+    door = FrontDoor(context, "publisher", "tcp://127.0.0.1:*")
     yield door
     door.close()
     context.term()
-    door.join()
 
 
 @pytest.fixture
@@ -198,18 +197,16 @@ def quick_door(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontDoor]:
     monkeypatch.setattr(sockets, "HEARTBEAT_MS", 100)
     monkeypatch.setattr(sockets, "HEARTBEAT_TIMEOUT_MS", 200)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    door = FrontDoor(context, "publisher", "tcp://127.0.0.1:*", 2)
+    door = FrontDoor(context, "publisher", "tcp://127.0.0.1:*")
     ending = threading.Event()
 
     def answer() -> None:
-        poller = zmq.Poller()
-        for one in door.sockets:
-            poller.register(one, zmq.POLLIN)
         while not ending.is_set():
-            for one, _ in poller.poll(20):
+            if door.socket.poll(20):
                 with suppress(zmq.Again):
-                    one.recv_multipart(zmq.DONTWAIT)
-                    one.send(b"x" * 500_000)
+                    taken = door.take()
+                    if taken is not None:
+                        taken[0].answer([b"x" * 500_000])
 
     thread = threading.Thread(target=answer)
     thread.start()
@@ -218,7 +215,6 @@ def quick_door(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontDoor]:
     thread.join()
     door.close()
     context.term()
-    door.join()
 
 
 def opened(door: FrontDoor, opening: bytes, rest: bytes) -> socket.socket:
@@ -279,6 +275,7 @@ def test_a_peer_that_asks_without_end_is_stopped(idle_door: FrontDoor) -> None:
 
 STOPPED_AND_RESET = """
 import sys
+from contextlib import suppress
 import zmq
 from reliable_pubsub.proxy import front_door
 from reliable_pubsub.relay import listener
@@ -287,17 +284,15 @@ front_door.HEARTBEAT_MS = int(sys.argv[1])
 if sys.argv[2] == "heard":
     listener._SO_ATTACH_FILTER = 9999  # no option has this number
 context = zmq.Context()
-door = front_door.FrontDoor(context, "publisher", "tcp://127.0.0.1:*", 1)
+door = front_door.FrontDoor(context, "publisher", "tcp://127.0.0.1:*")
 print("ready:", door.endpoint, flush=True)
 sys.stdin.readline()
-(socket,) = door.sockets
-socket.setsockopt(zmq.RCVTIMEO, 1000)
-try:
-    while True:
-        socket.recv_multipart()
-        socket.send(b"")
-except zmq.Again:
-    print("all served")
+while door.socket.poll(1000):
+    with suppress(zmq.Again):
+        taken = door.take()
+        if taken is not None:
+            taken[0].answer([b""])
+print("all served")
 """
 
 

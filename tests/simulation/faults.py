@@ -37,6 +37,7 @@ from .faults_of_push import FAULTS_OF_PUSH
 from .faults_of_sessions import FAULTS_OF_SESSIONS
 from .faults_of_transactions import FAULTS_OF_TRANSACTIONS
 from .faults_of_unstored import FAULTS_OF_UNSTORED
+from .faults_of_waiting import FAULTS_OF_WAITING
 from .simulation import Variant
 
 FAULTS: Final[Mapping[str, Variant]] = {
@@ -137,6 +138,7 @@ FAULTS: Final[Mapping[str, Variant]] = {
     ),
     "witness not compared": Variant(rules={sub: subscribing.no_witness}),
     # Levels, starts and leases; push.
+    **FAULTS_OF_WAITING,
     **FAULTS_OF_SESSIONS,
     **FAULTS_OF_NUMBERING,
     **FAULTS_OF_BOUNDS,

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from reliable_pubsub.common.core.messages import Role
+from msgspec.structs import replace
+
+from reliable_pubsub.common.core.messages import Get, Role
+from reliable_pubsub.common.core.wire import decode_request, encode_request
 
 from .swarm import Faults
 from .world import Process, Turn, World
@@ -59,7 +62,7 @@ class Network:
     def request(self, transport: Asker, frames: Sequence[bytes]) -> None:
         """Carry a request, and perhaps copies of it."""
         world, faults = self._world, self._faults
-        kept = list(frames)
+        kept = self._waiting(list(frames))
         socket = transport.socket
 
         def arrive() -> None:
@@ -82,6 +85,16 @@ class Network:
             world.at(self._latency_s(), arrive_as_copy)
         if world.happens("late", faults.late):
             world.at(world.random.uniform(0.02, faults.late_s), arrive_as_copy)
+
+    def _waiting(self, frames: list[bytes]) -> list[bytes]:
+        """Let a GET wait, perhaps for longer than its sender does."""
+        if not self._faults.get_waits or b"GET" not in frames[1]:
+            return frames
+        request, _ = decode_request(frames)
+        chance = self._world.random
+        if not isinstance(request, Get) or chance.random() >= self._faults.get_waits:
+            return frames
+        return encode_request(replace(request, wait_ms=chance.choice((5, 20, 60, 1000))))
 
     def _reply(self, transport: Asker, socket: int | None, frames: list[bytes]) -> None:
         for until_s in (self._cut_until_s, self._deaf_until_s):

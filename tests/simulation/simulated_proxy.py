@@ -20,12 +20,15 @@ from reliable_pubsub.common.core.messages import (
     AnyRequest,
     Dead,
     Full,
+    Get,
     Lost,
     Malformed,
+    MessageBatches,
     Role,
     Sub,
 )
 from reliable_pubsub.common.core.settings import OnBound
+from reliable_pubsub.common.core.wire import decode_request
 from reliable_pubsub.proxy.core.engine import Answer, Engine, EngineTiming, Visible, Work
 from reliable_pubsub.proxy.core.pushes import Down, Pushes
 from reliable_pubsub.proxy.core.qos0_interest import Want
@@ -47,6 +50,7 @@ TICK_S: Final = 0.02  # the real one is five times as long, as are the clients' 
 TURN_S: Final = 0.0005  # requests that come within it share a turn of the loop
 STORAGE_RETRY_S: Final = 0.05
 DISK_PATIENCE_S: Final = 0.04  # a slow commit may take twice as long
+TICKS_OF_GRACE: Final = 4  # after which an answer is not late, but missing
 FORGETFUL: Final = Memory(idle_sessions_max=1, ended_clean_max=0, unnumbered_max=0)
 
 
@@ -118,12 +122,61 @@ class SimulatedCommitter:
         self._begin()
 
 
+class Debts:
+    """The answers that one life of the proxy owes: each comes once, and in time (rule R2)."""
+
+    def __init__(self) -> None:
+        """Owe nothing."""
+        self._due: dict[int, float] = {}  # by when an answer has to come
+        self._overdue: dict[int, int] = {}  # for how many ticks of the proxy
+        self._count = 0
+
+    def owed(self, frames: Sequence[bytes], reply: Reply, now_s: float) -> Reply:
+        """Take a request; the reply given back may be used once."""
+        self._count += 1
+        number = self._count
+        self._due[number] = now_s + _wait_s(frames) + DISK_PATIENCE_S
+
+        def once(answer: list[bytes]) -> None:
+            assert number in self._due, "a request has two answers"
+            del self._due[number]
+            self._overdue.pop(number, None)
+            reply(answer)
+
+        return once
+
+    def judge(self, now_s: float) -> None:
+        """A tick is over; a proxy that stood still has some time to find out."""
+        for number, due_s in self._due.items():
+            if now_s > due_s:
+                self._overdue[number] = self._overdue.get(number, 0) + 1
+                assert self._overdue[number] <= TICKS_OF_GRACE, "a request has no answer"
+
+
+def _wait_s(frames: Sequence[bytes]) -> float:
+    """How long a request is content to wait."""
+    if b"wait_ms" not in frames[1]:
+        return 0.0
+    request, _ = decode_request(frames)
+    return (request.wait_ms or 0) / 1000 if isinstance(request, Get) else 0.0
+
+
 class WatchedEngine(Engine):
     """The engine under test, with what the world sees of its decisions."""
 
     world: World
     faults: Faults
     dead_topics_max: int
+    _arrives = False
+
+    def handle(
+        self, request: AnyRequest, body: bytes, reply_to: Any, *, now_s: float, now_ns: int
+    ) -> Decision:
+        self._arrives = True
+        try:
+            return super().handle(request, body, reply_to, now_s=now_s, now_ns=now_ns)
+        finally:
+            self._arrives = False
 
     def _decide(self, request: AnyRequest, body: bytes, now_ns: int) -> Decision:
         settings = self.state.settings
@@ -131,7 +184,8 @@ class WatchedEngine(Engine):
             self.state.settings = replace(settings, topics_max=self.dead_topics_max)
         decision = super()._decide(request, body, now_ns)
         self.state.settings = settings
-        self._silences.heard(request, decision.reply, self.world.now_s)
+        if self._arrives:  # a GET that waited says nothing of its sender when it is decided again
+            self._silences.heard(request, decision.reply, self.world.now_s)
         self._note(request, decision)
         return decision
 
@@ -147,6 +201,11 @@ class WatchedEngine(Engine):
     def _apply(self, records: Sequence[Record]) -> None:
         super()._apply(records)
         self._judge_quota(records)
+
+    def _waits(self, request: AnyRequest, decision: Decision, reply_to: Any, now_s: float) -> bool:
+        waits = super()._waits(request, decision, reply_to, now_s)
+        self.world.counts["get_waits"] += waits
+        return waits
 
     def _put_off(self) -> None:
         self.world.happened("disk_hangs", "proxy", "a commit takes longer than answers wait")
@@ -171,6 +230,9 @@ class WatchedEngine(Engine):
     def _note(self, request: AnyRequest, decision: Decision) -> None:
         if isinstance(decision.reply, Malformed):
             raise AssertionError(f"a client sent what cannot be taken: {decision.reply.text}")
+        if isinstance(request, Get) and isinstance(decision.reply, MessageBatches):
+            session = self.state.sessions["subscriber", request.client]
+            assert session.epoch == request.epoch, "a fenced session is shown messages"
         if isinstance(decision.reply, Full):
             self.world.counts["full"] += 1
             self.world.counts["quota"] += self.faults.quota
@@ -201,6 +263,7 @@ class SimulatedProxy:
         self._storage_full_until_s = -1.0
         self._stopped_until_s = -1.0
         self._committer = SimulatedCommitter(self)
+        self._debts = Debts()
         self._turn_is_open = False
         self._offers_wanted: frozenset[bytes] = frozenset()
 
@@ -222,6 +285,7 @@ class SimulatedProxy:
         if self.world.chance(self._faults.proxy_crash):
             self._points_left = self.world.random.randint(1, 250)
         self._committer = SimulatedCommitter(self)
+        self._debts = Debts()
         self._turn_is_open = False
         self._offers_wanted = frozenset()
         pushes = Pushes(boot=self._boot, endpoint="inproc://push", lease_s=LEASE_S)
@@ -356,7 +420,8 @@ class SimulatedProxy:
             self.later(0.0, lambda: self.receive(frames, role, reply))
             return
         now_s, now_ns = self.world.now_s, self.world.wall_ns()
-        self.engine.receive(frames, reply, role=role, now_s=now_s, now_ns=now_ns)
+        owed = self._debts.owed(frames, reply, now_s)
+        self.engine.receive(frames, owed, role=role, now_s=now_s, now_ns=now_ns)
         self._mortal(self._carry_out)
 
     def receive_offer(self, frames: Sequence[bytes]) -> None:
@@ -403,7 +468,7 @@ class SimulatedProxy:
     def _end_turn(self) -> None:
         assert self.engine is not None
         self._turn_is_open = False
-        self.engine.end_turn()
+        self.engine.end_turn(now_s=self.world.now_s, now_ns=self.world.wall_ns())
         self._carry_out()
 
     def take_outcomes(self) -> None:
@@ -444,6 +509,7 @@ class SimulatedProxy:
         self.pushes.top.expire(now_s)
         self.engine.tick(now_s=now_s, now_ns=self.world.wall_ns())
         self._carry_out()
+        self._debts.judge(now_s)
         self.later(TICK_S, self._tick)
 
 

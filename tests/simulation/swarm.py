@@ -70,6 +70,9 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     out_of_range: bool = False  # or what is not there yet
     lease: float = 0.0  # chance that a subscription has a short lease
     clean: float = 0.0  # chance that it is a clean session
+    get_waits: float = (
+        0.0  # chance that a GET is content to wait, perhaps for longer than its sender
+    )
     bye: float = 0.0  # chance, after each step, that a subscriber leaves, and comes back
     keep_alive: float = 0.0  # chance, before each get, that it only says that it lives
     loop: float = 0.0  # chance that a program without an output file loops over `messages`
@@ -179,6 +182,7 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
     loops = random.Random(f"loop {seed}")
     faults = replace(faults, loop=loops.uniform(0.2, 0.9) if loops.random() < 0.5 else 0.0)
     faults = replace(faults, **_pushing(random.Random(f"push {seed}")))
+    faults = replace(faults, **_waiting(random.Random(f"waits {seed}")))
     faults = replace(faults, **_bounding(random.Random(f"bounds {seed}"), faults))
     if faults.start or faults.replay:
         faults = replace(faults, again=random.Random(f"again {seed}").choice((0.0, 0.5, 1.0)))
@@ -263,6 +267,11 @@ def _offering(chance: random.Random) -> dict[str, float]:
 def _interrupting(chance: random.Random) -> dict[str, float]:
     """Whether calls are broken off by signal handlers that raise, in a quarter of the seeds."""
     return {"interrupt": chance.uniform(0.003, 0.05)} if chance.random() < 0.25 else {}
+
+
+def _waiting(chance: random.Random) -> dict[str, float]:
+    """Whether GETs wait at the proxy, in half of the seeds."""
+    return {"get_waits": chance.uniform(0.2, 1.0)} if chance.random() < 0.5 else {}
 
 
 def _pushing(chance: random.Random) -> dict[str, float]:

@@ -1,0 +1,155 @@
+"""GETs that wait until there is something for them, or until their time is over. Pure.
+
+A GET with `wait_ms` that finds nothing is kept here without an answer. It becomes due when
+
+    something of its topic becomes durable, or comes to the ring if it named a place there
+    its time is over, or its subscription has changed
+    a newer request comes from its subscriber, or over its return address
+
+and is then decided as if it had just come: the rules alone say what it is answered, and a fenced or
+ended session is told so. One GET of each subscriber waits, so a client that asks again over a new
+socket leaves nothing. The cost follows what happens: only the GETs on a topic that has
+changed are looked at, and a bounded number of them in one turn.
+
+Source: Kafka's fetch with `max.wait`, whose purgatory is indexed by partition and by deadline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final
+
+from msgspec import UNSET, Struct
+
+from reliable_pubsub.common.core.limits import WAITING_GETS_MAX
+from reliable_pubsub.common.core.messages import (
+    Ack,
+    AnyRequest,
+    Bye,
+    Dead,
+    Get,
+    Hello,
+    Ring,
+    Sub,
+    Unsub,
+)
+
+from .lower_bounds import LowerBounds
+
+TURN_MAX: Final = 64  # GETs that are decided in one turn of the loop
+
+
+class WaitingGet(Struct, frozen=True):
+    """A GET without an answer."""
+
+    request: Get
+    reply_to: Any
+    until_s: float
+
+
+class WaitingGets:
+    """The GETs that wait, and those that are due."""
+
+    def __init__(self, most: int = WAITING_GETS_MAX) -> None:
+        """Nothing waits.
+
+        Args:
+            most: GETs that may wait; further ones are answered at once.
+        """
+        self._most = most
+        self._of: dict[str, WaitingGet] = {}  # by subscriber
+        self._over: dict[Any, str] = {}  # subscriber, by return address
+        self._on: dict[str, dict[str, None]] = {}  # subscribers, by topic
+        self._ends: LowerBounds[str] = LowerBounds()  # subscribers, by when their time is over
+        self.due: deque[WaitingGet] = deque()
+
+    def __len__(self) -> int:
+        """How many have no answer yet."""
+        return len(self._of) + len(self.due)
+
+    def keep(
+        self, request: Get, reply_to: Any, *, now_s: float, longest_s: float, ring_end: int
+    ) -> bool:
+        """Keep a GET that has found nothing; return False if it is to be answered now.
+
+        Args:
+            longest_s: it may wait at most so long, whatever it says.
+            ring_end: the next place in the ring of its topic.
+        """
+        wait_s = min((request.wait_ms or 0) / 1000, longest_s)
+        has_ring = request.ring is not UNSET and request.ring < ring_end
+        if wait_s <= 0 or has_ring or request.client in self._of or len(self) >= self._most:
+            return False
+        get = WaitingGet(request, reply_to, now_s + wait_s)
+        self._of[request.client] = get
+        if reply_to is not None:
+            self._over[reply_to] = request.client
+        self._on.setdefault(request.topic, {})[request.client] = None
+        self._ends.add(request.client, get.until_s)
+        return True
+
+    # What makes them due.
+
+    def heard(self, request: AnyRequest, reply_to: Any) -> None:
+        """A request has come: what its sender asked before is due. Late copies change nothing."""
+        over = self._over.get(reply_to)
+        if over is not None:
+            self._take([over])
+        if request.client in self._of and _is_of_subscriber(request):
+            before = self._of[request.client].request
+            if (request.epoch, request.request) >= (before.epoch, before.request):
+                self._take([request.client])
+
+    def has_come(self, topic: str, *, to_ring: bool = False) -> None:
+        """A topic has new messages."""
+        on = self._on.get(topic)
+        if on:
+            self._take(
+                [one for one in on if not to_ring or self._of[one].request.ring is not UNSET]
+            )
+
+    def has_changed(self, subscriber: str) -> None:
+        """A subscription of a subscriber has changed without a request of it."""
+        if subscriber in self._of:
+            self._take([subscriber])
+
+    def end(self, now_s: float) -> None:
+        """Some have waited for long enough."""
+        self._take(self._ends.take_below(math.nextafter(now_s, math.inf), self._end_of))
+
+    def end_all(self) -> None:
+        """Nothing waits any longer."""
+        self._take(list(self._of))
+
+    @property
+    def ends_at_s(self) -> float:
+        """When the time of the next one is over; infinite if none waits."""
+        lowest = self._ends.lowest(self._end_of)
+        return lowest[0] if lowest else math.inf
+
+    def turn(self) -> list[WaitingGet]:
+        """Those that are decided in this turn."""
+        return [self.due.popleft() for _ in range(min(len(self.due), TURN_MAX))]
+
+    def _end_of(self, subscriber: str) -> float | None:
+        get = self._of.get(subscriber)
+        return get.until_s if get else None
+
+    def _take(self, subscribers: Iterable[str]) -> None:
+        for subscriber in subscribers:
+            get = self._of.pop(subscriber)
+            self._over.pop(get.reply_to, None)
+            on = self._on[get.request.topic]
+            del on[subscriber]
+            if not on:
+                del self._on[get.request.topic]
+            self.due.append(get)
+
+
+def _is_of_subscriber(request: AnyRequest) -> bool:
+    """Whether a request comes from the process that has the epoch; a publisher may have its id."""
+    if isinstance(request, Hello):
+        return request.role == "subscriber"
+    return isinstance(request, Get | Ack | Dead | Sub | Unsub | Bye | Ring)
