@@ -213,7 +213,8 @@ class There:
 
     def __init__(self, stack: ExitStack, tree: Path, scale: float) -> None:
         """Start it."""
-        command = [sys.executable, "-m", "scripts.cpu_costs", str(scale)]
+        serving = f"from scripts.cpu_costs import serve; serve({scale})"
+        command = [sys.executable, "-c", serving]
         self._process = stack.enter_context(
             subprocess.Popen(
                 command, cwd=tree, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -249,7 +250,3 @@ def serve(scale: float) -> None:
                 costs, requests = here.waiting()
                 found = (list(costs.items()), requests)
             print(msgspec.json.encode(found).decode(), flush=True)  # noqa: T201
-
-
-if __name__ == "__main__":
-    serve(float(sys.argv[1]))

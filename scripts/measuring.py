@@ -30,7 +30,9 @@ ANSWER_S = 120.0  # longer than any single piece of work takes on a busy machine
 THREAD_NAMES = "thread_names"
 # Forked from a process that has imported everything and made no client.
 forked = multiprocessing.get_context("forkserver")
-forked.set_forkserver_preload(["scripts.bench"])
+forked.set_forkserver_preload(
+    [f"scripts.bench_{part}" for part in ("levels", "peers", "profile", "push", "scale")]
+)
 
 
 class Row(Struct, frozen=True, kw_only=True):
