@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reliable_pubsub.common.core.messages import (
+    AnyRequest,
     ByeAck,
     Fenced,
     Lost,
@@ -26,7 +27,11 @@ from tests.fakes import (
     a_bye,
     a_get,
     a_hello,
+    a_put,
+    a_stage,
     a_sub,
+    an_abort,
+    put_body,
     shown,
     sub_ack,
 )
@@ -85,6 +90,19 @@ class TestASilentSubscriber:
 
         proxy.tick(now_s=19)
         proxy.ask(a_get(0, epoch=0))
+        proxy.tick(now_s=21)
+
+        assert status(proxy).state == "expired"
+
+    @pytest.mark.parametrize(
+        "request_", [a_put(1, client="s"), a_stage(1, client="s"), an_abort(1, client="s")]
+    )
+    def test_is_not_heard_through_a_publisher_of_the_same_id(self, request_: AnyRequest) -> None:
+        proxy = subscribed(LEASE)
+        proxy.ask(a_hello("publisher", "s"))
+
+        proxy.tick(now_s=19)
+        proxy.ask(request_, put_body(1))
         proxy.tick(now_s=21)
 
         assert status(proxy).state == "expired"

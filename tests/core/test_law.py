@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
+import pickle
+from collections.abc import Sequence
+
 import pytest
 
+from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.limits import KIB, MIB
 from reliable_pubsub.common.core.messages import (
-    Ack,
     AnyRequest,
     Conflict,
+    Dead,
+    Delivery,
     Duplicate,
     Fenced,
     Gap,
-    Get,
-    Hello,
     HelloAck,
+    Listeners,
     Lost,
     MessageBatches,
     NotSub,
     PutAck,
+    Ring,
     Stale,
-    Sub,
-    SubAck,
+    Status,
     Truncated,
-    Unsub,
     UnsubAck,
 )
-from reliable_pubsub.proxy.core.broker import decide
+from reliable_pubsub.proxy.core.broker import VERBS, decide
 from reliable_pubsub.proxy.core.forgetting import session_forgotten
 from reliable_pubsub.proxy.core.state import BrokerSettings, Memory
 from reliable_pubsub.proxy.core.topic_log import Retention
@@ -34,11 +37,15 @@ from tests.fakes import (
     MemoryProxy,
     a_body,
     a_broker,
+    a_bye,
+    a_commit,
     a_get,
     a_hello,
     a_history,
     a_put,
+    a_stage,
     a_sub,
+    an_abort,
     an_ack,
     an_unsub,
     put_body,
@@ -259,21 +266,59 @@ class TestAnAnswerLeavesAtOnce:
         assert decision.visible_at <= proxy.state.durable_lsn
 
 
-def test_to_decide_changes_nothing() -> None:
-    """The same question gets the same answer until records are applied."""
+EVERY_VERB: Sequence[tuple[AnyRequest, bytes]] = [
+    (a_hello("subscriber", "s", epoch=4), b""),
+    (a_put(3), put_body(3)),
+    (a_put(1, topic="new"), put_body(1)),
+    (a_stage(2), put_body(1)),
+    (a_commit(1), b""),
+    (an_abort(1), b""),
+    (Delivery(client="p", epoch=1, request=1, topic="t", offset=1), b""),
+    (a_sub(3, cursor=1), b""),
+    (a_sub(3, topic="new"), b""),
+    (an_unsub(4), b""),
+    (a_bye(), b""),
+    (a_get(1), b""),
+    (an_ack(2), b""),
+    (
+        Dead(
+            client="s",
+            epoch=1,
+            request=1,
+            topic="t",
+            generation=1,
+            boot="boot-1",
+            cursor=1,
+            crc=crc32(OTHER),
+        ),
+        OTHER,
+    ),
+    (a_history(0), b""),
+    (
+        Ring(client="s", epoch=1, request=1, topic="t", generation=1, boot="boot-1", place=0),
+        b"",
+    ),
+    (Listeners(client="p", epoch=1, request=1, topic="t"), b""),
+    (Status(client="w", epoch=0, request=1), b""),
+]
+
+
+@pytest.mark.parametrize(
+    ("request_", "body"), EVERY_VERB, ids=[type(request).__name__ for request, _ in EVERY_VERB]
+)
+def test_a_verb_changes_nothing(request_: AnyRequest, body: bytes) -> None:
     proxy = a_broker()
     proxy.ask(a_sub(1))
     proxy.put(1, count=2)
-    requests: list[tuple[Hello | Sub | Unsub | Get | Ack, bytes]] = [
-        (a_hello("subscriber", "s", epoch=4), b""),
-        (a_sub(3, cursor=1), b""),
-        (an_unsub(4), b""),
-        (a_get(1), b""),
-        (an_ack(2), b""),
-    ]
+    proxy.decide(a_stage(1), put_body(1))
+    before = pickle.dumps(vars(proxy.state))
 
-    first = [decide(proxy.state, r, b, now_ns=proxy.now_ns) for r, b in requests]
-    second = [decide(proxy.state, r, b, now_ns=proxy.now_ns) for r, b in reversed(requests)]
+    first = decide(proxy.state, request_, body, now_ns=proxy.now_ns)
+    second = decide(proxy.state, request_, body, now_ns=proxy.now_ns)
 
-    assert first == second[::-1]
-    assert isinstance(first[1].reply, SubAck)
+    assert pickle.dumps(vars(proxy.state)) == before
+    assert first == second
+
+
+def test_every_verb_is_in_that_test() -> None:
+    assert {type(request) for request, _ in EVERY_VERB} == VERBS.keys()
