@@ -29,7 +29,7 @@ from reliable_pubsub.common.core.messages import (
     PutAck,
 )
 from reliable_pubsub.proxy import core as proxy_core
-from reliable_pubsub.proxy import store
+from reliable_pubsub.proxy import store, stored_state
 from reliable_pubsub.proxy.core.publishing import put
 from reliable_pubsub.proxy.core.reading import get
 from reliable_pubsub.proxy.core.records import Appended, CursorMoved, Decision
@@ -129,7 +129,8 @@ def cursor_on_send() -> None:
 def dedup_last_id() -> None:
     """The classic doubled message. The store alone would refuse the copy, so it has to forget."""
     plant(put, deduplicate_last_only)
-    store.TABLES = TABLES.replace("UNIQUE INDEX batch_once", "INDEX batch_once")  # type: ignore[attr-defined]
+    for module in (store, stored_state):
+        vars(module)["TABLES"] = TABLES.replace("UNIQUE INDEX batch_once", "INDEX batch_once")
 
 
 FAULTS: Final[Mapping[str, Callable[[], None]]] = {

@@ -36,7 +36,8 @@ from reliable_pubsub.common.system import sync_directory
 
 from .check import check_store
 from .last_run import read_last_run
-from .store import FILE_NAME, MARK_NAME, Store, open_reader, read_state, reading
+from .store import MARK_NAME, Store
+from .stored_state import FILE_NAME, open_reader, read_state, reading
 
 STEP_PAGES: Final = 1024  # 4 MiB between two looks at signals and at the progress
 SHOWN_TOPICS_MAX: Final = 8

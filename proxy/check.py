@@ -19,7 +19,7 @@ from reliable_pubsub.common.damage import RESTORE_A_COPY
 from .core.records import StoredSegment
 from .core.schema import KNOWN_ENDS, place_of, row_crc
 from .core.topic_log import Segment, add_to_segments
-from .store import FILE_NAME, reading
+from .stored_state import FILE_NAME, reading
 
 _SMALL_TABLES = {
     "meta": "name, value",

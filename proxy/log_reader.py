@@ -12,7 +12,7 @@ from reliable_pubsub.common.core.limits import CACHE_BYTES_MAX, REPLY_BATCHES_MA
 
 from .core.records import Appended
 from .core.schema import place_of, row_crc
-from .store import reading
+from .stored_state import reading
 
 _COLUMNS = "topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns, crc, qos, body"
 ENTRY_BYTES = 400  # memory of an entry, without its body
@@ -51,7 +51,7 @@ class StoreReader:
     def read(
         self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
     ) -> list[Appended]:
-        """See `state.LogReader.read`."""
+        """See `storage.LogReader.read`."""
         found = self._read_cached(topic_id, offset, messages_max, bytes_max)
         if found:
             return found
@@ -113,7 +113,7 @@ class StoreReader:
         return found
 
     def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
-        """See `state.LogReader.timestamp_ns`."""
+        """See `storage.LogReader.timestamp_ns`."""
         cached = self._cache.get((topic_id, offset))
         if cached is not None:
             return cached.timestamp_ns
@@ -126,7 +126,7 @@ class StoreReader:
         return int(row[1]) if row is not None and offset < row[0] else None
 
     def first_since(self, topic_id: int, base: int, end: int, timestamp_ns: int) -> int | None:
-        """See `state.LogReader.first_since`."""
+        """See `storage.LogReader.first_since`."""
         with reading():
             (found,) = self._connection.execute(
                 "SELECT min(base) FROM batch WHERE place >= ? AND place < ? AND timestamp_ns >= ?",
@@ -147,7 +147,7 @@ class StoreReader:
         )
 
     def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
-        """See `state.LogReader.find`."""
+        """See `storage.LogReader.find`."""
         with reading():
             row = self._connection.execute(
                 f"SELECT {_COLUMNS}, row_crc FROM batch WHERE topic_id = ? AND publisher = ?"

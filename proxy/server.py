@@ -23,13 +23,15 @@ from .core.history import ProxyHistory
 from .core.pushes import Down
 from .core.qos0_interest import Want
 from .core.state import BrokerSettings, Setup
+from .core.storage import StorageFullError
 from .front_door import FrontDoor
 from .ingress import Ingress
 from .log_check import LogDamage
 from .log_reader import StoreReader
 from .push import EndpointSettings, Push
 from .socket_poll import SocketPoll
-from .store import LOG_BYTES_MAX, StorageFullError, Store, open_reader, read_state, reading
+from .store import LOG_BYTES_MAX, Store
+from .stored_state import open_reader, read_state, reading
 
 TICK_S: Final = 0.1
 REQUESTS_TURN_MAX: Final = 64  # of one endpoint that one turn of the loop takes

@@ -11,60 +11,30 @@ import errno
 import os
 import secrets
 import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from functools import cache
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.errors import DamagedError, PubSubError, StorageFailedError
+from reliable_pubsub.common.core.errors import DamagedError, StorageFailedError
 from reliable_pubsub.common.core.limits import GIB
-from reliable_pubsub.common.core.messages import Durability, Terms, TopicReceipt
+from reliable_pubsub.common.core.messages import Durability
 from reliable_pubsub.common.damage import RESTORE_A_COPY, error_of
 from reliable_pubsub.common.lock import FileLock, make_directory
 from reliable_pubsub.common.system import FULL_SYNC_PRAGMAS, sync_directory, sync_file
 
-from .core.records import (
-    Appended,
-    ControlSeen,
-    CursorMoved,
-    DeadLettered,
-    Expired,
-    Forgotten,
-    ForgottenKind,
-    Granted,
-    Record,
-    StoredPublisher,
-    StoredSegment,
-    StoredSession,
-    StoredState,
-    StoredSubscription,
-    StoredTopic,
-    Subscribed,
-    TopicCreated,
-    TransactionCommitted,
-    Trimmed,
-    Unsubscribed,
-)
-from .core.schema import (
-    KNOWN_ENDS,
-    SCHEMA_ROWS,
-    SCHEMA_VERSION,
-    TABLES,
-    meaning,
-    place_of,
-    row_crc,
-)
+from .core.records import Record, Trimmed
+from .core.rows import statements
+from .core.schema import SCHEMA_VERSION, TABLES, row_crc
+from .core.storage import StorageFullError
 from .core.write_ahead_log import FRAME_HEADER_BYTES
 from .last_run import LastRun, machine_boot, read_last_run, write_last_run
 from .log_check import LogDamage, check_log
+from .stored_state import FILE_NAME, UNREADABLE, has_own_schema
 
-FILE_NAME: Final = "proxy.sqlite3"
 MARK_NAME: Final = "initialised"  # exists once a store was created; records how the last proxy ran
-ROWS_PER_STATEMENT: Final = 32
 CHECKPOINT_PAGES: Final = 2000  # 8 MiB of log between two checkpoints
 SPARE_PAGES: Final = 4096  # 16 MiB kept free for the next messages
 VACUUM_PAGES: Final = 8192  # 32 MiB returned in one commit: more than one removal frees
@@ -79,34 +49,8 @@ _HELD: Final = (
 _LOCKED: Final = (
     "another program writes in the store of the proxy; end it, and the proxy goes on by itself"
 )
-_FLOORS: Final[Mapping[ForgottenKind, str]] = {  # names in the table `meta`
-    "session": "epoch_floor",
-    "subscription": "generation_floor",
-}
-_KEYS: Final[Mapping[ForgottenKind, Sequence[str]]] = {
-    "publisher": ("topic_id", "publisher", "qos"),
-    "subscription": ("topic_id", "subscriber"),
-    "session": ("role", "client"),
-}
 _ZEROS: Final = bytes(64 * 1024)
-_receipts: Final = msgspec.msgpack.Decoder(tuple[TopicReceipt, ...])
-_UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the second for undecodable text
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR_SHMSIZE})
-
-
-class StorageFullError(PubSubError):
-    """There was no space for a commit; none of it was written."""
-
-    code = "STORAGE_FULL"
-
-    def __init__(self, text: str, *, why: str = "the disk of the proxy is full") -> None:
-        """Create the error.
-
-        Args:
-            why: the reason for clients, and what an operator can do.
-        """
-        super().__init__(text)
-        self.why = why
 
 
 class Store:
@@ -145,7 +89,7 @@ class Store:
             if damage is not None:
                 self._forget_log()
                 report(damage)
-        except _UNREADABLE as error:
+        except UNREADABLE as error:
             self.close()
             raise error_of(
                 error, f"{self.path} cannot be opened: {error}", remedy=RESTORE_A_COPY
@@ -182,7 +126,7 @@ class Store:
 
     def _forget_log(self) -> None:
         """Reset the log, so that frames after the damage are not found again."""
-        with suppress(*_UNREADABLE):  # without space they are found again
+        with suppress(*UNREADABLE):  # without space they are found again
             self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         _reserve_log(Path(f"{self.path}-wal"))
 
@@ -219,7 +163,7 @@ class Store:
             raise DamagedError(
                 f"{self.path} has schema version {version}, this program reads {SCHEMA_VERSION}"
             )
-        elif _schema(self.connection) != _own_schema():
+        elif not has_own_schema(self.connection):
             raise DamagedError(
                 f"{self.path}: its tables are not as they were made; {RESTORE_A_COPY}"
             )
@@ -258,11 +202,14 @@ class Store:
             self._tidy(self._checkpoint)
         if self.log_held_bytes >= self._log_bytes_max:
             raise StorageFullError(f"{self.path}-wal: {_HELD}", why=_HELD)
+        connection = self.connection
         try:
-            self.connection.execute("BEGIN IMMEDIATE")
-            self._write(records)
-            self.connection.execute("COMMIT")
-            self._log_pages += _pages(records)
+            connection.execute("BEGIN IMMEDIATE")
+            for statement, values in statements(records, self._topics):
+                connection.execute(statement, values)
+            connection.execute("COMMIT")
+            bodies_bytes = sum([len(getattr(record, "body", b"")) for record in records])
+            self._log_pages += 4 + len(records) // 8 + bodies_bytes // 4000  # an estimate
             if any(isinstance(record, Trimmed) for record in records):
                 self._tidy(self._give_space_back)
             if self._log_pages >= CHECKPOINT_PAGES:
@@ -270,10 +217,10 @@ class Store:
         except sqlite3.Error as error:
             code = getattr(error, "sqlite_errorcode", 0)
             full = code in _FULL
-            locked = code & 0xFF == sqlite3.SQLITE_BUSY and not self.connection.in_transaction
+            locked = code & 0xFF == sqlite3.SQLITE_BUSY and not connection.in_transaction
             try:
-                if self.connection.in_transaction:
-                    self.connection.execute("ROLLBACK")
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
             except sqlite3.Error as second:
                 raise StorageFailedError(
                     f"{self.path}: {error}, and it could not be rolled back: {second}"
@@ -338,101 +285,6 @@ class Store:
             self.connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         return row[1], row[2]
 
-    def _write(self, records: Sequence[Record]) -> None:
-        """Write the records as rows; of several records for one row the last counts."""
-        batches: list[tuple[object, ...]] = []
-        publishers: dict[tuple[int, str, int], Appended | None] = {}  # None: removed
-        subscriptions: dict[tuple[int, str], tuple[int | str, ...] | None] = {}
-        sessions: dict[tuple[str, str], tuple[int, bytes, int] | None] = {}
-        forgettable: Mapping[ForgottenKind, dict[Any, Any]] = {
-            "publisher": publishers,
-            "subscription": subscriptions,
-            "session": sessions,
-        }
-        floors: dict[ForgottenKind, int] = {}
-        trimmed: dict[int, Trimmed] = {}
-        transactions: dict[str, TransactionCommitted] = {}
-        for record in _rows_of(records):
-            match record:
-                case Appended():
-                    batches.append(_batch_row(record))
-                    publishers[(record.topic_id, record.publisher, record.qos)] = record
-                case CursorMoved() | Expired():
-                    key = (record.topic_id, record.subscriber)
-                    subscriptions[key] = _subscription_columns(record)
-                case Subscribed() | Unsubscribed():
-                    key = (record.topic_id, record.subscriber)
-                    subscriptions[key] = _subscription_columns(record)
-                    session = (record.epoch, record.nonce, record.control)
-                    sessions[("subscriber", record.subscriber)] = session
-                case ControlSeen(subscriber, epoch, nonce, control):
-                    sessions[("subscriber", subscriber)] = (epoch, nonce, control)
-                case Granted(role, client, epoch, nonce):
-                    sessions[(role, client)] = (epoch, nonce, 0)
-                case Forgotten(kind, key, floor):
-                    rows: dict[Any, Any] = forgettable[kind]
-                    rows[key] = None
-                    floors[kind] = max(floor, floors.get(kind, 0))
-                case Trimmed():
-                    trimmed[record.topic_id] = record
-                case TransactionCommitted(client):
-                    transactions[client] = record
-                case TopicCreated(topic_id, topic, log):
-                    self._topics[topic_id] = (topic, log)
-                    self._write_topic(topic_id, 0, 0, 0)
-        self._insert("INSERT INTO batch VALUES", batches)
-        self._replace("publisher", publishers, lambda _, batch: _publisher_row(batch))
-        self._replace("subscription", subscriptions, lambda key, row: _with_crc((*key, *row)))
-        self._replace("session", sessions, lambda key, row: _with_crc((*key, *row)))
-        self._insert(
-            "REPLACE INTO meta VALUES",
-            [_with_crc((_FLOORS[kind], str(floor))) for kind, floor in floors.items() if floor],
-        )
-        self._insert(
-            "REPLACE INTO last_transaction VALUES",
-            [_transaction_row(one) for one in transactions.values()],
-        )
-        for topic_id, trim in trimmed.items():
-            self.connection.execute(
-                "DELETE FROM batch WHERE place >= ? AND place < ?",
-                (place_of(topic_id, 0), place_of(topic_id, trim.start)),
-            )
-            self._write_topic(topic_id, trim.start, trim.end, trim.timestamp_ns)
-
-    def _replace(
-        self,
-        table: ForgottenKind,
-        rows: Mapping[Any, Any],
-        row_of: Callable[[Any, Any], tuple[object, ...]],
-    ) -> None:
-        """Write rows by their keys; delete those that are None."""
-        kept = [row_of(key, row) for key, row in rows.items() if row is not None]
-        self._insert(f"REPLACE INTO {table} VALUES", kept)
-        gone = [key for key, row in rows.items() if row is None]
-        if gone:
-            is_it = " AND ".join(f"{column} = ?" for column in _KEYS[table])
-            self.connection.executemany(f"DELETE FROM {table} WHERE {is_it}", gone)
-
-    def _insert(self, statement: str, rows: Sequence[tuple[object, ...]]) -> None:
-        """Write rows, up to ROWS_PER_STATEMENT at once.
-
-        Each statement releases the interpreter lock and must get it back from the loop thread; one
-        statement for each row halves the rate of a busy proxy.
-        """
-        for first in range(0, len(rows), ROWS_PER_STATEMENT):
-            some = rows[first : first + ROWS_PER_STATEMENT]
-            self.connection.execute(
-                _with_values(statement, len(some[0]), len(some)),
-                [column for row in some for column in row],
-            )
-
-    def _write_topic(self, topic_id: int, start: int, end: int, timestamp_ns: int) -> None:
-        topic, log = self._topics[topic_id]
-        self.connection.execute(
-            "REPLACE INTO topic VALUES (?,?,?,?,?,?,?)",
-            _with_crc((topic_id, topic, log, start, end, timestamp_ns)),
-        )
-
     def close(self) -> None:
         """Move the log into the file, if there is space, and unlock the directory."""
         try:
@@ -444,7 +296,7 @@ class Store:
     def _close_connection(self, connection: sqlite3.Connection) -> None:
         """Record first that the log may be missing: SQLite deletes it after moving it."""
         moved = replace(self._run, log_moved=True)
-        with suppress(*_UNREADABLE, StorageFailedError):  # then the log stays, as after a kill
+        with suppress(*UNREADABLE, StorageFailedError):  # then the log stays, as after a kill
             _, pages, done = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if pages == done and self._mark.exists():
                 write_last_run(self._mark, moved)
@@ -474,187 +326,3 @@ def _reserve_log(path: Path) -> None:
         os.ftruncate(descriptor, length)  # without space it is only slower
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def reading() -> Iterator[None]:
-    """Translate an SQLite error: the file is damaged, or the system cannot read it."""
-    try:
-        yield
-    except _UNREADABLE as error:
-        raise error_of(
-            error, f"the store {FILE_NAME} cannot be read: {error}", remedy=RESTORE_A_COPY
-        ) from error
-
-
-def open_reader(path: Path) -> sqlite3.Connection:
-    """A second, read-only connection."""
-    with reading():
-        connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
-        )
-        connection.execute("PRAGMA query_only = ON")
-    return connection
-
-
-def read_state(
-    connection: sqlite3.Connection, segments: Mapping[int, Sequence[StoredSegment]]
-) -> StoredState:
-    """Read the stored state of a broker; the caller has counted the segments.
-
-    Used at start-up, after `check.check_store`, and after a failed commit.
-    """
-    meta = dict(connection.execute("SELECT name, value FROM meta").fetchall())
-    publishers: dict[int, list[StoredPublisher]] = {}
-    for topic_id, *row in connection.execute(
-        "SELECT topic_id, publisher, first_sequence, count, base, crc, qos FROM publisher"
-    ):
-        publishers.setdefault(topic_id, []).append(StoredPublisher(*row))
-    subscriptions: dict[int, list[StoredSubscription]] = {}
-    for topic_id, *place, active, shown, expired, qos, session, lease_ms in connection.execute(
-        "SELECT topic_id, subscriber, generation, cursor, active, shown, expired, qos, session,"
-        " lease_ms FROM subscription"
-    ):
-        terms = Terms(qos=qos, session=session, lease_ms=lease_ms)
-        subscriber, generation, cursor = place
-        subscription = StoredSubscription(
-            subscriber, generation, cursor, bool(active), shown, terms, bool(expired)
-        )
-        subscriptions.setdefault(topic_id, []).append(subscription)
-    known_ends = {topic_id: end for topic_id, _, _, end in connection.execute(KNOWN_ENDS)}
-    topics = []
-    for topic_id, topic, log, start, trimmed_ns in connection.execute(
-        "SELECT topic_id, topic, log, start_offset, trimmed_ns FROM topic"
-    ).fetchall():
-        newest = connection.execute(
-            "SELECT base + count, timestamp_ns FROM batch WHERE place >= ? AND place < ?"
-            " ORDER BY place DESC LIMIT 1",
-            (place_of(topic_id, 0), place_of(topic_id + 1, 0)),
-        ).fetchone()
-        end, timestamp_ns = newest or (0, 0)
-        topics.append(
-            StoredTopic(
-                topic_id,
-                topic,
-                log,
-                start,
-                max(end, known_ends[topic_id]),
-                max(timestamp_ns, trimmed_ns),
-                segments.get(topic_id, ()),
-                publishers.get(topic_id, ()),
-                subscriptions.get(topic_id, ()),
-            )
-        )
-    sessions = [
-        StoredSession(role, client, epoch, nonce, control)
-        for role, client, epoch, nonce, control in connection.execute(
-            "SELECT role, client, epoch, nonce, control FROM session"
-        )
-    ]
-    transactions = [
-        TransactionCommitted(client, number, digest, _receipts.decode(receipts))
-        for client, number, digest, receipts in connection.execute(
-            "SELECT client, number, digest, receipts FROM last_transaction"
-        )
-    ]
-    return StoredState(
-        meta["store_id"],
-        topics,
-        sessions,
-        transactions,
-        epoch_floor=int(meta.get(_FLOORS["session"], 0)),
-        generation_floor=int(meta.get(_FLOORS["subscription"], 0)),
-    )
-
-
-def _schema(connection: sqlite3.Connection) -> list[tuple[bytes, ...]]:
-    rows = connection.execute(SCHEMA_ROWS).fetchall()
-    return [(*names, meaning(sql)) for *names, sql in rows]
-
-
-@cache
-def _own_schema() -> list[tuple[bytes, ...]]:
-    with closing(sqlite3.connect(":memory:")) as connection:
-        connection.executescript(TABLES)
-        return _schema(connection)
-
-
-def _pages(records: Sequence[Record]) -> int:
-    """An estimate of the log pages that a commit used."""
-    bodies = sum(len(record.body) for record in records if isinstance(record, Appended))
-    return 4 + len(records) // 8 + bodies // 4000
-
-
-@cache
-def _with_values(statement: str, columns: int, rows: int) -> str:
-    """The statement with a place for each value."""
-    row = f"({','.join('?' * columns)})"
-    return f"{statement} {','.join([row] * rows)}"
-
-
-def _rows_of(records: Sequence[Record]) -> Iterator[Record]:
-    """The records that are written, compound ones taken apart."""
-    for record in records:
-        if isinstance(record, DeadLettered):
-            yield record.letter
-            yield record.moved
-        else:
-            yield record
-
-
-def _batch_row(batch: Appended) -> tuple[object, ...]:
-    columns = (
-        batch.topic_id,
-        batch.base,
-        batch.count,
-        batch.publisher,
-        batch.epoch,
-        batch.first_sequence,
-        batch.timestamp_ns,
-        batch.crc,
-        batch.qos,
-    )
-    return (place_of(batch.topic_id, batch.base), *columns, row_crc(*columns), batch.body)
-
-
-def _subscription_columns(
-    record: CursorMoved | Subscribed | Unsubscribed | Expired,
-) -> tuple[int | str, ...]:
-    """All but the key, in the order of the table."""
-    terms = record.terms
-    expired = isinstance(record, Expired)
-    ended = isinstance(record, Unsubscribed) or (expired and terms.session == "clean")
-    goes_on = isinstance(record, CursorMoved | Subscribed)
-    return (
-        record.generation,
-        record.cursor,
-        int(not ended),
-        terms.qos,
-        record.shown if goes_on else max(record.shown, record.cursor),
-        int(expired),
-        terms.session,
-        terms.lease_ms,
-    )
-
-
-def _publisher_row(batch: Appended) -> tuple[object, ...]:
-    return _with_crc(
-        (
-            batch.topic_id,
-            batch.publisher,
-            batch.first_sequence,
-            batch.count,
-            batch.base,
-            batch.crc,
-            batch.qos,
-        )
-    )
-
-
-def _transaction_row(one: TransactionCommitted) -> tuple[object, ...]:
-    receipts = msgspec.msgpack.encode(one.receipts)
-    return _with_crc((one.client, one.transaction, one.digest, receipts))
-
-
-def _with_crc(columns: tuple[int | str | bytes, ...]) -> tuple[object, ...]:
-    return (*columns, row_crc(*columns))

@@ -44,7 +44,8 @@ from reliable_pubsub.proxy.core.records import (
     Unsubscribed,
 )
 from reliable_pubsub.proxy.core.schema import SCHEMA_ROWS, meaning
-from reliable_pubsub.proxy.store import FILE_NAME, MARK_NAME, Store, read_state
+from reliable_pubsub.proxy.store import MARK_NAME, Store
+from reliable_pubsub.proxy.stored_state import FILE_NAME, read_state
 
 from .worker_pool import worker_pool
 

@@ -54,7 +54,8 @@ from reliable_pubsub.proxy.core.records import (
     TransactionCommitted,
     Trimmed,
 )
-from reliable_pubsub.proxy.core.state import BrokerSettings, LogReader, Setup, State
+from reliable_pubsub.proxy.core.state import BrokerSettings, Setup, State
+from reliable_pubsub.proxy.core.storage import LogReader
 
 EMPTY = StoredState("0123456789abcdef")
 LOG = "0123456789abcdef.1"  # log id of the first topic of that store
@@ -309,7 +310,7 @@ class MemoryLog:
     def read(
         self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
     ) -> list[Appended]:
-        """See `state.LogReader.read`."""
+        """See `storage.LogReader.read`."""
         found: list[Appended] = []
         messages = size = 0
         for batch in self.batches.get(topic_id, []):
@@ -323,21 +324,21 @@ class MemoryLog:
         return found
 
     def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
-        """See `state.LogReader.timestamp_ns`."""
+        """See `storage.LogReader.timestamp_ns`."""
         for batch in self.batches.get(topic_id, []):
             if batch.base <= offset < batch.end:
                 return batch.timestamp_ns
         return None
 
     def first_since(self, topic_id: int, base: int, end: int, timestamp_ns: int) -> int | None:
-        """See `state.LogReader.first_since`."""
+        """See `storage.LogReader.first_since`."""
         for batch in self.batches.get(topic_id, []):
             if base <= batch.base < end and batch.timestamp_ns >= timestamp_ns:
                 return batch.base
         return None
 
     def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
-        """See `state.LogReader.find`."""
+        """See `storage.LogReader.find`."""
         for batch in self.batches.get(topic_id, []):
             inside = batch.first_sequence <= sequence <= batch.last_sequence
             if batch.publisher == publisher and inside:

@@ -128,7 +128,7 @@ def unsubscribe(state: State, record: Unsubscribed) -> None:
     """End a subscription; its generation is remembered."""
     log = state.topic_by_id[record.topic_id]
     subscription = log.subscriptions[record.subscriber]
-    subscription.active = False
+    subscription.active = subscription.expired = False
     subscription.shown = max(record.shown, record.cursor)
     subscription.lsn = state.lsn
     state.rings.forget(log.topic, record.subscriber)

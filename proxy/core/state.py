@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 from msgspec import Struct, field
 
@@ -28,34 +27,11 @@ from reliable_pubsub.common.core.messages import Durability, Role
 from .leases import Leases
 from .lower_bounds import LowerBounds
 from .qos0_ring import Rings
-from .records import Appended, Record, StoredSegment, StoredState, TopicCreated, appended
+from .records import Record, StoredSegment, StoredState, TopicCreated, appended
 from .staging import LastTransaction, Staging
+from .storage import LogReader
 from .subscriptions import Session
 from .topic_log import Retention, TopicLog
-
-
-class LogReader(Protocol):
-    """Reads durable batches, from memory or from the store."""
-
-    def read(
-        self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
-    ) -> Sequence[Appended]:
-        """Batches in order, from the one that holds `offset` (or the next one after it).
-
-        At least one if there is one; then more while both bounds hold.
-        """
-
-    def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
-        """When the batch of an offset was stored; None if there is none. Reads no body."""
-
-    def first_since(self, topic_id: int, base: int, end: int, timestamp_ns: int) -> int | None:
-        """Base of the first batch in [base, end) that was stored at `timestamp_ns` or later.
-
-        None if there is none. Reads no body.
-        """
-
-    def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
-        """The batch that contains a publisher's sequence."""
 
 
 class Memory(Struct, frozen=True, kw_only=True):

@@ -31,6 +31,7 @@ from tests.fakes import (
     a_stage,
     a_sub,
     an_abort,
+    an_unsub,
     put_body,
     shown,
     sub_ack,
@@ -118,6 +119,16 @@ class TestASilentSubscriber:
 
 
 class TestAnExpiredPersistentSession:
+    def test_that_is_unsubscribed_is_no_longer_shown(self) -> None:
+        """As after a restart: it has ended, however it came to that."""
+        proxy = self.expired()
+
+        proxy.ask(an_unsub(2))
+        report = proxy.ask(Status(client="w", epoch=0, request=1))
+
+        assert isinstance(report, StatusReport)
+        assert report.topics[0].subscriptions == ()
+
     def expired(self, settings: BrokerSettings = NO_HISTORY) -> MemoryProxy:
         proxy = subscribed(LEASE, settings=settings)
         proxy.tick(now_s=21)

@@ -22,7 +22,7 @@ from reliable_pubsub.common.core.errors import (
     TruncatedError,
     TryLaterError,
 )
-from reliable_pubsub.proxy.store import StorageFullError
+from reliable_pubsub.proxy.core.storage import StorageFullError
 
 CLASSES: dict[str, type[PubSubError]] = {
     name: value

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from reliable_pubsub.proxy.core.records import Record
-from reliable_pubsub.proxy.store import StorageFullError, Store
+from reliable_pubsub.proxy.core.storage import StorageFullError
+from reliable_pubsub.proxy.store import Store
 
 from .harness import PATIENCE_S
 

@@ -52,7 +52,7 @@ class _Rows:
 
 
 class SimulatedStore:
-    """Durable records. Implements `state.LogReader`."""
+    """Durable records. Implements `storage.LogReader`."""
 
     def __init__(
         self,
@@ -213,7 +213,7 @@ class SimulatedStore:
     def read(
         self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
     ) -> Sequence[Appended]:
-        """See `state.LogReader.read`."""
+        """See `storage.LogReader.read`."""
         rows = self._topics.get(topic_id)
         if rows is None:
             return ()
@@ -233,7 +233,7 @@ class SimulatedStore:
         return found
 
     def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
-        """See `state.LogReader.timestamp_ns`."""
+        """See `storage.LogReader.timestamp_ns`."""
         rows = self._topics.get(topic_id)
         for batch in reversed(rows.batches if rows else ()):
             if batch.base <= offset:
@@ -241,7 +241,7 @@ class SimulatedStore:
         return None
 
     def first_since(self, topic_id: int, base: int, end: int, timestamp_ns: int) -> int | None:
-        """See `state.LogReader.first_since`."""
+        """See `storage.LogReader.first_since`."""
         rows = self._topics.get(topic_id)
         for batch in rows.batches if rows else ():
             if base <= batch.base < end and batch.timestamp_ns >= timestamp_ns:
@@ -249,7 +249,7 @@ class SimulatedStore:
         return None
 
     def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
-        """See `state.LogReader.find`."""
+        """See `storage.LogReader.find`."""
         rows = self._topics.get(topic_id)
         for batch in reversed(rows.batches if rows else ()):
             if batch.publisher == publisher and batch.first_sequence <= sequence:

@@ -17,7 +17,8 @@ from reliable_pubsub.proxy.core.broker import decide
 from reliable_pubsub.proxy.core.records import Record, Subscribed, TransactionCommitted
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.log_reader import StoreReader
-from reliable_pubsub.proxy.store import FILE_NAME, Store, open_reader, read_state
+from reliable_pubsub.proxy.store import Store
+from reliable_pubsub.proxy.stored_state import FILE_NAME, open_reader, read_state
 from tests.fakes import (
     LOG,
     NONCE,

@@ -25,7 +25,8 @@ from reliable_pubsub.proxy.last_run import (
     write_last_run,
 )
 from reliable_pubsub.proxy.log_check import LogDamage
-from reliable_pubsub.proxy.store import FILE_NAME, MARK_NAME, Store, read_state
+from reliable_pubsub.proxy.store import MARK_NAME, Store
+from reliable_pubsub.proxy.stored_state import FILE_NAME, read_state
 from tests.fakes import a_beginning, an_append
 
 LOG_NAME = f"{FILE_NAME}-wal"

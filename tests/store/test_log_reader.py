@@ -17,7 +17,8 @@ from reliable_pubsub.common.core.limits import KIB, REPLY_BATCHES_MAX
 from reliable_pubsub.proxy.core.records import Appended, Trimmed
 from reliable_pubsub.proxy.core.schema import TABLES
 from reliable_pubsub.proxy.log_reader import StoreReader
-from reliable_pubsub.proxy.store import FILE_NAME, Store, open_reader
+from reliable_pubsub.proxy.store import Store
+from reliable_pubsub.proxy.stored_state import FILE_NAME, open_reader
 from tests.fakes import NOW_NS, MemoryLog, a_beginning, an_append
 
 MANY = 1 << 20

@@ -12,7 +12,8 @@ import pytest
 from reliable_pubsub.proxy import store as store_module
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.core.records import Trimmed
-from reliable_pubsub.proxy.store import FILE_NAME, Store, read_state
+from reliable_pubsub.proxy.store import Store
+from reliable_pubsub.proxy.stored_state import FILE_NAME, read_state
 from tests.fakes import NOW_NS, a_beginning, an_append
 
 MESSAGES = 20_000

@@ -5,23 +5,17 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import stat
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import settings as hypothesis_settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import DamagedError, InUseError, StorageFailedError
 from reliable_pubsub.common.core.limits import KIB
-from reliable_pubsub.common.core.messages import StoredQoS, TopicReceipt
+from reliable_pubsub.common.core.messages import TopicReceipt
 from reliable_pubsub.proxy.check import check_store
-from reliable_pubsub.proxy.core.applying import apply
-from reliable_pubsub.proxy.core.broker import due
 from reliable_pubsub.proxy.core.records import (
     CursorMoved,
     Record,
@@ -33,35 +27,17 @@ from reliable_pubsub.proxy.core.records import (
     Trimmed,
     Unsubscribed,
 )
-from reliable_pubsub.proxy.core.state import BrokerSettings, Memory
-from reliable_pubsub.proxy.core.topic_log import Retention
-from reliable_pubsub.proxy.store import (
-    FILE_NAME,
-    LOG_BYTES,
-    MARK_NAME,
-    StorageFullError,
-    Store,
-    open_reader,
-    read_state,
-)
+from reliable_pubsub.proxy.core.storage import StorageFullError
+from reliable_pubsub.proxy.store import LOG_BYTES, MARK_NAME, Store
+from reliable_pubsub.proxy.stored_state import FILE_NAME, open_reader, read_state
 from tests.fakes import (
     LOG,
     NONCE,
     NOW_NS,
-    MemoryProxy,
     a_beginning,
     a_broker,
-    a_commit,
-    a_get,
-    a_hello,
-    a_put,
     a_stage,
-    a_sub,
-    an_ack,
     an_append,
-    an_unsub,
-    as_stored,
-    in_order,
     put_body,
 )
 
@@ -322,88 +298,6 @@ def test_a_reader_cannot_write(tmp_path: Path) -> None:
 
 
 # The same state, on disk and in memory.
-
-STEPS = st.lists(
-    st.tuples(
-        st.sampled_from(
-            ["put", "put", "sub", "seek", "unsub", "get", "ack", "hello", "trim", "transact"]
-        ),
-        st.sampled_from(["t", "u"]),
-        st.integers(0, 3),
-    ),
-    max_size=40,
-)
-
-
-def take_step(proxy: MemoryProxy, number: int, verb: str, topic: str, value: int) -> None:
-    """Do one thing to a proxy; whether it is refused does not matter here."""
-    log = proxy.state.topics.get(topic)
-    known = log.subscriptions.get("s") if log else None
-    generation = known.generation if known else 1
-    session = proxy.state.sessions.get(("subscriber", "s"))
-    epoch = session.epoch if session else proxy.state.epoch_floor + 1
-    end = log.durable_end if log else 0
-    match verb:
-        case "put":
-            publisher = "pq"[value % 2]
-            mark = log.publishers.get(publisher) if log else None
-            sequence = mark.last_sequence + 1 if mark else 1
-            qos: StoredQoS = 1 if number % 5 == 0 else 2
-            request = a_put(sequence, count=value + 1, topic=topic, client=publisher, qos=qos)
-            proxy.decide(request, put_body(sequence, value + 1))
-        case "sub":
-            proxy.decide(a_sub(number + 1, topic=topic, epoch=epoch))
-        case "seek":
-            proxy.decide(a_sub(number + 1, topic=topic, epoch=epoch, cursor=min(value, end)))
-        case "unsub":
-            proxy.decide(an_unsub(number + 1, topic=topic, epoch=epoch))
-        case "get":
-            cursor = min(end, value * 2)
-            proxy.decide(a_get(cursor, generation=generation, topic=topic, epoch=epoch))
-        case "ack":
-            proxy.decide(an_ack(min(end, value * 2), generation=generation))
-        case "hello":
-            proxy.decide(a_hello("subscriber", "s", epoch=epoch + value))
-        case "transact":
-            proxy.decide(a_stage(number + 1, topic=topic), put_body(1))
-            proxy.decide(a_stage(number + 1, 1, topic="u"), put_body(1))
-            if value:
-                proxy.decide(a_commit(number + 1, (0, NONCE, 2), digest=b"content1"))
-        case "trim":
-            apply(proxy.state, records := due(proxy.state, now_s=float(number), now_ns=NOW_NS))
-            proxy.uncommitted += records
-
-
-@given(steps=STEPS, commit_every=st.integers(1, 7), forgets=st.booleans())
-@hypothesis_settings(max_examples=60)
-def test_what_is_read_back_is_the_state_of_a_broker_that_applied_the_same_records(
-    steps: list[tuple[str, str, int]], commit_every: int, forgets: bool
-) -> None:
-    """H14, R15: whatever the order of things, disk and memory say the same."""
-    retention = Retention(history_bytes=60)
-    memory = Memory(idle_sessions_max=0, ended_max=0, unnumbered_max=0) if forgets else Memory()
-    settings = BrokerSettings(retention=retention, memory=memory)
-    proxy = a_broker(publishers=(), subscribers=(), settings=settings)
-    with tempfile.TemporaryDirectory() as directory, a_store(Path(directory)) as store:
-        for client in ("p", "q"):
-            proxy.decide(a_hello("publisher", client))
-        proxy.decide(a_hello("subscriber", "s"))
-        for number, (verb, topic, value) in enumerate(steps):
-            take_step(proxy, number, verb, topic, value)
-            if number % commit_every == 0:
-                store.commit(proxy.uncommitted)
-                proxy.commit()
-        store.commit(proxy.uncommitted)
-        proxy.commit()
-
-        stored = read_state(store.connection, check_store(store.connection).segments)
-
-    expected = as_stored(proxy.state)
-    assert in_order(stored).transactions == expected.transactions
-    assert in_order(stored).topics == expected.topics
-    assert in_order(stored).sessions == expected.sessions
-    assert stored.epoch_floor == expected.epoch_floor
-    assert stored.generation_floor == expected.generation_floor
 
 
 def test_the_log_is_moved_into_the_file_again_and_again(tmp_path: Path) -> None:

@@ -1,0 +1,139 @@
+"""Reading the store: the state from which a broker starts, over a second, read-only connection."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from reliable_pubsub.common.core.messages import Terms, TopicReceipt
+from reliable_pubsub.common.damage import RESTORE_A_COPY, error_of
+
+from .core.records import (
+    StoredPublisher,
+    StoredSegment,
+    StoredSession,
+    StoredState,
+    StoredSubscription,
+    StoredTopic,
+    TransactionCommitted,
+)
+from .core.rows import FLOORS
+from .core.schema import KNOWN_ENDS, SCHEMA_ROWS, TABLES, meaning, place_of
+
+FILE_NAME: Final = "proxy.sqlite3"
+UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the second for undecodable text
+_receipts: Final = msgspec.msgpack.Decoder(tuple[TopicReceipt, ...])
+
+
+@contextmanager
+def reading() -> Iterator[None]:
+    """Translate an SQLite error: the file is damaged, or the system cannot read it."""
+    try:
+        yield
+    except UNREADABLE as error:
+        raise error_of(
+            error, f"the store {FILE_NAME} cannot be read: {error}", remedy=RESTORE_A_COPY
+        ) from error
+
+
+def open_reader(path: Path) -> sqlite3.Connection:
+    """A second, read-only connection."""
+    with reading():
+        connection = sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
+        )
+        connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def read_state(
+    connection: sqlite3.Connection, segments: Mapping[int, Sequence[StoredSegment]]
+) -> StoredState:
+    """Read the stored state of a broker; the caller has counted the segments.
+
+    Used at start-up, after `check.check_store`, and after a failed commit.
+    """
+    meta = dict(connection.execute("SELECT name, value FROM meta").fetchall())
+    publishers: dict[int, list[StoredPublisher]] = {}
+    for topic_id, *row in connection.execute(
+        "SELECT topic_id, publisher, first_sequence, count, base, crc, qos FROM publisher"
+    ):
+        publishers.setdefault(topic_id, []).append(StoredPublisher(*row))
+    subscriptions: dict[int, list[StoredSubscription]] = {}
+    for topic_id, *place, active, shown, expired, qos, session, lease_ms in connection.execute(
+        "SELECT topic_id, subscriber, generation, cursor, active, shown, expired, qos, session,"
+        " lease_ms FROM subscription"
+    ):
+        terms = Terms(qos=qos, session=session, lease_ms=lease_ms)
+        subscriber, generation, cursor = place
+        subscription = StoredSubscription(
+            subscriber, generation, cursor, bool(active), shown, terms, bool(expired)
+        )
+        subscriptions.setdefault(topic_id, []).append(subscription)
+    known_ends = {topic_id: end for topic_id, _, _, end in connection.execute(KNOWN_ENDS)}
+    topics = []
+    for topic_id, topic, log, start, trimmed_ns in connection.execute(
+        "SELECT topic_id, topic, log, start_offset, trimmed_ns FROM topic"
+    ).fetchall():
+        newest = connection.execute(
+            "SELECT base + count, timestamp_ns FROM batch WHERE place >= ? AND place < ?"
+            " ORDER BY place DESC LIMIT 1",
+            (place_of(topic_id, 0), place_of(topic_id + 1, 0)),
+        ).fetchone()
+        end, timestamp_ns = newest or (0, 0)
+        topics.append(
+            StoredTopic(
+                topic_id,
+                topic,
+                log,
+                start,
+                max(end, known_ends[topic_id]),
+                max(timestamp_ns, trimmed_ns),
+                segments.get(topic_id, ()),
+                publishers.get(topic_id, ()),
+                subscriptions.get(topic_id, ()),
+            )
+        )
+    sessions = [
+        StoredSession(role, client, epoch, nonce, control)
+        for role, client, epoch, nonce, control in connection.execute(
+            "SELECT role, client, epoch, nonce, control FROM session"
+        )
+    ]
+    transactions = [
+        TransactionCommitted(client, number, digest, _receipts.decode(receipts))
+        for client, number, digest, receipts in connection.execute(
+            "SELECT client, number, digest, receipts FROM last_transaction"
+        )
+    ]
+    return StoredState(
+        meta["store_id"],
+        topics,
+        sessions,
+        transactions,
+        epoch_floor=int(meta.get(FLOORS["session"], 0)),
+        generation_floor=int(meta.get(FLOORS["subscription"], 0)),
+    )
+
+
+def has_own_schema(connection: sqlite3.Connection) -> bool:
+    """Whether the tables are as this version makes them."""
+    return _schema(connection) == _own_schema()
+
+
+def _schema(connection: sqlite3.Connection) -> list[tuple[bytes, ...]]:
+    rows = connection.execute(SCHEMA_ROWS).fetchall()
+    return [(*names, meaning(sql)) for *names, sql in rows]
+
+
+@cache
+def _own_schema() -> list[tuple[bytes, ...]]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript(TABLES)
+        return _schema(connection)
