@@ -7,6 +7,7 @@ ratios of such pairs is what counts.
 
 from __future__ import annotations
 
+import math
 import os
 import statistics
 import sys
@@ -24,7 +25,7 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from .cpu_costs import WAITING, Costs, Here, Source, There
+from .cpu_costs import REQUESTS, STEPS, WAITING, WAITING_STEP, Costs, Here, Source, There
 from .measuring import checkout, version
 
 PASSES_MIN: Final = 3
@@ -53,14 +54,16 @@ class Profile(Struct, frozen=True):
 def passes(
     sources: Sequence[Source], seconds: float, tick: Callable[[float], None]
 ) -> list[list[Costs]]:
-    """Passes of each source, in turn, until the time is over; who begins changes, too."""
+    """Passes of each source until the time is over; they take turns with every step."""
     found: list[list[Costs]] = [[] for _ in sources]
-    order = list(range(len(sources)))
     begin_s = time.monotonic()
     while len(found[0]) < PASSES_MIN or time.monotonic() < begin_s + seconds:
-        for index in order:
-            found[index].append(sources[index].one_pass())
-        order.reverse()
+        for costs in found:
+            costs.append({})
+        for number in range(STEPS):
+            order = list(zip(sources, found, strict=True))
+            for source, costs in order if (number + len(found[0])) % 2 else reversed(order):
+                costs[-1] |= source.step(number)
         tick((time.monotonic() - begin_s) / max(seconds, 1.0))
     return found
 
@@ -78,12 +81,11 @@ def lower_quartile(values: Sequence[float]) -> float:
     return statistics.quantiles(values, n=4, method="inclusive")[0] if values[1:] else values[0]
 
 
-def profile_of(
-    name: str, found: Sequence[Costs], waiting: tuple[Costs, float], others_cpus: float
-) -> Profile:
+def profile_of(name: str, found: Sequence[Costs], waiting: Costs, others_cpus: float) -> Profile:
     """Passes of one version as one profile."""
     costs = []
-    for part in (found, [waiting[0]]):
+    requests_per_s = waiting.pop(REQUESTS)
+    for part in (found, [waiting]):
         for work, process in by_process(part[0]):
             total = lower_quartile([by_process(one)[work, process] for one in part])
             threads = {key[2] for one in part for key in one if key[:2] == (work, process)}
@@ -92,7 +94,7 @@ def profile_of(
                 for thread in threads
             }
             costs.append(Cost(work, process, total, by_thread))
-    return Profile(name, len(found), others_cpus, waiting[1], costs)
+    return Profile(name, len(found), others_cpus, requests_per_s, costs)
 
 
 # Comparing.
@@ -115,9 +117,25 @@ def ratios_to(ours: Profile, before: Profile) -> dict[tuple[str, str], list[floa
     return {key: [us / was[key]] for key, us in now.items() if was.get(key)}
 
 
+def sure_range(ratios: Sequence[float]) -> tuple[float, float]:
+    """Where the true median lies with 95 %: by the sign test, whatever the distribution.
+
+    Of two to five ratios nothing is sure; a single one, to a kept profile, is taken as it is.
+    """
+    if len(ratios) == 1:
+        return ratios[0], ratios[0]
+    ordered, outside = sorted(ratios), -1
+    chance = total = 0.5 ** len(ordered)
+    while total <= 0.025:  # that at most so many of them lie below, or above, the true median
+        outside += 1
+        chance *= (len(ordered) - outside) / (outside + 1)
+        total += chance
+    return (ordered[outside], ordered[-1 - outside]) if outside >= 0 else (0.0, math.inf)
+
+
 def is_worse(ratios: Sequence[float]) -> bool:
-    """Whether it costs more by more than a tenth, and more in three of four pairs."""
-    return statistics.median(ratios) > WORSE and lower_quartile(ratios) > 1.0
+    """Whether it costs more by more than a tenth, and surely more."""
+    return statistics.median(ratios) > WORSE and sure_range(ratios)[0] > 1.0
 
 
 # Showing.
@@ -135,11 +153,20 @@ def table(ours: Profile, ratios: dict[tuple[str, str], list[float]], against: st
         of_it = sorted(cost.threads.items(), key=lambda item: -item[1])
         named = ", ".join(f"{name} {us:,.2f}" for name, us in of_it if us > cost.us / 100)
         found = ratios.get((cost.work, cost.process), [])
-        ratio = [f"{statistics.median(found):.2f}" if found else ""] if ratios else []
+        ratio = [compared(found)] if ratios else []
         work = "" if cost.work == last else cost.work
         shown.add_row(work, cost.process, f"{cost.us:,.2f}", *ratio, named)
         last = cost.work
     return shown
+
+
+def compared(ratios: Sequence[float]) -> str:
+    """A median, and where it is sure to lie."""
+    if not ratios:
+        return ""
+    low, high = sure_range(ratios)
+    sure = "" if len(ratios) == 1 else f" ({low:.2f} to {high:.2f})"
+    return f"{statistics.median(ratios):.2f}{sure}"
 
 
 class OtherWork:
@@ -171,8 +198,10 @@ class OtherWork:
 def profile(seconds: float, against: str | None, as_json: bool, scale: float) -> None:
     """CPU of a put and of a delivered message, by process and thread; below 40 s.
 
-    --against a commit measures both versions in turn and names what costs over 10 % more. A FILE is
-    what --json gave before; compare with it only if the machine was as quiet then as it is now.
+    --against a commit measures both versions in turn, shows the median of the ratios with the range
+    in which it lies with 95 %, and names what costs over 10 % more and surely more. A FILE is what
+    --json gave before; compare with it only if the machine was as quiet then as it is now. While
+    other work runs the range is wide: give it more --seconds.
     """
     is_file = against is not None and Path(against).is_file()
     ratios: dict[tuple[str, str], list[float]] = {}
@@ -184,8 +213,8 @@ def profile(seconds: float, against: str | None, as_json: bool, scale: float) ->
             if against is not None and not is_file:
                 sources.append(There(stack, first.enter_context(checkout(against)), scale))
             found = passes(sources, seconds, lambda share: bar.update(task, completed=share))
-            waiting = [source.waiting() for source in sources]
-    ours = profile_of(version(), found[0], waiting[0], others.cpus())
+            waiting = sources[0].step(WAITING_STEP)
+    ours = profile_of(version(), found[0], waiting, others.cpus())
     if is_file and against is not None:
         ratios = ratios_to(ours, msgspec.json.decode(Path(against).read_bytes(), type=Profile))
     elif len(found) == 2:

@@ -24,16 +24,18 @@ from .counting_link import CountingLink
 from .measuring import PAYLOAD, Proxy, Worker, folder, proxy
 
 BATCH: Final = 100
-SINGLES: Final = 100  # messages of a pass
+SINGLES: Final = 50  # messages of a step
 MANY: Final = 4_000
 KEPT: Final = 400
-LIVE: Final = 50
+LIVE: Final = 20
 PAUSE_S: Final = 0.003  # between the puts of "put to handler"
 IDLE_S: Final = 2.0
-WAITING: Final = "waiting, 1 s"  # measured once: too few polls to compare its CPU
+STEPS: Final = 4
+WAITING_STEP: Final = STEPS  # one more, which takes long
+WAITING: Final = "waiting, 1 s"
+REQUESTS: Final = (WAITING, "requests", "")  # so many a second, beside the costs
 
 Costs = dict[tuple[str, str, str], float]  # work, process, thread: us of CPU a message
-_Pairs = list[tuple[tuple[str, str, str], float]]  # the same in JSON
 
 # The processes.
 
@@ -122,12 +124,8 @@ def thread_names(process: Worker | Proxy) -> dict[int, str]:
 class Source(Protocol):
     """A version that can be measured."""
 
-    def one_pass(self) -> Costs:
-        """CPU of one pass over all kinds of work."""
-        ...
-
-    def waiting(self) -> tuple[Costs, float]:
-        """CPU, and requests a second, of a subscriber that waits."""
+    def step(self, number: int) -> Costs:
+        """CPU of one of the `STEPS`: some kinds of work."""
         ...
 
 
@@ -161,41 +159,49 @@ class Here:
         self._names: dict[str, dict[int, str]] = {name: {} for name in self._processes}
         self._publisher.call("put", "idle", 1)  # makes the topic
         self._waiter.call("read", "idle", 1)
-        self.one_pass()  # warm
+        for number in range(STEPS):  # warm
+            self.step(number)
         self._names = {name: thread_names(one) for name, one in self._processes.items()}
 
-    def _count(self, usual: int) -> int:
-        return max(int(usual * self._scale) // BATCH, 1) * BATCH
-
-    def one_pass(self) -> Costs:
-        """CPU of one pass over all kinds of work."""
-        singles, many, kept = map(self._count, (SINGLES, MANY, KEPT))
-        live = max(int(LIVE * self._scale), 1)
+    def step(self, number: int) -> Costs:
+        """CPU of one of the `STEPS`, or of a subscriber that waits."""
+        steps = (self._singles, self._many, self._kept, self._live, self._waiting)
         costs: Costs = {}
-        with self._measured(costs, "put", singles, "publisher", "proxy"):
-            self._publisher.call("put", "singles", singles)
-        with self._measured(costs, "messages(), put singly", singles, "subscriber", "proxy"):
-            self._subscriber.call("read", "singles", singles)
-        with self._measured(costs, f"put_many of {BATCH}", many, "publisher", "proxy"):
-            self._publisher.call("put_many", "many", many)
-        with self._measured(costs, f"messages(), batches of {BATCH}", many, "subscriber", "proxy"):
-            self._subscriber.call("read", "many", many)
-        self._publisher.call("put_many", "kept", kept)
-        with self._measured(costs, "the same, with a state_dir", kept, "with state_dir", "proxy"):
-            self._keeper.call("read", "kept", kept)
-        with self._measured(costs, "put to handler", live, "publisher", "proxy", "subscriber"):
-            self._subscriber.begin("read", "live", live)
-            self._publisher.call("put", "live", live, PAUSE_S)
-            self._subscriber.result()
+        steps[number](costs)
         return costs
 
-    def waiting(self) -> tuple[Costs, float]:
-        """CPU, and requests a second, of a subscriber that waits."""
-        costs: Costs = {}
+    def _singles(self, costs: Costs) -> None:
+        count = max(int(SINGLES * self._scale), 1)
+        with self._measured(costs, "put", count, "publisher", "proxy"):
+            self._publisher.call("put", "singles", count)
+        with self._measured(costs, "messages(), put singly", count, "subscriber", "proxy"):
+            self._subscriber.call("read", "singles", count)
+
+    def _many(self, costs: Costs) -> None:
+        count = max(int(MANY * self._scale) // BATCH, 1) * BATCH
+        with self._measured(costs, f"put_many of {BATCH}", count, "publisher", "proxy"):
+            self._publisher.call("put_many", "many", count)
+        with self._measured(costs, f"messages(), batches of {BATCH}", count, "subscriber", "proxy"):
+            self._subscriber.call("read", "many", count)
+
+    def _kept(self, costs: Costs) -> None:
+        count = max(int(KEPT * self._scale) // BATCH, 1) * BATCH
+        self._publisher.call("put_many", "kept", count)
+        with self._measured(costs, "the same, with a state_dir", count, "with state_dir", "proxy"):
+            self._keeper.call("read", "kept", count)
+
+    def _live(self, costs: Costs) -> None:
+        count = max(int(LIVE * self._scale), 1)
+        with self._measured(costs, "put to handler", count, "publisher", "proxy", "subscriber"):
+            self._subscriber.begin("read", "live", count)
+            self._publisher.call("put", "live", count, PAUSE_S)
+            self._subscriber.result()
+
+    def _waiting(self, costs: Costs) -> None:
         seconds, before = max(IDLE_S * self._scale, 0.1), self._link.up_reads
         with self._measured(costs, WAITING, seconds, "waiting", "proxy"):
             self._waiter.call("wait", "idle", seconds)
-        return costs, (self._link.up_reads - before) / seconds
+        costs[REQUESTS] = (self._link.up_reads - before) / seconds
 
     @contextmanager
     def _measured(self, costs: Costs, work: str, per: float, *watched: str) -> Iterator[None]:
@@ -221,22 +227,14 @@ class There:
             )
         )
 
-    def one_pass(self) -> Costs:
-        """CPU of one pass over all kinds of work."""
-        return dict(msgspec.json.decode(self._ask("one_pass"), type=_Pairs))
-
-    def waiting(self) -> tuple[Costs, float]:
-        """CPU, and requests a second, of a subscriber that waits."""
-        costs, requests = msgspec.json.decode(self._ask("waiting"), type=tuple[_Pairs, float])
-        return dict(costs), requests
-
-    def _ask(self, what: str) -> str:
+    def step(self, number: int) -> Costs:
+        """CPU of one of the `STEPS`, or of a subscriber that waits."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        print(what, file=self._process.stdin, flush=True)
+        print(number, file=self._process.stdin, flush=True)
         if not (line := self._process.stdout.readline()):
             raise click.ClickException("the other version does not run in this benchmark")
-        return line
+        return dict(msgspec.json.decode(line, type=list[tuple[tuple[str, str, str], float]]))
 
 
 def serve(scale: float) -> None:
@@ -244,9 +242,5 @@ def serve(scale: float) -> None:
     with ExitStack() as stack:
         here = Here(stack, scale)
         for line in sys.stdin:
-            if line.strip() == "one_pass":
-                found: object = list(here.one_pass().items())
-            else:
-                costs, requests = here.waiting()
-                found = (list(costs.items()), requests)
+            found = list(here.step(int(line)).items())
             print(msgspec.json.encode(found).decode(), flush=True)  # noqa: T201
