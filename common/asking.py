@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable
 from typing import TypeVar
 
-from .conversing import converse
+from .conversing import Shell
 from .core.conversation import Conversation
 from .core.messages import AnyReply, Request, Role
 from .core.recorder import Recorder
@@ -41,6 +41,7 @@ class Asker(Requester):
         """
         self.clock = clock or world.clock
         self.transport = transport or world.transport(endpoint)
+        self._shell = Shell(self.transport, self.clock)
         super().__init__(
             client,
             self.transport.endpoint,
@@ -52,7 +53,7 @@ class Asker(Requester):
 
     def ask(self, request: Request, body: bytes | None = None) -> tuple[AnyReply, bytes]:
         """Send a request until it is answered; see `retry.asking`."""
-        return converse(self.asking(request, body), self.transport, self.clock, MemoryState())
+        return self._shell.run(self.asking(request, body))
 
     def close(self) -> None:
         """Close the socket."""
@@ -83,6 +84,7 @@ class Session(ClientSession):
         )
         self.asker = asker
         self._state = state or MemoryState()
+        self._converse = Shell(asker.transport, asker.clock, self._state).run
 
     def connect(self) -> None:
         """Begin a session; see `ClientSession.connecting`."""
@@ -98,10 +100,7 @@ class Session(ClientSession):
 
     def ask_as_known(self, ask: Callable[[], AnyReply]) -> AnyReply:
         """Send a request in a session; see `ClientSession.asking_as_known`."""
-        return self._converse(self.asking_as_known(lambda: _blocking(ask)))
-
-    def _converse(self, conversation: Conversation[T]) -> T:
-        return converse(conversation, self.asker.transport, self.asker.clock, self._state)
+        return self._converse(self.asking_as_known(_blocking, ask))
 
 
 def _blocking(call: Callable[[], T]) -> Conversation[T]:

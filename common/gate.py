@@ -16,7 +16,7 @@ import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
 from types import CodeType
@@ -137,7 +137,7 @@ class Gate:
         if self.closed:
             if not after_close:
                 raise UsageError(f"{self.what} {self._closed_why}")
-        elif recovers:
+        elif recovers and self._is_broken:
             self.begin_again()
 
     def _end_steps(self, steps: Steps) -> None:
@@ -214,14 +214,18 @@ class Gate:
             "with an id of its own, or call one after the other"
         )
 
-    def waiting(self) -> Iterator[Shared]:
+    def waiting(self) -> Sequence[Shared]:
         """The work of the waiting calls of other threads, in order.
 
         A call that was interrupted while it waited is left out: its message must not be sent.
         """
-        for turn in self._turns[1:]:
-            if turn.shared is not None and turn.is_open() and turn.is_running():
-                yield turn.shared
+        if len(self._turns) == 1:
+            return ()
+        return [
+            turn.shared
+            for turn in self._turns[1:]
+            if turn.shared is not None and turn.is_open() and turn.is_running()
+        ]
 
     def begin_again(self) -> None:
         """Reset the client if its last call was interrupted."""

@@ -18,6 +18,7 @@ from .core.limits import FRAME_BYTES_MAX
 
 RECONNECT_MS = 50  # interval of ZeroMQ's connection attempts while no proxy listens
 RECONNECT_MS_MAX = 1_000
+_MORE = int(zmq.RCVMORE)
 
 
 def end_with(
@@ -58,6 +59,7 @@ class ReqTransport:
         end_with(self, self._context, self._sockets)
 
     def _open(self) -> zmq.Socket[bytes]:
+        self._timeout_s: float | None = None  # of the socket; None: it is not known
         socket = self._context.socket(zmq.REQ)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES_MAX)
@@ -68,14 +70,23 @@ class ReqTransport:
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Send a request; ZeroMQ queues it until it is connected."""
-        self._sockets[0].send_multipart(frames)
+        send = self._sockets[0].send  # send_multipart checks each frame before
+        for frame in frames[:-1]:
+            send(frame, zmq.SNDMORE)
+        send(frames[-1])
 
     def receive(self, timeout_s: float) -> Sequence[bytes] | None:
         """Wait for the answer; None after `timeout_s`."""
         socket = self._sockets[0]
-        socket.setsockopt(zmq.RCVTIMEO, max(int(timeout_s * 1000), 1))
+        if timeout_s != self._timeout_s:
+            self._timeout_s = None  # until it is set, also if this is interrupted
+            socket.setsockopt(zmq.RCVTIMEO, max(int(timeout_s * 1000), 1))
+            self._timeout_s = timeout_s
         try:
-            return socket.recv_multipart()
+            frames = [socket.recv()]
+            while socket.get(_MORE):  # as recv_multipart does, at half its cost
+                frames.append(socket.recv())
+            return frames
         except zmq.Again:
             return None
 

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar, assert_never
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.asking import Asker
-from reliable_pubsub.common.conversing import converse
+from reliable_pubsub.common.conversing import Shell
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, checked
 from reliable_pubsub.common.core.batch import Batch, EventTimeNs
-from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.dead_letter import check_put_on
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.messages import Count, QoS
@@ -23,26 +19,19 @@ from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
 from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close, sharing
-from reliable_pubsub.common.history_file import open_history
-from reliable_pubsub.common.state_file import MemoryState, StateFile, open_state
-from reliable_pubsub.common.surroundings import client_here
+from reliable_pubsub.common.state_file import MemoryState, StateFile
 from reliable_pubsub.common.world import REAL, World
-from reliable_pubsub.relay.above import reachable
 
-from .core.combining import WaitingPut
+from .core.combining import WaitingPut, topic_to_put_on
 from .core.delivery import AcknowledgedBy, Delivery, DeliveryS
 from .core.delivery_wait import DeliveryWait
-from .core.engine import PublisherEngine
 from .core.offering import Interest, OfferCounts
-from .core.outbox import Encoded, Numbered, Outbox, Pending
+from .core.outbox import Encoded, Numbered, Pending
 from .core.receipt import Receipt
-from .core.session import OnLogChanged, PublisherSession
+from .core.session import OnLogChanged
 from .core.transaction import Transaction
-from .core.unnumbered import Unnumbered
-from .offer_link import ZmqOfferLink
+from .opening import open_parts
 from .stream import LingerS, Stream, StreamSender
-
-T = TypeVar("T")
 
 
 class Publisher:
@@ -53,9 +42,9 @@ class Publisher:
     An exception that is not a `PubSubError` (Ctrl-C, an alarm) may interrupt a call and be caught:
     the next call begins as after a crash, so no message is lost or duplicated.
 
-    With `state_dir` a message that was in flight when the process died is
-    sent again, under its number, by the next process with this id; without it the publisher
-    keeps its state in memory and takes its numbering from the proxy.
+    With `state_dir` a message that was in flight when the process died is sent again, under its
+    number, by the next process with this id; without it the publisher keeps its state in memory
+    and takes its numbering from the proxy.
     """
 
     @checked
@@ -84,7 +73,6 @@ class Publisher:
                 error, or adopt its numbering.
             on_silence: called for each attempt without an answer, as it happens.
             history: append operations and their results to this file (docs/history.md).
-            _world: private.
 
         Raises:
             InvalidNameError, InUseError, DamagedError.
@@ -92,51 +80,24 @@ class Publisher:
                 cannot be opened.
         """
         self.client = names.client_id(client)
-        world = _world or REAL
-        here = client_here(
-            "publisher",
+        self._recorder, self._state, self._asker, self._engine = open_parts(
             self.client,
-            *(endpoint, state_dir, retry),
+            endpoint,
+            state_dir,
+            retry,
             allow_plaintext=allow_plaintext,
-            looks=world.is_real,
-        )
-        self._recorder = world.recorder or open_history(history, self.client)
-        self._state = world.state or open_state(here.state_dir, "publisher", self.client)
-        self.outbox = Outbox(self._state.load())
-        self._asker = Asker(
-            self.client,
-            here.endpoint,
-            retry=here.retry,
-            on_silence=on_silence,
-            role="publisher",
-            world=world,
-        )
-        session = PublisherSession(
-            self._asker,
-            self.outbox,
-            nonce=world.token(16),
             on_log_changed=on_log_changed,
-            recorder=self._recorder,
+            on_silence=on_silence,
+            history=history,
+            world=_world or REAL,
         )
-        unnumbered = Unnumbered(
-            session,
-            self.outbox,
-            recorder=self._recorder,
-            connect=world.connect_data
-            or (lambda ingress: ZmqOfferLink(reachable(ingress, here.endpoint))),
-            now_s=self._asker.clock.now_s,
-        )
-        self._engine = PublisherEngine(
-            session, self.outbox, unnumbered, recorder=self._recorder, token=world.token
-        )
+        self.outbox = self._engine.outbox
+        self._run = Shell(self._asker.transport, self._asker.clock, self._state).run
         self._sender: StreamSender | None = None
         self._gate = Gate(f"publisher {self.client!r}", self._begin_again, threads=True)
         self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
         if isinstance(self._state, StateFile):
             self._state.may_be_taken(self._make_way)
-
-    def _run(self, conversation: Conversation[T]) -> T:
-        return converse(conversation, self._asker.transport, self._asker.clock, self._state)
 
     def _make_way(self) -> bool:
         """Close for another client of this process, unless a call or a stream is open."""
@@ -176,8 +137,6 @@ class Publisher:
         self._engine.unnumbered.offering.close()
         self._state.close()
         self._recorder.end(error)
-
-    # Public calls.
 
     @checked
     def put(
@@ -220,22 +179,18 @@ class Publisher:
             None if headers is None else [headers],
             None if event_time_ns is None else [event_time_ns],
         )
-        match wait:
-            case "stored":
-                return self._put(topic, batch, None, qos)
-            case "delivered":
-                if qos == 0:
-                    raise UsageError(
-                        "wait='delivered' needs QoS 1 or 2: messages at QoS 0 are not stored and "
-                        "never acknowledged. Nothing was sent"
-                    )
-                receipt = self._put(topic, batch, None, qos)
-                delivery = self.wait_delivered(
-                    receipt, acknowledged_by=acknowledged_by, timeout_s=timeout_s
-                )
-                return replace(receipt, delivery=delivery)
-            case never:
-                assert_never(never)
+        if wait == "delivered" and qos == 0:
+            raise UsageError(
+                "wait='delivered' needs QoS 1 or 2: messages at QoS 0 are not stored and never "
+                "acknowledged. Nothing was sent"
+            )
+        receipt = self._put(topic, batch, None, qos)
+        if wait == "stored":
+            return receipt
+        delivery = self.wait_delivered(
+            receipt, acknowledged_by=acknowledged_by, timeout_s=timeout_s
+        )
+        return replace(receipt, delivery=delivery)
 
     @checked
     def wait_delivered(
@@ -247,8 +202,7 @@ class Publisher:
     ) -> Delivery:
         """Wait until subscribers have acknowledged all messages of a receipt.
 
-        The proxy is polled with growing pauses; it keeps no state for it. A
-        subscriber acknowledges when it comes back for the next message, or calls `acknowledge`.
+        A subscriber acknowledges when it comes back for the next message, or calls `acknowledge`.
 
         Args:
             acknowledged_by: how many subscribers, 1 to 2,000; "all" that are subscribed, and at
@@ -305,15 +259,14 @@ class Publisher:
         return self._put(topic, batch, note, qos)
 
     def _put(self, topic: TopicName, batch: Batch, note: bytes | None, qos: QoS) -> Receipt:
-        # QoS 0 has no reply to wait for; a note belongs to one batch.
-        put = WaitingPut(topic_to_put_on(topic), batch, qos, is_alone=not qos or note is not None)
-        return self._share(put, note)
+        alone = qos == 0 or note is not None  # no reply to wait for; it belongs to one batch
+        return self._share(WaitingPut(topic_to_put_on(topic), batch, qos, is_alone=alone), note)
 
     @sharing
     def _share(self, put: WaitingPut, note: bytes | None) -> Receipt:
-        if not put.is_settled:
+        if self._sender is not None and not put.is_settled:
             self._check_no_stream()
-            self._run(self._engine.put(put, self._gate.waiting, note))
+        self._run(self._engine.put(put, self._gate.waiting, note))
         return put.result()
 
     def _check_no_stream(self) -> None:
@@ -379,14 +332,12 @@ class Publisher:
         """
         self._check_no_stream()
         life = self._gate.lives
-        stream = Stream(
-            lambda topic, batch: self._stream_batch(topic, batch, life), linger_s=linger_s
-        )
+        stream = Stream(lambda *put: self._put_from_stream(life, *put), linger_s=linger_s)
         self._sender = stream.sender
         return stream
 
     @gated
-    def _stream_batch(self, topic: str, batch: Batch, life: int) -> Receipt:
+    def _put_from_stream(self, life: int, topic: str, batch: Batch) -> Receipt:
         self._gate.check_life(life, "this stream")
         check_put_on(topic)
         put = WaitingPut(topic, batch, 2, is_alone=True)
@@ -409,41 +360,29 @@ class Publisher:
         """
         self._check_no_stream()
         life = self._gate.lives
-        return Transaction(lambda batches: self._transact(batches, note, life))
+        return Transaction(lambda batches: self._transact(life, batches, note))
 
     @gated
     def _transact(
-        self, batches: Sequence[Encoded], note: bytes | None, life: int
+        self, life: int, batches: Sequence[Encoded], note: bytes | None
     ) -> tuple[Receipt, ...]:
         self._gate.check_life(life, "this transaction")
         return self._run(self._engine.transact(batches, note))
 
     @gated
     def resume(self) -> Receipt | None:
-        """Send what is in doubt, if there is anything.
-
-        Returns:
-            Its receipt; of a transaction that of its first topic.
-        """
+        """Send what is in doubt; return its receipt (of a transaction the first), None: nothing."""
         return self._run(self._engine.settle())[0] if self.outbox.pending else None
 
     @gated
     def ready_for(self, topic: str, count: Count = 1, *, repeats: bool = False) -> int:
-        """Settle what is in doubt and get the numbering of a topic.
+        """Settle what is in doubt; return the sequence that the next message of a topic gets.
 
         Args:
             count: of the messages of the next batch.
             repeats: it gets a note, so it may be one that was put before a crash.
-
-        Returns:
-            The sequence that the next message of the topic gets.
         """
         return self._run(self._engine.ready_for(names.topic(topic), count, repeats=repeats))
-
-    @gated
-    def last_receipt(self, topic: str) -> Receipt | None:
-        """The receipt of the newest message that was put on a topic; None if it is not known."""
-        return self.outbox.last_receipt(topic, self.client)
 
     @gated
     def begin_run(self, note: bytes, topics: Sequence[str]) -> None:
@@ -459,15 +398,3 @@ class Publisher:
     def connect(self) -> None:
         """Get an epoch; any older process with this id is fenced from now on (rule R11)."""
         self._run(self._engine.session.connecting())
-
-
-@lru_cache(maxsize=1024, typed=True)
-def topic_to_put_on(topic: TopicName) -> str:
-    """Accept the name of a topic that a program may put on.
-
-    Raises:
-        InvalidNameError, UsageError.
-    """
-    exact = names.exact(topic)
-    check_put_on(exact)
-    return exact

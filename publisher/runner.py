@@ -141,6 +141,6 @@ def _wait_again(publisher: Publisher, plan: PublisherPlan, position: PlanPositio
     last = position.step if position.message else position.step - 1
     step = plan.steps[last] if last >= 0 else None
     if step is not None and step.wait == "delivered":
-        receipt = publisher.last_receipt(step.topic)
+        receipt = publisher.outbox.last_receipt(step.topic, publisher.client)
         if receipt is not None:
             _wait(publisher, step, receipt)

@@ -209,7 +209,23 @@ def no_test_waits(tree: ast.Module, file: str) -> Iterator[str]:
             yield f"{file}:{line}: imports {module}; time and chance are arguments"
 
 
+def conversations_catch_only_errors_of_ours(tree: ast.Module, file: str) -> Iterator[str]:
+    """One that was left by another exception is collected later, and must do nothing then."""
+    for function in ast.walk(tree):
+        is_conversation = isinstance(function, ast.FunctionDef) and "Conversation[" in ast.unparse(
+            function.returns or ast.Constant(None)
+        )
+        for node in ast.walk(function) if is_conversation else ():
+            if isinstance(node, ast.Try) and node.finalbody:
+                yield f"{file}:{node.lineno}: a conversation has a `finally`"
+            elif isinstance(node, ast.ExceptHandler):
+                caught = ast.unparse(node.type) if node.type else "BaseException"
+                if caught in ("BaseException", "Exception", "GeneratorExit"):
+                    yield f"{file}:{node.lineno}: a conversation catches {caught}"
+
+
 RULES: list[tuple[Rule, list[Path]]] = [
+    (conversations_catch_only_errors_of_ours, [ROOT / file for file in CORE_FILES]),
     (rooms_import_only_downwards, ROOM_FILES),
     (inside_a_room_imports_are_relative_and_across_rooms_absolute, ROOM_FILES),
     (no_room_is_imported_under_a_second_name, ALL_FILES),
@@ -285,6 +301,16 @@ BREAKS: list[tuple[Rule, str, str]] = [
     (sentences_use_plain_words, "proxy/x.py", '"""The offset behind its last message."""'),
     (sentences_use_plain_words, "lab/x.py", 'why = f"at {place}, behind {offset}"'),
     (no_test_waits, "tests/core/x.py", "from time import sleep"),
+    (
+        conversations_catch_only_errors_of_ours,
+        "publisher/core/x.py",
+        "def f() -> Conversation[None]:\n    try:\n        yield\n    finally:\n        x = 1",
+    ),
+    (
+        conversations_catch_only_errors_of_ours,
+        "publisher/core/x.py",
+        "def f() -> Conversation[None]:\n    try:\n        yield\n    except BaseException: raise",
+    ),
 ]
 
 

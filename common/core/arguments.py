@@ -50,6 +50,8 @@ class Parameter(Struct, frozen=True):
     allowed: str  # in words
     take: Callable[[Any], Any]  # returns the plain value, or raises
     passes: frozenset[type] = frozenset()  # types whose values are all valid as they are
+    kinds: frozenset[type] = frozenset()  # types of which these values are valid as they are
+    values: Sequence[Any] = ()
 
 
 # The public interface.
@@ -75,9 +77,12 @@ def checked(function: D) -> D:
                 if plain is not value:
                     place = own + names.index(name)
                     given = (*given[:place], plain, *given[place + 1 :])
-        for name in named:
-            if name in by_name and type(named[name]) not in by_name[name].passes:
-                named[name] = _taken(by_name[name], named[name], name, function)
+        for name, value in named.items():
+            parameter = by_name.get(name)
+            if parameter is None or type(value) in parameter.passes:
+                continue
+            if type(value) not in parameter.kinds or value not in parameter.values:
+                named[name] = _taken(parameter, value, name, function)
         return function(*given, **named)
 
     return cast(D, call)
@@ -272,7 +277,9 @@ def _one_of(values: Sequence[Any]) -> Parameter:
             raise _WrongError
         return plain
 
-    return Parameter(_either([repr(value) for value in values]), take)
+    return Parameter(
+        _either([repr(value) for value in values]), take, kinds=exact, values=tuple(values)
+    )
 
 
 def _any_of(members: Sequence[Parameter]) -> Parameter:

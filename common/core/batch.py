@@ -7,7 +7,7 @@ nil. One pass in C encodes or decodes a whole column, which is where the speed c
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count as numbers_from
 from itertools import islice, repeat
 from typing import Annotated, Final
@@ -76,7 +76,8 @@ def encode_batch(batch: Batch) -> bytes:
         TooLargeError: more than 65,536 messages, or more than 1 MiB encoded.
         UsageError: there is no message, or a column has an invalid value.
     """
-    _check_event_times(batch.event_times_ns)
+    if batch.event_times_ns is not None:
+        _check_event_times(batch.event_times_ns)
     count = len(batch.payloads)
     if not count:
         raise UsageError("there is nothing to put: a batch holds at least one message")
@@ -93,7 +94,7 @@ def encode_batch(batch: Batch) -> bytes:
         body = _encoder.encode(batch)
     except (TypeError, OverflowError, UnicodeEncodeError) as error:
         raise UsageError(f"keys, headers or event times: {error}") from error
-    if any(column is not None for column in (batch.keys, batch.headers, batch.event_times_ns)):
+    if not (batch.keys is None and batch.headers is None and batch.event_times_ns is None):
         try:
             decode_batch(body, count)  # invalid columns would make the batch unreadable
         except MalformedError as error:
@@ -108,13 +109,13 @@ def encode_batch(batch: Batch) -> bytes:
     return body
 
 
-def _check_event_times(times: Sequence[int | None] | None) -> None:
+def _check_event_times(times: Sequence[int | None]) -> None:
     """Refuse times that do not fit in 64 bits, which some readers need.
 
     Raises:
         UsageError: names the first wrong time.
     """
-    for time_ns in times or ():
+    for time_ns in times:
         if time_ns is not None and (type(time_ns) is not int or not fits_event_time(time_ns)):
             raise UsageError(
                 f"event_time_ns is {repr(time_ns)[:40]}, allowed are whole nanoseconds since 1970 "
@@ -143,9 +144,7 @@ def decode_batch(body: bytes | memoryview, count: int) -> Batch:
     return batch
 
 
-def crc32(body: bytes | memoryview) -> int:
-    """CRC-32 (IEEE 802.3, as in zlib) of a body."""
-    return zlib.crc32(body)
+crc32: Callable[[bytes | memoryview], int] = zlib.crc32  # of a body; IEEE 802.3
 
 
 def messages_of(

@@ -65,13 +65,9 @@ class Recorder:
             output: name of a subscriber's output file, for `Begin`.
         """
         self._sink = sink
+        self.active = sink is not None  # looked at before expensive facts are gathered
         self._output = output
         self._calls = 0
-
-    @property
-    def active(self) -> bool:
-        """Whether anything is recorded; checked before expensive facts are gathered."""
-        return self._sink is not None
 
     def line(self, kind: Callable[..., AnyLine], **facts: Any) -> None:
         """Write a line with the current time.
@@ -97,6 +93,7 @@ class Recorder:
             self.line(End, code=code_of(error) if isinstance(error, Exception) else "")
         finally:
             self._sink = None
+            self.active = False
             sink.close()
 
     def call(self, op: Operation, topic: str = "") -> Call:

@@ -1,14 +1,21 @@
-"""The requests of one client: numbers, attempts, and what the log says of them. Pure."""
+"""The requests of one client, and the one retry loop: Lazy Pirate, as a conversation. Pure.
+
+Source: the ZeroMQ Guide, chapter 4, "Client-Side Reliability (Lazy Pirate Pattern)".
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from .conversation import Conversation
-from .messages import AnyReply, Request, Role, TryLater
-from .retry import RetryPolicy, Silence, asking, unheard
+from .conversation import Conversation, Exchange, Pause, Reopen
+from .errors import MalformedError, ProxyUnreachableError, TryLaterError
+from .messages import AnyReply, Malformed, Request, Role, TryLater
+from .retry import RetryPolicy, Silence, unheard
+from .wire import decode_reply, encode_request
+
+REOPEN: Final = Reopen()
 
 
 class Requester:
@@ -45,64 +52,103 @@ class Requester:
         Args:
             epoch: 0 for a request that needs no session.
         """
+        return {"client": self.client, "epoch": epoch, "request": self.next_number()}
+
+    def next_number(self) -> int:
+        """The number of the next request."""
         self._request += 1
-        return {"client": self.client, "epoch": epoch, "request": self._request}
+        return self._request
 
     def asking(
         self, request: Request, body: bytes | None = None
     ) -> Conversation[tuple[AnyReply, bytes]]:
-        """Send a request until it is answered; see `retry.asking`."""
-        telling = _Telling(self.log, request, self.endpoint, self._on_silence)
+        """Send a request until its answer comes; every attempt carries the same bytes.
+
+        An answer that does not repeat client, epoch and request number belongs to another request
+        and is dropped (rule R1). FULL, BUSY and STORAGE_FULL are asked again like silence, on the
+        same socket, because the proxy is there.
+
+        Raises:
+            ProxyUnreachableError: every attempt went unanswered. The outcome is unknown; the
+                sequence inside the request makes it safe to ask again, now or after a restart.
+            TryLaterError: the last attempt was answered with FULL, BUSY or STORAGE_FULL.
+            MalformedError: the proxy cannot read this request, or speaks another protocol.
+        """
+        retry = self.retry
+        exchange = Exchange(encode_request(request, body), retry.timeout_s)
+        attempts = retry.retries_max + 1
+        waited_s = 0.0
+        later: TryLater | None = None
+        silent = False
         is_debugged = self.log.isEnabledFor(logging.DEBUG)
         if is_debugged:
-            telling.say(logging.DEBUG, "asks")
-        answer = yield from asking(
-            request,
-            body,
-            endpoint=self.endpoint,
-            retry=self.retry,
-            chance=self._chance,
-            on_silence=telling.silence,
-            on_postponed=telling.postponed,
+            self._tell(logging.DEBUG, request, "asks")
+        for attempt in range(1, attempts + 1):
+            if attempt > 1:
+                pause_s = retry.pause_before(attempt - 1, self._chance())
+                waited_s += pause_s
+                yield Pause(pause_s)
+            frames = yield exchange
+            answer = None
+            if frames is None:
+                waited_s += retry.timeout_s
+            else:
+                try:
+                    answer = self._matching(request, frames)
+                except MalformedError:
+                    yield REOPEN
+                    raise
+                if answer is None:
+                    yield REOPEN  # one reply for each request: the right one will not come
+            if answer is None:
+                later = None
+                silent = True
+                self._tell(logging.WARNING, request, "is not answered", attempt, attempts)
+                self._on_silence(self.endpoint, attempt, attempts)
+                continue
+            if silent:
+                silent = False
+                self._tell(logging.INFO, request, "is answered after all")
+                self._on_silence(self.endpoint, 0, attempts)
+            if not isinstance(answer[0], TryLater):
+                if is_debugged:
+                    self._tell(logging.DEBUG, request, f"is answered {type(answer[0]).__name__}")
+                return answer
+            later = answer[0]
+            what = f"is answered {later.code}: {later.text}"
+            self._tell(logging.WARNING, request, what, attempt, attempts)
+        if later is not None:
+            raise TryLaterError(code=later.code, text=later.text, attempts=attempts)
+        verb = str(type(request).__struct_config__.tag)
+        raise ProxyUnreachableError(
+            endpoint=self.endpoint, attempts=attempts, waited_s=waited_s, verb=verb
         )
-        if is_debugged:
-            telling.say(logging.DEBUG, f"is answered {type(answer[0]).__name__}")
+
+    def _matching(self, request: Request, frames: Sequence[bytes]) -> tuple[AnyReply, bytes] | None:
+        """Read an answer; None if it belongs to another request."""
+        answer = decode_reply(frames)
+        reply = answer[0]
+        if isinstance(reply, Malformed) and reply.request in (0, request.request):
+            raise MalformedError(
+                f"{self.endpoint} cannot read our request: {reply.text}", is_our_request=True
+            )
+        if (
+            reply.request != request.request
+            or reply.epoch != request.epoch
+            or reply.client != request.client
+        ):
+            return None
         return answer
 
-
-class _Telling:
-    """Logs the outcome of one request."""
-
-    __slots__ = ("_endpoint", "_log", "_on_silence", "_request")
-
-    def __init__(
-        self, log: logging.Logger, request: Request, endpoint: str, on_silence: Silence
+    def _tell(
+        self, level: int, request: Request, what: str, attempt: int = 0, attempts: int = 0
     ) -> None:
-        self._log = log
-        self._request = request
-        self._endpoint = endpoint
-        self._on_silence = on_silence
-
-    def silence(self, endpoint: str, attempt: int, attempts: int) -> None:
-        """Implements `Silence`."""
-        if attempt:
-            self.say(logging.WARNING, "is not answered", attempt, attempts)
-        else:
-            self.say(logging.INFO, "is answered after all")
-        self._on_silence(endpoint, attempt, attempts)
-
-    def postponed(self, reply: TryLater, attempt: int, attempts: int) -> None:
-        """Implements `Postponed`."""
-        self.say(logging.WARNING, f"is answered {reply.code}: {reply.text}", attempt, attempts)
-
-    def say(self, level: int, what: str, attempt: int = 0, attempts: int = 0) -> None:
-        """One line, and its facts as attributes of the record."""
-        if not self._log.isEnabledFor(level):
+        """Log one line, with its facts as attributes of the record."""
+        if not self.log.isEnabledFor(level):
             return
-        request = self._request
         facts = {
             "client": request.client,
-            "endpoint": self._endpoint,
+            "endpoint": self.endpoint,
             "verb": request.__struct_config__.tag,
             "topic": getattr(request, "topic", None),
             "epoch": request.epoch,
@@ -112,10 +158,10 @@ class _Telling:
         }
         on = f" on {facts['topic']!r}" if facts["topic"] else ""
         tried = f" (attempt {attempt} of {attempts})" if attempt else ""
-        self._log.log(
+        self.log.log(
             level,
             "%s: %s%s, request %d of epoch %d at %s, %s%s",
             *(request.client, facts["verb"], on, request.request, request.epoch),
-            *(self._endpoint, what, tried),
+            *(self.endpoint, what, tried),
             extra=facts,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, ParamSpec, Protocol
 
 from .conversation import Conversation, Save
 from .errors import (
@@ -42,6 +42,9 @@ from .recorder import Recorder
 from .requester import Requester
 
 SESSIONS_BEGUN_MAX: Final = 10  # that one call begins, each because the proxy forgot the last
+
+
+P = ParamSpec("P")
 
 
 class EpochMemory(Protocol):
@@ -125,11 +128,13 @@ class ClientSession:
         """Send a request until it is answered; for answers without a body."""
         return (yield from self.requester.asking(request, body))[0]
 
-    def asking_as_known(self, ask: Callable[[], Conversation[AnyReply]]) -> Conversation[AnyReply]:
+    def asking_as_known(
+        self, ask: Callable[P, Conversation[AnyReply]], *args: P.args, **kwargs: P.kwargs
+    ) -> Conversation[AnyReply]:
         """Send a request; if the proxy has forgotten the session, repeat it in a new one.
 
         Args:
-            ask: sends the request; called once for each session.
+            ask: sends the request, with these arguments; called once for each session.
 
         Raises:
             TryLaterError: the proxy forgot SESSIONS_BEGUN_MAX sessions in a row.
@@ -137,8 +142,8 @@ class ClientSession:
         for _ in range(SESSIONS_BEGUN_MAX):
             if not self.connected:
                 yield from self.connecting()
-            reply = yield from ask()
-            if not self.is_forgotten(reply):
+            reply = yield from ask(*args, **kwargs)
+            if not isinstance(reply, Fenced) or not self.is_forgotten(reply):
                 return reply
         raise TryLaterError(
             code="FENCED", text="the proxy forgets this session again", attempts=SESSIONS_BEGUN_MAX

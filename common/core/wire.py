@@ -73,7 +73,10 @@ def decode_reply(frames: Sequence[bytes]) -> tuple[AnyReply, bytes]:
     Raises:
         MalformedError: says which rule the frames break.
     """
-    header, body = _split(frames)
+    if len(frames) == 2 and frames[0] == PROTOCOL and len(frames[1]) <= HEADER_BYTES_MAX:
+        header, body = frames[1], None
+    else:
+        header, body = _split(frames)
     try:
         reply = _replies.decode(header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:

@@ -7,12 +7,16 @@ batch, and settles each put with its part of the receipt, or with its own error.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Final, TypeVar
 
+from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.batch import Batch, encode_batch
+from reliable_pubsub.common.core.dead_letter import check_put_on
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
 from reliable_pubsub.common.core.messages import QoS
+from reliable_pubsub.common.core.names import TopicName
 
 from .receipt import Receipt
 
@@ -20,6 +24,18 @@ ABSENT_BYTES: Final = 3  # of a message: its nil entries in columns that others 
 BYTES_MAX: Final = BODY_BYTES_MAX - 64  # without the overhead of a batch
 
 Column = TypeVar("Column")
+
+
+@lru_cache(maxsize=1024, typed=True)
+def topic_to_put_on(topic: TopicName) -> str:
+    """Accept the name of a topic that a program may put on.
+
+    Raises:
+        InvalidNameError, UsageError.
+    """
+    exact = names.exact(topic)
+    check_put_on(exact)
+    return exact
 
 
 class WaitingPut:

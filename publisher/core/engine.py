@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from typing import assert_never
 
 from reliable_pubsub.common.core.batch import crc32, decode_batch
 from reliable_pubsub.common.core.conversation import Conversation, Save
@@ -37,7 +36,7 @@ from reliable_pubsub.common.core.plan_mark import place_in_plan
 from reliable_pubsub.common.core.recorder import Call, Recorder
 
 from .combining import WaitingPut, failed, fitting, joined, stored
-from .outbox import Changes, Encoded, Outbox, Pending
+from .outbox import Encoded, Outbox, Pending
 from .receipt import Receipt
 from .session import PublisherSession
 from .transaction import is_lost, is_unproven, stage_and_commit
@@ -101,7 +100,11 @@ class PublisherEngine:
                     puts = [one for one in puts if not one.is_settled]
                     if put not in puts:
                         return
-                yield from self._put(puts, note)
+                if put.qos == 2:
+                    self._sending = puts
+                    yield from self._store((_encoded(puts),), note)
+                else:
+                    yield from self._put_unnumbered(puts)
             except LimitError as error:
                 if put.is_alone or max(len(puts), len(self._sending)) == 1:
                     failed(puts, error)
@@ -112,22 +115,11 @@ class PublisherEngine:
         if note is not None and put.qos < 2 and put.error is None:
             yield Save(self.outbox.write_note(note))
 
-    def _put(self, puts: Sequence[WaitingPut], note: bytes | None) -> Conversation[None]:
-        batch, body = joined(puts)
-        topic, qos = puts[0].topic, puts[0].qos
-        match qos:
-            case 2:
-                yield from self.session.meet_all((topic,))  # before it is numbered: rule R24
-                self._sending = puts
-                encoded = Encoded(topic, len(batch.payloads), crc32(body), body)
-                yield from self._keep(self.outbox.number((encoded,), note))
-                yield from self.settle()
-            case 1:
-                stored(puts, (yield from self.unnumbered.put(topic, batch, body)))
-            case 0:
-                stored(puts, (yield from self.unnumbered.offer(topic, batch, body)))
-            case never:
-                assert_never(never)
+    def _put_unnumbered(self, puts: Sequence[WaitingPut]) -> Conversation[None]:
+        """Put them at QoS 1 or 0."""
+        unnumbered, topic = self.unnumbered, puts[0].topic
+        put = unnumbered.put if puts[0].qos else unnumbered.offer
+        stored(puts, (yield from put(topic, *joined(puts))))
 
     def transact(
         self, batches: Sequence[Encoded], note: bytes | None
@@ -135,24 +127,32 @@ class PublisherEngine:
         """Store batches of several topics as one; see `Publisher.transaction`."""
         if self.outbox.pending is not None:
             yield from self.settle()
-        yield from self.session.meet_all([batch.topic for batch in batches])
-        # As the numbering of a topic: that there are transactions must survive power loss.
-        first_time = self.outbox.transactions is None
-        met = self.outbox.meet_transactions(self.session.last_transaction)
-        if met:
-            yield Save(met, durable=first_time)
-        yield from self._keep(self.outbox.number(batches, note, transaction=True))
-        try:
-            return (yield from self.settle())
-        except InDoubtError as error:
-            error.kept = True
-            raise
+        return (yield from self._store(batches, note, transaction=True))
 
-    def _keep(self, changes: Changes) -> Conversation[None]:
+    def _store(
+        self, batches: Sequence[Encoded], note: bytes | None, *, transaction: bool = False
+    ) -> Conversation[tuple[Receipt, ...]]:
+        """Number the batches, keep them, and settle them. Nothing is in doubt."""
+        session, outbox = self.session, self.outbox
+        topics = [batch.topic for batch in batches]
+        if not session.connected or not session.met.issuperset(topics):
+            yield from session.meet_all(topics)  # before they are numbered: rule R24
+        if transaction:
+            # As the numbering of a topic: that there are transactions must survive power loss.
+            first_time = outbox.transactions is None
+            met = outbox.meet_transactions(session.last_transaction)
+            if met:
+                yield Save(met, durable=first_time)
+        changes = outbox.number(batches, note, transaction=transaction)
         try:
             yield Save(changes)
         except PubSubError:
-            self.outbox.dropped()  # it was never sent, and is not kept: it may be put again
+            outbox.dropped()  # it was never sent, and is not kept: it may be put again
+            raise
+        try:
+            return (yield from self.settle())
+        except InDoubtError as error:
+            error.kept = transaction  # of a batch each put is told so
             raise
 
     # Runs of a program that repeats its messages.
@@ -193,15 +193,15 @@ class PublisherEngine:
 
     def _settle(self, calls: Sequence[Call]) -> Conversation[tuple[Receipt, ...]]:
         session = self.session
-        reply = yield from session.asking_as_known(lambda: self._send(calls))
+        reply = yield from session.asking_as_known(self._send, calls)
         if isinstance(reply, Gap):
             session.connected = False  # the comparison of the numberings shows what is lost
-            reply = yield from session.asking_as_known(lambda: self._send(calls))
+            reply = yield from session.asking_as_known(self._send, calls)
         if session.adopts and self._is_used(reply):
             yield from self._renumber()
-            reply = yield from session.asking_as_known(lambda: self._send(calls))
+            reply = yield from session.asking_as_known(self._send, calls)
         if isinstance(reply, PutAck | Duplicate | CommitAck):
-            if self._is_used(reply):
+            if not isinstance(reply, PutAck) and self._is_used(reply):
                 error = self._used_before()
                 for call in calls:
                     call.unknown(error)  # the numbers may have had this very content
@@ -218,9 +218,12 @@ class PublisherEngine:
         """
         session = self.session
         for _ in range(session.requester.retry.retries_max + 1):
-            pending = self._pending
-            yield from session.meet_all([batch.topic for batch in pending.batches])
-            pending = self._pending
+            pending = self.outbox.pending
+            assert pending is not None
+            topics = [batch.topic for batch in pending.batches]
+            if not session.met.issuperset(topics):
+                yield from session.meet_all(topics)
+                pending = self._pending
             if calls:
                 self._invoke(pending, calls)
             if pending.number:
@@ -232,13 +235,15 @@ class PublisherEngine:
                 return reply
             (batch,) = pending.batches
             put = Put(
-                **session.head(),
+                client=session.client,
+                epoch=self.outbox.epoch,
+                request=session.requester.next_number(),
                 topic=batch.topic,
                 first_sequence=batch.first_sequence,
                 count=batch.count,
                 crc=batch.crc,
             )
-            return (yield from session.asking(put, batch.body))
+            return (yield from session.requester.asking(put, batch.body))[0]
         return reply
 
     @property
@@ -298,8 +303,16 @@ class PublisherEngine:
         self, reply: PutAck | Duplicate | CommitAck, calls: Sequence[Call]
     ) -> Conversation[tuple[Receipt, ...]]:
         """Record the offsets, settle the calls, and remove the put from the outbox."""
-        pending = self._pending
-        receipts = _receipts(reply, pending, self.session.client)
+        pending, client = self._pending, self.session.client
+        receipts: tuple[Receipt, ...]
+        if isinstance(reply, CommitAck):
+            receipts = _receipts(reply, pending, client)
+        else:
+            (batch,) = pending.batches
+            first, count, duplicate = batch.first_sequence, batch.count, type(reply) is Duplicate
+            offset, durability = reply.offset, reply.durability
+            one = Receipt(batch.topic, client, first, count, offset, durability, duplicate)
+            receipts = (one,)
         if calls:
             self._record(pending, receipts, calls)  # if this fails the put is kept, and sent again
         if isinstance(reply, CommitAck):
@@ -336,16 +349,18 @@ class PublisherEngine:
                 pass  # then the proxy drops it when it is idle
 
 
-def _receipts(
-    reply: PutAck | Duplicate | CommitAck, pending: Pending, client: str
-) -> tuple[Receipt, ...]:
+def _encoded(puts: Sequence[WaitingPut]) -> Encoded:
+    """One batch of all their messages."""
+    put = puts[0]
+    if len(puts) == 1:
+        return Encoded(put.topic, put.count, crc32(put.body), put.body)
+    batch, body = joined(puts)
+    return Encoded(put.topic, len(batch.payloads), crc32(body), body)
+
+
+def _receipts(reply: CommitAck, pending: Pending, client: str) -> tuple[Receipt, ...]:
     """A receipt for each topic."""
     durability = reply.durability
-    if not isinstance(reply, CommitAck):
-        (batch,) = pending.batches
-        first, duplicate = batch.first_sequence, isinstance(reply, Duplicate)
-        offset = reply.offset
-        return (Receipt(batch.topic, client, first, batch.count, offset, durability, duplicate),)
     found = reply.receipts or ()
     for batch in pending.batches:
         if batch.topic not in {one.topic for one in found}:

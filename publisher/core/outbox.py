@@ -75,15 +75,11 @@ class Pending(Struct, frozen=True):
     # The note that counts again if the put is dropped.
     note_before: bytes | None = msgspec.field(default=None, name="plan_before")
 
-    @property
-    def row_name(self) -> str:
-        """The name of its row in the state."""
-        return _TRANSACTION if self.number else _BATCH
-
-    @property
-    def row(self) -> tuple[str, bytes]:
-        """Name and value of its row."""
-        return self.row_name, _encode(self if self.number else self.batches[0])
+    def row(self) -> Changes:
+        """What is written of it."""
+        if self.number:
+            return {_TRANSACTION: _encode(self)}
+        return {_BATCH: _encode(self.batches[0])}
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -164,7 +160,7 @@ class Outbox:
             repeats = repeats if again else _NO_REPEATS
         before = None if note is None else self.note
         pending = self._set_pending(number, batches, before, repeats)
-        changes: Changes = dict([pending.row])
+        changes = pending.row()
         if note is not None:
             changes |= self.write_note(note)
             if number:
@@ -230,7 +226,7 @@ class Outbox:
             end = None if one.offset is None else one.offset + one.count - 1
             changes |= self._reached(one.topic, one.first_sequence + one.count - 1, end)
         self.pending = None
-        changes[pending.row_name] = None
+        changes[_TRANSACTION if pending.number else _BATCH] = None
         return changes
 
     def _reached(self, topic: str, last: int, offset: int | None) -> Changes:
@@ -251,7 +247,7 @@ class Outbox:
         pending = self.pending
         assert pending is not None
         self.pending = None
-        changes: Changes = {pending.row_name: None}
+        changes: Changes = {_TRANSACTION if pending.number else _BATCH: None}
         if pending.note_before is not None:
             changes |= self.write_note(pending.note_before)
         return changes
@@ -293,7 +289,7 @@ class Outbox:
         assert old is not None
         number = max(old.number, last + 1)
         pending = self._set_pending(number, old.batches, old.note_before, _NO_REPEATS)
-        return {**dict([pending.row]), **self._set_repeats(_NO_REPEATS)}
+        return {**pending.row(), **self._set_repeats(_NO_REPEATS)}
 
     def meet(self, position: TopicPosition, *, adopt: bool, conflict: bool = False) -> Changes:
         """Compare our numbering in a topic with the proxy's (rules R14 and R24).
@@ -350,7 +346,7 @@ class Outbox:
             return {}
         batch = replace(batch, first_sequence=theirs.last_sequence + 1)
         self.pending = replace(pending, batches=(batch,))
-        return dict([self.pending.row])
+        return self.pending.row()
 
     def _may_repeat(self, topic: str) -> bool:
         """Whether the proxy's messages above our state may be the next ones of the run."""

@@ -304,7 +304,6 @@ RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
     "Publisher.transaction": (on_publisher("transaction"), {}),
     "Publisher.ready_for": (on_publisher("ready_for"), {"topic": "t"}),
     "Publisher.begin_run": (on_publisher("begin_run"), {"note": b"x", "topics": ["t"]}),
-    "Publisher.last_receipt": (on_publisher("last_receipt"), {"topic": "t"}),
     "Transaction.put": (lambda house: house.transaction.put, {"topic": "t", "payload": b"x"}),
     "Stream.put": (lambda house: house.stream.put, {"topic": "t", "payload": b"x"}),
     "Ticket.result": (lambda house: house.stream.put("t", b"x").result, {}),

@@ -7,11 +7,10 @@ from typing import TypeVar
 
 import pytest
 
-from reliable_pubsub.common.conversing import converse
+from reliable_pubsub.common.conversing import Shell
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.common.state_file import MemoryState
 from reliable_pubsub.publisher.core.offering import (
     ASK_AGAIN_S,
     LOOK_AGAIN_S,
@@ -98,7 +97,7 @@ class Asked:
 
     def run(self, conversation: Conversation[T]) -> T:
         """It asks nothing of a socket or a state."""
-        return converse(conversation, FakeTransport(lambda _: None), self.clock, MemoryState())
+        return Shell(FakeTransport(lambda _: None), self.clock).run(conversation)
 
     def _connect(self, endpoint: str) -> FakeLink:
         self.connected.append(endpoint)

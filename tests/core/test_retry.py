@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from reliable_pubsub.common.conversing import converse
+from reliable_pubsub.common.conversing import Shell
 from reliable_pubsub.common.core.errors import MalformedError, ProxyUnreachableError, TryLaterError
 from reliable_pubsub.common.core.messages import AnyReply, Busy, Full, Malformed, PutAck, Reply
-from reliable_pubsub.common.core.retry import RetryPolicy, asking, poll_pause_s
+from reliable_pubsub.common.core.requester import Requester
+from reliable_pubsub.common.core.retry import RetryPolicy, poll_pause_s
 from reliable_pubsub.common.core.wire import encode_reply
-from reliable_pubsub.common.state_file import MemoryState
 from tests.fakes import FakeClock, FakeTransport, a_hello, a_put, put_body
 
 REQUEST = a_put(1, request=7)
@@ -22,6 +22,10 @@ BODY = put_body(1)
 ANSWER = PutAck(client="p", epoch=1, request=7, offset=0)
 FULL = Full(client="p", epoch=1, request=7, text="the topic is full")
 QUICK = RetryPolicy(timeout_s=2.0, retries_max=3, pause_s=0.1, pause_s_max=10.0)
+
+
+def a_requester(endpoint: str, retry: RetryPolicy) -> Requester:
+    return Requester("p", endpoint, retry=retry, chance=lambda: 0.0)
 
 
 class Script:
@@ -37,10 +41,8 @@ class Script:
         return None if answer is None else encode_reply(answer)
 
     def ask(self, retry: RetryPolicy = QUICK) -> AnyReply:
-        conversation = asking(
-            REQUEST, BODY, endpoint=self.transport.endpoint, retry=retry, chance=lambda: 0.0
-        )
-        return converse(conversation, self.transport, self.clock, MemoryState())[0]
+        asking = a_requester(self.transport.endpoint, retry).asking(REQUEST, BODY)
+        return Shell(self.transport, self.clock).run(asking)[0]
 
 
 class TestAnAnswer:
@@ -177,9 +179,10 @@ def test_an_interrupt_leaves_a_socket_that_can_send_again() -> None:
     transport = Interrupted(lambda frames: None, clock)
     request = a_hello("publisher", "p")
 
+    shell = Shell(transport, clock)
     for _ in range(2):
-        conversation = asking(request, None, endpoint="", retry=RetryPolicy(), chance=lambda: 0.0)
+        asking = a_requester("", RetryPolicy()).asking(request)
         with pytest.raises(KeyboardInterrupt):
-            converse(conversation, transport, clock, MemoryState())
+            shell.run(asking)
 
     assert transport.reopened == 2

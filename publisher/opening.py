@@ -1,0 +1,79 @@
+"""Opens what a publisher is made of: settings, history, state, socket and engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from reliable_pubsub.common.asking import Asker
+from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.common.core.retry import RetryPolicy, Silence
+from reliable_pubsub.common.history_file import open_history
+from reliable_pubsub.common.state_file import ClientState, open_state
+from reliable_pubsub.common.surroundings import client_here
+from reliable_pubsub.common.world import World
+from reliable_pubsub.relay.above import reachable
+
+from .core.engine import PublisherEngine
+from .core.outbox import Outbox
+from .core.session import OnLogChanged, PublisherSession
+from .core.unnumbered import Unnumbered
+from .offer_link import ZmqOfferLink
+
+
+class Parts(NamedTuple):
+    """What a publisher is made of."""
+
+    recorder: Recorder
+    state: ClientState
+    asker: Asker
+    engine: PublisherEngine
+
+
+def open_parts(
+    client: str,
+    endpoint: str | None,
+    state_dir: Path | str | None,
+    retry: RetryPolicy | None,
+    *,
+    allow_plaintext: bool,
+    on_log_changed: OnLogChanged,
+    on_silence: Silence,
+    history: Path | str | None,
+    world: World,
+) -> Parts:
+    """Lock and read the state; the arguments are those of `Publisher`."""
+    here = client_here(
+        "publisher",
+        client,
+        *(endpoint, state_dir, retry),
+        allow_plaintext=allow_plaintext,
+        looks=world.is_real,
+    )
+    recorder = world.recorder or open_history(history, client)
+    state = world.state or open_state(here.state_dir, "publisher", client)
+    outbox = Outbox(state.load())
+    asker = Asker(
+        client,
+        here.endpoint,
+        retry=here.retry,
+        on_silence=on_silence,
+        role="publisher",
+        world=world,
+    )
+    session = PublisherSession(
+        asker,
+        outbox,
+        nonce=world.token(16),
+        on_log_changed=on_log_changed,
+        recorder=recorder,
+    )
+    unnumbered = Unnumbered(
+        session,
+        outbox,
+        recorder=recorder,
+        connect=world.connect_data or (lambda at: ZmqOfferLink(reachable(at, here.endpoint))),
+        now_s=asker.clock.now_s,
+    )
+    engine = PublisherEngine(session, outbox, unnumbered, recorder=recorder, token=world.token)
+    return Parts(recorder, state, asker, engine)

@@ -1,0 +1,148 @@
+"""The engine of a publisher without a shell, and with one that does not block."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from copy import deepcopy
+from typing import TypeVar
+
+import pytest
+
+from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.common.core.conversation import Conversation, Effect, Exchange, Pause, Save
+from reliable_pubsub.common.core.errors import InDoubtError, ProxyUnreachableError
+from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.world import World
+from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.publisher.core.combining import WaitingPut
+from reliable_pubsub.publisher.core.outbox import Outbox
+from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy
+
+T = TypeVar("T")
+ONCE = RetryPolicy(retries_max=1)
+
+
+class House:
+    """A proxy, and a publisher of which the engine is used."""
+
+    def __init__(self, script: str = "") -> None:
+        self.clock = FakeClock()
+        self.disk = Disk()
+        self.transport = FakeTransport(Link(MemoryProxy(), script), self.clock)
+        world = World(
+            connect=lambda _: self.transport,
+            clock=self.clock,
+            state=self.disk,
+            chance=lambda: 0.0,
+            token=lambda count: b"n" * count,
+        )
+        self.publisher = Publisher("p", retry=ONCE, _world=world)
+        self.engine = self.publisher._engine
+
+    async def run(self, conversation: Conversation[T]) -> T:
+        """A shell that could wait for other things meanwhile."""
+        value: object = None
+        while True:
+            try:
+                effect = conversation.send(value)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            await asyncio.sleep(0)
+            value = self.carry_out(effect)
+
+    def carry_out(self, effect: Effect) -> object:
+        match effect:
+            case Exchange():
+                self.transport.send(effect.frames)
+                answer = self.transport.receive(effect.timeout_s)
+                if answer is None:
+                    self.transport.reopen()
+                return answer
+            case Save():
+                self.disk.write(effect.changes, durable=effect.durable)
+            case Pause():
+                self.clock.sleep(effect.seconds)
+        return None
+
+
+def a_put(qos: int = 2) -> WaitingPut:
+    return WaitingPut("t", Batch([b"a"]), 1 if qos == 1 else 2)
+
+
+def by_asyncio(house: House, puts: int) -> None:
+    for _ in range(puts):
+        asyncio.run(house.run(house.engine.put(a_put(), tuple)))
+
+
+def by_blocking(house: House, puts: int) -> None:
+    for _ in range(puts):
+        house.publisher.put("t", b"a")
+
+
+@pytest.mark.parametrize("script", ["", "...<", "..>.<"], ids=["calm", "answer lost", "both lost"])
+def test_two_shells_send_the_same_bytes_and_keep_the_same_state(script: str) -> None:
+    """Retries, numbers and the outbox are the engine's; a shell adds nothing."""
+    houses = House(script), House(script)
+
+    by_blocking(houses[0], 3)
+    by_asyncio(houses[1], 3)
+
+    first, second = houses
+    assert first.transport.sent == second.transport.sent
+    assert first.disk.values == second.disk.values
+    assert first.clock.sleeps == second.clock.sleeps
+
+
+def test_without_an_answer_each_attempt_is_an_exchange_and_each_pause_a_value() -> None:
+    house = House()
+    by_blocking(house, 1)
+    conversation = house.engine.put(put := a_put(), tuple)
+
+    effects = [type(effect) for effect in conversation]  # the result of each is None: silence
+
+    assert effects == [Save, Exchange, Pause, Exchange]
+    with pytest.raises(ProxyUnreachableError) as error:
+        put.result()
+    assert isinstance(error.value, InDoubtError)
+    assert error.value.kept
+
+
+def looks(outbox: Outbox) -> object:
+    return deepcopy(vars(outbox))
+
+
+Begin = Callable[[House], Conversation[object]]
+CONVERSATIONS: dict[str, Begin] = {
+    "put": lambda house: house.engine.put(a_put(), tuple),
+    "put with a note": lambda house: house.engine.put(a_put(), tuple, b"1"),
+    "put at QoS 1": lambda house: house.engine.put(a_put(1), tuple),
+    "begin a run": lambda house: house.engine.begin_run(b"0", ["t", "u"]),
+    "ready for": lambda house: house.engine.ready_for("u", 1, repeats=False),
+    "connect": lambda house: house.engine.session.connecting(),
+}
+
+
+@pytest.mark.parametrize("name", CONVERSATIONS)
+def test_a_conversation_that_is_left_at_an_effect_does_nothing_when_it_is_collected(
+    name: str,
+) -> None:
+    """R25: by then the next call has read the state, and what it knows must stay."""
+    for left_at in range(1, 20):
+        house = House()
+        conversation = CONVERSATIONS[name](house)
+        try:
+            effect = next(conversation)
+            for _ in range(left_at - 1):
+                effect = conversation.send(house.carry_out(effect))
+        except StopIteration:
+            assert left_at > 2
+            return
+        before = looks(house.engine.outbox), list(house.transport.sent), dict(house.disk.values)
+
+        conversation.close()
+
+        after = looks(house.engine.outbox), list(house.transport.sent), dict(house.disk.values)
+        assert after == before
+    raise AssertionError("it does not end")
