@@ -23,6 +23,7 @@ from msgspec import Struct
 from .core.endpoint import check_endpoint
 from .core.errors import PubSubError
 from .core.key_tables import help_text, key_rows
+from .core.keys import ClientKeys, SecureEndpoint, ServerKeys
 from .core.names import client_id
 from .core.retry import Silence
 from .core.settings import (
@@ -31,6 +32,7 @@ from .core.settings import (
     typed,
     unknown_variables,
 )
+from .key_files import client_keys
 from .surroundings import resolve_here
 
 EXIT_CODES = (
@@ -180,44 +182,59 @@ def resolve_all(
 
 
 def client_settings(
-    role: str,
-    client: str,
-    *,
-    endpoint: str | None,
-    state_dir: str | None,
-    ack_timeout: str | None,
-    send_retries: str | None,
-    allow_plaintext: bool,
-    push_via: str | None = None,
+    role: str, client: str, said: Mapping[str, str | None], *, allow_plaintext: bool
 ) -> tuple[Settings, str]:
-    """The settings of a publisher or subscriber, and its endpoint, checked.
+    """The settings of a publisher or subscriber, and its endpoint with its keys, checked.
+
+    Args:
+        said: the options of `client_options` that are settings, by their names; `endpoint` is
+            that of the role.
 
     Raises:
         InvalidNameError, ConfigurationError: before anything is sent.
     """
     name = f"{role}_endpoint"
-    settings = settings_from(
-        client_id(client),
-        {
-            name: endpoint,
-            "state_dir": state_dir,
-            "ack_timeout": ack_timeout,
-            "send_retries": send_retries,
-            "push_via": push_via,
-        },
-    )
+    given = {name if option == "endpoint" else option: value for option, value in said.items()}
+    settings = settings_from(client_id(client), given)
+    keys = client_keys(settings)
     if settings.push_via:
-        accept_endpoint(settings.push_via, allow_plaintext=allow_plaintext)
+        accept_endpoint(settings.push_via, allow_plaintext=allow_plaintext, keys=keys)
     where: str = getattr(settings, name)
-    return settings, accept_endpoint(where, allow_plaintext=allow_plaintext)
+    return settings, accept_endpoint(where, allow_plaintext=allow_plaintext, keys=keys)
 
 
-def accept_endpoint(endpoint: str, *, allow_plaintext: bool, bind: bool = False) -> str:
-    """Check an endpoint; warn where traffic leaves this machine."""
-    warning = check_endpoint(endpoint, allow_plaintext, bind=bind)
+def accept_endpoint(
+    endpoint: str,
+    *,
+    allow_plaintext: bool,
+    bind: bool = False,
+    keys: ClientKeys | ServerKeys | None = None,
+) -> str:
+    """Check an endpoint; warn where plaintext leaves this machine.
+
+    Args:
+        keys: None: traffic is not encrypted.
+    """
+    warning = check_endpoint(endpoint, allow_plaintext, bind=bind, encrypted=keys is not None)
     if warning:
         complain(f"warning: {warning}")
-    return endpoint
+    return SecureEndpoint(endpoint, keys) if isinstance(keys, ClientKeys) else endpoint
+
+
+def key_options(*, server: bool, client: bool) -> Callable[[F], F]:
+    """The options of a process that encrypts: its own key, and those of the other side."""
+    options = [click.option("--secret-key", help="The file of its own key: `keys new` makes one.")]
+    if client:
+        options.append(
+            click.option("--server-key", help="The public key of the server, or its .key file.")
+        )
+    if server:
+        options.append(
+            click.option(
+                "--clients", help="Whose keys may connect: a folder of .key files or YAML."
+            )
+        )
+    return _all_of(*options)
 
 
 def history_option() -> Callable[[F], F]:
@@ -264,6 +281,7 @@ def client_options(role: str) -> Callable[[F], F]:
         ),
         click.option("--state-dir", help="Where to keep what must survive a crash."),
         asking_options(role),
+        key_options(server=False, client=True),
         click.option(
             "--again",
             is_flag=True,

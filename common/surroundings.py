@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from .core.endpoint import check_endpoint
 from .core.errors import ConfigurationError
+from .core.keys import SecureEndpoint, keys_of
 from .core.messages import Role
 from .core.retry import RetryPolicy
 from .core.settings import (
@@ -26,6 +27,7 @@ from .core.settings import (
     typed,
     unknown_variables,
 )
+from .key_files import client_keys
 
 
 class Here(Struct, frozen=True):
@@ -77,7 +79,7 @@ def client_here(
         looks: False: the caller has passed a transport; use arguments and defaults only.
 
     Raises:
-        ConfigurationError: a setting is wrong, or an endpoint leaves this machine and
+        ConfigurationError: a setting or key is wrong, or an endpoint leaves this machine and
             plaintext is not allowed.
     """
     if not looks:
@@ -93,9 +95,12 @@ def client_here(
     settings = typed(found)
     if endpoint is None:
         endpoint = str(found[f"{role}_endpoint"].value)
+    keys = keys_of(endpoint) or client_keys(settings)
+    if keys is not None:
+        endpoint = SecureEndpoint(endpoint, keys)
     used = [endpoint, settings.push_via] if role == "subscriber" else [endpoint]
     for place in used if settings.push_via else [endpoint]:
-        risk = check_endpoint(place, allow_plaintext)
+        risk = check_endpoint(place, allow_plaintext, encrypted=keys is not None)
         if risk:
             log.warning(risk, extra={"client": client, "endpoint": place})
     if state_dir is None and found["state_dir"].origin != "default":

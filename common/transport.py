@@ -14,10 +14,12 @@ from collections.abc import Sequence
 
 import zmq
 
+from .core.keys import keys_of
 from .core.limits import FRAME_BYTES_MAX
 
 RECONNECT_MS = 50  # interval of ZeroMQ's connection attempts while no proxy listens
 RECONNECT_MS_MAX = 1_000
+_SEND_MORE = zmq.SNDMORE | zmq.DONTWAIT
 _MORE = int(zmq.RCVMORE)
 
 
@@ -48,6 +50,15 @@ def _end(
     context.destroy(linger=0)
 
 
+def use_keys_of(endpoint: str, socket: zmq.Socket[bytes]) -> None:
+    """Encrypt the connections of a socket that is to be connected to an endpoint with keys."""
+    if (keys := keys_of(endpoint)) is None:
+        return
+    socket.setsockopt(zmq.CURVE_SERVERKEY, keys.server.encode())
+    socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.own.public.encode())
+    socket.setsockopt(zmq.CURVE_SECRETKEY, keys.own.secret.encode())
+
+
 class ReqTransport:
     """A REQ socket to one endpoint. Implements `retry.Transport`; used by one thread."""
 
@@ -65,15 +76,23 @@ class ReqTransport:
         socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES_MAX)
         socket.setsockopt(zmq.RECONNECT_IVL, RECONNECT_MS)
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
+        use_keys_of(self.endpoint, socket)
         socket.connect(self.endpoint)
         return socket
 
     def send(self, frames: Sequence[bytes]) -> None:
-        """Send a request; ZeroMQ queues it until it is connected."""
+        """Send a request; ZeroMQ queues it until it is connected. Never waits."""
+        try:
+            self._send(frames)
+        except zmq.Again:  # the server refused our key for good: libzmq has given up the connection
+            self.reopen()
+            self._send(frames)
+
+    def _send(self, frames: Sequence[bytes]) -> None:
         send = self._sockets[0].send  # send_multipart checks each frame before
         for frame in frames[:-1]:
-            send(frame, zmq.SNDMORE)
-        send(frames[-1])
+            send(frame, _SEND_MORE)
+        send(frames[-1], zmq.DONTWAIT)
 
     def receive(self, timeout_s: float) -> Sequence[bytes] | None:
         """Wait for the answer; None after `timeout_s`."""

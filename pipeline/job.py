@@ -23,6 +23,7 @@ from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.fields import Problems, read
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.key_files import client_keys
 from reliable_pubsub.common.surroundings import retry_policy
 from reliable_pubsub.common.yaml_file import load_yaml
 
@@ -152,7 +153,8 @@ def proxy_endpoint(
     }
     settings = settings_from("pipeline", given)
     where: str = getattr(settings, f"{role}_endpoint")
-    return accept_endpoint(where, allow_plaintext=allow_plaintext), retry_policy(settings)
+    reached = accept_endpoint(where, allow_plaintext=allow_plaintext, keys=client_keys(settings))
+    return reached, retry_policy(settings)
 
 
 def topics_wanted(

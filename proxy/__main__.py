@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -17,12 +17,14 @@ from reliable_pubsub.common.command_line import (
     accept_endpoint,
     complain,
     history_option,
+    key_options,
     readable_errors,
     resolve_all,
 )
 from reliable_pubsub.common.core.endpoint import beside, stays_behind
 from reliable_pubsub.common.core.settings import Resolved, Settings, typed
 from reliable_pubsub.common.history_file import open_history
+from reliable_pubsub.common.key_files import server_keys
 from reliable_pubsub.relay.sockets import allow_connections
 
 from .core.state import BrokerSettings
@@ -73,6 +75,7 @@ def server_settings(
         snapshot_interval_s=settings.snapshot_interval_ms / 1000,
         accept_loss=accept_loss,
         broker=broker,
+        keys=server_keys(settings),
     )
 
 
@@ -144,6 +147,7 @@ HEARS_RESETS = (
     is_flag=True,
     help="Accept endpoints that other machines reach; traffic is not encrypted.",
 )
+@key_options(server=True, client=False)
 @history_option()
 def main(
     config_file: Path | None,
@@ -155,6 +159,8 @@ def main(
     durability: str | None,
     accept_loss: bool,
     allow_plaintext: bool,
+    secret_key: str | None,
+    clients: str | None,
     history: Path | None,
 ) -> None:
     """Run the proxy: it keeps every message until all subscribers have it.
@@ -183,6 +189,8 @@ def main(
                 "push_endpoint": push_endpoint,
                 "ingress_endpoint": ingress_endpoint,
                 "durability": durability,
+                "secret_key": secret_key,
+                "clients": clients,
             },
             file,
         )
@@ -196,7 +204,7 @@ def main(
             wanted.push.endpoint,
             wanted.ingress.endpoint,
         ):
-            accept_endpoint(endpoint, allow_plaintext=allow_plaintext, bind=True)
+            accept_endpoint(endpoint, allow_plaintext=allow_plaintext, bind=True, keys=wanted.keys)
         allow_connections()
         with _checking() as progress:
             server = Server(
@@ -206,27 +214,32 @@ def main(
                 warn=complain,
                 recorder=open_history(history, "proxy"),
             )
+        _serve(server, settings, left_behind(wanted))
 
-        def stop(_number: int, _frame: FrameType | None) -> None:
-            server.stop()
 
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
-        click.echo(_ready_line(server, settings))
-        if settings.durability == "snapshot":
-            complain(
-                "warning: durability snapshot acknowledges before it writes; a crash loses "
-                "acknowledged messages (docs/guarantees.md)"
-            )
-        for warning in left_behind(wanted):
-            complain(f"warning: {warning}")
-        if any(door.hears_resets for door in server.doors):
-            complain(HEARS_RESETS)
-        try:
-            server.run()
-        finally:  # a second signal has nothing to add
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _serve(server: Server, settings: Settings, warnings: Sequence[str]) -> None:
+    """Say that it is ready, and what to know about it; run until a signal comes."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        server.stop()
+
+    signal.signal(signal.SIGTERM, stop)
+    signal.signal(signal.SIGINT, stop)
+    click.echo(_ready_line(server, settings))
+    if settings.durability == "snapshot":
+        complain(
+            "warning: durability snapshot acknowledges before it writes; a crash loses "
+            "acknowledged messages (docs/guarantees.md)"
+        )
+    for warning in warnings:
+        complain(f"warning: {warning}")
+    if any(door.hears_resets for door in server.doors):
+        complain(HEARS_RESETS)
+    try:
+        server.run()
+    finally:  # a second signal has nothing to add
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _settings_file(path: Path) -> tuple[dict[str, Resolved], dict[str, dict[str, Resolved]]]:
@@ -257,6 +270,7 @@ def _ready_line(server: Server, settings: Settings) -> str:
         f"durability={settings.durability} data-dir={settings.data_dir} "
         f"topics={len(server.engine.state.topics)} messages={server.checked.messages} "
         f"push={server.push.endpoint} ingress={server.ingress.endpoint}"
+        + (f" curve={'known-keys' if settings.clients else 'any-key'}" * bool(settings.secret_key))
     )
 
 

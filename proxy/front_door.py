@@ -7,7 +7,7 @@ socket holds one request, so it would pay every fsync alone (docs/decisions/0002
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import zmq
@@ -34,13 +34,23 @@ class Asker(Struct, frozen=True, gc=False):
 class FrontDoor:
     """One endpoint; used by the loop thread only."""
 
-    def __init__(self, context: Context, role: Role, endpoint: str) -> None:
+    def __init__(
+        self,
+        context: Context,
+        role: Role,
+        endpoint: str,
+        admits: Callable[[zmq.Frame], bool] = lambda _: True,
+    ) -> None:
         """Bind.
+
+        Args:
+            admits: whether the connection on which a message came may speak.
 
         Raises:
             ConfigurationError: the endpoint cannot be bound.
         """
         self.role = role
+        self._admits = admits
         # A REQ peer has one request in flight. A peer that does not read loses its replies, and one
         # that floods is stopped, so that neither piles up in memory.
         listener = listening(context, zmq.ROUTER, endpoint, role, sent_max=PEER_ANSWERS_MAX)
@@ -50,7 +60,7 @@ class FrontDoor:
         self._receiver = Receiver(self.socket)
 
     def take(self) -> tuple[Asker, list[bytes]] | None:
-        """The next request; None if it cannot be answered, or is so long that more of it follows.
+        """The next request; None if it gets no answer, or is so long that more of it follows.
 
         Raises:
             zmq.Again: there is none.
@@ -60,6 +70,8 @@ class FrontDoor:
             return None
         first, frames = taken
         self.connections.heard(first)
+        if not self._admits(first):
+            return None  # its key was revoked
         try:
             begin = frames.index(b"", 1) + 1  # after the name that the ROUTER gave its peer
         except ValueError:

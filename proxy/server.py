@@ -12,9 +12,11 @@ import zmq
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.keys import ServerKeys
 from reliable_pubsub.common.core.messages import CommitterStatus, Durability, StatusReport
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.system import WakeUp
+from reliable_pubsub.relay.authentication import Authentication
 
 from .check import BadRange, Checked, check_store
 from .committer import Committer, Failed
@@ -49,6 +51,7 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     snapshot_interval_s: float = 0.01
     accept_loss: bool = False
     broker: BrokerSettings = BrokerSettings()
+    keys: ServerKeys | None = None  # None: plaintext
 
 
 class Server:
@@ -92,6 +95,7 @@ class Server:
             self._reader = StoreReader(self._state_connection)
             self._boot = secrets.token_hex(8)
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+            self._authentication = Authentication(self._context, settings.keys)
             self._bind()
             self.engine = self._new_engine()
         except BaseException:
@@ -111,10 +115,10 @@ class Server:
         self._stopping = False
 
     def _bind(self) -> None:
-        settings = self._settings
+        settings, admits = self._settings, self._authentication.admits
         self.doors = [
-            FrontDoor(self._context, "publisher", settings.publisher_endpoint),
-            FrontDoor(self._context, "subscriber", settings.subscriber_endpoint),
+            FrontDoor(self._context, "publisher", settings.publisher_endpoint, admits),
+            FrontDoor(self._context, "subscriber", settings.subscriber_endpoint, admits),
         ]
         self.push = Push(self._context, settings.push, boot=self._boot)
         self.ingress = Ingress(self._context, settings.ingress)
@@ -280,6 +284,7 @@ class Server:
             return
         self._tick_at_s = now_s + TICK_S / 2
         self._look_at_log()
+        self._authentication.look(now_s)
         self.push.expire(now_s)
         self.ingress.connections.look(now_s)
         for door in self.doors:
@@ -324,6 +329,7 @@ class Server:
             door.close()
         self.push.close()
         self.ingress.close()
+        self._authentication.close()
         self._context.term()
         self._reader.close()
         self._store.close()

@@ -17,6 +17,7 @@ from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
     EXIT_CODES,
     accept_endpoint,
+    key_options,
     readable_errors,
     settings_from,
     stop_on_signals,
@@ -31,6 +32,7 @@ from reliable_pubsub.common.core.messages import (
     StatusReport,
     TopicStatus,
 )
+from reliable_pubsub.common.key_files import client_keys
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.surroundings import retry_policy
 
@@ -181,6 +183,7 @@ def _bytes(size: float) -> str:
 @click.option("--ack-timeout", help="Seconds to wait for an answer.")
 @click.option("--send-retries", help="How often to ask again.  [default here: 1]")
 @click.option("--allow-plaintext", is_flag=True, help="Accept an endpoint on another machine.")
+@key_options(server=False, client=True)
 def main(
     endpoint: str | None,
     as_json: bool,
@@ -188,6 +191,8 @@ def main(
     ack_timeout: str | None,
     send_retries: str | None,
     allow_plaintext: bool,
+    secret_key: str | None,
+    server_key: str | None,
 ) -> None:
     """Show topics, subscriptions with their lag, publishers, and the committer of a proxy.
 
@@ -201,10 +206,16 @@ def main(
                 "subscriber_endpoint": endpoint,
                 "ack_timeout": ack_timeout,
                 "send_retries": 1 if send_retries is None else send_retries,
+                "secret_key": secret_key,
+                "server_key": server_key,
             },
         )
         client = StatusClient(
-            accept_endpoint(settings.subscriber_endpoint, allow_plaintext=allow_plaintext),
+            accept_endpoint(
+                settings.subscriber_endpoint,
+                allow_plaintext=allow_plaintext,
+                keys=client_keys(settings),
+            ),
             retry_policy(settings),
         )
         try:

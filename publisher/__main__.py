@@ -49,16 +49,13 @@ from .runner import PublisherPlan, run_publisher
 def main(
     config_file: Path,
     client: str,
-    endpoint: str | None,
-    state_dir: str | None,
-    ack_timeout: str | None,
-    send_retries: str | None,
     allow_plaintext: bool,
     again: bool,
     dry_run: bool,
     quiet: bool,
     history: Path | None,
     on_log_changed: str,
+    **said: str | None,
 ) -> None:
     """Put the messages of a step file, each exactly once.
 
@@ -79,13 +76,7 @@ def main(
             print_plan(describe(plan.steps, plan.line_count))
             return
         settings, where = client_settings(
-            "publisher",
-            client,
-            endpoint=endpoint,
-            state_dir=state_dir,
-            ack_timeout=ack_timeout,
-            send_retries=send_retries,
-            allow_plaintext=allow_plaintext,
+            "publisher", client, said, allow_plaintext=allow_plaintext
         )
         with Publisher(
             client,

@@ -21,7 +21,7 @@ class ZmqOfferLink:
         self._context: Context = zmq.Context()
         # No bound on received subscriptions: ZeroMQ drops them at a bound, and they are few.
         self._socket = connecting(
-            self._context, zmq.XPUB, sent_max=DATA_MESSAGES_MAX, received_max=0
+            self._context, zmq.XPUB, endpoint, sent_max=DATA_MESSAGES_MAX, received_max=0
         )
         self._socket.setsockopt(zmq.XPUB_NODROP, 1)  # "no room" is an error, not a silence
         end_with(self, self._context, [self._socket])

@@ -14,6 +14,7 @@ from reliable_pubsub.common.command_line import (
     EXIT_CODES,
     accept_endpoint,
     history_option,
+    key_options,
     readable_errors,
     resolve_all,
 )
@@ -21,11 +22,13 @@ from reliable_pubsub.common.core.endpoint import beside
 from reliable_pubsub.common.core.names import client_id
 from reliable_pubsub.common.core.settings import typed
 from reliable_pubsub.common.history_file import open_history
+from reliable_pubsub.common.key_files import client_keys, server_keys
 
 from .server import Relay, RelaySettings
 from .sockets import a_node_name, allow_connections
 
-_SETTING_OF: Final = {"push_via": "push_via"}  # the others are those of a relay alone
+# The others are those of a relay alone.
+_SETTING_OF: Final = {n: n for n in ("push_via", "secret_key", "server_key", "clients")}
 
 
 @click.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)
@@ -59,6 +62,7 @@ _SETTING_OF: Final = {"push_via": "push_via"}  # the others are those of a relay
     is_flag=True,
     help="Accept endpoints that other machines reach; traffic is not encrypted.",
 )
+@key_options(server=True, client=True)
 @history_option()
 def main(
     upstreams: tuple[str, ...],
@@ -85,10 +89,17 @@ def main(
             push_endpoint = beside(settings.relay_endpoint, push_endpoint)
         above = upstreams or (() if publishers else (settings.subscriber_endpoint,))
         via = (settings.push_via,) if settings.push_via else ()
-        for one in (*above, *publishers, *via):
+        keys = server_keys(settings)
+        keys_above = client_keys(settings) if settings.server_key else None
+        above = tuple(
+            accept_endpoint(one, allow_plaintext=allow_plaintext, keys=keys_above) for one in above
+        )
+        for one in via:
+            accept_endpoint(one, allow_plaintext=allow_plaintext, keys=keys_above)
+        for one in publishers:
             accept_endpoint(one, allow_plaintext=allow_plaintext)
         for one in (settings.relay_endpoint, push_endpoint):
-            accept_endpoint(one, allow_plaintext=allow_plaintext, bind=True)
+            accept_endpoint(one, allow_plaintext=allow_plaintext, bind=True, keys=keys)
         allow_connections()
         relay = Relay(
             RelaySettings(
@@ -101,6 +112,7 @@ def main(
                 strategy=settings.relay_strategy,
                 cap=settings.relay_max_subscriptions,
                 lease_s=settings.relay_lease,
+                keys=keys,
             )
         )
 

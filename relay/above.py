@@ -11,6 +11,7 @@ import zmq
 
 from reliable_pubsub.common.core.endpoint import host_of
 from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.keys import SecureEndpoint, keys_of
 from reliable_pubsub.common.core.limits import LINK_BYTES
 from reliable_pubsub.common.core.messages import Status, StatusReport
 from reliable_pubsub.common.core.wire import encode_request
@@ -46,9 +47,15 @@ class NodeAbove:
     """A proxy or relay: interest on a DEALER of its own, data on an XSUB."""
 
     def __init__(
-        self, context: Context, endpoint: str, node: str, *, cap: int = CAP, push_via: str = ""
+        self,
+        context: Context,
+        endpoint: str,
+        node: str,
+        *,
+        cap: int = CAP,
+        push_via: str = "",
     ) -> None:
-        """Connect; where data comes from is told by the first answer.
+        """Connect; where data comes from is said by the first answer.
 
         Args:
             push_via: or there, whatever the node above says.
@@ -59,10 +66,12 @@ class NodeAbove:
         self.wish = Wish(client=node, link=secrets.token_bytes(LINK_BYTES))
         self._capped = Capped(cap)
         self.interest = connecting(
-            context, zmq.DEALER, sent_max=INTEREST_WAITING_MAX, received_max=0
+            context, zmq.DEALER, endpoint, sent_max=INTEREST_WAITING_MAX, received_max=0
         )
         self.interest.connect(endpoint)
-        self.data = connecting(context, zmq.XSUB, sent_max=0, received_max=DATA_MESSAGES_MAX)
+        self.data = connecting(
+            context, zmq.XSUB, endpoint, sent_max=0, received_max=DATA_MESSAGES_MAX
+        )
         self._data_endpoint: str | None = None
         self._reports: list[tuple[str, int]] = []
         self._say_where()
@@ -143,7 +152,9 @@ class PlainAbove:
         """Connect."""
         self.endpoint = endpoint
         # No bound, because ZeroMQ drops subscriptions at it; the cap is the bound.
-        self.data = connecting(context, zmq.XSUB, sent_max=0, received_max=DATA_MESSAGES_MAX)
+        self.data = connecting(
+            context, zmq.XSUB, endpoint, sent_max=0, received_max=DATA_MESSAGES_MAX
+        )
         self.data.connect(endpoint)
         self._kinds = kinds
         self._capped = Capped(cap)
@@ -173,10 +184,13 @@ class PlainAbove:
 
 
 def reachable(endpoint: str, through: str) -> str:
-    """An endpoint as we reach it: who listens on every interface is where we asked."""
-    host = host_of(endpoint, bind=True)
-    if host not in ("0.0.0.0", "*", "::"):
-        return endpoint
-    reached = host_of(through, bind=True) or "127.0.0.1"
-    port = endpoint.rsplit(":", 1)[1]
-    return f"tcp://[{reached}]:{port}" if ":" in reached else f"tcp://{reached}:{port}"
+    """An endpoint that a node named, as we reach it, with the keys of that node.
+
+    A node that listens on every interface is where we asked.
+    """
+    if host_of(endpoint, bind=True) in ("0.0.0.0", "*", "::"):
+        reached = host_of(through, bind=True) or "127.0.0.1"
+        port = endpoint.rsplit(":", 1)[1]
+        endpoint = f"tcp://[{reached}]:{port}" if ":" in reached else f"tcp://{reached}:{port}"
+    keys = keys_of(through)
+    return endpoint if keys is None else SecureEndpoint(endpoint, keys)

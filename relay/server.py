@@ -11,12 +11,14 @@ import zmq
 from msgspec import Struct
 
 from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.keys import ServerKeys
 from reliable_pubsub.common.core.limits import STATUS_ROWS_MAX
 from reliable_pubsub.common.core.messages import Malformed, Reply
 from reliable_pubsub.common.core.wire import encode_reply
 from reliable_pubsub.common.system import WakeUp
 
 from .above import Above, NodeAbove, PlainAbove
+from .authentication import Authentication
 from .core.batch_cache import BatchCache
 from .core.interest_link import LEASE_S, Links
 from .core.interest_table import CAP, InterestTable
@@ -46,6 +48,7 @@ class RelaySettings(Struct, frozen=True, kw_only=True):
     lease_s: float = LEASE_S
     push_via: str = ""  # where data of the first node above is found, if not where it says
     own_kinds: Kinds = Kinds()
+    keys: ServerKeys | None = None  # of its endpoints; None: plaintext
 
 
 class Relay:
@@ -61,6 +64,7 @@ class Relay:
         self._kinds = settings.own_kinds
         self._boot = secrets.token_hex(8)
         self._context: Context = zmq.Context()
+        self._authentication = Authentication(self._context, settings.keys)
         self._table: InterestTable[bytes] = InterestTable(
             strategy=settings.strategy, cap=settings.cap, kinds=self._kinds
         )
@@ -72,6 +76,7 @@ class Relay:
             self._receiver = Receiver(self._requests)
             self.fan_out = FanOut(self._context, settings.push_endpoint, self._table, self._kinds)
         except BaseException:
+            self._authentication.close()
             self._context.destroy(linger=0)
             raise
         self.endpoint = self._requests.getsockopt_string(zmq.LAST_ENDPOINT)
@@ -84,7 +89,13 @@ class Relay:
             lease_s=settings.lease_s,
         )
         self._passing = Passing(BatchCache())
-        self._pulled = connecting(self._context, zmq.DEALER, sent_max=ANSWERS_MAX, received_max=0)
+        self._pulled = connecting(
+            self._context,
+            zmq.DEALER,
+            settings.upstreams[0] if settings.upstreams else "",
+            sent_max=ANSWERS_MAX,
+            received_max=0,
+        )
         if settings.upstreams:
             self._pulled.connect(settings.upstreams[0])
         self._above: list[Above] = [
@@ -135,6 +146,7 @@ class Relay:
             self._tell_the_rest(poller)
         finally:
             self.fan_out.stop_guard()
+            self._authentication.close()
             self._context.destroy(linger=200)
             self._wake_up.close()
 
@@ -157,6 +169,7 @@ class Relay:
             self.fan_out.forget(self._links.expire(now_s))
             self.fan_out.look(now_s)
             self._connections.look(now_s)
+            self._authentication.look(now_s)
             self._passing.tick(now_s)
         self._carry_out()
         if now_s >= self._join_at_s:
@@ -215,8 +228,8 @@ class Relay:
                 return
             first, parts = taken
             self._connections.heard(first)
-            if b"" not in parts:
-                continue  # no envelope: no way to answer
+            if b"" not in parts or not self._authentication.admits(first):
+                continue  # no envelope, so no way to answer; or its key was revoked
             begin = parts.index(b"") + 1
             envelope, frames = tuple(parts[:begin]), parts[begin:]
             if is_for_node(frames):

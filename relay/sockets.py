@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX, PEER_REQUESTS_MAX
-from reliable_pubsub.common.transport import RECONNECT_MS, RECONNECT_MS_MAX
+from reliable_pubsub.common.transport import RECONNECT_MS, RECONNECT_MS_MAX, use_keys_of
 
 from .connections import Connections
 from .listener import Listener, listen
@@ -25,6 +25,7 @@ Socket = zmq.Socket[bytes]
 HANDSHAKE_MS = 2_000  # a connection that says nothing is closed
 HEARTBEAT_MS = 5_000
 HEARTBEAT_TIMEOUT_MS = 15_000
+ZAP_DOMAIN = "reliable-pubsub"
 BACKLOG = 1024  # connections that wait for their turn; ZeroMQ's own 100 is less than one burst
 DATA_MESSAGES_MAX = 256  # pushed batches kept for one peer, at most 64 KiB each
 ANSWERS_MAX = 64  # kept for one peer that does not read
@@ -112,7 +113,7 @@ def listening(
     socket.setsockopt(zmq.BACKLOG, BACKLOG)
     # Without an authenticator the domain changes nothing for ZMTP 3. Peers of ZMTP 1 and 2 are
     # refused because of it: they know no heartbeat, so a silent one would stay for ever.
-    socket.setsockopt(zmq.ZAP_DOMAIN, b"reliable-pubsub")
+    socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN.encode())
     socket.setsockopt(zmq.RCVHWM, NO_BOUND)
     socket.setsockopt(zmq.SNDHWM, sent_max)
     hears_resets, listener = False, None
@@ -135,10 +136,13 @@ def listening(
     return Listening(socket, connections, hears_resets, listener)
 
 
-def connecting(context: Context, kind: int, *, sent_max: int, received_max: int) -> Socket:
+def connecting(
+    context: Context, kind: int, node: str, *, sent_max: int, received_max: int
+) -> Socket:
     """A socket that is to be connected, and retries while there is no listener.
 
     Args:
+        node: an endpoint of the node that it is to reach; its keys count.
         sent_max, received_max: messages that wait, each way; 0: no bound.
     """
     socket = context.socket(kind)
@@ -150,6 +154,8 @@ def connecting(context: Context, kind: int, *, sent_max: int, received_max: int)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, HEARTBEAT_TIMEOUT_MS)
     socket.setsockopt(zmq.SNDHWM, sent_max)
     socket.setsockopt(zmq.RCVHWM, received_max)
+    socket.setsockopt(zmq.CURVE_SERVER, 0)  # whatever the context says of those that are bound
+    use_keys_of(node, socket)
     return socket
 
 

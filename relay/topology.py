@@ -18,7 +18,9 @@ from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
     EXIT_CODES,
     accept_endpoint,
+    key_options,
     readable_errors,
+    settings_from,
     stop_on_signals,
 )
 from reliable_pubsub.common.core.errors import (
@@ -28,9 +30,11 @@ from reliable_pubsub.common.core.errors import (
 )
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.common.key_files import client_keys
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import ReqTransport
 
+from .above import reachable
 from .core.messages import Node, NodeReport
 from .core.tree import Look, tree_of
 from .core.tree_figure import TreeFigure, page_text, svg_text
@@ -75,15 +79,17 @@ def ask_upwards(endpoints: Sequence[str]) -> dict[str, NodeReport | None]:
     found: dict[str, NodeReport | None] = {one: ask_node(one) for one in endpoints}
     waiting = list(endpoints)
     while waiting and len(found) < NODES_MAX:
-        report = found[waiting.pop(0)]
+        asked = waiting.pop(0)
+        report = found[asked]
         for above in report.above if report else ():
             if above.endpoint in found:
                 continue
+            there = reachable(above.endpoint, asked)
             try:
-                found[above.endpoint] = ask_node(above.endpoint)
+                found[there] = ask_node(there)
             except (ProxyUnreachableError, RefusedError):
-                found[above.endpoint] = None
-            waiting.append(above.endpoint)
+                found[there] = None
+            waiting.append(there)
     return found
 
 
@@ -174,6 +180,7 @@ def write_file(path: Path, text: str) -> None:
     help="Seconds between the two looks that a drawing takes its rates from.",
 )
 @click.option("--allow-plaintext", is_flag=True, help="Accept an endpoint on another machine.")
+@key_options(server=False, client=True)
 def main(
     endpoints: tuple[str, ...],
     as_json: bool,
@@ -181,11 +188,15 @@ def main(
     html: Path | None,
     interval: float,
     allow_plaintext: bool,
+    **said: str | None,
 ) -> None:
     """Show relays and the nodes above them: interest, consumers, counts."""
     with readable_errors(), stop_on_signals():
-        for endpoint in endpoints:
-            accept_endpoint(endpoint, allow_plaintext=allow_plaintext)
+        keys = client_keys(settings_from("topology", said))
+        endpoints = tuple(
+            accept_endpoint(endpoint, allow_plaintext=allow_plaintext, keys=keys)
+            for endpoint in endpoints
+        )
         if svg or html:
             figure = draw(endpoints, interval)
             if svg:

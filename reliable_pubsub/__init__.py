@@ -62,6 +62,7 @@ from reliable_pubsub.common.core.start import (  # noqa: E402
     at_time,
     newest,
 )
+from reliable_pubsub.common.key_files import secure  # noqa: E402
 from reliable_pubsub.publisher.client import Publisher  # noqa: E402
 from reliable_pubsub.publisher.core.delivery import Delivery  # noqa: E402
 from reliable_pubsub.publisher.core.offering import Interest  # noqa: E402
@@ -120,4 +121,5 @@ __all__ = [
     "at_offset",
     "at_time",
     "newest",
+    "secure",
 ]

@@ -15,6 +15,7 @@ _COMMANDS = {
     "status": "reliable_pubsub.proxy.status",
     "backup": "reliable_pubsub.proxy.backup",
     "explain": "reliable_pubsub.lab.explain",
+    "keys": "reliable_pubsub.common.keys_command",
     "config": "reliable_pubsub.common.config_show",
     "examples": "reliable_pubsub.common.examples",
     "lab": "reliable_pubsub.lab.__main__",

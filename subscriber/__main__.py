@@ -71,10 +71,6 @@ from .subscribing import OnLogChanged
 def main(
     config_file: Path,
     client: str,
-    endpoint: str | None,
-    state_dir: str | None,
-    ack_timeout: str | None,
-    send_retries: str | None,
     allow_plaintext: bool,
     again: bool,
     dry_run: bool,
@@ -82,7 +78,7 @@ def main(
     history: Path | None,
     output: Path | None,
     on_log_changed: str,
-    push_via: str | None,
+    **said: str | None,
 ) -> None:
     """Subscribe, get and unsubscribe as a step file says; each message arrives once, in order.
 
@@ -106,14 +102,7 @@ def main(
             print_plan(describe(steps))
             return
         settings, where = client_settings(
-            "subscriber",
-            client,
-            endpoint=endpoint,
-            state_dir=state_dir,
-            ack_timeout=ack_timeout,
-            send_retries=send_retries,
-            allow_plaintext=allow_plaintext,
-            push_via=push_via,
+            "subscriber", client, said, allow_plaintext=allow_plaintext
         )
         with Subscriber(
             client,

@@ -30,6 +30,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr, replace
 
 from .errors import UsageError
+from .keys import SecureEndpoint
 from .names import ExactTopic
 
 D = TypeVar("D", bound=Callable[..., Any])
@@ -232,7 +233,7 @@ _PLAIN: Final[Mapping[Any, Parameter]] = {
     bool: Parameter("True or False", _take_bool, frozenset({bool})),
     int: Parameter("a whole number", _take_int, frozenset({int})),
     float: Parameter("a number", _take_float),
-    str: Parameter("text", _take_str, frozenset({str})),
+    str: Parameter("text", _take_str, frozenset({str, SecureEndpoint})),
     ExactTopic: Parameter("an ExactTopic", _take_exact_topic, frozenset({ExactTopic})),
     bytes: Parameter("bytes", _take_bytes, frozenset({bytes})),
     type(None): _NONE,

@@ -12,30 +12,34 @@ ENDPOINT_EXAMPLE: Final = "tcp://127.0.0.1:5555 or ipc:///run/pubsub.sock"
 IPC_PATH_BYTES_MAX: Final = 107  # of a Unix socket's address on Linux
 
 
-def check_endpoint(endpoint: str, allow_plaintext: bool, *, bind: bool = False) -> str | None:
+def check_endpoint(
+    endpoint: str, allow_plaintext: bool, *, bind: bool = False, encrypted: bool = False
+) -> str | None:
     """Accept `tcp://host:port` or `ipc://path`; return a warning, or None.
 
     Args:
         allow_plaintext: accept an address outside this machine. Traffic is not encrypted.
         bind: accept what only a server can use: every interface (`*`), a port chosen by the
             system (`*`).
+        encrypted: traffic is encrypted, so an address outside this machine is no risk.
 
     Raises:
         ConfigurationError: another form, or an address outside this machine without
-            `allow_plaintext`. Loopback is 127.0.0.0/8, ::1 and localhost; ipc is local.
+            `allow_plaintext` or encryption. Loopback is 127.0.0.0/8, ::1 and localhost; ipc is
+            local.
     """
     host = host_of(endpoint, bind=bind)
     if host is None:
         expected = f"expected an endpoint such as {ENDPOINT_EXAMPLE}"
         raise ConfigurationError(f"endpoint {endpoint!r:.120}: {expected}")
-    if _is_local(host):
+    if encrypted or _is_local(host):
         return None
     facts = f"endpoint {endpoint} is not a loopback address, and traffic is not encrypted: who "
     facts += "can see the network can read and forge messages"
     if not allow_plaintext:
         raise ConfigurationError(
-            f"{facts}; pass --allow-plaintext (in a program allow_plaintext=True) if that network "
-            "is trusted"
+            f"{facts}; use keys (reliable-pubsub keys --help), or pass --allow-plaintext (in a "
+            "program allow_plaintext=True) if that network is trusted"
         )
     return facts
 

@@ -36,6 +36,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from .keys import SecureEndpoint
+
 
 class PubSubError(Exception):
     """The root of all errors of this package; `code` is for machines, the text for people."""
@@ -125,6 +127,8 @@ class ProxyUnreachableError(InDoubtError):
                 "the outcome is in doubt, nothing is lost: start the proxy and run the same "
                 "command again, it resumes"
             )
+        if isinstance(endpoint, SecureEndpoint):
+            fate += "; if it runs, it has another key than was expected, or does not know ours"
         super().__init__(
             f"no answer to {verb} from {endpoint} in {attempts} attempts over {waited_s:.1f} s; "
             f"{fate}"

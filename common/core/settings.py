@@ -104,6 +104,7 @@ Seconds = Annotated[float, Meta(gt=0, le=3600, extra_json_schema={"unit": "s"})]
 Bytes = Annotated[int, Meta(le=NUMBER_MAX, extra_json_schema={"unit": "bytes"})]
 Positive = Annotated[int, Meta(ge=1)]
 Chosen = Annotated[Positive, Meta(le=CHOSEN_MAX)]
+KeyPlace = Annotated[str, Meta(pattern=r"^[^\0]*$", title="a key, a file or a folder")]
 Directory = Annotated[str, Meta(pattern=r"^[^\0]+$", title="the path of a directory")]
 
 
@@ -189,6 +190,24 @@ class Settings(Struct, frozen=True, kw_only=True):
             extra_json_schema={"unit": "s"},
         ),
     ] = RELAY_LEASE_S
+    secret_key: Annotated[
+        KeyPlace,
+        Meta(
+            description="the file of this process's own key (reliable-pubsub keys new): endpoints "
+            "that it binds are encrypted with it, and servers know it by it"
+        ),
+    ] = ""
+    server_key: Annotated[
+        KeyPlace,
+        Meta(description="the public key of the proxy or relay to talk with, or its file"),
+    ] = ""
+    clients: Annotated[
+        KeyPlace,
+        Meta(
+            description="whose keys may connect: a folder of .key files, or a YAML file of public "
+            "keys and names; looked at again when it changes. Default: any key"
+        ),
+    ] = ""
     data_dir: Annotated[Directory, Meta(description="where the proxy keeps its store")] = (
         "proxy-data"
     )

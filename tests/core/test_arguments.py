@@ -38,6 +38,7 @@ from reliable_pubsub import (
     at_offset,
     at_time,
     newest,
+    secure,
 )
 from reliable_pubsub.common.core.arguments import check_argument, shown
 from reliable_pubsub.common.core.batch import Batch
@@ -210,6 +211,7 @@ TAKES: dict[str, Takes] = {
     "topics": of(a(str)),
     "Publisher.ready_for.count": count(1, 65_536),
     **dict.fromkeys(("receipt", "message"), lambda value: False),
+    **dict.fromkeys(("secure.endpoint", "server_key", "secret_key"), a(str)),
     "at_offset.offset": is_int,
     "newest.messages": is_int,
     "at_time.moment": lambda value: is_int(value) or isinstance(value, datetime),
@@ -291,6 +293,7 @@ RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
     "at_offset": (lambda _: at_offset, {"offset": 1}),
     "at_time": (lambda _: at_time, {"moment": 1}),
     "newest": (lambda _: newest, {"messages": 1}),
+    "secure": (lambda _: secure, {"endpoint": "tcp://127.0.0.1:5555", "server_key": "x" * 40}),
     "Publisher.put": (on_publisher("put"), {"topic": "t", "payload": b"x"}),
     "Publisher.put_many": (on_publisher("put_many"), {"topic": "t", "payloads": [b"x"]}),
     "Publisher.put_batch": (on_publisher("put_batch"), {"topic": "t", "batch": Batch([b"x"])}),

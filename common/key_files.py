@@ -1,0 +1,192 @@
+"""Key files: written once with the rights they need, read without following links."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+import zmq
+
+from .core.arguments import checked
+from .core.certificates import (
+    PUBLIC_SUFFIX,
+    SECRET_SUFFIX,
+    certificate,
+    clients_of,
+    is_key,
+    parse_certificate,
+)
+from .core.errors import ConfigurationError
+from .core.keys import ClientKeys, KeyPair, SecureEndpoint, ServerKeys, keys_of
+from .core.names import client_id
+from .core.settings import Settings
+from .yaml_file import load_yaml
+
+FILE_BYTES_MAX: Final = 64 * 1024
+
+
+def new_pair(folder: Path, name: str) -> tuple[Path, Path]:
+    """Make a key pair; write `NAME.key` and `NAME.key_secret` (0600) into a folder.
+
+    Returns:
+        The public and the secret file.
+
+    Raises:
+        InvalidNameError: the name is no client id.
+        ConfigurationError: one of the files exists, or cannot be written.
+    """
+    name = client_id(name)
+    public, secret = (key.decode() for key in zmq.curve_keypair())
+    public_file, secret_file = (folder / (name + end) for end in (PUBLIC_SUFFIX, SECRET_SUFFIX))
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _write(secret_file, certificate(name, public, secret), 0o600)
+        _write(public_file, certificate(name, public), 0o644)
+    except FileExistsError as error:
+        raise ConfigurationError(
+            f"{error.filename} exists: a key is never overwritten. Choose another name, or remove "
+            f"{public_file.name} and {secret_file.name} if nothing uses them any more"
+        ) from None
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write the key {error.filename}: {error.strerror}"
+        ) from error
+    return public_file, secret_file
+
+
+def _write(path: Path, text: str, mode: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(path, flags, mode), "w", encoding="ascii") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _read(path: Path, *, is_secret: bool = False) -> str:
+    """Read a key file.
+
+    Raises:
+        ConfigurationError: it is a link or no file, cannot be read, or others may read a secret.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        why = "is a link, and links are not followed" if path.is_symlink() else error.strerror
+        raise ConfigurationError(f"the key file {path} cannot be read: {why}") from error
+    with os.fdopen(descriptor, "rb") as file:
+        mode = os.fstat(descriptor).st_mode
+        if not stat.S_ISREG(mode):
+            raise ConfigurationError(f"{path} is no file: expected a key file")
+        if is_secret and mode & 0o077:
+            raise ConfigurationError(
+                f"others may read the secret key {path} (mode {stat.S_IMODE(mode):04o}): run "
+                f"`chmod 600 {path}`; if another user may have read it, make a new one"
+            )
+        return file.read(FILE_BYTES_MAX).decode("ascii", errors="replace")
+
+
+def read_pair(path: Path) -> KeyPair:
+    """Read a file that `keys new` wrote.
+
+    Args:
+        path: `NAME.key_secret`, or `NAME.key` beside it.
+
+    Raises:
+        ConfigurationError: it cannot be read safely, or holds no secret key.
+    """
+    path = path.with_suffix(SECRET_SUFFIX) if path.suffix == PUBLIC_SUFFIX else path
+    public, secret = parse_certificate(_read(path, is_secret=True), str(path))
+    if secret is None:
+        raise ConfigurationError(f"{path}: holds no secret key: name the file {SECRET_SUFFIX}")
+    return KeyPair(public=public, secret=secret)
+
+
+def read_public(text: str) -> str:
+    """A public key, given as such or as the path of its file.
+
+    Raises:
+        ConfigurationError: the file cannot be read or holds no key.
+    """
+    if is_key(text):
+        return text
+    return parse_certificate(_read(Path(text)), text)[0]
+
+
+def read_clients(path: Path) -> dict[str, str]:
+    """Who may connect: a folder of `NAME.key` files, or a YAML map of public keys to names.
+
+    Returns:
+        The name by public key.
+
+    Raises:
+        ConfigurationError: it is not there, a file is wrong, or one key has two names.
+    """
+    if not path.is_dir():
+        return clients_of(load_yaml(path).data, str(path))
+    found: dict[str, str] = {}
+    for file in sorted(path.glob(f"*{PUBLIC_SUFFIX}")):
+        key = read_public(str(file))
+        if key in found:
+            raise ConfigurationError(
+                f"{path}: {found[key]} and {file.stem} have the same key: remove one file"
+            )
+        found[key] = file.stem
+    return found
+
+
+@checked
+def secure(endpoint: str, server_key: str, secret_key: str = "") -> str:
+    """An endpoint that is reached by keys, for every argument that takes an endpoint.
+
+    Args:
+        server_key: the public key of the proxy or relay there, or its `.key` file. Another server
+            cannot answer.
+        secret_key: the file of the client's own key (`reliable-pubsub keys new`); "": one that
+            ends with this process, enough where the server lets every key in.
+
+    Raises:
+        ConfigurationError: a key cannot be read.
+    """
+    if secret_key:
+        own = read_pair(Path(secret_key))
+    else:
+        public, secret = (key.decode() for key in zmq.curve_keypair())
+        own = KeyPair(public=public, secret=secret)
+    return SecureEndpoint(endpoint, ClientKeys(own=own, server=read_public(server_key)))
+
+
+def client_keys(settings: Settings) -> ClientKeys | None:
+    """The keys of a client, by its settings; None: it speaks plaintext.
+
+    Raises:
+        ConfigurationError: a key cannot be read, or there is one for the client and none to expect
+            of the server.
+    """
+    if not settings.server_key:
+        if settings.secret_key:
+            raise ConfigurationError(
+                "secret_key without server_key: a client must know the public key of the server "
+                "that it talks with; set server_key (--server-key) to it"
+            )
+        return None
+    return keys_of(secure("", settings.server_key, settings.secret_key))
+
+
+def server_keys(settings: Settings) -> ServerKeys | None:
+    """The keys of a proxy or relay, by its settings; None: its endpoints are plaintext.
+
+    Raises:
+        ConfigurationError: a key or the list of clients cannot be read.
+    """
+    if not settings.secret_key:
+        if settings.clients:
+            raise ConfigurationError(
+                "clients without secret_key: who is let in can be told by keys only; make a key "
+                "with `reliable-pubsub keys new proxy` and set secret_key to its .key_secret file"
+            )
+        return None
+    if settings.clients:
+        read_clients(Path(settings.clients))
+    return ServerKeys(own=read_pair(Path(settings.secret_key)), clients=settings.clients)

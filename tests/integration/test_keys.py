@@ -1,0 +1,227 @@
+"""Encrypted endpoints: real proxies, relays and clients, known and unknown keys."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import zmq
+from zmq.auth import load_certificate
+
+from reliable_pubsub import ProxyUnreachableError, RetryPolicy, secure
+from reliable_pubsub.common.core.keys import keys_of
+from reliable_pubsub.common.key_files import new_pair, read_pair
+from reliable_pubsub.common.transport import ReqTransport
+
+from .harness import Service, eventually
+
+ONCE = RetryPolicy(timeout_s=1.0, retries_max=0)
+
+
+class KeyedService(Service):
+    """A service whose proxy has a key and knows `sensor-1`; `stranger` has one, too."""
+
+    def __init__(self, directory: Path) -> None:
+        """Make the keys; the endpoints are those of `sensor-1`."""
+        super().__init__(directory)
+        self.keys = directory / "keys"
+        self.known = directory / "clients"
+        self.known.mkdir()
+        for name in ("proxy", "sensor-1", "stranger"):
+            new_pair(self.keys, name)
+        shutil.copy(self.keys / "sensor-1.key", self.known)
+
+    def start(self) -> None:
+        """Start the proxy; look at it as `sensor-1`."""
+        self.start_proxy("--secret-key", self.secret("proxy"), "--clients", self.known)
+        self.publisher_endpoint = self.reach(self.publisher_endpoint, "sensor-1")
+        self.subscriber_endpoint = self.reach(self.subscriber_endpoint, "sensor-1")
+
+    def secret(self, name: str) -> Path:
+        """A file of a secret key."""
+        return self.keys / f"{name}.key_secret"
+
+    def reach(self, endpoint: str, name: str, server: str = "proxy") -> str:
+        """An endpoint as one of the names reaches it."""
+        return secure(endpoint, str(self.keys / f"{server}.key"), str(self.secret(name)))
+
+    def is_heard(self, name: str) -> bool:
+        """Whether the proxy answers one of the names."""
+        endpoint = self.reach(self.publisher_endpoint, name)
+        try:
+            with self.open_publisher(name, endpoint=endpoint, retry=ONCE) as publisher:
+                publisher.put("t", name.encode())
+        except ProxyUnreachableError:
+            return False
+        return True
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[KeyedService]:
+    service = KeyedService(tmp_path)
+    try:
+        yield service
+    finally:
+        service.close()
+    service.check_no_traceback()
+
+
+def test_a_known_key_puts_gets_and_is_pushed_to_at_every_level(service: KeyedService) -> None:
+    service.start()
+    with service.open_subscriber("s") as subscriber, service.open_publisher("p") as publisher:
+        subscriber.subscribe("t", push=True)
+        for qos in (2, 1):
+            publisher.put("t", b"%d" % qos, qos=qos)
+        stream = subscriber.messages("t")
+        got = [next(stream).payload for _ in range(2)]
+
+        eventually(lambda: publisher.put("t", b"0", qos=0).fate == "sent", "ingress")
+
+        assert got == [b"2", b"1"]
+        assert next(stream).payload == b"0"
+        assert service.status().push is not None
+
+
+@pytest.mark.parametrize("how", ["unknown key", "no key", "key of another server"])
+def test_a_stranger_is_not_heard(service: KeyedService, how: str) -> None:
+    service.start()
+    plain = str(service.publisher_endpoint)
+    endpoint = {
+        "unknown key": service.reach(plain, "stranger"),
+        "no key": plain,
+        "key of another server": service.reach(plain, "sensor-1", server="stranger"),
+    }[how]
+
+    with (
+        pytest.raises(ProxyUnreachableError) as refused,
+        service.open_publisher("p", endpoint=endpoint, retry=ONCE) as publisher,
+    ):
+        publisher.put("t", b"x")
+
+    assert ("does not know ours" in str(refused.value)) == (how != "no key")
+    assert len(service.status().topics) == 0
+
+
+def test_keys_come_and_go_without_a_restart(service: KeyedService) -> None:
+    service.start()
+    assert not service.is_heard("stranger")
+
+    shutil.copy(service.keys / "stranger.key", service.known)
+    eventually(lambda: service.is_heard("stranger"), "a key that was added")
+
+    (service.known / "stranger.key").unlink()
+    eventually(lambda: not service.is_heard("stranger"), "a key that was revoked")
+    assert service.is_heard("sensor-1")
+
+
+def test_a_client_that_waits_is_heard_as_soon_as_its_key_is_known(service: KeyedService) -> None:
+    """A refusal is for the time being: libzmq goes on trying, and so does the client."""
+    service.start()
+    endpoint = service.reach(service.publisher_endpoint, "stranger")
+    with service.open_publisher("p", endpoint=endpoint) as publisher:
+        assert not service.is_heard("stranger")
+        shutil.copy(service.keys / "stranger.key", service.known)
+
+        assert publisher.put("t", b"x").offset == 0
+
+
+def test_a_list_of_clients_that_is_wrong_changes_nothing(service: KeyedService) -> None:
+    service.start()
+    (service.known / "broken.key").write_text("nonsense")
+    shutil.copy(service.keys / "stranger.key", service.known)
+
+    eventually(lambda: service.is_heard("sensor-1"), "the known key")
+    assert not service.is_heard("stranger")
+
+
+def test_a_relay_has_a_key_above_and_one_below(service: KeyedService) -> None:
+    """It is a client of the proxy, and a server for those below."""
+    service.start()
+    new_pair(service.keys, "relay-1")
+    shutil.copy(service.keys / "relay-1.key", service.known)
+    endpoint, push = service.own_endpoint(), service.own_endpoint()
+    relay = service.run(
+        *("relay", "-i", "relay-1", "--endpoint", endpoint, "--push-endpoint", push),
+        *("--upstream", str(service.subscriber_endpoint)),
+        *("--secret-key", service.secret("relay-1"), "--server-key", service.keys / "proxy.key"),
+        *("--clients", service.known),
+    )
+    relay.ready()
+    below = service.reach(endpoint, "sensor-1", server="relay-1")
+
+    with (
+        service.open_subscriber("s", endpoint=below) as subscriber,
+        service.open_publisher("p") as publisher,
+    ):
+        subscriber.subscribe("t", push=True)
+        publisher.put_many("t", [b"1", b"2"])
+        stream = subscriber.messages("t")
+
+        assert [next(stream).payload for _ in range(2)] == [b"1", b"2"]
+
+
+def test_the_commands_take_the_same_keys(service: KeyedService) -> None:
+    service.start()
+    keys = ("--secret-key", service.secret("sensor-1"), "--server-key", service.keys / "proxy.key")
+    plain = str(service.subscriber_endpoint)
+    subscriber = service.subscriber("s", "steps:\n- {action: subscribe, topic: t}\n", *keys)
+    subscriber.done()
+    service.publisher("p", "steps:\n- {topic: t, message: m}\n", *keys).done()
+
+    status = service.run("", "status", "--endpoint", plain, *keys)
+    status.done()
+
+    assert "1 topics" in status.stdout
+
+
+def test_other_programs_of_zeromq_read_the_files(tmp_path: Path) -> None:
+    public_file, secret_file = new_pair(tmp_path, "proxy")
+    pair = read_pair(secret_file)
+
+    assert load_certificate(secret_file) == (pair.public.encode(), pair.secret.encode())
+    assert load_certificate(public_file) == (pair.public.encode(), None)
+
+
+def test_a_revoked_key_is_not_heard_on_the_connections_that_it_has(service: KeyedService) -> None:
+    service.start()
+    with service.open_publisher("p", retry=ONCE) as publisher:
+        publisher.put("t", b"x")
+        (service.known / "sensor-1.key").unlink()
+
+        def is_refused() -> bool:
+            try:
+                publisher.put("t", b"y")
+            except ProxyUnreachableError:
+                return True
+            return False
+
+        eventually(is_refused, "the end of a connection")
+
+
+def test_a_send_to_a_server_that_refuses_for_good_does_not_wait(service: KeyedService) -> None:
+    """Status 400 of ZAP, as other servers give: libzmq then gives the connection up."""
+    context = zmq.Context()
+    server, zap = context.socket(zmq.ROUTER), context.socket(zmq.REP)
+    pair = keys_of(service.reach("", "proxy"))
+    assert pair is not None
+    try:
+        zap.bind("inproc://zeromq.zap.01")
+        server.setsockopt(zmq.CURVE_SERVER, 1)
+        server.setsockopt(zmq.CURVE_SECRETKEY, pair.own.secret.encode())
+        port = server.bind_to_random_port("tcp://127.0.0.1")
+        transport = ReqTransport(service.reach(f"tcp://127.0.0.1:{port}", "stranger"))
+        version, request, *_ = zap.recv_multipart()
+        zap.send_multipart([version, request, b"400", b"no", b"", b""])
+        time.sleep(0.3)  # until the client has heard it
+        sending = threading.Thread(target=transport.send, args=([b"RPS1", b""],), daemon=True)
+        sending.start()
+        sending.join(10)
+
+        assert not sending.is_alive()
+        transport.close()
+    finally:
+        context.destroy(linger=0)
