@@ -27,6 +27,7 @@ from rich.table import Table
 
 from .cpu_costs import REQUESTS, STEPS, WAITING, WAITING_STEP, Costs, Here, Source, There
 from .measuring import checkout, version
+from .named_proxy import COUNTS
 
 PASSES_MIN: Final = 3
 WORSE: Final = 1.10  # a ratio above it is named
@@ -141,10 +142,18 @@ def is_worse(ratios: Sequence[float]) -> bool:
 # Showing.
 
 
-def table(ours: Profile, ratios: dict[tuple[str, str], list[float]], against: str) -> Table:
-    """CPU by work and process, each with its threads."""
-    shown = Table(title=f"CPU in us a message, version {ours.version}", title_justify="left")
-    for column in ("work", "process", "us", *([f"to {against}"] if ratios else []), "of it"):
+def table(
+    ours: Profile,
+    ratios: dict[tuple[str, str], list[float]],
+    against: str,
+    *,
+    counts_calls: bool,
+) -> Table:
+    """Costs by work and process, each with its threads."""
+    unit = "calls" if counts_calls else "us"
+    what = "Functions called" if counts_calls else "CPU in us"
+    shown = Table(title=f"{what} a message, version {ours.version}", title_justify="left")
+    for column in ("work", "process", unit, *([f"to {against}"] if ratios else []), "of it"):
         shown.add_column(
             column, justify="left" if column in ("work", "process", "of it") else "right"
         )
@@ -190,19 +199,10 @@ class OtherWork:
         return max((busy_s - busy_was_s) - (ours_s - ours_was_s), 0.0) / (now_s - was_s)
 
 
-@click.command()
-@click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(0, 3600))
-@click.option("--against", metavar="FILE|COMMIT", help="Compare with it; exit code 1 if worse.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document, for --against FILE.")
-@click.option("--scale", default=1.0, type=click.FloatRange(0.01, 100), hidden=True)
-def profile(seconds: float, against: str | None, as_json: bool, scale: float) -> None:
-    """CPU of a put and of a delivered message, by process and thread; below 40 s.
-
-    --against a commit measures both versions in turn, shows the median of the ratios with the range
-    in which it lies with 95 %, and names what costs over 10 % more and surely more. A FILE is what
-    --json gave before; compare with it only if the machine was as quiet then as it is now. While
-    other work runs the range is wide: give it more --seconds.
-    """
+def compare(
+    seconds: float, against: str | None, scale: float
+) -> tuple[Profile, dict[tuple[str, str], list[float]]]:
+    """This version measured, and the ratios to a commit or a file."""
     is_file = against is not None and Path(against).is_file()
     ratios: dict[tuple[str, str], list[float]] = {}
     others = OtherWork()
@@ -219,11 +219,35 @@ def profile(seconds: float, against: str | None, as_json: bool, scale: float) ->
         ratios = ratios_to(ours, msgspec.json.decode(Path(against).read_bytes(), type=Profile))
     elif len(found) == 2:
         ratios = ratios_of(found[0], found[1])
+    return ours, ratios
+
+
+@click.command()
+@click.option("--seconds", default=20.0, show_default=True, type=click.FloatRange(0, 3600))
+@click.option("--against", metavar="FILE|COMMIT", help="Compare with it; exit code 1 if worse.")
+@click.option("--calls", is_flag=True, help="Functions that are called, instead of CPU.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document, for --against FILE.")
+@click.option("--scale", default=1.0, type=click.FloatRange(0.01, 100), hidden=True)
+def profile(seconds: float, against: str | None, calls: bool, as_json: bool, scale: float) -> None:
+    """CPU of a put and of a delivered message, by process and thread; below 40 s.
+
+    --against a commit measures both versions in turn, shows the median of the ratios with the range
+    in which it lies with 95 %, and names what costs over 10 % more and surely more. A FILE is what
+    --json gave before; compare with it only if the machine was as quiet then as it is now. While
+    other work runs the range is wide: give it more --seconds, or count --calls of Python functions,
+    which no other work changes.
+    """
+    if calls:
+        os.environ[COUNTS] = "yes"  # the processes that are measured see it
+    try:
+        ours, ratios = compare(seconds, against, scale)
+    finally:
+        os.environ.pop(COUNTS, None)
     if as_json:
         click.echo(msgspec.json.encode(ours).decode())
     else:
         console = Console(width=None if sys.stdout.isatty() else 130)
-        console.print(table(ours, ratios, against or ""))
+        console.print(table(ours, ratios, against or "", counts_calls=calls))
         click.echo(
             f"A subscriber that waits sends {ours.waiting_requests_per_s:.1f} requests a second. "
             f"{ours.passes} passes; other work used {ours.others_cpus:.1f} CPUs meanwhile."

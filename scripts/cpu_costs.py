@@ -6,6 +6,7 @@ of their own.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from reliable_pubsub import Publisher, Subscriber
 
 from .counting_link import CountingLink
 from .measuring import PAYLOAD, Proxy, Worker, folder, proxy
+from .named_proxy import COUNTS
 
 BATCH: Final = 100
 SINGLES: Final = 50  # messages of a step
@@ -35,7 +37,7 @@ WAITING_STEP: Final = STEPS  # one more, which takes long
 WAITING: Final = "waiting, 1 s"
 REQUESTS: Final = (WAITING, "requests", "")  # so many a second, beside the costs
 
-Costs = dict[tuple[str, str, str], float]  # work, process, thread: us of CPU a message
+Costs = dict[tuple[str, str, str], float]  # work, process, thread: us of CPU, or calls, a message
 
 # The processes.
 
@@ -140,6 +142,7 @@ class Here:
             scale: how much of the usual number of messages.
         """
         self._scale = scale
+        self._counts_calls = bool(os.environ.get(COUNTS))
         enter = stack.enter_context
         running = enter(proxy())
         state = str(enter(folder()))
@@ -205,13 +208,20 @@ class Here:
 
     @contextmanager
     def _measured(self, costs: Costs, work: str, per: float, *watched: str) -> Iterator[None]:
-        before = [cpu_ns(self._processes[name].pid) for name in watched]
+        before = [self._used(name) for name in watched]
         yield
-        after = [cpu_ns(self._processes[name].pid) for name in watched]
+        after = [self._used(name) for name in watched]
         for name, was, now in zip(watched, before, after, strict=True):
-            for thread, ns in now.items():
+            for thread, used in now.items():
                 key = (work, name, self._names[name].get(thread, "another"))
-                costs[key] = costs.get(key, 0.0) + (ns - was.get(thread, 0)) / per / 1e3
+                costs[key] = costs.get(key, 0.0) + (used - was.get(thread, 0)) / per
+
+    def _used(self, name: str) -> dict[int, float]:
+        """CPU of the threads of a process so far, in us, or the functions that they called."""
+        process = self._processes[name]
+        if self._counts_calls:
+            return dict(process.thread_calls())
+        return {thread: ns / 1e3 for thread, ns in cpu_ns(process.pid).items()}
 
 
 class There:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import re
 import shutil
 import statistics
@@ -21,13 +22,12 @@ from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
 
-from .named_proxy import thread_names
+from .named_proxy import COUNTS, count_calls, thread_calls, thread_names
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "run"
 PAYLOAD = b"x" * 100
 ANSWER_S = 120.0  # longer than any single piece of work takes on a busy machine
-THREAD_NAMES = "thread_names"
 # Forked from a process that has imported everything and made no client.
 forked = multiprocessing.get_context("forkserver")
 forked.set_forkserver_preload(
@@ -84,11 +84,17 @@ class Proxy:
 
     def thread_names(self) -> dict[int, str]:
         """Its Python threads, by the number that /proc shows."""
+        return {**msgspec.json.decode(self._ask("names"), type=dict[int, str]), self.pid: "loop"}
+
+    def thread_calls(self) -> dict[int, int]:
+        """How many functions they called, if that is counted."""
+        return msgspec.json.decode(self._ask("calls"), type=dict[int, int])
+
+    def _ask(self, what: str) -> str:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        print(file=self.process.stdin, flush=True)
-        found = msgspec.json.decode(self.process.stdout.readline(), type=dict[int, str])
-        return {**found, self.pid: "loop"}
+        print(what, file=self.process.stdin, flush=True)
+        return self.process.stdout.readline()
 
     def resident_mib(self, field: str = "VmRSS") -> float:
         """Resident memory now (VmRSS) or at its highest (VmHWM)."""
@@ -169,7 +175,8 @@ class Worker:
     def __init__(self, make: Callable[..., Any], *arguments: Any) -> None:
         """Start the process; `make(*arguments)` is called there, and gives a context manager."""
         self._pipe, its = forked.Pipe()
-        self._process = forked.Process(target=_work, args=(its, make, arguments))
+        counts = bool(os.environ.get(COUNTS))  # of this process; the forking one began before
+        self._process = forked.Process(target=_work, args=(its, make, arguments, counts))
         self._process.start()
         its.close()
         assert self._process.pid is not None
@@ -198,7 +205,12 @@ class Worker:
 
     def thread_names(self) -> dict[int, str]:
         """Its Python threads, by the number that /proc shows."""
-        return {**self.call(THREAD_NAMES), self.pid: "main"}
+        return {**self.call("thread_names"), self.pid: "main"}
+
+    def thread_calls(self) -> dict[int, int]:
+        """How many functions they called, if that is counted."""
+        found: dict[int, int] = self.call("thread_calls")
+        return found
 
     def __enter__(self) -> Worker:
         self.result()
@@ -213,16 +225,17 @@ class Worker:
         self._pipe.close()
 
 
-def _work(pipe: Any, make: Callable[..., Any], arguments: Sequence[Any]) -> None:
+def _work(pipe: Any, make: Callable[..., Any], arguments: Sequence[Any], counts: bool) -> None:
+    if counts:
+        count_calls()
+    of_process = {"thread_names": thread_names, "thread_calls": thread_calls}
     try:
         with make(*arguments) as made:
             pipe.send((False, None))
             while (called := pipe.recv()) is not None:
                 method, given = called
-                if method == THREAD_NAMES:
-                    pipe.send((False, thread_names()))
-                else:
-                    pipe.send((False, getattr(made, method)(*given)))
+                act = of_process.get(method) or getattr(made, method)
+                pipe.send((False, act(*given)))
     except EOFError:
         pass  # the process that started this one has ended
     except Exception as error:  # for the process that waits; it is the one to report it

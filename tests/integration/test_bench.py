@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
@@ -23,15 +24,12 @@ from scripts.bench_scale import flat, memory
 from scripts.peer_servers import SYSTEMS
 from scripts.peer_stations import LAST, Receiving, body
 
+TINY_PROFILE = ("profile", "--seconds", "0", "--scale", "0.01")
 TINY_PEERS = ("peers", "--seconds", "0.02", "--rounds", "1", "--clients", "3")
 
 
 def test_profile_shows_the_cpu_of_each_thread_and_compares_it_with_a_commit() -> None:
-    ran = CliRunner().invoke(
-        main,
-        ["profile", "--seconds", "0", "--scale", "0.01", "--against", "HEAD"],
-        catch_exceptions=False,
-    )
+    ran = CliRunner().invoke(main, [*TINY_PROFILE, "--against", "HEAD"], catch_exceptions=False)
 
     assert ran.exit_code in (0, 1), ran.output  # 1: by chance, of 3 tiny passes
     for part in (
@@ -43,6 +41,15 @@ def test_profile_shows_the_cpu_of_each_thread_and_compares_it_with_a_commit() ->
         "requests a second",
     ):
         assert part in ran.output
+
+
+def test_profile_counts_functions_that_are_called_in_client_and_proxy() -> None:
+    ran = CliRunner().invoke(main, [*TINY_PROFILE, "--calls", "--json"], catch_exceptions=False)
+
+    costs = msgspec.json.decode(ran.stdout, type=Profile).costs
+    put = {cost.process: cost.threads for cost in costs if cost.work == "put"}
+    assert put["publisher"]["main"] > 10
+    assert put["proxy"]["loop"] > 10
 
 
 @pytest.mark.parametrize(
