@@ -1,4 +1,4 @@
-"""Differences between systems: waking a loop, and making a file durable.
+"""Differences between systems: waking a loop, making a file durable, memory of the process.
 
 Linux has special calls for both; elsewhere (macOS) POSIX calls are used. Each name is looked up
 where it is used, so that a test can remove it.
@@ -6,8 +6,10 @@ where it is used, so that a test can remove it.
 
 from __future__ import annotations
 
+import ctypes
 import fcntl
 import os
+import resource
 import socket
 import sys
 from contextlib import suppress
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Final
 
 IS_LINUX: Final = sys.platform.startswith("linux")
+_PAGE_BYTES: Final = resource.getpagesize()
 
 
 class WakeUp:
@@ -85,6 +88,19 @@ def sync_directory(path: Path) -> None:
         sync_file(descriptor)
     finally:
         os.close(descriptor)
+
+
+def resident_bytes() -> int:
+    """The memory that this process holds; Linux only."""
+    with open("/proc/self/statm", "rb") as file:
+        return int(file.read().split()[1]) * _PAGE_BYTES
+
+
+def give_back_memory() -> None:
+    """Give freed memory back to the system, where its library can (glibc keeps most of it)."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
 
 
 # The same for SQLite's syncs; ignored on systems without F_FULLFSYNC.

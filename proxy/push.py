@@ -61,7 +61,7 @@ class Push:
     def expire(self, now_s: float) -> None:
         """Forget the links whose lease has ended."""
         self._fan_out.forget(self.pushes.links.expire(now_s))
-        self._fan_out.look(now_s)
+        self._fan_out.forget_ended()
 
     def close(self) -> None:
         """Unbind."""

@@ -17,6 +17,7 @@ from reliable_pubsub.common.core.messages import CommitterStatus, Durability, St
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.system import WakeUp
 from reliable_pubsub.relay.authentication import Authentication
+from reliable_pubsub.relay.guard import guard_of
 
 from .check import BadRange, Checked, check_store
 from .committer import Committer, Failed
@@ -122,6 +123,7 @@ class Server:
         ]
         self.push = Push(self._context, settings.push, boot=self._boot)
         self.ingress = Ingress(self._context, settings.ingress)
+        self._guard = guard_of(self.ingress.connections, *(one.connections for one in self.doors))
 
     def _new_engine(self) -> Engine:
         with reading():
@@ -286,9 +288,6 @@ class Server:
         self._look_at_log()
         self._authentication.look(now_s)
         self.push.expire(now_s)
-        self.ingress.connections.look(now_s)
-        for door in self.doors:
-            door.connections.look(now_s)
         self.engine.tick(now_s=now_s, now_ns=time.time_ns())
         self._carry_out()
 
@@ -325,6 +324,8 @@ class Server:
     def _close(self) -> None:
         """Close everything; clients retry requests that were not answered."""
         self._poll.close()
+        if self._guard is not None:
+            self._guard.close()
         for door in self.doors:
             door.close()
         self.push.close()

@@ -2,7 +2,7 @@
 
 A monitor of the socket tells which descriptors libzmq has accepted. What a message carries of its
 connection is that descriptor (`__fd`). The counts come from TCP_INFO, which Linux has; elsewhere
-only what an endpoint sees by itself leads to a cut.
+only what an endpoint sees by itself leads to a cut. What they lead to, `guard.py` decides.
 """
 
 from __future__ import annotations
@@ -18,13 +18,14 @@ from typing import Final
 
 import zmq
 
-from .core.allowance import Look, Tally, to_be_cut
+from .core.allowance import Look, Tally
 from .listener import cut
 
-LOOKED_AT_MAX: Final = 500  # connections in one turn; the others are looked at in the next ones
+EVENTS_MAX: Final = 32  # taken at once, so that what they lead to does not wait for all of them
 _EVENT: Final = struct.Struct("=Hi")  # of a monitor: what happened, and to which descriptor
 _BYTES_ACKNOWLEDGED: Final = 120  # linux/tcp.h: tcpi_bytes_acked, then tcpi_bytes_received
 _BYTES_NOT_SENT: Final = 144
+_SEGMENTS_RECEIVED: Final = 152  # with data
 _TCP_INFO: Final = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" else None
 
 
@@ -60,8 +61,6 @@ class Connections:
         self._lock = threading.Lock()  # of `_events` and of what is told by them
         self._by_descriptor: dict[int, Connection] = {}
         self._arrived: list[Connection] | None = None  # kept once there is a guard
-        self._round: list[Connection] = []
-        self._notable: dict[int, Connection] = {}  # those that make us hold something
         self._ended: list[Connection] = []
         self.cut_count = 0
 
@@ -92,14 +91,19 @@ class Connections:
             ended, self._ended = self._ended, []
         return ended
 
-    def arrived(self) -> list[Connection]:
-        """Those that have come since the last time; the first time, all that are there."""
-        self._take_events()
+    def arrived(self) -> tuple[list[Connection], bool]:
+        """Those that have come since the last time and are there; the first time, all of them.
+
+        Returns:
+            Some of them, and whether there may be more.
+        """
+        is_more = self._take_events(EVENTS_MAX)
         with self._lock:
             if self._arrived is None:
                 self._arrived = list(self._by_descriptor.values())
             arrived, self._arrived = self._arrived, []
-        return arrived
+        # The descriptor of one that has ended may be that of a connection of another endpoint now.
+        return [one for one in arrived if self.at(one.descriptor) is one], is_more
 
     def at(self, descriptor: int) -> Connection | None:
         """The connection with this descriptor."""
@@ -115,44 +119,27 @@ class Connections:
                 connection.is_cut = True
                 self.cut_count += 1
 
-    def look(self, now_s: float) -> None:
-        """See what connections make us hold; cut those that are above a bound."""
-        self._take_events()
-        if not self._round:
-            self._round = list(self._by_descriptor.values())
-        seen, self._round = self._round[:LOOKED_AT_MAX], self._round[LOOKED_AT_MAX:]
-        for connection in {*seen, *self._notable.values()}:
-            look = None if connection.is_cut else kernel_counts(connection.descriptor)
-            if look is None:
-                continue
-            connection.tally.look(look, now_s)
-            if connection.tally.is_notable:
-                self._notable[connection.descriptor] = connection
-            else:
-                self._notable.pop(connection.descriptor, None)
-        for descriptor in to_be_cut({n: c.tally for n, c in self._notable.items()}, now_s):
-            self.cut(self._notable.pop(descriptor))
-
     def close(self) -> None:
         """Stop watching."""
         self._events.close()
 
-    def _take_events(self) -> None:
+    def _take_events(self, count_max: int = sys.maxsize) -> bool:
+        """Take what has come, at most so much of it; return whether there may be more."""
         with self._lock:
-            self._take_events_locked()
+            return self._take_events_locked(count_max)
 
-    def _take_events_locked(self) -> None:
-        while True:
+    def _take_events_locked(self, count_max: int) -> bool:
+        for _ in range(count_max):
             try:
                 event, _ = self._events.recv_multipart(zmq.DONTWAIT)
             except zmq.Again:
-                return
+                return False
             what, descriptor = _EVENT.unpack(event)
             if (gone := self._by_descriptor.pop(descriptor, None)) is not None:
-                self._notable.pop(descriptor, None)
                 self._ended.append(gone)
             if what == zmq.EVENT_ACCEPTED:
                 self._accepted(descriptor)
+        return True
 
     def _accepted(self, descriptor: int) -> None:
         with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as held:
@@ -180,8 +167,9 @@ def kernel_counts(descriptor: int) -> Look | None:
     finally:
         if held is not None:
             held.detach()  # the descriptor stays libzmq's
-    if len(info) < _BYTES_NOT_SENT + 4:
+    if len(info) < _SEGMENTS_RECEIVED + 4:
         return None
     acknowledged, received = struct.unpack_from("=QQ", info, _BYTES_ACKNOWLEDGED)
     (not_sent,) = struct.unpack_from("=I", info, _BYTES_NOT_SENT)
-    return Look(received, acknowledged, not_sent > 0)
+    (segments,) = struct.unpack_from("=I", info, _SEGMENTS_RECEIVED)
+    return Look(received, acknowledged, not_sent > 0, segments)

@@ -21,6 +21,7 @@ from reliable_pubsub.common.core.limits import (
     PREFIX_BYTES_MAX_TOGETHER,
     PUSH_FRAME_BYTES_MAX,
     PUSH_RECEIVE_BUFFER_BYTES,
+    PUSH_WAITING_CONNECTIONS_MAX,
 )
 
 from .connections import Connection
@@ -28,7 +29,7 @@ from .core.interest_link import Links
 from .core.interest_table import InterestTable
 from .core.pattern import EVERYTHING, Kinds, Pattern
 from .core.push import END, FIRST_BYTES, pattern_of_plain, prefixes_of, single_topic_frame
-from .guard import guard_of
+from .guard import guard_of_push
 from .sockets import DATA_MESSAGES_MAX, Context, listening
 
 TURN_MAX = 256  # messages of one socket in one turn of the loop, so that no socket starves
@@ -69,9 +70,10 @@ class FanOut:
             sent_max=DATA_MESSAGES_MAX,
             frame_bytes_max=PUSH_FRAME_BYTES_MAX,
             receive_buffer_bytes=PUSH_RECEIVE_BUFFER_BYTES,
+            waiting_max=PUSH_WAITING_CONNECTIONS_MAX,
         )
         self.socket, self.connections = listener.socket, listener.connections
-        self._guard = guard_of(listener)
+        self._guard = guard_of_push(listener)
         self.socket.setsockopt(zmq.XPUB_MANUAL, 1)
         self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self.sent_singly = 0
@@ -107,7 +109,7 @@ class FanOut:
             self._take(frame.bytes, self.connections.heard(frame), links)
         else:
             is_more = True
-        self._forget_ended()
+        self.forget_ended()
         return is_more
 
     def _take(self, said: bytes, speaker: Connection | None, links: Links) -> None:
@@ -167,7 +169,7 @@ class FanOut:
             del self._plain[prefix]
         self._is_plain_changed = True
 
-    def _forget_ended(self) -> None:
+    def forget_ended(self) -> None:
         """Count what ended connections wanted no more; then tell the table."""
         for ended in self.connections.ended():
             known = self._said.pop(ended, None) or _Said()
@@ -181,11 +183,6 @@ class FanOut:
         if len(self._plain) > INTEREST_PATTERNS_MAX:
             return [EVERYTHING]
         return [self._kinds.check(pattern_of_plain(one)) for one in self._plain]
-
-    def look(self, now_s: float) -> None:
-        """See what connections make us hold, and which have ended."""
-        self.connections.look(now_s)
-        self._forget_ended()
 
     def forget(self, links: Sequence[bytes]) -> None:
         """The leases of these links are over."""

@@ -1,10 +1,12 @@
-"""Watches a push endpoint from a thread of its own, because the loop cannot.
+"""Watches endpoints from a thread of its own, because the loop cannot.
 
-With every call an XPUB reads all that has come and stores each subscription, and it goes on while
-more comes. So a call does not return while peers subscribe faster than libzmq stores. This thread
-counts what arrives at each connection (TCP_INFO), cuts off connections that say too much, and lets
-no connection in while all together have said too much (docs/decisions/0026). The calls of libzmq
-have to leave the interpreter to it: `recv` and `poll` do, `getsockopt` does not.
+libzmq's own threads keep what a connection says until a message is complete, at hundreds of
+megabytes a second, and with every call an XPUB reads all that has come and stores each
+subscription, and goes on while more comes. This thread counts what arrives at each connection
+(TCP_INFO), and cuts off connections that make the process hold too much (`Allowance`). On a push
+endpoint it also cuts off connections that say too much, and lets no connection in while all
+together have said too much (`Admission`; docs/decisions/0026). The calls of libzmq have to leave
+the interpreter to it: `recv` and `poll` do, `getsockopt` does not.
 """
 
 from __future__ import annotations
@@ -12,17 +14,22 @@ from __future__ import annotations
 import select
 import threading
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from reliable_pubsub.common.system import WakeUp
+from reliable_pubsub.common.core.limits import FREED_BYTES_MIN
+from reliable_pubsub.common.system import WakeUp, give_back_memory, resident_bytes
 
-from .connections import Connections, counts_bytes, kernel_counts
-from .core.allowance import Admission, Said
+from .connections import Connection, Connections, counts_bytes, kernel_counts
+from .core.allowance import Admission, Allowance, Growth, Said
 from .listener import Gate
 from .sockets import Listening
 
-LOOK_S: Final = 0.001  # between two looks at connections that go on speaking
+LOOK_S: Final = 0.01  # between two looks at connections that go on speaking
+PUSH_LOOK_S: Final = 0.001  # the same on a push endpoint, where each kibibyte counts
+ROUND_S: Final = 0.05  # between two looks at connections that say nothing
+LOOKED_AT_MAX: Final = 500  # of them at once; the others have their turn in the next rounds
 # Data that libzmq has read already is not readable any more, but the socket can still be written:
 # so both are asked for, and each arrival wakes us once.
 _EACH_ARRIVAL: Final = (
@@ -30,28 +37,77 @@ _EACH_ARRIVAL: Final = (
 )
 
 
-def guard_of(listening: Listening) -> Guard | None:
-    """A guard, where the kernel counts bytes and drops packets for us; else None."""
-    if listening.listener is None or listening.hears_resets or not counts_bytes():
+def guard_of(*endpoints: Connections) -> Guard | None:
+    """A guard of these endpoints, where the kernel counts bytes for us; else None."""
+    return Guard(endpoints) if counts_bytes() else None
+
+
+def guard_of_push(endpoint: Listening) -> Guard | None:
+    """A guard of a push endpoint, where the kernel counts bytes for us; else None."""
+    if endpoint.listener is None or endpoint.hears_resets or not counts_bytes():
         return None
-    return Guard(listening.connections, Gate(listening.listener))
+    entrance = Entrance(Gate(endpoint.listener))
+    return Guard([endpoint.connections], entrance=entrance, look_s=PUSH_LOOK_S)
+
+
+class Entrance:
+    """What peers may say on a push endpoint, and when more of them may come in."""
+
+    def __init__(self, gate: Gate) -> None:
+        """It is open."""
+        self._gate = gate
+        self._admission = Admission(time.monotonic())
+        self._said: dict[Connection, Said] = {}
+
+    def accepted(self, connection: Connection, now_s: float) -> None:
+        """Count a new connection."""
+        self._said[connection] = self._admission.accepted(now_s)
+
+    def ended(self, connection: Connection) -> None:
+        """Forget a connection."""
+        self._said.pop(connection, None)
+
+    def hears(self, connection: Connection, received_bytes: int, now_s: float) -> bool:
+        """Count what a connection has said; False: it is to be cut."""
+        return self._admission.hears(self._said[connection], received_bytes, now_s)
+
+    def set_gate(self, now_s: float) -> float | None:
+        """Open or close the gate; return the seconds until it may open, None if it is open."""
+        closed_for_s = self._admission.closed_for_s(now_s) or None
+        self._gate.set_open(is_open=closed_for_s is None)
+        return closed_for_s
 
 
 class Guard:
-    """One thread for one endpoint, from construction to `close`."""
+    """One thread for some endpoints, from construction to `close`."""
 
-    def __init__(self, connections: Connections, gate: Gate) -> None:
-        """Begin to watch."""
-        self._connections = connections
-        self._gate = gate
-        self._admission = Admission(time.monotonic())
-        self._said: dict[int, Said] = {}  # by descriptor; of an ended one until it is used again
+    def __init__(
+        self,
+        endpoints: Sequence[Connections],
+        *,
+        entrance: Entrance | None = None,
+        look_s: float = LOOK_S,
+    ) -> None:
+        """Begin to watch.
+
+        Args:
+            entrance: bounds what connections say, whether it is taken or not.
+            look_s: between two looks at connections that go on speaking.
+        """
+        self._endpoints = endpoints
+        self._entrance = entrance
+        self._look_s = look_s
+        self._watched: dict[int, tuple[Connections, Connection]] = {}  # by descriptor
+        self._allowance: Allowance = Allowance()
+        self._growth = Growth(resident_bytes())
+        self._round: list[int] = []
+        self._round_at_s = 0.0
         self._stop = WakeUp()
         self._stopping = False
         self._epoll = select.epoll()
-        self._epoll.register(self._stop.descriptor, select.EPOLLIN)
-        self._epoll.register(connections.descriptor, select.EPOLLIN)
-        self._thread = threading.Thread(target=self._run, name="push-guard", daemon=True)
+        for descriptor in (self._stop.descriptor, *(one.descriptor for one in endpoints)):
+            self._epoll.register(descriptor, select.EPOLLIN)
+        self._thread = threading.Thread(target=self._run, name="guard", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
@@ -65,22 +121,73 @@ class Guard:
     def _run(self) -> None:
         wait_s: float | None = 0.0  # events wake us only once there were none to take
         while not self._stopping:
-            spoke = self._epoll.poll(wait_s)
+            spoke = {descriptor for descriptor, _ in self._epoll.poll(wait_s)}
             now_s = time.monotonic()
-            for arrived in self._connections.arrived():
-                self._said[arrived.descriptor] = self._admission.accepted(now_s)
-                with suppress(OSError):  # it has ended meanwhile
-                    self._epoll.register(arrived.descriptor, _EACH_ARRIVAL)
-            for descriptor, _ in spoke:
-                self._hear(descriptor, now_s)
-            wait_s = self._admission.closed_for_s(now_s) or None
-            self._gate.set_open(is_open=wait_s is None)
-            time.sleep(LOOK_S)
+            is_more = False  # connections that have come
+            for endpoint in self._endpoints:
+                arrived, is_more_here = endpoint.arrived()
+                is_more = is_more or is_more_here
+                for connection in arrived:
+                    self._accepted(endpoint, connection, now_s)
+            if now_s >= self._round_at_s:
+                self._round_at_s = now_s + ROUND_S
+                spoke.update(self._next_of_round())
+            for descriptor in spoke & self._watched.keys():
+                self._look(descriptor, now_s)
+            self._judge(now_s)
+            wait_s = ROUND_S if self._watched else None
+            if self._entrance is not None and (closed_for_s := self._entrance.set_gate(now_s)):
+                wait_s = min(closed_for_s, ROUND_S)
+            if is_more:
+                wait_s = 0.0
+            else:
+                time.sleep(self._look_s)
 
-    def _hear(self, descriptor: int, now_s: float) -> None:
-        connection, said = self._connections.at(descriptor), self._said.get(descriptor)
-        if connection is None or connection.is_cut or said is None:
+    def _next_of_round(self) -> list[int]:
+        self._round = self._round or list(self._watched)
+        chosen, self._round = self._round[:LOOKED_AT_MAX], self._round[LOOKED_AT_MAX:]
+        return chosen
+
+    def _accepted(self, endpoint: Connections, connection: Connection, now_s: float) -> None:
+        descriptor = connection.descriptor
+        if descriptor in self._watched:  # of a connection that has ended
+            self._ended(descriptor)
+        self._watched[descriptor] = endpoint, connection
+        self._allowance.accepted(descriptor, connection.tally)
+        if self._entrance is not None:
+            self._entrance.accepted(connection, now_s)
+        with suppress(OSError):  # it has ended meanwhile
+            self._epoll.register(descriptor, _EACH_ARRIVAL)
+
+    def _ended(self, descriptor: int) -> None:
+        _, connection = self._watched.pop(descriptor)
+        self._allowance.ended(descriptor)
+        if self._entrance is not None:
+            self._entrance.ended(connection)
+
+    def _look(self, descriptor: int, now_s: float) -> None:
+        endpoint, connection = self._watched[descriptor]
+        counts = None if connection.is_cut else kernel_counts(descriptor)
+        if endpoint.at(descriptor) is not connection or counts is None:
+            self._ended(descriptor)
             return
-        counts = kernel_counts(descriptor)
-        if counts and not self._admission.hears(said, counts.received_bytes, now_s):
-            self._connections.cut(connection)
+        self._allowance.look(descriptor, counts, now_s)
+        if self._entrance and not self._entrance.hears(connection, counts.received_bytes, now_s):
+            self._cut(descriptor)
+
+    def _cut(self, descriptor: int) -> None:
+        endpoint, connection = self._watched[descriptor]
+        endpoint.cut(connection)
+        self._ended(descriptor)
+
+    def _judge(self, now_s: float) -> None:
+        """Cut off connections that make the process hold too much; give back what they held."""
+        resident, held_bytes_max = resident_bytes(), self._allowance.held_bytes_max
+        grown_bytes = self._growth.look(resident, held_bytes_max, now_s)
+        for descriptor in self._allowance.to_be_cut(grown_bytes, now_s):
+            self._cut(descriptor)
+        if self._entrance is None and self._growth.is_settled(now_s):
+            if grown_bytes > FREED_BYTES_MIN:
+                give_back_memory()
+                resident = resident_bytes()
+            self._growth.settle(resident, self._allowance.held_bytes_max)

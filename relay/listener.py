@@ -22,6 +22,7 @@ from reliable_pubsub.common.system import IS_LINUX
 # Packet filters over the TCP header.
 _LOAD_BYTE, _IF_ANY_BIT, _RETURN = 0x30, 0x45, 0x06  # linux/bpf_common.h
 _FLAGS_BYTE, _RST = 13, 0x04  # RFC 9293, section 3.1
+_THROWN_AWAY_BYTES: Final = 2**20  # at once
 _Instruction = tuple[int, int, int, int]  # operation, jump if true, jump if not, operand
 _DROP: Final[_Instruction] = (_RETURN, 0, 0, 0)
 _DROP_RESETS: Final = (
@@ -93,9 +94,13 @@ def cut(connection: socket.socket) -> None:
     Only its input is shut down: an end in both directions that comes while its input is stopped
     at a high-water mark is what libzmq does not survive. The filter keeps out what is still sent,
     acknowledgements too; so the connection is reset when libzmq closes it, or the kernel would
-    keep it, and its peer would not learn of the end, until retransmission gives up.
+    keep it, and its peer would not learn of the end, until retransmission gives up. What has come
+    and libzmq has not read, megabytes perhaps, is thrown away, because it would be read to its end.
     """
     _filter(connection, (_DROP,))
+    with suppress(OSError):  # nothing is left, or it has ended meanwhile
+        while connection.recv(_THROWN_AWAY_BYTES, socket.MSG_TRUNC | socket.MSG_DONTWAIT):
+            pass
     with suppress(OSError):  # it has ended meanwhile
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         connection.shutdown(socket.SHUT_RD)

@@ -29,6 +29,7 @@ from .core.pattern import Kinds, Strategy
 from .core.push import PushFrames, decode_any_push, shared_topic_frame
 from .core.wire import decode_node_request, is_for_node
 from .fan_out import TURN_MAX, FanOut
+from .guard import guard_of
 from .sockets import ANSWERS_MAX, Context, Receiver, Socket, connecting, listening
 
 TICK_S = 0.05
@@ -114,6 +115,7 @@ class Relay:
                 for endpoint in settings.publishers
             ),
         ]
+        self._guard = guard_of(self._connections)
         self._wake_up = WakeUp()
         self._one_proxy = OneProxy(settings.upstreams)
         self._stopping = False
@@ -147,6 +149,8 @@ class Relay:
         finally:
             self.fan_out.stop_guard()
             self._authentication.close()
+            if self._guard is not None:
+                self._guard.close()
             self._context.destroy(linger=200)
             self._wake_up.close()
 
@@ -167,8 +171,7 @@ class Relay:
         if now_s >= self._tick_at_s:
             self._tick_at_s = now_s + TICK_S
             self.fan_out.forget(self._links.expire(now_s))
-            self.fan_out.look(now_s)
-            self._connections.look(now_s)
+            self.fan_out.forget_ended()
             self._authentication.look(now_s)
             self._passing.tick(now_s)
         self._carry_out()

@@ -89,6 +89,7 @@ def listening(
     received_max: int = PEER_REQUESTS_MAX,
     frame_bytes_max: int = FRAME_BYTES_MAX,
     receive_buffer_bytes: int | None = None,
+    waiting_max: int = BACKLOG,
 ) -> Listening:
     """Bind a socket that strangers connect to.
 
@@ -100,6 +101,7 @@ def listening(
             (docs/decisions/0014).
         frame_bytes_max: a peer that sends a longer frame is cut off.
         receive_buffer_bytes: of each TCP connection, in the kernel; None: as the system has it.
+        waiting_max: TCP connections that the kernel keeps until libzmq takes them in.
 
     Raises:
         ConfigurationError: the endpoint cannot be bound.
@@ -120,7 +122,7 @@ def listening(
     connections = Connections(context, socket)
     try:
         if endpoint.startswith("tcp:"):
-            listener = listen(endpoint, BACKLOG, receive_buffer_bytes)
+            listener = listen(endpoint, waiting_max, receive_buffer_bytes)
             socket.setsockopt(zmq.USE_FD, listener.descriptor)
             hears_resets = listener.hears_resets
             if not hears_resets:

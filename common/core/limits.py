@@ -89,8 +89,12 @@ INGRESS_PATTERNS_MAX: Final = 1024  # announced to QoS 0 publishers; beyond, the
 # What untrusted peers can make an endpoint of a proxy or relay hold (docs/decisions/0026).
 PEER_REQUESTS_MAX: Final = 8  # queued messages of one connection before reading it is paused
 UNHEARD_BYTES_MAX: Final = 10 * MIB  # of one connection, since a message of it was taken
-UNHEARD_BYTES_MAX_TOGETHER: Final = 64 * MIB  # of all connections of an endpoint
-STALLED_CONNECTIONS_MAX: Final = 8  # that do not read what is sent to them, of an endpoint
+UNHEARD_BYTES_MAX_TOGETHER: Final = 64 * MIB  # of all connections of a process
+CALM_BYTES_MAX: Final = 8 * MIB  # connections that can hold no more do not make a process grow
+GROWTH_BYTES_MAX: Final = 32 * MIB  # of a process while they can hold more; above, they are cut off
+HELD_BYTES_MAX: Final = 64 * MIB  # what those can hold that are left then
+FREED_BYTES_MIN: Final = 16 * MIB  # of growth that is given back when it is calm again
+STALLED_CONNECTIONS_MAX: Final = 8  # that do not read what is sent to them, of a process
 PUSH_FRAME_BYTES_MAX: Final = 512  # what a peer sends to a push endpoint: a subscription
 PREFIX_BYTES: Final = 32  # what a plain ZeroMQ subscription counts in addition to its length
 PREFIX_BYTES_MAX: Final = 16 * KIB  # of one connection's subscriptions
@@ -103,6 +107,7 @@ SAID_BYTES_MAX_TOGETHER: Final = 128 * KIB  # by all connections of a push endpo
 SAID_BYTES_PER_S_TOGETHER: Final = 64 * KIB
 CONNECTION_BYTES: Final = KIB  # what a new connection counts in addition to what it sends
 PUSH_RECEIVE_BUFFER_BYTES: Final = 1 * KIB  # of a connection, in the kernel
+PUSH_WAITING_CONNECTIONS_MAX: Final = 16  # that libzmq has not taken in; others ask again in 1 s
 
 # Numbers are signed 64-bit on disk.
 NUMBER_MAX: Final = 2**63 - 1
@@ -139,4 +144,5 @@ assert SAID_BYTES_MAX_IN_DEBT < SAID_BYTES_MAX < SAID_BYTES_MAX_TOGETHER
 assert 2 * PUSH_FRAME_BYTES_MAX < SAID_BYTES_MAX_IN_DEBT  # a handshake and a subscription fit
 assert PEER_REQUESTS_MAX * (HEADER_BYTES_MAX + BODY_BYTES_MAX) <= UNHEARD_BYTES_MAX
 assert UNHEARD_BYTES_MAX < UNHEARD_BYTES_MAX_TOGETHER
+assert CALM_BYTES_MAX < FREED_BYTES_MIN < GROWTH_BYTES_MAX < HELD_BYTES_MAX
 assert IDLE_SESSIONS_MAX < SESSIONS_MAX

@@ -1,20 +1,25 @@
-"""What one connection, and all of an endpoint together, may make us hold; who is cut off. Pure.
+"""What one connection, and all of a process together, may make us hold; who is cut off. Pure.
 
 ZeroMQ bounds messages, and neither their bytes nor their frames: a message without end is held as
 long as its connection lasts. So the bytes that a connection has sent since a message of it was
-taken are counted, and those who do not read are found by what the kernel cannot send
-(docs/decisions/0026).
+taken are counted, and connections that do not read are found by what the kernel cannot send.
+
+What libzmq keeps of a byte depends on how it came, and cannot be counted: up to 32 bytes where
+frames are empty, and a buffer of its own for each read. So the most that it can be is reckoned,
+and that alone cuts no connection off; it does once the process has grown (docs/decisions/0026).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from msgspec import Struct
 
 from reliable_pubsub.common.core.limits import (
+    CALM_BYTES_MAX,
     CONNECTION_BYTES,
+    GROWTH_BYTES_MAX,
+    HELD_BYTES_MAX,
     KIB,
     SAID_BYTES_MAX,
     SAID_BYTES_MAX_IN_DEBT,
@@ -27,8 +32,12 @@ from reliable_pubsub.common.core.limits import (
 )
 
 STALLED_S_MAX: Final = 2.0  # longer without reading what is sent, and the connection is cut
-NOTABLE_BYTES: Final = 64 * KIB
-ANSWER_BYTES_MIN: Final = 32  # more than a PING of ours, less than any answer
+STALLED_S_MIN: Final = 0.05  # a shorter pause is none
+# Measured with libzmq 4.3.5: a frame has 2 bytes or more and is kept in 64; each read that brings
+# frames of more than 33 bytes has a buffer, of which 8 KiB are touched.
+HELD_PER_BYTE: Final = 32
+HELD_PER_SEGMENT: Final = 8 * KIB
+SETTLE_S: Final = 0.25  # libzmq frees what an ended connection held a moment after its end
 
 
 class Look(Struct, frozen=True):
@@ -37,36 +46,46 @@ class Look(Struct, frozen=True):
     received_bytes: int
     acknowledged_bytes: int
     is_waiting: bool
+    received_segments: int = 0
 
 
 class Tally:
     """What one connection makes us hold, from one look to the next."""
 
-    __slots__ = ("_acknowledged", "_answered", "_heard", "received", "stalled_at_s", "was_heard")
+    __slots__ = (
+        "_acknowledged",
+        "_heard",
+        "_heard_segments",
+        "received",
+        "segments",
+        "stalled_at_s",
+        "was_heard",
+    )
 
     def __init__(self) -> None:
         """It has said nothing."""
         self.was_heard = False  # a message of it was taken since the last look
-        self.received = self._heard = self._acknowledged = self._answered = 0
+        self.received = self._heard = self._acknowledged = 0
+        self.segments = self._heard_segments = 0
         self.stalled_at_s: float | None = None
 
     @property
     def unheard_bytes(self) -> int:
-        """Sent to us since a message was taken, or one was answered."""
+        """Sent to us since a message was taken."""
         return self.received - self._heard
 
     @property
-    def is_notable(self) -> bool:
-        """Whether it makes us hold more than an ordinary peer does."""
-        return self.unheard_bytes > NOTABLE_BYTES or self.stalled_at_s is not None
+    def held_bytes_max(self) -> int:
+        """The most that libzmq can hold of them."""
+        segments = self.segments - self._heard_segments
+        return HELD_PER_BYTE * self.unheard_bytes + HELD_PER_SEGMENT * segments
 
     def look(self, seen: Look, now_s: float) -> None:
         """Take what the kernel says now."""
-        self.received = seen.received_bytes
-        # Who reads answers has asked: where others take the messages, that is how they are seen.
-        is_answered = seen.acknowledged_bytes - self._answered >= ANSWER_BYTES_MIN
-        if self.was_heard or is_answered:
-            self._heard, self._answered = self.received, seen.acknowledged_bytes
+        self.received, self.segments = seen.received_bytes, seen.received_segments
+        if self.was_heard:
+            self._heard = self.received
+            self._heard_segments = self.segments
             self.was_heard = False
         if not seen.is_waiting or seen.acknowledged_bytes != self._acknowledged:
             self.stalled_at_s = None
@@ -75,26 +94,103 @@ class Tally:
         self._acknowledged = seen.acknowledged_bytes
 
 
-def to_be_cut(tallies: Mapping[int, Tally], now_s: float) -> list[int]:
-    """The connections that are above their own bound, or the worst where all are above theirs."""
-    cut = [
-        number
-        for number, one in tallies.items()
-        if one.unheard_bytes > UNHEARD_BYTES_MAX
-        or (one.stalled_at_s is not None and now_s - one.stalled_at_s > STALLED_S_MAX)
-    ]
-    rest = {number: one for number, one in tallies.items() if number not in set(cut)}
-    together = sum(one.unheard_bytes for one in rest.values())
-    for number in sorted(rest, key=lambda one: -rest[one].unheard_bytes):
-        if together <= UNHEARD_BYTES_MAX_TOGETHER:
-            break
-        together -= rest[number].unheard_bytes
-        cut.append(number)
-    stalled = sorted(
-        (one.stalled_at_s, number) for number, one in rest.items() if one.stalled_at_s is not None
-    )
-    excess = max(len(stalled) - STALLED_CONNECTIONS_MAX, 0)
-    return list(dict.fromkeys([*cut, *(number for _, number in stalled[:excess])]))
+class Allowance:
+    """What all connections that one guard watches make us hold."""
+
+    def __init__(self) -> None:
+        """There are no connections."""
+        self._tallies: dict[int, Tally] = {}
+        self._above: set[int] = set()  # their own bound of bytes
+        self._stalled: set[int] = set()
+        self._unheard_bytes = self.held_bytes_max = 0  # of all
+
+    def accepted(self, key: int, tally: Tally) -> None:
+        """Count a new connection."""
+        self.ended(key)
+        self._tallies[key] = tally
+
+    def ended(self, key: int) -> None:
+        """Forget a connection, if it is known."""
+        tally = self._tallies.pop(key, None)
+        if tally is not None:
+            self._unheard_bytes -= tally.unheard_bytes
+            self.held_bytes_max -= tally.held_bytes_max
+        self._above.discard(key)
+        self._stalled.discard(key)
+
+    def look(self, key: int, seen: Look, now_s: float) -> None:
+        """Take what the kernel has counted of a connection."""
+        tally = self._tallies[key]
+        self._unheard_bytes -= tally.unheard_bytes
+        self.held_bytes_max -= tally.held_bytes_max
+        tally.look(seen, now_s)
+        self._unheard_bytes += tally.unheard_bytes
+        self.held_bytes_max += tally.held_bytes_max
+        for is_in, keys in (
+            (tally.unheard_bytes > UNHEARD_BYTES_MAX, self._above),
+            (tally.stalled_at_s is not None, self._stalled),
+        ):
+            keys.add(key) if is_in else keys.discard(key)
+
+    def to_be_cut(self, grown_bytes: int, now_s: float) -> list[int]:
+        """The connections that are above their own bound, and the worst where all are above theirs.
+
+        Args:
+            grown_bytes: what the process holds more than it did while its connections held little.
+
+        Returns:
+            Connections, each once; they are forgotten.
+        """
+        cut: dict[int, None] = dict.fromkeys(self._above)
+        stalled = sorted((self._stalled_for_s(key, now_s), key) for key in self._stalled)
+        stalled = [one for one in stalled if one[0] >= STALLED_S_MIN]
+        is_pressed = grown_bytes > GROWTH_BYTES_MAX
+        most = 0 if is_pressed else STALLED_CONNECTIONS_MAX
+        for place, (for_s, key) in enumerate(reversed(stalled)):
+            if for_s > STALLED_S_MAX or place < len(stalled) - most:
+                cut[key] = None
+        for key in cut:
+            self.ended(key)
+        while self._unheard_bytes > UNHEARD_BYTES_MAX_TOGETHER or (
+            is_pressed and self.held_bytes_max > HELD_BYTES_MAX
+        ):
+            worst = max(self._tallies, key=lambda key: self._tallies[key].held_bytes_max)
+            self.ended(worst)
+            cut[worst] = None
+        return list(cut)
+
+    def _stalled_for_s(self, key: int, now_s: float) -> float:
+        stalled_at_s = self._tallies[key].stalled_at_s
+        return 0.0 if stalled_at_s is None else now_s - stalled_at_s
+
+
+class Growth:
+    """How much more a process holds than its connections account for."""
+
+    def __init__(self, resident_bytes: int) -> None:
+        """The connections hold little."""
+        self._others_bytes = resident_bytes  # what is not of the connections
+        self._calm_at_s = self._settled_at_s = float("-inf")
+
+    def look(self, resident_bytes: int, held_bytes_max: int, now_s: float) -> int:
+        """Take what the process holds, and the most that its connections can; give its growth."""
+        if held_bytes_max > CALM_BYTES_MAX:
+            self._calm_at_s = now_s + SETTLE_S
+        grown_bytes = resident_bytes - self._others_bytes
+        if grown_bytes <= GROWTH_BYTES_MAX:
+            self._settled_at_s = now_s + SETTLE_S
+        return grown_bytes
+
+    def is_settled(self, now_s: float) -> bool:
+        """Whether what ended connections held is free, so that `settle` is due."""
+        return now_s >= min(self._calm_at_s, self._settled_at_s)
+
+    def settle(self, resident_bytes: int, held_bytes_max: int) -> None:
+        """Take what the process holds without freed memory: the rest is not of the connections."""
+        if held_bytes_max <= CALM_BYTES_MAX:
+            self._others_bytes = resident_bytes
+        else:
+            self._others_bytes = max(self._others_bytes, resident_bytes - held_bytes_max)
 
 
 class Bucket:

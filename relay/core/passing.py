@@ -10,7 +10,7 @@ knows it as late as it would have it on disk.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import UNSET, Struct
@@ -41,6 +41,7 @@ from .batch_cache import BatchCache, Found
 
 UNDER_WAY_MAX: Final = 16  # the proxy keeps 32 answers for one connection
 WAITING_BYTES_MAX: Final = 16 * 1024 * 1024
+PEER_WAITING_MAX: Final = 2 * UNDER_WAY_MAX  # requests of one peer; a relay below has half of them
 FLIGHT_BYTES: Final = 2 * 1024  # that a waiting request counts beside its frames
 SHARED_MAX: Final = 4_096  # that wait for the answer of another
 TIMEOUT_S: Final = 2.0  # then a request is dropped; its sender retries
@@ -123,6 +124,46 @@ def _what_is_asked(request: _Reading) -> bytes:
     return encode_request(asked)[1]
 
 
+class _Waiting:
+    """Requests that wait, in turns: one of each peer, so that none waits for all of another's."""
+
+    def __init__(self) -> None:
+        self.size_bytes = 0
+        self._by_peer: dict[bytes, deque[_Flight]] = {}  # in the order of their turns
+
+    def add(self, flight: _Flight) -> bool:
+        """Add a request; False: there is no room."""
+        peer = flight.asker[0] if flight.asker else b""
+        size_bytes = self.size_bytes + flight.size_bytes
+        is_full = bool(peer) and len(self._by_peer.get(peer, ())) >= PEER_WAITING_MAX
+        if is_full or size_bytes > WAITING_BYTES_MAX:
+            return False
+        self._by_peer.setdefault(peer, deque()).append(flight)
+        self.size_bytes = size_bytes
+        return True
+
+    def next(self) -> _Flight | None:
+        """The request whose turn it is."""
+        for peer in self._by_peer:
+            of_peer = self._by_peer.pop(peer)
+            flight = of_peer.popleft()
+            if of_peer:
+                self._by_peer[peer] = of_peer
+            self.size_bytes -= flight.size_bytes
+            return flight
+        return None
+
+    def expired(self, now_s: float) -> Iterator[_Flight]:
+        """Give up the requests that have waited for too long."""
+        for peer, of_peer in list(self._by_peer.items()):
+            while of_peer and now_s >= of_peer[0].at_s + TIMEOUT_S:
+                flight = of_peer.popleft()
+                self.size_bytes -= flight.size_bytes
+                yield flight
+            if not of_peer:
+                del self._by_peer[peer]
+
+
 class Passing:
     """What is under way through one node; gives actions, does nothing itself."""
 
@@ -135,8 +176,7 @@ class Passing:
         self.dropped_count = 0
         self._actions: list[Action] = []
         self._under_way: dict[bytes, _Flight] = {}
-        self._waiting: deque[_Flight] = deque()
-        self._waiting_bytes = 0
+        self._waiting = _Waiting()
         self._by_key: dict[object, _Flight] = {}
         self._readers: dict[tuple[str, str], _Reader] = {}
         self._ticket = 0
@@ -222,20 +262,15 @@ class Passing:
     # Up, and down again.
 
     def _pass_on(self, flight: _Flight, now_s: float) -> None:
-        size = flight.size_bytes
-        if self._waiting_bytes + size > WAITING_BYTES_MAX:
+        flight.at_s = now_s
+        if not self._waiting.add(flight):
             self.dropped_count += 1
             self._by_key.pop(flight.key, None)
             return
-        flight.at_s = now_s
-        self._waiting.append(flight)
-        self._waiting_bytes += size
         self._send_waiting(now_s)
 
     def _send_waiting(self, now_s: float) -> None:
-        while self._waiting and len(self._under_way) < UNDER_WAY_MAX:
-            flight = self._waiting.popleft()
-            self._waiting_bytes -= flight.size_bytes
+        while len(self._under_way) < UNDER_WAY_MAX and (flight := self._waiting.next()):
             self._ticket += 1
             ticket = self._ticket.to_bytes(8, "big")
             flight.is_sent, flight.at_s = True, now_s
@@ -307,9 +342,7 @@ class Passing:
                 del self._under_way[ticket]
                 self._by_key.pop(flight.key, None)
                 self.dropped_count += 1
-        while self._waiting and now_s >= self._waiting[0].at_s + TIMEOUT_S:
-            flight = self._waiting.popleft()
-            self._waiting_bytes -= flight.size_bytes
+        for flight in self._waiting.expired(now_s):
             self._by_key.pop(flight.key, None)
             self.dropped_count += 1
         self._send_waiting(now_s)

@@ -101,7 +101,27 @@ def an_offer_without_end(_: random.Random, __: Scene, ___: Role) -> Attack:
     return _at_data(b"PUB", zmtp.unfinished([b"x" * 400] * 100), repeats=True)
 
 
-# Where requests of links come in.
+EMPTY_PARTS: Final = zmtp.unfinished([b""] * 30_000)  # libzmq keeps each in 64 bytes
+SMALL_PART: Final = zmtp.unfinished([b"x" * 40])  # and what one read brings of these in 8 KiB
+
+
+def an_offer_of_empty_parts(_: random.Random, __: Scene, ___: Role) -> Attack:
+    return _at_data(b"PUB", EMPTY_PARTS, repeats=True)
+
+
+def an_offer_in_small_pieces(_: random.Random, __: Scene, ___: Role) -> Attack:
+    return _at_data(b"PUB", SMALL_PART, repeats=True)
+
+
+# At request endpoints, and where those of links come in.
+
+
+def a_request_of_empty_parts(_: random.Random, __: Scene, ___: Role) -> Attack:
+    return Attack(opening=OPENED, rest=EMPTY_PARTS, stays_s=STAYS_S, repeats=True)
+
+
+def a_request_in_small_pieces(_: random.Random, __: Scene, ___: Role) -> Attack:
+    return Attack(opening=OPENED, rest=SMALL_PART, stays_s=STAYS_S, repeats=True)
 
 
 def _interest(chance: random.Random, patterns: tuple[Pattern, ...]) -> Attack:
@@ -163,7 +183,10 @@ _AT_INGRESS: Final[tuple[Kind, ...]] = (
     malformed_offers,
     offers_that_nobody_wants,
     an_offer_without_end,
+    an_offer_of_empty_parts,
+    an_offer_in_small_pieces,
 )
+_WITHOUT_END: Final[tuple[Kind, ...]] = (a_request_of_empty_parts, a_request_in_small_pieces)
 
 
 def places(chosen: frozenset[Endpoint], at: Mapping[str, str]) -> list[Place]:
@@ -172,7 +195,7 @@ def places(chosen: frozenset[Endpoint], at: Mapping[str, str]) -> list[Place]:
     Args:
         at: the endpoints, by their names: publisher, subscriber, push, ingress, relay, relay_push.
     """
-    some = tuple(KINDS.values())
+    some = (*KINDS.values(), *_WITHOUT_END)
     found = []
     if REQUEST in chosen:
         found += [

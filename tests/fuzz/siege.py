@@ -20,7 +20,12 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import PubSubError
-from reliable_pubsub.common.core.limits import MIB, UNHEARD_BYTES_MAX_TOGETHER
+from reliable_pubsub.common.core.limits import (
+    GROWTH_BYTES_MAX,
+    HELD_BYTES_MAX,
+    MIB,
+    UNHEARD_BYTES_MAX_TOGETHER,
+)
 from scripts.delivery import Verdict, compare
 from tests.integration.harness import Process, Service, eventually
 from tests.integration.relay_tree import RelayProcess
@@ -29,13 +34,15 @@ from . import honest
 from .attacks import Attack
 from .board import AT_THE_PROXY, NOWHERE, Board, spawn
 from .crowd import Address, Crowd, address_of, press
-from .floods import RELAY, Endpoint, Place, places
+from .floods import RELAY, Endpoint, Place, many_small_plain_subscriptions, places
 from .trial import END_S, SCENE, footprint, make_known
 
 LOOK_S = 0.02
+BURST, BURST_EVERY_S = 200, 10.0  # connections at once at a push endpoint
 PUSHED = replace(SCENE, subscriber="honest-pushed")
-# Of a process: what four endpoints may hold, or two with what libzmq and the allocator add to it.
-GROWTH_MIB_MAX = 4 * UNHEARD_BYTES_MAX_TOGETHER / MIB
+# Of a process: what its connections may say, and what libzmq may hold beyond it, before and while
+# connections are cut off for it.
+GROWTH_MIB_MAX = (UNHEARD_BYTES_MAX_TOGETHER + GROWTH_BYTES_MAX + HELD_BYTES_MAX) / MIB
 
 
 class Memory(Struct):
@@ -79,14 +86,25 @@ def flood_of(found: Sequence[Place], seed: int) -> Callable[[], tuple[Attack, in
 
 
 def run_flood(board: Board, found: Sequence[Place], rate: float, seed: int) -> None:
-    """The crowd's process."""
+    """The crowd's process: a steady flood, and bursts at push endpoints."""
     os.nice(19)
-    crowd = Crowd()
+    crowd, chance = Crowd(), random.Random(seed)
     addresses = [address_of(place.endpoint) for place in found]
+    push_endpoints = [place for place in found if many_small_plain_subscriptions in place.kinds]
+    next_burst_s = 0.0
 
     def target() -> list[Address] | None:
+        nonlocal next_burst_s
         board["attacks"], board["refused"] = crowd.counts["begun"], crowd.counts["refused"]
-        return addresses if board["crowd_goes"] == AT_THE_PROXY else None
+        if board["crowd_goes"] != AT_THE_PROXY:
+            return None
+        if push_endpoints and time.monotonic() >= next_burst_s:
+            next_burst_s = time.monotonic() + BURST_EVERY_S
+            place = chance.choice(push_endpoints)
+            one = many_small_plain_subscriptions(chance, SCENE, place.role)
+            for _ in range(BURST):
+                crowd.begin(replace(one, repeats=True), address_of(place.endpoint))
+        return addresses
 
     following = flood_of(found, seed)
     press(crowd, following, target, per_s=rate, stopping=lambda: bool(board["all_end"]))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import select
 import socket
+import struct
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 
@@ -20,6 +20,7 @@ from reliable_pubsub.common.core.limits import (
     PREFIX_BYTES_MAX,
     PREFIX_BYTES_MAX_TOGETHER,
     PUSH_FRAME_BYTES_MAX,
+    PUSH_WAITING_CONNECTIONS_MAX,
     UNHEARD_BYTES_MAX,
 )
 from reliable_pubsub.common.system import IS_LINUX
@@ -27,11 +28,12 @@ from reliable_pubsub.proxy.core.qos0_interest import Want
 from reliable_pubsub.proxy.ingress import Ingress
 from reliable_pubsub.proxy.push import EndpointSettings, Push
 from reliable_pubsub.relay import sockets
-from reliable_pubsub.relay.connections import kernel_counts
+from reliable_pubsub.relay.connections import counts_bytes, kernel_counts
 from reliable_pubsub.relay.core.interest_link import Links
 from reliable_pubsub.relay.core.interest_table import InterestTable
 from reliable_pubsub.relay.core.pattern import Kinds
 from reliable_pubsub.relay.fan_out import PLAIN, FanOut
+from reliable_pubsub.relay.guard import Guard
 from reliable_pubsub.relay.listener import Gate, cut, listen
 from reliable_pubsub.relay.sockets import Listening, Receiver, listening
 from tests.fakes import a_broker
@@ -43,6 +45,7 @@ from .harness import PATIENCE_S, REPOSITORY, eventually
 JUNK = zmtp.framed(b"j" * 100) * 600
 MORE_THAN_THE_KERNEL_HOLDS = 64 * MIB
 STOPPED_S = 0.5
+needs_counts = pytest.mark.skipif(not counts_bytes(), reason="TCP_INFO is Linux's")
 
 
 class Raw:
@@ -105,7 +108,7 @@ class Below:
     def turn(self) -> None:
         """One turn of a loop."""
         self.fan_out.listen(self.links)
-        self.fan_out.look(time.monotonic())
+        self.fan_out.forget_ended()
 
     def turns_until(self, look: Callable[[], bool], what: str) -> None:
         """Turn until there is something to see."""
@@ -154,6 +157,21 @@ def test_who_says_what_is_no_subscription_is_cut_off(below: Below) -> None:
     peer = Raw(below.fan_out.endpoint, b"SUB")
 
     until_ended(peer, below.turn, JUNK)
+
+
+@needs_counts
+def test_of_many_connections_at_once_few_come_in_before_they_are_looked_at(below: Below) -> None:
+    """What they say costs the loop its square, so the kernel keeps the others out."""
+    backlog_of_tcp_info = 28  # linux/tcp.h: tcpi_sacked, which has it where a socket listens
+    for descriptor in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as one:
+            if one.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN) and (
+                one.getsockname() == address_of(below.fan_out.endpoint)
+            ):
+                info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+                (backlog,) = struct.unpack_from("=I", info, backlog_of_tcp_info)
+
+    assert backlog == PUSH_WAITING_CONNECTIONS_MAX
 
 
 def test_who_subscribes_to_more_bytes_than_a_topic_has_is_cut_off(below: Below) -> None:
@@ -290,29 +308,103 @@ def test_who_is_cut_off_learns_of_it_at_once() -> None:
 # Messages without end.
 
 
+@pytest.fixture
+def guarded(context: sockets.Context) -> Iterator[Callable[[int], Listening]]:
+    """Binds a socket that a guard watches."""
+    guards = []
+
+    def bind(kind: int) -> Listening:
+        listener = listening(context, kind, "tcp://127.0.0.1:*", "tested", sent_max=1)
+        if counts_bytes():
+            guards.append(Guard([listener.connections]))
+        return listener
+
+    yield bind
+    for guard in guards:
+        guard.close()
+
+
+def endpoint_of(listener: Listening) -> str:
+    return listener.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+
+LARGE_PARTS, EMPTY_PARTS = zmtp.unfinished([b"x" * 400]), zmtp.unfinished([b""])
+
+
+@needs_counts
 @pytest.mark.parametrize(
-    ("kind", "peer_kind", "frame"),
-    [
-        (zmq.ROUTER, b"DEALER", b""),
-        (zmq.XPUB, b"SUB", b"x" * 400),
-        (zmq.XSUB, b"PUB", b"x" * 400),
-    ],
+    ("kind", "peer_kind"),
+    [(zmq.ROUTER, b"DEALER"), (zmq.XPUB, b"SUB"), (zmq.XSUB, b"PUB")],
     ids=["request", "push", "ingress"],
 )
+@pytest.mark.parametrize(
+    ("said", "bytes_max"),
+    [
+        (LARGE_PARTS * 2000, 5 * UNHEARD_BYTES_MAX),
+        (EMPTY_PARTS * 100_000, UNHEARD_BYTES_MAX),
+    ],
+    ids=["of large parts", "of empty parts"],
+)
 def test_a_message_without_end_is_cut_off(
-    kind: int, peer_kind: bytes, frame: bytes, context: sockets.Context
+    kind: int,
+    peer_kind: bytes,
+    said: bytes,
+    bytes_max: int,
+    guarded: Callable[[int], Listening],
 ) -> None:
-    listener = listening(context, kind, "tcp://127.0.0.1:*", "tested", sent_max=1)
-    peer = Raw(listener.socket.getsockopt_string(zmq.LAST_ENDPOINT), peer_kind)
-    part = zmtp.unfinished([frame])
-    endless = part * (MIB // len(part))
+    """Of empty parts before the bound of bytes: libzmq holds 32 times as much."""
+    listener = guarded(kind)
+    peer = Raw(endpoint_of(listener), peer_kind)
 
-    def turn() -> None:
-        listener.socket.poll(0)
-        listener.connections.look(time.monotonic())
-        assert peer.said_bytes < 5 * UNHEARD_BYTES_MAX
+    while not peer.is_ended:
+        peer.says(said)
+        assert peer.said_bytes < bytes_max
 
-    until_ended(peer, turn, endless)
+
+@needs_counts
+def test_what_has_come_of_a_connection_that_is_cut_is_not_read() -> None:
+    """Megabytes may have come, and libzmq would read them to the end."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        peer = socket.create_connection(server.getsockname())
+        connection, _ = server.accept()
+    with peer, connection:
+        peer.sendall(bytes(100_000))
+        eventually(lambda: len(connection.recv(100_000, socket.MSG_PEEK)) == 100_000, "all of it")
+
+        cut(connection)
+
+        assert connection.recv(1) == b""
+
+
+@needs_counts
+def test_a_connection_that_has_ended_between_two_looks_has_not_arrived(
+    context: sockets.Context,
+) -> None:
+    """Its descriptor may be that of another endpoint's connection now, which it would hide."""
+    listener = listening(context, zmq.XSUB, "tcp://127.0.0.1:*", "tested", sent_max=1)
+    connections = listener.connections
+    assert connections.arrived() == ([], False)
+    peer = Raw(endpoint_of(listener), b"PUB")
+    eventually(lambda: not connections.ended() and len(connections) == 1, "connection")
+    peer.socket.close()
+    eventually(lambda: bool(connections.ended()), "end of the connection")
+
+    assert connections.arrived() == ([], False)
+
+
+@needs_counts
+def test_the_kernel_counts_bytes_and_segments() -> None:
+    """Each segment may cost a buffer (docs/decisions/0026)."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        peer = socket.create_connection(server.getsockname())
+        connection, _ = server.accept()
+    with peer, connection:
+        for number in range(1, 4):
+            peer.sendall(b"40 bytes".ljust(40))
+            assert connection.recv(40)
+            counts = kernel_counts(connection.fileno())
+            assert counts is not None
+            assert (counts.received_bytes, counts.received_segments) == (40 * number, number)
 
 
 def test_a_descriptor_that_was_closed_meanwhile_is_not_looked_at() -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from reliable_pubsub.common.core.limits import (
+    CALM_BYTES_MAX,
     CONNECTION_BYTES,
+    GROWTH_BYTES_MAX,
+    HELD_BYTES_MAX,
     KIB,
     MIB,
     SAID_BYTES_MAX,
@@ -15,86 +20,149 @@ from reliable_pubsub.common.core.limits import (
     UNHEARD_BYTES_MAX,
     UNHEARD_BYTES_MAX_TOGETHER,
 )
-from reliable_pubsub.relay.core.allowance import STALLED_S_MAX, Admission, Look, Tally, to_be_cut
+from reliable_pubsub.relay.core.allowance import (
+    HELD_PER_BYTE,
+    HELD_PER_SEGMENT,
+    SETTLE_S,
+    STALLED_S_MAX,
+    STALLED_S_MIN,
+    Admission,
+    Allowance,
+    Growth,
+    Look,
+    Tally,
+)
 
-PING_BYTES = 9
+NO_GROWTH, MUCH_GROWTH = 0, GROWTH_BYTES_MAX + 1
 
 
-def tally(*, sent: int = 0, now_s: float = 0.0, waits: bool = False) -> Tally:
-    one = Tally()
-    one.look(Look(sent, 0, waits), now_s)
-    return one
+def having(*looks: Look, now_s: float = 0.0) -> Allowance:
+    """An allowance of connections 0, 1, 2, ..., each looked at once."""
+    allowance = Allowance()
+    for number, look in enumerate(looks):
+        allowance.accepted(number, Tally())
+        allowance.look(number, look, now_s)
+    return allowance
+
+
+def sent(size_bytes: int, *, segments: int = 0) -> Look:
+    return Look(size_bytes, 0, False, segments)
 
 
 def test_a_message_without_end_is_cut_at_its_bound() -> None:
-    within, above = tally(sent=UNHEARD_BYTES_MAX), tally(sent=UNHEARD_BYTES_MAX + 1)
+    allowance = having(sent(UNHEARD_BYTES_MAX), sent(UNHEARD_BYTES_MAX + 1))
 
-    assert to_be_cut({1: within, 2: above}, 0.0) == [2]
+    assert allowance.to_be_cut(NO_GROWTH, 0.0) == [1]
+    assert allowance.to_be_cut(NO_GROWTH, 0.0) == []
 
 
 def test_a_peer_whose_messages_are_taken_may_send_for_ever() -> None:
-    one = Tally()
+    one, allowance = Tally(), Allowance()
+    allowance.accepted(1, one)
     for turn in range(1, 100):
         one.was_heard = True
-        one.look(Look(turn * UNHEARD_BYTES_MAX, 0, False), float(turn))
+        allowance.look(1, sent(turn * UNHEARD_BYTES_MAX), float(turn))
 
-        assert to_be_cut({1: one}, float(turn)) == []
-
-
-def test_a_peer_that_reads_its_answers_may_send_for_ever() -> None:
-    """At a front door others take the messages; who is answered has been heard."""
-    one = Tally()
-    for turn in range(1, 100):
-        one.look(Look(turn * UNHEARD_BYTES_MAX, turn * 50, False), float(turn))
-
-        assert to_be_cut({1: one}, float(turn)) == []
+        assert allowance.to_be_cut(MUCH_GROWTH, float(turn)) == []
 
 
-def test_a_ping_is_no_answer() -> None:
-    one = Tally()
-    one.look(Look(UNHEARD_BYTES_MAX // 2, PING_BYTES, False), 5.0)
-    one.look(Look(UNHEARD_BYTES_MAX + 1, 2 * PING_BYTES, False), 10.0)
+def test_what_is_sent_to_a_peer_does_not_make_up_for_what_it_says() -> None:
+    """Its PINGs are answered in the middle of a message too."""
+    allowance = having(Look(UNHEARD_BYTES_MAX // 2, 0, False))
+    allowance.look(0, Look(UNHEARD_BYTES_MAX + 1, MIB, False), 1.0)
 
-    assert to_be_cut({1: one}, 10.0) == [1]
+    assert allowance.to_be_cut(NO_GROWTH, 1.0) == [0]
 
 
 def test_where_all_hold_too_much_together_the_largest_go() -> None:
     small = UNHEARD_BYTES_MAX_TOGETHER // 16
-    tallies = {number: tally(sent=small) for number in range(15)}
-    tallies[20] = tally(sent=2 * small)
+    allowance = having(*[sent(small)] * 15, sent(2 * small))
 
-    assert to_be_cut(tallies, 0.0) == [20]
+    assert allowance.to_be_cut(NO_GROWTH, 0.0) == [15]
+
+
+def test_a_connection_that_has_ended_holds_nothing() -> None:
+    small = UNHEARD_BYTES_MAX_TOGETHER // 16
+    allowance = having(*[sent(small, segments=5)] * 17)
+    allowance.ended(3)
+
+    assert allowance.to_be_cut(NO_GROWTH, 0.0) == []
+    for number in range(17):
+        allowance.ended(number)
+    assert allowance.held_bytes_max == 0
+
+
+EMPTY_FRAMES = sent(HELD_BYTES_MAX // HELD_PER_BYTE * 2 // 3)
+SMALL_READS = sent(40_000, segments=HELD_BYTES_MAX // HELD_PER_SEGMENT)
+
+
+@pytest.mark.parametrize("worst", [EMPTY_FRAMES, SMALL_READS], ids=["frames", "reads"])
+def test_the_connections_that_may_hold_most_are_cut_when_the_process_has_grown(worst: Look) -> None:
+    ordinary = sent(MIB // 4)
+    allowance = having(ordinary, worst, worst, ordinary)
+
+    assert allowance.to_be_cut(NO_GROWTH, 0.0) == []
+    cut = allowance.to_be_cut(MUCH_GROWTH, 0.0)
+    assert set(cut) <= {1, 2}
+    assert cut
+    assert allowance.held_bytes_max <= HELD_BYTES_MAX
+
+
+BUSY_BYTES = CALM_BYTES_MAX + 1
+
+
+def test_growth_counts_from_the_last_calm() -> None:
+    growth = Growth(30 * MIB)
+
+    assert growth.look(50 * MIB, CALM_BYTES_MAX, 0.0) == 20 * MIB
+    assert growth.is_settled(0.0)
+    growth.settle(50 * MIB, CALM_BYTES_MAX)
+    assert growth.look(60 * MIB, BUSY_BYTES, 1.0) == 10 * MIB
+    assert not growth.is_settled(1.0)
+    growth.look(60 * MIB, 0, 1.0 + SETTLE_S / 2)
+    assert not growth.is_settled(1.0 + SETTLE_S / 2)
+    growth.look(60 * MIB, 0, 1.0 + SETTLE_S)
+    assert growth.is_settled(1.0 + SETTLE_S)
+
+
+def test_growth_that_connections_do_not_account_for_is_no_reason_to_cut_them_for_ever() -> None:
+    """Large puts without a pause, while a cache or a transaction grows."""
+    growth = Growth(30 * MIB)
+    growth.look(30 * MIB, BUSY_BYTES, 0.0)
+
+    assert growth.look(500 * MIB, BUSY_BYTES, 1.0) > GROWTH_BYTES_MAX
+    growth.look(500 * MIB, BUSY_BYTES, 1.0 + SETTLE_S / 2)
+    assert growth.is_settled(1.0 + SETTLE_S / 2)
+    growth.settle(500 * MIB, BUSY_BYTES)
+    assert growth.look(500 * MIB, BUSY_BYTES, 2.0) == BUSY_BYTES
 
 
 def test_a_peer_that_reads_nothing_for_too_long_is_cut_and_a_slow_one_is_not() -> None:
-    deaf, slow = Tally(), Tally()
+    allowance = having(sent(0), sent(0))
     for turn in range(4):
         now_s = turn * STALLED_S_MAX / 2
-        deaf.look(Look(100, 1000, True), now_s)
-        slow.look(Look(100, 1000 + turn, True), now_s)
-    both = {1: deaf, 2: slow}
+        allowance.look(0, Look(100, 1000, True), now_s)
+        allowance.look(1, Look(100, 1000 + turn, True), now_s)
 
-    assert to_be_cut(both, 1.5 * STALLED_S_MAX) == []
-    assert to_be_cut(both, 2.0 * STALLED_S_MAX) == [1]
-
-
-def test_of_many_that_read_nothing_those_that_began_first_are_cut_at_once() -> None:
-    tallies = {}
-    for number in range(STALLED_CONNECTIONS_MAX + 2):
-        tallies[number] = Tally()
-        tallies[number].look(Look(100, 100, True), 0.0)
-        tallies[number].look(Look(100, 100, True), 0.01 * (100 - number))
-
-    assert to_be_cut(tallies, 1.0) == [STALLED_CONNECTIONS_MAX + 1, STALLED_CONNECTIONS_MAX]
+    assert allowance.to_be_cut(NO_GROWTH, 1.5 * STALLED_S_MAX) == []
+    assert allowance.to_be_cut(NO_GROWTH, 2.0 * STALLED_S_MAX) == [0]
 
 
-def test_an_ordinary_peer_is_not_notable_and_one_that_holds_much_is() -> None:
-    assert not tally(sent=200).is_notable
-    assert tally(sent=MIB).is_notable
-    one = Tally()
-    one.look(Look(100, 1000, True), 0.0)
-    one.look(Look(100, 1000, True), 0.1)
-    assert one.is_notable
+@pytest.mark.parametrize(
+    ("grown_bytes", "left"), [(NO_GROWTH, STALLED_CONNECTIONS_MAX), (MUCH_GROWTH, 0)]
+)
+def test_of_many_that_read_nothing_those_that_began_first_are_cut_at_once(
+    grown_bytes: int, left: int
+) -> None:
+    """What they hold is answers, which are not counted: when the process has grown, all go."""
+    count = STALLED_CONNECTIONS_MAX + 2
+    allowance = having(*[Look(100, 100, True)] * count)
+    for number in range(count):
+        allowance.look(number, Look(100, 100, True), 0.01 * (100 - number))
+
+    cut = allowance.to_be_cut(grown_bytes, 1.0 + STALLED_S_MIN)
+    assert len(cut) == count - left
+    assert set(cut) >= {count - 1, count - 2}
 
 
 # What is said on a push endpoint.

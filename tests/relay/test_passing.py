@@ -19,6 +19,7 @@ from reliable_pubsub.relay.core.batch_cache import ENTRY_BYTES, BatchCache
 from reliable_pubsub.relay.core.passing import (
     CONFIRMED_S,
     FLIGHT_BYTES,
+    PEER_WAITING_MAX,
     TELL_S,
     TIMEOUT_S,
     UNDER_WAY_MAX,
@@ -143,11 +144,23 @@ class TestARequest:
         passing = Passing(BatchCache())
         status = encode_request(Status(client="stranger", epoch=0, request=1))
         many = WAITING_BYTES_MAX // FLIGHT_BYTES
-        for _ in range(many + UNDER_WAY_MAX):
-            passing.request((b"peer", b""), status, 0.0)
+        for number in range(many + UNDER_WAY_MAX):
+            passing.request((b"peer %d" % (number // PEER_WAITING_MAX), b""), status, 0.0)
 
         assert passing.dropped_count > 0
         assert len(passing.actions()) == UNDER_WAY_MAX
+
+    def test_of_one_peer_do_not_wait_for_all_of_another(self) -> None:
+        node = ANode("honest")
+        status = encode_request(Status(client="stranger", epoch=0, request=1))
+        for _ in range(10 * PEER_WAITING_MAX):
+            node.passing.request(envelope("stranger"), status, node.now_s)
+        node.ask("honest", 0)
+        assert node.passing.dropped_count == 9 * PEER_WAITING_MAX - UNDER_WAY_MAX
+        assert node.verbs() == ["Status"] * UNDER_WAY_MAX
+
+        node.answer(2)
+        assert node.verbs()[-2:] == ["Status", "Get"]
 
     def test_that_nobody_answers_is_forgotten_and_its_late_answer_dropped(self) -> None:
         node = ANode(*(f"s{number}" for number in range(UNDER_WAY_MAX + 1)))
