@@ -36,7 +36,9 @@ STALLED_S_MIN: Final = 0.05  # a shorter pause is none
 # Measured with libzmq 4.3.5: a frame has 2 bytes or more and is kept in 64; each read that brings
 # frames of more than 33 bytes has a buffer, of which 8 KiB are touched.
 HELD_PER_BYTE: Final = 32
-HELD_PER_SEGMENT: Final = 8 * KIB
+HELD_PER_READ: Final = 8 * KIB
+READ_BYTES_MIN: Final = 36
+HEARTBEAT_BYTES_PER_S: Final = 4  # a PING and a PONG of 9 bytes each, every 5 s
 SETTLE_S: Final = 0.25  # libzmq frees what an ended connection held a moment after its end
 
 
@@ -55,38 +57,35 @@ class Tally:
     __slots__ = (
         "_acknowledged",
         "_heard",
+        "_heard_at_s",
         "_heard_segments",
-        "received",
-        "segments",
+        "held_bytes_max",
         "stalled_at_s",
+        "unheard_bytes",
         "was_heard",
     )
 
     def __init__(self) -> None:
         """It has said nothing."""
         self.was_heard = False  # a message of it was taken since the last look
-        self.received = self._heard = self._acknowledged = 0
-        self.segments = self._heard_segments = 0
+        self.unheard_bytes = 0  # sent to us since a message was taken, without heartbeats
+        self.held_bytes_max = 0  # the most that libzmq can hold of them
+        self._heard = self._heard_segments = self._acknowledged = 0
+        self._heard_at_s: float | None = None
         self.stalled_at_s: float | None = None
-
-    @property
-    def unheard_bytes(self) -> int:
-        """Sent to us since a message was taken."""
-        return self.received - self._heard
-
-    @property
-    def held_bytes_max(self) -> int:
-        """The most that libzmq can hold of them."""
-        segments = self.segments - self._heard_segments
-        return HELD_PER_BYTE * self.unheard_bytes + HELD_PER_SEGMENT * segments
 
     def look(self, seen: Look, now_s: float) -> None:
         """Take what the kernel says now."""
-        self.received, self.segments = seen.received_bytes, seen.received_segments
         if self.was_heard:
-            self._heard = self.received
-            self._heard_segments = self.segments
-            self.was_heard = False
+            self._heard, self._heard_segments = seen.received_bytes, seen.received_segments
+        if self.was_heard or self._heard_at_s is None:
+            self._heard_at_s, self.was_heard = now_s, False
+        heartbeat_bytes = int((now_s - self._heard_at_s) * HEARTBEAT_BYTES_PER_S)
+        self.unheard_bytes = max(seen.received_bytes - self._heard - heartbeat_bytes, 0)
+        reads = min(
+            seen.received_segments - self._heard_segments, self.unheard_bytes // READ_BYTES_MIN
+        )
+        self.held_bytes_max = HELD_PER_BYTE * self.unheard_bytes + HELD_PER_READ * reads
         if not seen.is_waiting or seen.acknowledged_bytes != self._acknowledged:
             self.stalled_at_s = None
         elif self.stalled_at_s is None:

@@ -22,7 +22,8 @@ from reliable_pubsub.common.core.limits import (
 )
 from reliable_pubsub.relay.core.allowance import (
     HELD_PER_BYTE,
-    HELD_PER_SEGMENT,
+    HELD_PER_READ,
+    READ_BYTES_MIN,
     SETTLE_S,
     STALLED_S_MAX,
     STALLED_S_MIN,
@@ -69,9 +70,9 @@ def test_a_peer_whose_messages_are_taken_may_send_for_ever() -> None:
 def test_what_is_sent_to_a_peer_does_not_make_up_for_what_it_says() -> None:
     """Its PINGs are answered in the middle of a message too."""
     allowance = having(Look(UNHEARD_BYTES_MAX // 2, 0, False))
-    allowance.look(0, Look(UNHEARD_BYTES_MAX + 1, MIB, False), 1.0)
+    allowance.look(0, Look(UNHEARD_BYTES_MAX + 1, MIB, False), 0.1)
 
-    assert allowance.to_be_cut(NO_GROWTH, 1.0) == [0]
+    assert allowance.to_be_cut(NO_GROWTH, 0.1) == [0]
 
 
 def test_where_all_hold_too_much_together_the_largest_go() -> None:
@@ -93,7 +94,8 @@ def test_a_connection_that_has_ended_holds_nothing() -> None:
 
 
 EMPTY_FRAMES = sent(HELD_BYTES_MAX // HELD_PER_BYTE * 2 // 3)
-SMALL_READS = sent(40_000, segments=HELD_BYTES_MAX // HELD_PER_SEGMENT)
+READS = HELD_BYTES_MAX // HELD_PER_READ
+SMALL_READS = sent(READS * READ_BYTES_MIN, segments=READS)
 
 
 @pytest.mark.parametrize("worst", [EMPTY_FRAMES, SMALL_READS], ids=["frames", "reads"])
@@ -106,6 +108,16 @@ def test_the_connections_that_may_hold_most_are_cut_when_the_process_has_grown(w
     assert set(cut) <= {1, 2}
     assert cut
     assert allowance.held_bytes_max <= HELD_BYTES_MAX
+
+
+def test_heartbeats_without_end_hold_nothing() -> None:
+    allowance = having(*[sent(200, segments=4)] * 100)
+    for turn in range(1, 1000):
+        for number in range(100):
+            allowance.look(number, sent(200 + turn * 18, segments=4 + turn), turn * 5.0)
+
+    assert allowance.held_bytes_max < CALM_BYTES_MAX
+    assert allowance.to_be_cut(MUCH_GROWTH, 5000.0) == []
 
 
 BUSY_BYTES = CALM_BYTES_MAX + 1
