@@ -1,9 +1,11 @@
-"""The committer: the background thread that makes records durable.
+"""The committer: makes records durable, all that have come by then in one transaction.
 
-It takes every record that arrived during the last commit and writes them in one transaction.
-The running fsync is the only batching window (group commit). It decides nothing: failures are
-reported to the loop thread, which owns the state.
-Source: "group commit", Gray and Reuter (1992), 10.3.
+The running fsync is the only batching window (group commit). Where commits are fast the loop
+thread commits by itself, because handing over and waking cost more than the commit. A second
+thread commits instead while commits are slow; and it runs the loop when a commit of the loop thread
+does not end, so that a disk that hangs stops no GET (docs/decisions/0042). It decides nothing:
+failures are reported to the loop, which owns the state.
+Source: "group commit", Gray and Reuter (1992), 10.3; leader/followers, Schmidt, POSA 2 (2000).
 """
 
 from __future__ import annotations
@@ -12,13 +14,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
+from typing import Final
 
 from msgspec import Struct
 
 from .core.engine import Work
 from .core.records import Record
 from .store import Store
+
+FEW_RECORDS: Final = 8  # with more, many clients put: the loop goes on while they are written
+FAST_S: Final = 0.003  # after a commit that took longer the second thread commits
+STALLS_S: Final = 0.05  # a commit of the loop that takes longer gives the loop to the second thread
+WATCH_S: Final = 0.02  # between two looks whether one does
+QUIET_LOOKS: Final = 50  # without a commit, then no more looks until the next one
 
 
 class Committed(Struct, frozen=True, gc=False):
@@ -37,92 +46,186 @@ class _Restart(Struct, frozen=True):
     """Records after this one are based on the durable state again."""
 
 
+class _Watch(Struct, frozen=True):
+    """The loop has begun to commit by itself."""
+
+
 class _Stop(Struct, frozen=True):
     """No more work."""
 
 
 class Committer:
-    """Owns the writing connection from `start` to `close`."""
+    """Owns the writing connection: used by the loop thread, and by the one that calls `serve`."""
 
     def __init__(self, store: Store, *, wake: Callable[[], None], interval_s: float = 0.0) -> None:
-        """Create a committer; `start` starts its thread.
+        """Create a committer without work.
 
         Args:
-            wake: called from the thread when an outcome is available.
-            interval_s: pause between commits (durability `snapshot`); 0: none.
+            wake: called when an outcome is available that the loop does not know of.
+            interval_s: pause between commits (durability `snapshot`), which are then never the
+                loop's; 0: none.
         """
         self._store = store
         self._wake = wake
         self._interval_s = interval_s
-        self._queue: SimpleQueue[Work | _Restart | _Stop] = SimpleQueue()
+        self._submitted: list[Work] = []
+        self._queue: SimpleQueue[Work | _Restart | _Watch | _Stop] = SimpleQueue()
+        self._handed_over = self._done = 0  # items for the second thread
+        self._failed = False
         self._stopping = threading.Event()
+        self._ended = threading.Event()
         self.outcomes: deque[Committed | Failed] = deque()
         self.commits = 0
         self.records = 0
         self.last_commit_s = 0.0
-        self._thread = threading.Thread(target=self._run, name="committer", daemon=True)
+        # The loop's own commit, and who looks whether it ends.
+        self._lock = threading.Lock()  # of the next two
+        self._begun_s: float | None = None
+        self._is_replaced = False
+        self._begun_count = self._seen_count = self._quiet_looks = 0
+        self._is_watched = False
 
-    def start(self) -> None:
-        """Begin."""
-        self._thread.start()
-
-    # The loop thread's side.
+    # The loop's side.
 
     def submit(self, work: Work) -> None:
-        """Queue records for the thread."""
-        self._queue.put(work)
+        """Take records; `commit` or `hand_over` makes them durable."""
+        self._submitted.append(work)
+
+    def commit(self) -> bool:
+        """Make durable what was submitted, here or by the second thread.
+
+        Returns:
+            False: it took so long that the second thread runs the loop now; call `serve`.
+        """
+        if not self._submitted:
+            return True
+        if not self._is_for_the_loop():
+            self.hand_over()
+            return True
+        work, self._submitted = self._submitted, []
+        with self._lock:
+            self._begun_s = time.monotonic()
+        self._begun_count += 1  # before the next line: see `_stalls`
+        if not self._is_watched:
+            self._is_watched = True
+            self._queue.put(_Watch())
+        self._carry_out(work)
+        with self._lock:
+            self._begun_s = None
+            is_replaced, self._is_replaced = self._is_replaced, False
+        if is_replaced:
+            self._done += 1
+            self._wake()
+        return not is_replaced
+
+    def _is_for_the_loop(self) -> bool:
+        """Whether handing over would cost more than it gains: little to do, and nothing waits."""
+        return (
+            not self._interval_s
+            and self._handed_over == self._done
+            and self.last_commit_s <= FAST_S
+            and sum(len(work.records) for work in self._submitted) <= FEW_RECORDS
+        )
+
+    def hand_over(self) -> None:
+        """Let the second thread commit what was submitted."""
+        for work in self._submitted:
+            self._handed_over += 1
+            self._queue.put(work)
+        self._submitted = []
 
     def restart(self) -> None:
         """Continue after `Failed`: records from now on are based on what the store holds."""
+        self._submitted = []
+        self._handed_over += 1
         self._queue.put(_Restart())
 
     def close(self) -> None:
-        """Write what is queued, end the thread."""
+        """Write what was submitted, and end `serve`."""
+        self.hand_over()
+        self.stop()
+        self._ended.wait()
+
+    def stop(self) -> None:
+        """End `serve` when it has written what it was handed over, without waiting for that."""
         self._stopping.set()
         self._queue.put(_Stop())
-        if self._thread.is_alive():
-            self._thread.join()
 
-    # The thread's side.
+    # The second thread's side.
 
-    def _run(self) -> None:
-        failed = False
+    def serve(self) -> bool:
+        """Commit what is handed over.
+
+        Returns:
+            True: run the loop, whose thread is in a commit that does not end. False: the end.
+        """
         while True:
-            work = self._take()
-            records: list[Record] = []
-            lsn = 0
-            for item in work:
-                if isinstance(item, _Restart):
-                    failed = False
-                    records = []
-                elif isinstance(item, Work) and not failed:
-                    records.extend(item.records)
-                    lsn = item.lsn
-            if records:
-                failed = not self._commit(records, lsn)
-            if isinstance(work[-1], _Stop):
-                return
+            items = self._take()
+            if not items:
+                if self._stalls():
+                    return True
+                continue
+            self._carry_out(items)
+            done = sum(isinstance(item, Work | _Restart) for item in items)
+            if done:
+                self._done += done
+                self._wake()
+            if isinstance(items[-1], _Stop):
+                self._ended.set()
+                return False
             if self._interval_s:
                 self._stopping.wait(self._interval_s)
 
-    def _take(self) -> list[Work | _Restart | _Stop]:
-        """Wait for work; take all of it."""
-        work = [self._queue.get()]
-        while not isinstance(work[-1], _Stop) and not self._queue.empty():
-            work.append(self._queue.get())  # no other thread takes, so this does not block
-        return work
+    def _take(self) -> list[Work | _Restart | _Watch | _Stop]:
+        """Wait for work and take all of it; nothing: it is time for a look."""
+        try:
+            items = [self._queue.get(timeout=WATCH_S if self._is_watched else None)]
+        except Empty:
+            return []
+        while not isinstance(items[-1], _Stop) and not self._queue.empty():
+            items.append(self._queue.get())  # no other thread takes, so this does not block
+        return items
 
-    def _commit(self, records: Sequence[Record], lsn: int) -> bool:
+    def _stalls(self) -> bool:
+        """Whether the loop's commit does not end; from then on the loop is the caller's."""
+        with self._lock:
+            if self._begun_s is not None and time.monotonic() - self._begun_s > STALLS_S:
+                self._begun_s, self._is_replaced = None, True
+                self._handed_over += 1  # that commit is now one of the second thread
+                return True
+        self._quiet_looks = self._quiet_looks + 1 if self._begun_count == self._seen_count else 0
+        self._seen_count = self._begun_count
+        if self._quiet_looks >= QUIET_LOOKS:
+            self._is_watched = False
+            # The loop counts, then asks whether it is watched: one of us two sees the other.
+            self._is_watched = self._begun_count != self._seen_count
+        return False
+
+    # Both.
+
+    def _carry_out(self, items: Sequence[Work | _Restart | _Watch | _Stop]) -> None:
+        """One transaction for all; after a failure nothing, until a restart."""
+        records: list[Record] = []
+        lsn = 0
+        for item in items:
+            if isinstance(item, _Restart):
+                self._failed = False
+                records = []
+            elif isinstance(item, Work) and not self._failed:
+                records.extend(item.records)
+                lsn = item.lsn
+        if records:
+            self._commit(records, lsn)
+
+    def _commit(self, records: Sequence[Record], lsn: int) -> None:
         begin_s = time.perf_counter()
         try:
             self._store.commit(records)
-        except Exception as error:  # passed to the loop thread, which decides
+        except Exception as error:  # passed to the loop, which decides
+            self._failed = True
             self.outcomes.append(Failed(error))
-            self._wake()
-            return False
+            return
         self.last_commit_s = time.perf_counter() - begin_s
         self.commits += 1
         self.records += len(records)
         self.outcomes.append(Committed(lsn))
-        self._wake()
-        return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -37,6 +38,7 @@ from .store import LOG_BYTES_MAX, Store
 from .stored_state import open_reader, read_state, reading
 
 TICK_S: Final = 0.1
+HANGS_S: Final = 1.0  # that a commit under way has to end after an error
 REQUESTS_TURN_MAX: Final = 64  # of one endpoint that one turn of the loop takes
 
 
@@ -111,6 +113,13 @@ class Server:
         self._recorder = recorder or Recorder()
         topics = self.engine.state.topics.values()
         self._history = ProxyHistory(self._recorder, [(log.topic_id, log.topic) for log in topics])
+        self._door_of = {door.socket: door for door in self.doors}
+        self._poll = SocketPoll(
+            [*self._door_of, self.push.socket, self.ingress.socket],
+            self._wake_up.descriptor,
+            unasked=self.push.socket,
+        )
+        self._errors: list[BaseException] = []  # of either thread
         self._stopped: set[FrontDoor] = set()  # not read, because too much waits for the disk
         self._tick_at_s = 0.0
         self._stopping = False
@@ -155,40 +164,58 @@ class Server:
                 answered.
         """
         self._recorder.begin("proxy", boot=self._boot, durability=self._settings.durability)
-        self._committer.start()
-        doors = {door.socket: door for door in self.doors}
-        self._poll = SocketPoll(
-            [*doors, self.push.socket, self.ingress.socket],
-            self._wake_up.descriptor,
-            unasked=self.push.socket,
+        second = threading.Thread(
+            target=self._serve, kwargs={"is_loop": False}, name="committer", daemon=True
         )
+        second.start()
+        self._serve(is_loop=True)
+        error = self._errors[0] if self._errors else None
+        second.join(timeout=None if error is None else HANGS_S)
+        self._recorder.end(error)
+        self._close()
+        if error is not None:
+            raise error
+
+    def _serve(self, *, is_loop: bool) -> None:
+        """Run the loop, or commit for it: two threads, which change places when a commit hangs."""
         try:
-            while not self._stopping:
-                woken, ready = self._poll.wait(self._idle_s())
-                self.push.new_turn()
-                if woken:
-                    self._wake_up.heard()
-                    self._take_outcomes()
-                for socket in ready:
-                    if socket is self.push.socket:
-                        if self.push.listen():
-                            self._poll.look_at(socket)
-                    elif socket is self.ingress.socket:
-                        self.ingress.turn(self.engine)
-                        self._poll.look_at(socket)
-                    else:
-                        self._take_requests(doors[socket])
-                    self._carry_out()
-                self._end_turn()
-                self._tick()
-            self._finish()
+            while True:
+                if not is_loop:
+                    if not self._committer.serve():
+                        return
+                elif self._run_loop():
+                    return
+                is_loop = not is_loop
         except BaseException as error:
-            self._recorder.end(error)
-            raise
-        else:
-            self._recorder.end()
-        finally:
-            self._close()
+            self._errors.append(error)
+            self.stop()
+            self._committer.stop()
+
+    def _run_loop(self) -> bool:
+        """Take turns; return True at the end, False when the other thread runs the loop now."""
+        while not self._stopping:
+            woken, ready = self._poll.wait(self._idle_s())
+            self.push.new_turn()
+            if woken:
+                self._wake_up.heard()
+                self._take_outcomes()
+            for socket in ready:
+                if socket is self.push.socket:
+                    if self.push.listen():
+                        self._poll.look_at(socket)
+                elif socket is self.ingress.socket:
+                    self.ingress.turn(self.engine)
+                    self._poll.look_at(socket)
+                else:
+                    self._take_requests(self._door_of[socket])
+                self._carry_out()
+            self._end_turn()
+            self._tick()
+            if not self._committer.commit():
+                return False
+            self._take_outcomes()
+        self._finish()
+        return True
 
     def _idle_s(self) -> float:
         """How long the loop may wait for something to happen."""

@@ -46,7 +46,10 @@ def open_reader(path: Path) -> sqlite3.Connection:
     """A second, read-only connection."""
     with reading():
         connection = sqlite3.connect(
-            f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None
+            f"{path.absolute().as_uri()}?mode=ro",
+            uri=True,
+            isolation_level=None,
+            check_same_thread=False,  # the loop, whose it is, may go to another thread
         )
         connection.execute("PRAGMA query_only = ON")
     return connection

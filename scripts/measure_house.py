@@ -145,7 +145,8 @@ def profiled_proxy(directory: Path) -> Iterator[tuple[str, str, Callable[[], Cal
 
         def taken() -> Calls:
             print(file=sent, flush=True)
-            return {(f"proxy {thread}", *call) for thread, *call in json.loads(heard.readline())}
+            # Its threads change places: either may commit, so the whole process is one part.
+            return {("proxy", *call) for _, *call in json.loads(heard.readline())}
 
         try:
             found = re.search(r"publishers=(\S+) subscribers=(\S+)", heard.readline())
@@ -203,7 +204,7 @@ def main(names: bool, be_proxy: bool, rest: tuple[str, ...]) -> None:
     """Print lines of product, tests and tools, the largest files, the longest function, and the
     functions of ours that one put and one get pass at QoS 2.
 
-    The functions are counted in the client, the loop of the proxy and its committer, each once.
+    The functions are counted in the client and in the proxy, each once.
     """
     if be_proxy:
         run_profiled_proxy(list(rest))

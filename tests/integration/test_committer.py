@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from reliable_pubsub.proxy.committer import Committed, Committer, Failed
+from reliable_pubsub.proxy.committer import FAST_S, Committed, Committer, Failed
 from reliable_pubsub.proxy.core.engine import Work
 from reliable_pubsub.proxy.core.records import Record
 from reliable_pubsub.proxy.push import EndpointSettings
@@ -39,19 +39,90 @@ def test_what_came_while_a_commit_ran_is_one_commit() -> None:
     store = HeldStore()
     woken = threading.Semaphore(0)
     committer = Committer(store, wake=woken.release)  # type: ignore[arg-type]
-    committer.start()
+    second = threading.Thread(target=committer.serve)
+    second.start()
     committer.submit(Work([an_append(0)], 1))
+    committer.hand_over()
     assert store.began.wait(PATIENCE_S)
 
     for lsn in range(2, 42):  # forty turns of the loop, each with the put of another client
         committer.submit(Work([an_append(lsn - 1)], lsn))
+        assert committer.commit(), "the loop waits for a commit of the second thread"
     store.may_end.set()
 
     assert all(woken.acquire(timeout=PATIENCE_S) for _ in range(2))
     committer.close()
+    second.join()
     assert store.commits == [1, 40]
     assert list(committer.outcomes) == [Committed(1), Committed(41)]
     assert (committer.commits, committer.records) == (2, 41)
+
+
+def test_a_commit_of_the_loop_that_hangs_gives_the_loop_to_the_second_thread() -> None:
+    store = HeldStore()
+    woken = threading.Semaphore(0)
+    committer = Committer(store, wake=woken.release)  # type: ignore[arg-type]
+    goes_on: list[bool] = []
+
+    def loop() -> None:
+        committer.submit(Work([an_append(0)], 1))
+        goes_on.append(committer.commit())
+        goes_on.append(committer.serve())
+
+    first = threading.Thread(target=loop)
+    first.start()
+
+    assert committer.serve(), "it is not the loop now"
+    committer.submit(Work([an_append(1)], 2))
+    assert committer.commit(), "the new loop waits for the commit that hangs"
+    assert list(committer.outcomes) == []
+    store.may_end.set()
+    committer.close()
+    first.join()
+
+    assert goes_on == [False, False]
+    assert store.commits == [1, 1]
+    assert list(committer.outcomes) == [Committed(1), Committed(2)]
+
+
+def test_the_loop_commits_by_itself_while_commits_are_fast() -> None:
+    store = HeldStore()
+    store.may_end.set()
+    committer = Committer(store, wake=lambda: None)  # type: ignore[arg-type]
+
+    for lsn in range(1, 4):
+        committer.submit(Work([an_append(lsn - 1)], lsn))
+        assert committer.commit()
+        assert committer.outcomes.pop() == Committed(lsn)
+
+    committer.last_commit_s = 2 * FAST_S
+    committer.submit(Work([an_append(3)], 4))
+    assert committer.commit()
+    assert store.commits == [1, 1, 1], "the second thread has it"
+
+
+def test_after_a_failure_nothing_is_written_until_the_restart() -> None:
+    store = Mock()
+    store.commit.side_effect = OSError("the disk is broken")
+    committer = Committer(store, wake=lambda: None)
+
+    committer.submit(Work([an_append(0)], 1))
+    assert committer.commit()
+    store.commit.side_effect = None
+    committer.submit(Work([an_append(1)], 2))
+    assert committer.commit()
+    committer.submit(Work([an_append(2)], 3))
+    committer.restart()
+    committer.submit(Work([an_append(0)], 1))
+    assert committer.commit()
+    committer.stop()
+    assert not committer.serve()
+
+    assert [type(one) for one in committer.outcomes] == [Failed, Committed]
+    assert [list(call.args[0]) for call in store.commit.call_args_list] == [
+        [an_append(0)],
+        [an_append(0)],
+    ]
 
 
 def test_what_an_earlier_commit_made_durable_is_answered_before_a_failure_ends_the_proxy(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -24,6 +25,7 @@ from reliable_pubsub.common.core.messages import (
     SubAck,
 )
 from reliable_pubsub.common.core.wire import decode_reply, encode_request
+from reliable_pubsub.proxy import committer
 from tests.fakes import a_hello, a_put, a_sub, put_body
 
 from .gated_store import GatedStore
@@ -62,6 +64,12 @@ class Peer:
         reply = eventually(look, "definite answer")
         assert reply is not None
         return reply
+
+
+@pytest.fixture(autouse=True, params=["the loop", "the committer"])
+def who_commits(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever thread is in the commit that hangs, the other one goes on."""
+    monkeypatch.setattr(committer, "FAST_S", math.inf if request.param == "the loop" else -1.0)
 
 
 @pytest.fixture
@@ -143,6 +151,6 @@ class TestWhileTheDiskDoesNotAnswer:
         stranger = Hello(client="q", epoch=1, request=1, role="publisher", nonce=b"12345678")
         assert isinstance(publisher.ask(stranger), Busy)
 
-        committer = service.status().committer
-        assert isinstance(committer, CommitterStatus)
-        assert committer.queued_records == 2  # the topic and its first batch
+        report = service.status().committer
+        assert isinstance(report, CommitterStatus)
+        assert report.queued_records == 2  # the topic and its first batch

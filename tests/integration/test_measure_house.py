@@ -1,4 +1,4 @@
-"""The tool that says how large the code is runs, and sees client, loop and committer."""
+"""The tool that says how large the code is runs, and sees client and proxy."""
 
 from __future__ import annotations
 
