@@ -330,12 +330,16 @@ class Subscriber:
     def unsubscribe(self, topic: TopicName) -> None:
         """End a subscription; undelivered messages will not be delivered.
 
+        The proxy remembers what was acknowledged. Messages in hand are not: should a later
+        subscription begin before them, they are redelivered.
+
         Raises:
             InDoubtError, FencedError.
         """
         topic = names.exact(topic)
+        subscription = self.inbox.of(topic)
+        self._hand_over.tell_before_end(subscription)
         with self._recorder.call("unsubscribe", topic) as call:
-            subscription = self.inbox.of(topic)
             self._subscribing.unsubscribe(subscription, call)
             self._pushing.use(topic, False)
             subscription.drop()

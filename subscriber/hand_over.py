@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 from typing import Final
 
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.errors import LogChangedError, NotSubscribedError, UsageError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.recorder import Call, seen
 
@@ -168,6 +169,21 @@ class HandOver:
             )
         self._dead_letters.begin(subscription, message, reason)
         return self._dead_letters.finish(subscription)
+
+    def tell_before_end(self, subscription: Subscription) -> None:
+        """Send the cursor of a subscription that is about to end.
+
+        The place here ends with it, so what only this client knows to be acknowledged would come
+        again, unmarked, if a later subscription began before it. A GET leaves what is in hand
+        counted as delivered; an ACK says that nothing is.
+        """
+        if not subscription.leaves_a_cursor():
+            return
+        with suppress(LogChangedError, NotSubscribedError):  # no cursor there to remember
+            if subscription.in_hand is None:
+                self._requests.acknowledge(subscription)
+            else:
+                self._requests.peek(subscription)
 
     def leave(self, *, tells_ahead: bool) -> None:
         """Settle the messages in hand, and send the cursors that the proxy does not know.

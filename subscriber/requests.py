@@ -20,6 +20,9 @@ from reliable_pubsub.common.core.messages import (
     Fenced,
     Get,
     LogChanged,
+    Lost,
+    MessageBatches,
+    NoMessagesYet,
     NotSub,
     PutAck,
     Stale,
@@ -51,6 +54,17 @@ class Requests:
             if not isinstance(reply, PutAck):
                 self._session.refused(reply)
             call.ok(epoch=self._session.inbox.epoch, cursor=subscription.place.cursor)
+
+    def peek(self, subscription: Subscription) -> None:
+        """Send the cursor by a GET, and drop what it shows.
+
+        Raises:
+            InDoubtError, NotSubscribedError, FencedError, LogChangedError.
+        """
+        with self._session.recorder.call("get", subscription.topic) as call:
+            reply, _ = self.ask(Get, subscription, call)
+            if not isinstance(reply, MessageBatches | NoMessagesYet | Lost):
+                self._session.refused(reply)
 
     def send_letter(
         self, subscription: Subscription, offset: int, letter: bytes, call: Call

@@ -285,6 +285,12 @@ class Subscription:
             return False
         return self.place.cursor > self.confirmation.told or (ahead and bool(self.fetched))
 
+    def leaves_a_cursor(self) -> bool:
+        """Whether the proxy, if it ended the subscription now, might remember an older cursor."""
+        if not self.is_subscribed or self.is_clean or self.place.terms.qos == 0:
+            return False
+        return self.confirmation is None or self.place.cursor > self.confirmation.told
+
     def confirmed(self, reply: SubAck, *, is_new: bool) -> None:
         """The proxy has confirmed the subscription; its place was taken already.
 

@@ -106,6 +106,32 @@ class TestAStart:
 
         assert house.process().subscribe("t", start=start) == 3
 
+    @pytest.mark.parametrize("start", FAR_BACK, ids=starts)
+    def test_goes_on_after_what_was_acknowledged_before_an_unsubscribe(
+        self, start: Start, remembers: bool
+    ) -> None:
+        house = House(remembers=remembers)
+        with house.process() as process:
+            process.subscribe("t", start=Earliest)
+            process.get("t", max_messages=2)
+            process.get("t")  # has acknowledged two, and asked the proxy for nothing
+            process.unsubscribe("t")
+            process.subscribe("t", start=start)
+
+            messages = process.get("t", max_messages=9)
+
+        assert (messages[0].offset, messages[0].redelivered) == (2, True)
+
+    def test_goes_on_after_a_subscription_that_an_earlier_process_has_read(
+        self, remembers: bool
+    ) -> None:
+        house = House(remembers=remembers)
+        house.first_three()
+        with house.process() as process:
+            process.unsubscribe("t")
+
+        assert house.process().subscribe("t", start=Earliest) == 3
+
     def test_above_the_own_place_is_where_it_begins(self, remembers: bool) -> None:
         house = House(remembers=remembers)
         house.first_three()
