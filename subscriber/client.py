@@ -301,14 +301,14 @@ class Subscriber:
         return subscription.place.cursor
 
     @gated
-    def use_push(self, topic: str, push: bool) -> None:
+    def use_push(self, topic: TopicName, push: bool) -> None:
         """Switch push on or off; possible at any time, no message is lost or duplicated.
 
         A push is a hint: `get` returns the same messages in the same order with and without. With
         it waiting sends no request, and a message arrives once it is durable. Needs a proxy or
         relay that pushes; while it does not, the topic is polled.
         """
-        self._pushing.use(topic, push)
+        self._pushing.use(names.exact(topic), push)
 
     @gated_after_close
     def is_pushed(self, topic: str) -> bool:

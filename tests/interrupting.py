@@ -14,8 +14,11 @@ ROOT = Path(__file__).parents[1].resolve()
 OURS = tuple(f"{ROOT}/{room}/" for room in ("common", "publisher", "subscriber"))
 
 
-class Interrupted(BaseException):
-    """What a signal handler raises: no error of ours, nor an `Exception`."""
+class Interrupted(Exception):
+    """What a signal handler raises: no error of ours.
+
+    An `Exception`, as `TimeoutError` is, so that a handler of ours that takes any is found too.
+    """
 
 
 class Interrupter:

@@ -107,13 +107,10 @@ def _taken(parameter: Parameter, value: Any, name: str, door: Any) -> Any:
     if type(value) in parameter.passes:
         return value
     try:
-        return parameter.take(value)
+        return _inspected(parameter, value)
     except _WrongError as error:
         why = f"; {error}" if str(error) else ""
-        cause = None
-    except Exception as error:  # inspecting a caller's object failed
-        why = f"; looking at it raises {type(error).__name__}"
-        cause = error
+        cause = error.__cause__
     call = door.__qualname__.removesuffix(".__init__")
     raise UsageError(
         f"{call}: {name} is {shown(value)}, allowed is {parameter.allowed}{why}. Nothing was done; "
@@ -121,12 +118,39 @@ def _taken(parameter: Parameter, value: Any, name: str, door: Any) -> Any:
     ) from cause
 
 
+def _inspected(parameter: Parameter, value: Any) -> Any:
+    """The plain value; what the methods of the caller's own class raise is a wrong value."""
+    try:
+        return parameter.take(value)
+    except _WrongError:
+        raise
+    except Exception as error:
+        if not _is_of_value(error, value):
+            raise
+        raise _WrongError(f"looking at it raises {type(error).__name__}") from error
+
+
+_KNOWN_PACKAGES: Final = frozenset({"builtins", "datetime", "pathlib", __name__.partition(".")[0]})
+
+
+def _is_of_value(error: Exception, value: object) -> bool:
+    """Whether an error may come from the methods of a value.
+
+    Those of known classes raise nothing but errors of values. Anything else comes from a signal
+    handler of the program (an alarm), and must reach the program.
+    """
+    package = type(value).__module__.partition(".")[0]
+    return package not in _KNOWN_PACKAGES or isinstance(error, ValueError | OverflowError)
+
+
 def shown(value: object) -> str:
     """A value in at most 80 characters, and its type."""
     try:
         part = bytes(value[:40]) if isinstance(value, bytes | bytearray) else value
         text = " ".join(_repr.repr(part).split())
-    except Exception:  # as above
+    except Exception as error:
+        if not _is_of_value(error, value):
+            raise
         return f"a {type(value).__name__}"
     if len(text) > SHOWN_CHARS_MAX:
         text = text[: SHOWN_CHARS_MAX - 3] + "..."
@@ -324,22 +348,24 @@ def _mapping(key: Parameter, entry: Parameter) -> Parameter:
         if not isinstance(value, Mapping):
             raise _WrongError
         return {
-            _part(key, name, "a key"): _part(entry, one, f"entry {shown(name)}")
+            _part(key, name, "a key"): _part(entry, one, "entry", name)
             for name, one in value.items()
         }
 
     return Parameter(f"a mapping of {key.allowed} to {entry.allowed}", take)
 
 
-def _part(parameter: Parameter, value: Any, where: str) -> Any:
-    """A value within another one."""
+def _part(parameter: Parameter, value: Any, where: str, *key: Any) -> Any:
+    """A value within another one; `key` is its key, if that is part of where it is."""
     if type(value) in parameter.passes:
         return value
     try:
-        return parameter.take(value)
+        return _inspected(parameter, value)
     except _WrongError as error:
         more = f"; {error}" if str(error) else ""
-        raise _WrongError(f"{where} is {shown(value)}, not {parameter.allowed}{more}") from None
+        where = " ".join([where, *map(shown, key)])
+        wrong = f"{where} is {shown(value)}, not {parameter.allowed}{more}"
+        raise _WrongError(wrong) from error.__cause__
 
 
 def _of_class(kind: type) -> Parameter:
@@ -366,6 +392,10 @@ def _take_path(kind: type, value: Any) -> Any:
     path = kind(value if isinstance(value, str) else value.__fspath__())
     if value == "" or "\0" in str(path):
         raise _WrongError
+    try:
+        str(path).encode(errors="surrogateescape")  # what names of files may hold
+    except UnicodeEncodeError:
+        raise _WrongError("it has no UTF-8 form") from None
     return path
 
 

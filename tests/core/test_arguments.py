@@ -47,6 +47,7 @@ from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.stream import Stream
 from reliable_pubsub.subscriber.core.push_queue import PushTiming
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
+from tests.interrupting import Interrupted, Interrupter
 
 
 class Unfriendly:
@@ -155,7 +156,9 @@ def headers(value: Any) -> bool:
 
 data = a(bytes, bytearray, memoryview)
 path = or_none(
-    lambda value: isinstance(value, str | PurePosixPath) and str(value) not in ("", "a\0b")
+    lambda value: (
+        isinstance(value, str | PurePosixPath) and str(value) not in ("", "a\0b", "\ud800")
+    )
 )
 day_s = within(1e-9, 86_400)
 natural = count(0, 2**63 - 1)
@@ -460,6 +463,25 @@ def test_a_right_argument_passes_as_the_plain_value(call: str, parameter: str) -
         assert plain == (Path(value) if parameter in ("state_dir", "history") and value else value)
         if isinstance(value, enum.Enum | bytearray | memoryview | Fraction):
             assert type(plain) in (int, str, bytes, float, PosixPath)
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [{"payload": bytearray(b"a")}, {"headers": {"a": "b"}}, {"event_time_ns": 1}, {"timeout_s": 1}],
+    ids=lambda one: next(iter(one)),
+)
+def test_what_a_signal_handler_raises_is_not_taken_for_a_wrong_argument(
+    argument: dict[str, Any],
+) -> None:
+    def put(interrupter: Interrupter) -> None:
+        house: Any = House()
+        with interrupter:
+            house.publisher.put("t", **{"payload": b"", **argument})
+
+    put(calm := Interrupter())
+    for line in range(1, calm.count):
+        with pytest.raises(Interrupted):
+            put(Interrupter([line]))
 
 
 # What the calls for many messages take apart.

@@ -50,6 +50,7 @@ DOORS: dict[str, Callable[[House, str], object]] = {
     "get": lambda house, topic: house.subscriber.get(topic),
     "acknowledge": lambda house, topic: house.subscriber.acknowledge(topic),
     "unsubscribe": lambda house, topic: house.subscriber.unsubscribe(topic),
+    "use_push": lambda house, topic: house.subscriber.use_push(topic, True),
     "history": lambda house, topic: house.subscriber.history(topic),
     "read": lambda house, topic: house.subscriber.read(topic),
 }
@@ -64,6 +65,18 @@ def test_a_name_that_looks_like_a_pattern_is_refused_at_every_door(door: str, pa
         DOORS[door](house, pattern)
 
     assert not house.proxy.state.topics
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_name_that_no_topic_can_have_is_refused_at_every_door(door: str) -> None:
+    house = House()
+
+    for name in ("", "a\nb", "\ud800", "x" * 256):
+        with pytest.raises(InvalidNameError):
+            DOORS[door](house, name)
+
+    assert not house.proxy.state.topics
+    house.subscriber.close()
 
 
 @pytest.mark.parametrize("name", NAMES)
