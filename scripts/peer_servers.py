@@ -86,7 +86,7 @@ def server(
             stderr=opened,
             cwd=home,
             env={**os.environ, **(environment or {})},
-            start_new_session=True,
+            process_group=0,  # not a session: Linux would give it a share of the CPUs of its own
         )
     try:
         until_s = time.monotonic() + START_S
