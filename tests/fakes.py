@@ -501,9 +501,10 @@ def a_broker(
     publishers: Sequence[str] = ("p",),
     subscribers: Sequence[str] = ("s",),
     settings: BrokerSettings = BrokerSettings(),  # noqa: B008  (frozen)
+    log: MemoryLog | None = None,
 ) -> MemoryProxy:
     """A proxy that has said hello to its clients, epoch 1 each."""
-    proxy = MemoryProxy(stored, settings=settings)
+    proxy = MemoryProxy(stored, settings=settings, log=log)
     for client in publishers:
         proxy.ask(a_hello("publisher", client))
     for client in subscribers:

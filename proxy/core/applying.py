@@ -45,25 +45,23 @@ def committed(state: State, lsn: int) -> list[Appended]:
     assert state.durable_lsn <= lsn <= state.lsn, (state.durable_lsn, lsn, state.lsn)
     state.durable_lsn = lsn
     batches: list[Appended] = []
+    topics = state.topic_by_id
     while state.undurable and state.undurable[0][0] <= lsn:
         _, record = state.undurable.popleft()
         match record:
             case Appended():
-                batches.append(_readable(state, record))
+                batches.append(record)
             case DeadLettered(letter, moved):
-                batches.append(_readable(state, letter))
+                batches.append(letter)
                 _cursor_durable(state, moved)
             case CursorMoved() | Subscribed():
                 _cursor_durable(state, record)
             case Trimmed(topic_id):
-                state.topic_by_id[topic_id].trims_durable(lsn)
+                topics[topic_id].trims_durable(lsn)
+    for batch in batches:
+        topics[batch.topic_id].durable_end = batch.base + batch.count
+        state.touched_topics.add(batch.topic_id)
     return batches
-
-
-def _readable(state: State, batch: Appended) -> Appended:
-    state.topic_by_id[batch.topic_id].durable_end = batch.base + batch.count
-    state.touched_topics.add(batch.topic_id)
-    return batch
 
 
 def _cursor_durable(state: State, record: CursorMoved | Subscribed) -> None:

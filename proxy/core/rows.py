@@ -210,17 +210,16 @@ def _batch_row(batch: Appended) -> Row:
 
 
 def _publisher_row(batch: Appended) -> Row:
-    return _with_crc(
-        (
-            batch.topic_id,
-            batch.publisher,
-            batch.first_sequence,
-            batch.count,
-            batch.base,
-            batch.crc,
-            batch.qos,
-        )
+    columns = (
+        batch.topic_id,
+        batch.publisher,
+        batch.first_sequence,
+        batch.count,
+        batch.base,
+        batch.crc,
+        batch.qos,
     )
+    return (*columns, row_crc(*columns))
 
 
 def _transaction_row(one: TransactionCommitted) -> Row:

@@ -7,6 +7,7 @@ client named is never silently replaced by another.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from datetime import UTC, datetime
 
 from reliable_pubsub.common.core.messages import History, OutOfRange, Start, Sub, Truncated
@@ -123,11 +124,12 @@ def _at_time(
                 log,
                 f"messages taken since {_moment(time_ns)} are no longer all stored",
             )
-    for segment in log.segments:
-        if segment.timestamp_ns >= time_ns:
-            found = state.reader.first_since(log.topic_id, segment.base, segment.end, time_ns)
-            return min(_undurable_since(state, log, time_ns, end) if found is None else found, end)
-    return end
+    index = bisect_left(log.segments, time_ns, key=lambda segment: segment.timestamp_ns)
+    if index == len(log.segments):
+        return end
+    segment = log.segments[index]
+    found = state.reader.first_since(log.topic_id, segment.base, segment.end, time_ns)
+    return min(_undurable_since(state, log, time_ns, end) if found is None else found, end)
 
 
 def _undurable_since(state: State, log: TopicLog, time_ns: int, end: int) -> int:

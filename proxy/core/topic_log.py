@@ -62,10 +62,6 @@ class Segment:
     batches: int
     timestamp_ns: int
 
-    def accepts_more(self) -> bool:
-        """Whether the next batch goes here."""
-        return self.body_bytes < SEGMENT_BYTES and self.batches < SEGMENT_BATCHES
-
 
 @dataclass(slots=True)
 class TopicLog:
@@ -83,6 +79,8 @@ class TopicLog:
     lsn: int = 0  # record number of its creation
     trim_lsn: int = 0  # record number of the last trim
     segments: deque[Segment] = field(default_factory=deque)
+    read_segments: int = 0  # of the oldest: those below the watermark when it was last looked at
+    read_bytes: int = 0  # of these
     going: deque[tuple[int, Segment]] = field(default_factory=deque)  # trimmed, still on disk
     publishers: dict[str, PublisherMark] = field(default_factory=dict)  # at QoS 2
     unnumbered: dict[str, PublisherMark] = field(default_factory=dict)  # at QoS 1
@@ -164,7 +162,7 @@ class TopicLog:
         """Append a batch."""
         assert batch.base == self.end, (batch.base, self.end)
         assert batch.timestamp_ns > self.timestamp_ns, (batch.timestamp_ns, self.timestamp_ns)
-        self.end = batch.end
+        self.end = end = batch.base + batch.count
         self.timestamp_ns = batch.timestamp_ns
         size = len(batch.body)
         self.stored_bytes += size
@@ -174,7 +172,7 @@ class TopicLog:
         marks[batch.publisher] = PublisherMark(
             batch.first_sequence, batch.count, batch.base, batch.crc, lsn
         )
-        add_to_segments(self.segments, batch.base, batch.end, size, batch.timestamp_ns)
+        add_to_segments(self.segments, batch.base, end, size, batch.timestamp_ns)
 
     def trim(self, trimmed: Trimmed, lsn: int) -> None:
         """Remove the segments below the new start."""
@@ -182,6 +180,9 @@ class TopicLog:
         while self.segments and self.segments[0].end <= trimmed.start:
             removed = self.segments.popleft()
             self.stored_bytes -= removed.body_bytes
+            if self.read_segments:
+                self.read_segments -= 1
+                self.read_bytes -= removed.body_bytes
             self.going.append((lsn, removed))
         self.start = trimmed.start
         self.trim_lsn = lsn
@@ -251,12 +252,8 @@ class TopicLog:
             return None
         floor = self.low_watermark()
         oldest_ns = now_ns - int(self.retention.history_s * 1e9)
-        history_bytes = self.stored_bytes
+        history_bytes = self._bytes_below(floor)
         history_messages = max(floor - self.start, 0)
-        for segment in reversed(self.segments):
-            if segment.end <= floor:
-                break
-            history_bytes -= segment.body_bytes
         start = self.start
         for index, segment in enumerate(self.segments):
             if segment.end > floor or index == TRIM_SEGMENTS_MAX:
@@ -272,6 +269,20 @@ class TopicLog:
             history_messages = behind
             start = segment.end
         return self.trimmed_to(start) if start > self.start else None
+
+    def _bytes_below(self, floor: int) -> int:
+        """The bytes of whole segments below the watermark; its cost follows how far that moved."""
+        newest = self.segments[-1]  # may still grow, so it is not in the sum that is kept
+        while self.read_segments < len(self.segments) - 1:
+            segment = self.segments[self.read_segments]
+            if segment.end > floor:
+                break
+            self.read_segments += 1
+            self.read_bytes += segment.body_bytes
+        while self.read_segments and self.segments[self.read_segments - 1].end > floor:
+            self.read_segments -= 1
+            self.read_bytes -= self.segments[self.read_segments].body_bytes
+        return self.read_bytes + (newest.body_bytes if newest.end <= floor else 0)
 
     def start_without(
         self, excess_bytes: int, *, all_may_go: bool, without: Collection[str] = ()
@@ -308,8 +319,8 @@ def add_to_segments(
     segments: deque[Segment], base: int, end: int, body_bytes: int, timestamp_ns: int
 ) -> None:
     """Add a batch to the newest segment, or begin one; used live and at start-up."""
-    if segments and segments[-1].accepts_more():
-        segment = segments[-1]
+    segment = segments[-1] if segments else None
+    if segment and segment.body_bytes < SEGMENT_BYTES and segment.batches < SEGMENT_BATCHES:
         segment.end = end
         segment.body_bytes += body_bytes
         segment.batches += 1

@@ -3,12 +3,36 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Callable, Mapping
+from types import FrameType
+from typing import Any
+from unittest.mock import patch
 
-from reliable_pubsub.common.core.messages import Terms
+import pytest
+
+from reliable_pubsub.common.core.messages import AnyRequest, Start, Terms
+from reliable_pubsub.proxy.core import topic_log
+from reliable_pubsub.proxy.core.applying import apply, committed
+from reliable_pubsub.proxy.core.broker import decide, due
 from reliable_pubsub.proxy.core.lower_bounds import LowerBounds
+from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
-from tests.fakes import MemoryProxy, a_broker, a_bye, a_get, a_hello, a_put, a_sub, put_body
+from tests.fakes import (
+    NOW_NS,
+    MemoryLog,
+    MemoryProxy,
+    a_broker,
+    a_bye,
+    a_get,
+    a_hello,
+    a_put,
+    a_sub,
+    an_ack,
+    an_append,
+    put_body,
+)
 
 MANY = 200
 LEASE = Terms(lease_ms=10_000)
@@ -138,6 +162,130 @@ class TestABye:
         ended = proxy.decide(a_bye()).records
 
         assert len(ended) == 1
+
+
+MANY_MORE = 2000
+
+
+def bytecodes(work: Callable[[], object]) -> int:
+    """What the interpreter does for a piece of work: the same on every machine."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal count
+        frame.f_trace_opcodes = True
+        count += event == "opcode"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+class OneBatch(MemoryLog):
+    """A log whose cost is not the proxy's: the batch that is looked for is at hand."""
+
+    def read(
+        self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
+    ) -> list[Appended]:
+        return [an_append(offset, topic_id=topic_id)]
+
+    def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
+        return NOW_NS + offset
+
+    def first_since(self, topic_id: int, base: int, end: int, timestamp_ns: int) -> int | None:
+        return base
+
+
+def with_topics(count: int) -> MemoryProxy:
+    """So many topics, each with a message and a subscriber that has not read it."""
+    proxy = a_broker(log=OneBatch())
+    for number in range(count):
+        topic = f"t{number}" if number else "t"
+        proxy.decide(a_sub(1 + number, topic=topic))
+        proxy.decide(a_put(1, topic=topic), put_body(1))
+    proxy.commit()
+    return proxy
+
+
+def with_subscriptions(count: int, terms: Terms) -> MemoryProxy:
+    """One topic with a message, and so many subscribers that have not read it."""
+    proxy = a_broker(log=OneBatch())
+    proxy.decide(a_sub(terms=terms))
+    for number in range(1, count):
+        proxy.decide(a_hello("subscriber", f"s{number}"))
+        proxy.decide(a_sub(client=f"s{number}", terms=terms))
+    proxy.put(1)
+    return proxy
+
+
+def with_batches(count: int) -> MemoryProxy:
+    """One topic with so many batches, in as many segments, and a subscriber at its first."""
+    with patch.object(topic_log, "SEGMENT_BATCHES", 1):
+        proxy = a_broker(log=OneBatch())
+        proxy.decide(a_sub())
+        for sequence in range(1, count + 1):
+            proxy.decide(a_put(sequence), put_body(sequence))
+        proxy.commit()
+    return proxy
+
+
+def with_read_batches(count: int) -> MemoryProxy:
+    """The same, and its subscriber has acknowledged half of them."""
+    proxy = with_batches(count)
+    proxy.ask(an_ack(count // 2))
+    return proxy
+
+
+class TestTheCostOfARequest:
+    """It is the same, whatever else the proxy holds."""
+
+    @pytest.mark.parametrize(
+        "world",
+        [
+            with_topics,
+            lambda count: with_subscriptions(count, Terms()),
+            lambda count: with_subscriptions(count, LEASE),
+            with_batches,
+            with_read_batches,
+        ],
+        ids=["topics", "subscriptions", "leases", "batches", "read batches"],
+    )
+    def test_is_flat(self, world: Callable[[int], MemoryProxy]) -> None:
+        few, many = costs(world(1)), costs(world(MANY_MORE))
+
+        for what, cost in many.items():
+            assert cost <= 1.3 * few[what], (what, few[what], cost)
+
+
+def costs(proxy: MemoryProxy) -> Mapping[str, int]:
+    """Bytecodes of each request, applied and durable, and of a tick in which nothing is due."""
+    state = proxy.state
+
+    def ask(request: AnyRequest, body: bytes = b"") -> Callable[[], object]:
+        def work() -> None:
+            apply(state, decide(state, request, body, now_ns=NOW_NS).records)
+            committed(state, state.lsn)
+
+        return work
+
+    for now_s in (1.0, 2.0):  # all that is due at first is done
+        due(state, now_s=now_s, now_ns=NOW_NS)
+    newest_ns = state.topics["t"].timestamp_ns
+    sequence = state.topics["t"].publishers["p"].last_sequence + 1
+    return {
+        "put": bytecodes(ask(a_put(sequence), put_body(sequence))),
+        "get": bytecodes(ask(a_get(0))),
+        "ack": bytecodes(ask(an_ack(1))),
+        "tick": bytecodes(lambda: due(state, now_s=3.0, now_ns=NOW_NS)),
+        "sub": bytecodes(ask(a_sub(1_000_000))),
+        "sub by time": bytecodes(ask(a_sub(1_000_001, start=Start("time", newest_ns)))),
+        "hello": bytecodes(ask(a_hello("publisher", "p", epoch=2))),
+    }
 
 
 class TestLowerBounds:

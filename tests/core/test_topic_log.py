@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from reliable_pubsub.common.core.limits import KIB, MIB
 from reliable_pubsub.common.core.messages import Terms
+from reliable_pubsub.proxy.core import topic_log
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.broker import due
 from reliable_pubsub.proxy.core.records import (
@@ -287,6 +289,32 @@ class TestRetention:
 
         starts = {name: log.start for name, log in proxy.state.topics.items()}
         assert starts == {"short": 1, "long": 0}
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["put", "put", "put", "read", "trim"]), st.integers(0, 20)),
+        min_size=20,
+        max_size=40,
+    )
+)
+def test_the_bytes_below_the_watermark_are_those_of_its_whole_segments(
+    steps: list[tuple[str, int]],
+) -> None:
+    """They are counted as the watermark moves, forwards and back, and not from the start."""
+    log = TopicLog(1, "t", "x.1", Retention())
+    with patch.object(topic_log, "SEGMENT_BATCHES", 2):
+        log.append(an_append(0), 1)
+        for kind, value in steps:
+            if kind == "put":
+                log.append(an_append(log.end, body=b"x" * (value + 1)), 1)
+            elif kind == "trim" and len(log.segments) > 1:
+                log.trim(log.trimmed_to(log.segments[value % (len(log.segments) - 1)].end), 1)
+            floor = min(log.start + value, log.end)
+
+            expected = sum(one.body_bytes for one in log.segments if one.end <= floor)
+
+            assert log._bytes_below(floor) == expected
 
 
 def a_state() -> State:
