@@ -10,6 +10,7 @@ from reliable_pubsub.common.core.recorder import Recorder, seen
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.state_file import MemoryState
 from reliable_pubsub.common.status_client import StatusClient
+from reliable_pubsub.common.world import World
 from reliable_pubsub.subscriber.client import Subscriber
 
 NAME: Final = "auditor"
@@ -34,7 +35,8 @@ def audit(endpoint: str, recorder: Recorder, *, topics: Collection[str]) -> None
     finally:
         asking.close()
     known = {topic.topic: topic for topic in report.topics}
-    with Subscriber(NAME, endpoint=endpoint, retry=PATIENT, state=MemoryState()) as reader:
+    world = World(state=MemoryState())
+    with Subscriber(NAME, endpoint=endpoint, retry=PATIENT, _world=world) as reader:
         for name in sorted({*known, *topics}):
             status = known.get(name)
             start = offset = status.start if status else 0

@@ -246,7 +246,10 @@ class _Trial:
             ),
         )
         subscriber = Subscriber(
-            self._client(), transport=gets, state=get_state, retry=RETRY, on_lower_qos=_unheard
+            self._client(),
+            _world=World(connect=lambda _: gets, state=get_state),
+            retry=RETRY,
+            on_lower_qos=_unheard,
         )
         with publisher, subscriber:
             subscriber.subscribe(topic, qos=self._qos)
@@ -389,7 +392,7 @@ class _Trial:
             endpoint=self._proxy.subscribers,
             retry=RETRY,
             on_lower_qos=_unheard,
-            state=MemoryState(),
+            _world=World(state=MemoryState()),
         )
 
     def _got(self, subscriber: Subscriber, topic: str, count: int) -> None:

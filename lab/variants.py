@@ -36,7 +36,7 @@ from reliable_pubsub.proxy.core.records import Appended, CursorMoved, Decision
 from reliable_pubsub.proxy.core.replies import decided, echo
 from reliable_pubsub.proxy.core.schema import TABLES
 from reliable_pubsub.proxy.core.state import State
-from reliable_pubsub.subscriber import fetching
+from reliable_pubsub.subscriber.core import fetching
 from reliable_pubsub.subscriber.core.direct_followers import direct_followers
 
 Rule = Callable[..., Any]  # a verb, or another function of `proxy/core`

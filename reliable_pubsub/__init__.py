@@ -69,8 +69,8 @@ from reliable_pubsub.publisher.core.offering import Interest  # noqa: E402
 from reliable_pubsub.publisher.core.receipt import Receipt  # noqa: E402
 from reliable_pubsub.publisher.core.transaction import Transaction  # noqa: E402
 from reliable_pubsub.subscriber.client import Subscriber  # noqa: E402
-from reliable_pubsub.subscriber.fetching import QoSWarning  # noqa: E402
-from reliable_pubsub.subscriber.reader import Reading  # noqa: E402
+from reliable_pubsub.subscriber.core.reading import Reading  # noqa: E402
+from reliable_pubsub.subscriber.qos_warning import QoSWarning  # noqa: E402
 
 __all__ = [
     "Billing",

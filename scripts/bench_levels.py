@@ -53,7 +53,7 @@ def received_at(qos: QoS, messages: int) -> tuple[float, float]:
             "bench-level", endpoint=running.subscribers, on_lower_qos=lambda *_: None
         ) as subscriber:
             subscriber.subscribe("bench", qos=qos, push=True)
-            while subscriber._pushing.is_polled("bench"):
+            while subscriber._engine.pushing.is_polled("bench"):
                 subscriber.get("bench", timeout_s=0.05)
             mine.send("go")
             received = 0

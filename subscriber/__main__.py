@@ -33,13 +33,14 @@ from reliable_pubsub.common.core.steps import (
 from reliable_pubsub.common.history_file import open_history
 from reliable_pubsub.common.plan_view import print_plan, progress_bar
 from reliable_pubsub.common.surroundings import retry_policy
+from reliable_pubsub.common.world import World
 from reliable_pubsub.common.yaml_file import load_yaml
 
 from .client import Subscriber
-from .fetching import lower_qos_in_words
+from .core.fetching import lower_qos_in_words
+from .core.subscribing import OnLogChanged
 from .output import Output, Shown, begin_output, check_repeats
 from .runner import SubscriberRun
-from .subscribing import OnLogChanged
 
 
 @click.command(
@@ -114,7 +115,9 @@ def main(
             on_lower_qos=_tell_lower_qos,
             on_log_changed=cast(OnLogChanged, on_log_changed),
             push_via=settings.push_via,
-            history=open_history(history, client, output=output.name if output else ""),
+            _world=World(
+                recorder=open_history(history, client, output=output.name if output else "")
+            ),
         ) as subscriber:
             mark = begin_plan(
                 subscriber.inbox.plan,

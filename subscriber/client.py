@@ -2,60 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import TracebackType
 
 from msgspec.structs import replace
 
 from reliable_pubsub.common.asking import Asker
+from reliable_pubsub.common.conversing import Shell
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, checked
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.dead_letter import MaxDeliveries, check_may_die, check_reason
-from reliable_pubsub.common.core.errors import (
-    InDoubtError,
-    UsageError,
-)
-from reliable_pubsub.common.core.messages import (
-    Count,
-    LeaseS,
-    QoS,
-    SessionKind,
-    Start,
-    Terms,
-)
+from reliable_pubsub.common.core.errors import InDoubtError, UsageError
+from reliable_pubsub.common.core.messages import Count, LeaseS, QoS, SessionKind, Start, Terms
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.plan_mark import PlanMark
-from reliable_pubsub.common.core.recorder import Recorder
-from reliable_pubsub.common.core.retry import (
-    Clock,
-    RetryPolicy,
-    Silence,
-    Transport,
-    unheard,
-)
-from reliable_pubsub.common.core.start import (
-    Place,
-    start_of,
-)
+from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
+from reliable_pubsub.common.core.start import Place, start_of
 from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close
 from reliable_pubsub.common.history_file import open_history
-from reliable_pubsub.common.state_file import ClientState, MemoryState, StateFile, open_state
+from reliable_pubsub.common.state_file import MemoryState, StateFile, open_state
 from reliable_pubsub.common.surroundings import client_here
+from reliable_pubsub.common.world import REAL, World
 
+from .core.engine import SubscriberEngine
+from .core.fetching import OnLowerQoS
 from .core.inbox import Inbox
 from .core.push_queue import PushCounts, PushTiming, timing_of
+from .core.pushing import Pushing
 from .core.qos0_queue import UnstoredCounts
-from .dead_letters import DeadLetters
-from .fetching import Fetching, OnLowerQoS, warn_of_lower_qos
-from .hand_over import HandOver
+from .core.reading import Reading, read_history, read_newest
+from .core.session import SubscriberSession
+from .core.subscribing import OnLogChanged, asked_of, lease_ms_of
 from .loop import Loop
-from .pushing import Pushing, PushLink, ZmqPushLink
-from .reader import Reading, StoredReader
-from .requests import Requests
-from .session import SubscriberSession
-from .subscribing import OnLogChanged, Subscribing, asked_of, lease_ms_of
+from .push_link import ZmqPushLink
+from .qos_warning import warn_of_lower_qos
 
 
 class Subscriber:
@@ -80,15 +62,12 @@ class Subscriber:
         retry: RetryPolicy | None = None,
         allow_plaintext: bool = False,
         on_log_changed: OnLogChanged = "stop",
-        transport: Transport | None = None,
-        clock: Clock | None = None,
-        state: ClientState | None = None,
         on_silence: Silence = unheard,
         on_lower_qos: OnLowerQoS = warn_of_lower_qos,
-        history: Path | str | Recorder | None = None,
+        history: Path | str | None = None,
         push_timing: PushTiming | None = None,
         push_via: str | None = None,
-        connect_push: Callable[[], PushLink] | None = None,
+        _world: World | None = None,
     ) -> None:
         """Lock and read the state; the proxy is asked at the first call.
 
@@ -100,16 +79,14 @@ class Subscriber:
             allow_plaintext: accept an endpoint outside this machine. Traffic is not encrypted.
             on_log_changed: if the proxy's log is not the one of the stored position: stop with an
                 error, rewind to its start (may repeat), or adopt its end (may miss).
-            transport, clock, state: replaced by tests; with a transport no settings are read.
             on_silence: called for each attempt that goes unanswered.
             on_lower_qos: called once for each topic and publisher whose messages have a lower level
                 than the subscription.
             push_timing: when a pushed topic is pulled nevertheless.
             push_via: endpoint of pushed data, if it differs from the one that the proxy announces,
                 for example because of a tunnel.
-            connect_push: makes a link for pushes; replaced by tests.
-            history: append operations and their results to this file (docs/history.md); a recorder
-                is for tests.
+            history: append operations and their results to this file (docs/history.md).
+            _world: private.
 
         Raises:
             InvalidNameError, InUseError, DamagedError.
@@ -117,48 +94,49 @@ class Subscriber:
                 cannot be opened.
         """
         self.client = names.client_id(client)
+        world = _world or REAL
         here = client_here(
             "subscriber",
             self.client,
             *(endpoint, state_dir, retry),
             allow_plaintext=allow_plaintext,
             push_via=push_via,
-            looks=transport is None,
+            looks=world.is_real,
         )
-        self._recorder = open_history(history, self.client)
-        self._state = state or open_state(here.state_dir, "subscriber", self.client)
+        self._recorder = world.recorder or open_history(history, self.client)
+        self._state = world.state or open_state(here.state_dir, "subscriber", self.client)
         self.inbox = Inbox(self._state.load(), lambda: self._state.marks)
         self._asker = Asker(
             self.client,
             here.endpoint,
             retry=here.retry,
-            transport=transport,
-            clock=clock,
             on_silence=on_silence,
             role="subscriber",
+            world=world,
         )
-        self._session = SubscriberSession(
-            self._asker, self.inbox, self._state, recorder=self._recorder
-        )
-        self._subscribing = Subscribing(self._session, on_log_changed=on_log_changed)
-        self._requests = Requests(self._session, self._subscribing)
-        self._pushing = Pushing(
+        self._run = Shell(self._asker.transport, self._asker.clock, self._state).run
+        session = SubscriberSession(
+            self._asker,
             self.inbox,
-            connect_push
-            or (lambda: ZmqPushLink(here.endpoint, self.client, here.settings.push_via)),
+            nonce=world.token(16),
+            marks=lambda: self._state.marks,
+            recorder=self._recorder,
+        )
+        connect = world.connect_data or (
+            lambda endpoint: ZmqPushLink(endpoint, self.client, here.settings.push_via)
+        )
+        pushing = Pushing(
+            self.inbox,
+            lambda: connect(here.endpoint),
             timing=push_timing or timing_of(here.settings),
-            clock=self._asker.clock,
+            now_s=self._asker.clock.now_s,
         )
-        self._fetching = Fetching(
-            self._session,
-            self._requests,
-            self._pushing,
-            forgets=on_log_changed != "stop",
+        self._engine = SubscriberEngine(
+            session,
+            pushing,
+            on_log_changed=on_log_changed,
             on_lower_qos=on_lower_qos,
-        )
-        self._dead_letters = DeadLetters(self._session, self._requests)
-        self._hand_over = HandOver(
-            self._session, self._requests, self._fetching, self._dead_letters
+            now_s=self._asker.clock.now_s,
         )
         self._gate = Gate(f"subscriber {self.client!r}", self._begin_again, threads=False)
         self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
@@ -172,8 +150,7 @@ class Subscriber:
         """
         self._asker.transport.reopen()
         self.inbox.reload(self._state.load())
-        self._session.begin_again()
-        self._pushing.begin_again()
+        self._engine.begin_again()
         self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
 
     def __enter__(self) -> Subscriber:
@@ -210,8 +187,7 @@ class Subscriber:
         try:
             self._gate.begin_again()
             # Messages that were prefetched but not delivered must not come again marked.
-            self._hand_over.leave(tells_ahead=isinstance(self._state, MemoryState))
-            self._subscribing.bye()
+            self._run(self._engine.leave(tells_ahead=isinstance(self._state, MemoryState)))
         except InDoubtError as error:
             if isinstance(self._state, MemoryState):
                 self._free(error)
@@ -232,7 +208,7 @@ class Subscriber:
     def _free(self, error: BaseException | None) -> None:
         self._gate.closed = True  # now it can only be closed, again if that is interrupted
         self._asker.close()
-        self._pushing.close()
+        self._engine.pushing.close()
         self._state.close()
         self._recorder.end(error)
 
@@ -293,12 +269,7 @@ class Subscriber:
         lease_ms = lease_ms_of(session, lease_s)
         terms = Terms(qos=qos, session=session, lease_ms=lease_ms)
         asked = asked_of(topic, start, replay, terms, max_deliveries)
-        subscription = self.inbox.add(topic)
-        subscription.drop_fetched()  # messages in hand stay in hand, if this is refused
-        self._subscribing.subscribe(subscription, asked)
-        subscription.drop()
-        self._pushing.use(topic, push)
-        return subscription.place.cursor
+        return self._run(self._engine.subscribe(topic, asked, push=push))
 
     @gated
     def use_push(self, topic: TopicName, push: bool) -> None:
@@ -308,17 +279,17 @@ class Subscriber:
         it waiting sends no request, and a message arrives once it is durable. Needs a proxy or
         relay that pushes; while it does not, the topic is polled.
         """
-        self._pushing.use(names.exact(topic), push)
+        self._engine.pushing.use(names.exact(topic), push)
 
     @gated_after_close
     def is_pushed(self, topic: str) -> bool:
         """Whether push is on for a topic, also while it does not work and the topic is polled."""
-        return topic in self._pushing
+        return topic in self._engine.pushing
 
     @gated_after_close
     def push_counts(self, topic: str) -> PushCounts:
         """Counts of the pushes of a topic for which push is on, in this process."""
-        return self._pushing.counts(topic)
+        return self._engine.pushing.counts(topic)
 
     @gated_after_close
     def unstored_counts(self, topic: str) -> UnstoredCounts:
@@ -336,15 +307,7 @@ class Subscriber:
         Raises:
             InDoubtError, FencedError.
         """
-        topic = names.exact(topic)
-        subscription = self.inbox.of(topic)
-        self._hand_over.tell_before_end(subscription)
-        with self._recorder.call("unsubscribe", topic) as call:
-            self._subscribing.unsubscribe(subscription, call)
-            self._pushing.use(topic, False)
-            subscription.drop()
-            self._subscribing.ended(subscription)
-            call.ok(epoch=self.inbox.epoch)
+        self._run(self._engine.unsubscribe(names.exact(topic)))
 
     @gated
     def get(
@@ -366,7 +329,7 @@ class Subscriber:
                 its dead letter; the next get redelivers it.
             InDoubtError, FencedError, LogChangedError.
         """
-        return self._hand_over.get(self.inbox.of(topic), max_messages, timeout_s)
+        return self._run(self._engine.get(self.inbox.of(topic), max_messages, timeout_s))
 
     @checked
     def messages(self, topic: str, *, timeout_s: Seconds | None = None) -> Iterator[Message]:
@@ -393,7 +356,7 @@ class Subscriber:
                     mark += 1
                     marks[slot] = mark
                     if is_recorded:
-                        self._hand_over.record_taken(message)
+                        self._engine.record_taken(message)
                     yield message
             except GeneratorExit:  # the program has left the loop, with a message in hand
                 loop.has_left = True
@@ -403,7 +366,7 @@ class Subscriber:
     def _take(self, loop: Loop, topic: str, wait_s: float) -> None:
         """Settle what the loop has taken, and give it the next messages."""
         subscription = self.inbox.of(topic)
-        loop.begin(subscription, self._hand_over.take(subscription, wait_s))
+        loop.begin(subscription, self._run(self._engine.take(subscription, wait_s)))
         self._gate.steps = loop
 
     @gated
@@ -413,9 +376,7 @@ class Subscriber:
         Raises:
             InDoubtError, NotSubscribedError, FencedError, LogChangedError.
         """
-        subscription = self.inbox.of(topic)
-        self._hand_over.settle(subscription)
-        self._requests.acknowledge(subscription)
+        self._run(self._engine.acknowledge(topic))
 
     @gated
     def reject(self, message: Message, reason: str) -> int:
@@ -443,7 +404,7 @@ class Subscriber:
         """
         check_reason(reason)
         check_may_die(message.topic)
-        return self._hand_over.reject(self.inbox.of(message.topic), message, reason)
+        return self._run(self._engine.reject(self.inbox.of(message.topic), message, reason))
 
     @gated
     def keep_alive(self) -> None:
@@ -452,10 +413,7 @@ class Subscriber:
         Raises:
             InDoubtError, NotSubscribedError, FencedError, LogChangedError.
         """
-        for topic, place in self.inbox.places.items():
-            if place.terms.lease_ms:
-                self._requests.acknowledge(self.inbox.of(topic))
-                return  # the proxy counts the silence of a client, not of a topic
+        self._run(self._engine.keep_alive())
 
     @gated
     def history(
@@ -476,7 +434,8 @@ class Subscriber:
             TruncatedError: `start` is no longer stored; the error has the first stored offset.
             LostError: an operator has discarded damaged messages there. UsageError, InDoubtError.
         """
-        return StoredReader(self._session).read(names.exact(topic), start_of(start), max_messages)
+        session, begin = self._engine.session, start_of(start)
+        return self._run(read_history(session, names.exact(topic), begin, max_messages))
 
     @gated
     def read(self, topic: TopicName) -> Reading:
@@ -488,18 +447,12 @@ class Subscriber:
         Raises:
             InDoubtError.
         """
-        return StoredReader(self._session).newest(names.exact(topic))
+        return self._run(read_newest(self._engine.session, names.exact(topic)))
 
     @gated
     def record(self, topic: str, plan: PlanMark) -> None:
         """Write that the messages in hand are processed, and the plan's position, in one step."""
-        with self._recorder.call("record", topic) as call:
-            subscription = self.inbox.of(topic)
-            self._hand_over.settle(subscription)
-            # The output goes with it, so it is durable at any level.
-            self._session.save(subscription, durable=True, also=self.inbox.mark_plan(plan))
-            if subscription.is_subscribed:
-                call.ok(epoch=self.inbox.epoch, cursor=subscription.place.cursor)
+        self._run(self._engine.record(topic, plan))
 
     @gated
     def mark_plan(self, plan: PlanMark) -> None:
@@ -509,7 +462,7 @@ class Subscriber:
     @gated
     def connect(self) -> None:
         """Get an epoch now; the other calls do it when they need one."""
-        self._session.connect()
+        self._run(self._engine.session.connecting())
 
     def _check_bound(self, topic: str, max_deliveries: int | None) -> None:
         if max_deliveries is None:

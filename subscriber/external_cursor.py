@@ -10,8 +10,9 @@ from __future__ import annotations
 from reliable_pubsub.common.asking import Asker, Session
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.messages import AnyReply, Sub, SubAck
-from reliable_pubsub.common.core.retry import Clock, RetryPolicy, Transport
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
+from reliable_pubsub.common.world import REAL, World
 
 from .core.place import Place
 
@@ -25,21 +26,18 @@ class ExternalCursor:
         endpoint: str = SUBSCRIBER_ENDPOINT,
         *,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008  (frozen)
-        transport: Transport | None = None,
-        clock: Clock | None = None,
+        _world: World = REAL,
     ) -> None:
         """Create a client; the first call sends the first request.
 
         Args:
-            transport, clock: replaced by tests.
+            _world: private.
 
         Raises:
             InvalidNameError.
         """
         self.client = names.client_id(client)
-        asker = Asker(
-            self.client, endpoint, retry=retry, transport=transport, clock=clock, role="subscriber"
-        )
+        asker = Asker(self.client, endpoint, retry=retry, role="subscriber", world=_world)
         self._session = Session(asker, "subscriber")
         self._control = 0
 

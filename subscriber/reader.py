@@ -4,32 +4,17 @@ from __future__ import annotations
 
 import secrets
 
-from msgspec import UNSET, Struct
-
-from reliable_pubsub.common.asking import Asker, Session
+from reliable_pubsub.common.asking import Asker
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.errors import (
-    LogChangedError,
-    LostError,
-    MalformedError,
-)
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
-from reliable_pubsub.common.core.messages import (
-    AnyReply,
-    History,
-    LogChanged,
-    Lost,
-    MessageBatches,
-    NoMessagesYet,
-    Start,
-)
-from reliable_pubsub.common.core.retry import Clock, RetryPolicy, Silence, Transport, unheard
-from reliable_pubsub.common.core.session import refusal
+from reliable_pubsub.common.core.messages import History, Start
+from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
-from reliable_pubsub.common.core.start import Position, in_words, newest, start_of
+from reliable_pubsub.common.core.start import start_of
+from reliable_pubsub.common.world import REAL, World
 
-from .core.direct_followers import StoredBatch, direct_batches, messages_in
+from .core.direct_followers import StoredBatch
+from .core.reading import stored_batches
 
 
 class LogReader:
@@ -40,23 +25,21 @@ class LogReader:
         endpoint: str = SUBSCRIBER_ENDPOINT,
         *,
         retry: RetryPolicy = RetryPolicy(),  # noqa: B008  (frozen)
-        transport: Transport | None = None,
-        clock: Clock | None = None,
         on_silence: Silence = unheard,
+        _world: World = REAL,
     ) -> None:
         """Create a reader; the first read sends the first request.
 
         Args:
-            transport, clock: replaced by tests.
+            _world: private.
         """
         self._asker = Asker(
             f"reader-{secrets.token_hex(4)}",
             endpoint,
             retry=retry,
-            transport=transport,
-            clock=clock,
             on_silence=on_silence,
             role="subscriber",
+            world=_world,
         )
 
     def __enter__(self) -> LogReader:
@@ -107,62 +90,3 @@ class LogReader:
         )
         reply, body = self._asker.ask(request)
         return stored_batches(request, reply, body)
-
-
-class Reading(Struct, frozen=True):
-    """The state of a topic at one moment: its newest message, and where to continue from there."""
-
-    message: Message | None  # None: nothing is stored
-    position: Position
-
-
-class StoredReader:
-    """Reads stored messages with the session of a client."""
-
-    def __init__(self, session: Session) -> None:
-        """Create a reader; the first read sends the first request."""
-        self._session = session
-
-    def read(self, topic: str, start: Start, messages_max: int) -> list[Message]:
-        """See `Subscriber.history`."""
-        return self._ask(topic, start, messages_max)[0]
-
-    def newest(self, topic: str) -> Reading:
-        """See `Subscriber.read`."""
-        messages, reply = self._ask(topic, newest(1), 1)
-        log = None if reply.log is UNSET else reply.log
-        message = messages[-1] if messages else None
-        end = message.offset + 1 if message else reply.end
-        return Reading(message, Position(topic, end, log))
-
-    def _ask(
-        self, topic: str, start: Start, messages_max: int
-    ) -> tuple[list[Message], MessageBatches | NoMessagesYet]:
-        head = self._session.head()
-        request = History(**head, topic=topic, start=start, messages_max=messages_max)
-        reply, body = self._session.asker.ask(request)
-        messages = messages_in(topic, stored_batches(request, reply, body))
-        assert isinstance(reply, MessageBatches | NoMessagesYet)
-        return messages[:messages_max], reply
-
-
-def stored_batches(request: History, reply: AnyReply, body: bytes) -> list[StoredBatch]:
-    """The batches in a reply to HISTORY; see `LogReader.read`."""
-    topic = request.topic
-    match reply:
-        case MessageBatches():
-            if reply.first is UNSET:
-                raise MalformedError(f"topic {topic!r}: the proxy does not say where it begins")
-            return direct_batches(topic, reply.first, reply.batches, body)
-        case NoMessagesYet():
-            return []
-        case Lost():
-            raise LostError(topic=topic, first=reply.first, end=reply.end)
-        case LogChanged():
-            raise LogChangedError(
-                f"topic {topic!r}: {in_words(request.start)} of log {request.log} is no place of "
-                f"the log that is there now, {reply.log} with offsets {reply.start} to {reply.end} "
-                "(exclusive): the proxy was replaced, or set back to an older copy"
-            )
-        case _:
-            raise refusal(reply, client=request.client, epoch=request.epoch, topic=topic)

@@ -25,7 +25,7 @@ from reliable_pubsub.common.core.steps import DELIVERED_S
 from reliable_pubsub.relay.core.interest_link import digest_of
 from reliable_pubsub.relay.core.pattern import Kinds, Pattern
 from reliable_pubsub.relay.core.unstored import LINKED
-from reliable_pubsub.subscriber.subscribing import CLEAN_LEASE_MS
+from reliable_pubsub.subscriber.core.subscribing import CLEAN_LEASE_MS
 from scripts import protocol_tables
 from tests.lab.planted import all_planted
 from tests.simulation.faults import FAULTS
@@ -444,7 +444,7 @@ class TestTheGlossary:
         assert not [word for word, count in Counter(words).items() if count > 1]
 
     def test_names_files_that_exist(self) -> None:
-        named = re.findall(r"`((?:common|proxy|publisher|relay|subscriber)/\w+\.py)`", GLOSSARY)
+        named = re.findall(r"`((?:common|proxy|publisher|relay|subscriber)/[\w/]+\.py)`", GLOSSARY)
 
         assert named
         assert [file for file in named if not (ROOT / file).exists()] == []

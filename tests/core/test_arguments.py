@@ -239,9 +239,7 @@ class House:
         self.disks = Disk(), Disk()
         self.transports = [FakeTransport(Link(self.proxy), clock) for _ in self.disks]
         self.publisher = Publisher("p", _world=a_world(self.transports[0], clock, self.disks[0]))
-        self.subscriber = Subscriber(
-            "s", transport=self.transports[1], clock=clock, state=self.disks[1]
-        )
+        self.subscriber = Subscriber("s", _world=a_world(self.transports[1], clock, self.disks[1]))
         self.subscriber.subscribe("t")
         self.receipt = self.publisher.put_many("t", [b"a", b"b", b"c"])
         (self.message,) = self.subscriber.get("t")

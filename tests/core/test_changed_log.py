@@ -28,7 +28,7 @@ from tests.fakes import (
 
 def a_subscriber(link: Link, disk: Disk) -> Subscriber:
     clock = FakeClock()
-    return Subscriber("s", transport=FakeTransport(link, clock), clock=clock, state=disk)
+    return Subscriber("s", _world=a_world(FakeTransport(link, clock), clock, disk))
 
 
 def a_log_set_back_behind_what_was_in_hand(disk: Disk) -> Link:
@@ -60,7 +60,7 @@ def test_what_was_in_hand_and_is_gone_is_forgotten_if_a_person_says_so(
     disk, clock = Disk(), FakeClock()
     link = a_log_set_back_behind_what_was_in_hand(disk)
     subscriber = Subscriber(
-        "s", transport=FakeTransport(link, clock), clock=clock, state=disk, on_log_changed=choice
+        "s", _world=a_world(FakeTransport(link, clock), clock, disk), on_log_changed=choice
     )
 
     nothing = subscriber.get("t")
@@ -119,8 +119,7 @@ def test_what_was_fetched_is_not_handed_over_behind_a_place_that_was_moved_in_do
     link, clock = Link(a_broker()), FakeClock()
     subscriber = Subscriber(
         "s",
-        transport=FakeTransport(link, clock),
-        clock=clock,
+        _world=a_world(FakeTransport(link, clock), clock),
         retry=RetryPolicy(retries_max=0),
         on_log_changed="rewind",
     )

@@ -53,7 +53,7 @@ def a_subscriber(
     retry: RetryPolicy = RetryPolicy(),  # noqa: B008
 ) -> Subscriber:
     clock = FakeClock()
-    return Subscriber(client, transport=FakeTransport(link, clock), clock=clock, retry=retry)
+    return Subscriber(client, _world=a_world(FakeTransport(link, clock), clock), retry=retry)
 
 
 def stored(proxy: MemoryProxy, topic_id: int = 1) -> list[bytes]:
@@ -204,7 +204,7 @@ class TestAGet:
     def test_waits_as_long_as_it_may_and_then_gives_nothing(self) -> None:
         clock = FakeClock()
         link = Link(a_broker())
-        subscriber = Subscriber("s", transport=FakeTransport(link, clock), clock=clock)
+        subscriber = Subscriber("s", _world=a_world(FakeTransport(link, clock), clock))
         subscriber.subscribe("t")
 
         assert subscriber.get("t", timeout_s=1.5) == []
@@ -280,7 +280,7 @@ class TestAGet:
             return answer
 
         transport = FakeTransport(answer, clock)
-        subscriber = Subscriber("s", transport=transport, clock=clock)
+        subscriber = Subscriber("s", _world=a_world(transport, clock))
         subscriber.subscribe("t", start=Earliest)
         assert texts(subscriber.get("t")) == ["m1"]
         proxy.put(2)
@@ -302,7 +302,7 @@ class TestAGet:
         assert texts(first.get("t")) == ["m1"]
         first.acknowledge("t")
         transport = FakeTransport(Link(proxy), clock)
-        second = Subscriber("s", transport=transport, clock=clock)
+        second = Subscriber("s", _world=a_world(transport, clock))
         second.subscribe("t")
         before = len(transport.sent)
 
@@ -422,7 +422,7 @@ def test_a_loss_is_reported_until_the_program_comes_back() -> None:
     retention = Retention(topic_bytes_max=3 * MIB, on_bound="lose_oldest")
     link = Link(a_broker(settings=BrokerSettings(retention=retention)))
     clock = FakeClock()
-    subscriber = Subscriber("s", transport=FakeTransport(link, clock), clock=clock)
+    subscriber = Subscriber("s", _world=a_world(FakeTransport(link, clock), clock))
     subscriber.subscribe("t")
     body = a_body(b"x" * 700 * KIB)
     for sequence in range(1, 8):
@@ -451,7 +451,7 @@ def test_a_full_disk_of_the_subscriber_makes_no_message_be_skipped() -> None:
                 raise StorageFailedError("no space")
 
     link, clock, state = Link(a_broker()), FakeClock(), FullOnce()
-    subscriber = Subscriber("s", transport=FakeTransport(link, clock), clock=clock, state=state)
+    subscriber = Subscriber("s", _world=a_world(FakeTransport(link, clock), clock, state))
     subscriber.subscribe("t")
     for sequence in range(1, 4):
         link.proxy.put(sequence)

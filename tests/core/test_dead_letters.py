@@ -43,7 +43,7 @@ class House:
         """A process of the subscriber; the next one goes on with its disk."""
         clock = FakeClock()
         transport = FakeTransport(self.link, clock)
-        return Subscriber("s", transport=transport, clock=clock, state=self.disk, retry=retry)
+        return Subscriber("s", _world=a_world(transport, clock, self.disk), retry=retry)
 
     def subscribed(self, *payloads: bytes, max_deliveries: int | None = None) -> Subscriber:
         """One that is subscribed, and messages that were put behind that."""
@@ -235,7 +235,7 @@ class TestMaxDeliveries:
             House().subscriber().subscribe("t", max_deliveries=wrong)
 
     def test_needs_a_state_that_counts(self) -> None:
-        forgetful = Subscriber("s", transport=FakeTransport(Link(MemoryProxy())))
+        forgetful = Subscriber("s", _world=a_world(FakeTransport(Link(MemoryProxy()))))
 
         with pytest.raises(UsageError, match="state_dir"):
             forgetful.subscribe("t", max_deliveries=3)

@@ -18,7 +18,7 @@ from reliable_pubsub.common.state_file import ClientState, MemoryState
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core.receipt import Receipt
 from reliable_pubsub.subscriber.client import Subscriber
-from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
+from tests.fakes import Disk, Link, MemoryProxy, a_world
 from tests.interrupting import Interrupted, Interrupter, paused
 
 SECOND_BEHIND = (1, 2, 5, 13)  # lines between two exceptions
@@ -42,15 +42,11 @@ class House:
         self.link = CalmLink(MemoryProxy())
         self.state = state
 
-    def outside(self) -> dict[str, Any]:
-        clock = FakeClock()
-        return {"transport": FakeTransport(self.link, clock), "clock": clock}
-
     def publisher(self, name: str = "p") -> Publisher:
         return Publisher(name, _world=a_world(self.link, state=self.state()))
 
     def subscriber(self) -> Subscriber:
-        return Subscriber("s", state=self.state(), **self.outside())
+        return Subscriber("s", _world=a_world(self.link, state=self.state()))
 
     def stored(self, topic: str = "t") -> list[tuple[str, int, bytes]]:
         """Publisher, sequence and payload of each message of a topic, in order."""

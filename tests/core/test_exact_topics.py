@@ -25,7 +25,7 @@ class House:
     def __init__(self) -> None:
         self.proxy = MemoryProxy()
         self.publisher = Publisher("p", _world=a_world(Link(self.proxy)))
-        self.subscriber = Subscriber("s", transport=FakeTransport(Link(self.proxy)))
+        self.subscriber = Subscriber("s", _world=a_world(FakeTransport(Link(self.proxy))))
 
 
 def put_in_a_transaction(house: House, topic: str) -> None:

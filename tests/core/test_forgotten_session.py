@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import pytest
 
@@ -48,7 +47,7 @@ def a_publisher(link: Link, disk: Disk) -> Publisher:
 
 def a_subscriber(link: Link, disk: Disk) -> Subscriber:
     clock = FakeClock()
-    return Subscriber("s", transport=FakeTransport(link, clock), clock=clock, state=disk)
+    return Subscriber("s", _world=a_world(FakeTransport(link, clock), clock, disk))
 
 
 def test_a_proxy_that_restarts_again_and_again_leaves_a_get_in_doubt() -> None:
@@ -66,7 +65,7 @@ def test_a_subscriber_is_not_fenced_by_a_hello_of_its_own_that_nobody_answered()
     """The proxy had forgotten it; the HELLO was granted, its answer was lost."""
     link, clock = Link(a_broker(subscribers=())), FakeClock()
     subscriber = Subscriber(
-        "s", transport=FakeTransport(link, clock), clock=clock, retry=RetryPolicy(retries_max=0)
+        "s", _world=a_world(FakeTransport(link, clock), clock), retry=RetryPolicy(retries_max=0)
     )
     for topic in ("t", "u"):
         link.proxy.put(1, topic=topic)
@@ -88,10 +87,7 @@ def test_a_late_copy_of_a_hello_does_not_fence_its_sender(
     """Its answer was lost, then the proxy forgot all epochs."""
     link, clock = Link(a_broker(publishers=("c",), subscribers=("c",))), FakeClock()
     transport = FakeTransport(link, clock)
-    outside: dict[str, Any] = {"transport": transport, "clock": clock}
-    if kind is Publisher:
-        outside = {"_world": a_world(transport, clock)}
-    client = kind("c", retry=RetryPolicy(retries_max=0), **outside)
+    client = kind("c", retry=RetryPolicy(retries_max=0), _world=a_world(transport, clock))
     link.script(".<")  # epoch 1 is FENCED; epoch 2 is granted, and the answer is lost
     with pytest.raises(ProxyUnreachableError):
         client.connect()
@@ -135,9 +131,7 @@ def test_a_session_that_is_forgotten_behind_a_changed_log_is_begun_anew() -> Non
     link, clock = ForgettingLink(LogChanged, 1), FakeClock()
     rewinding = Subscriber(
         "s",
-        transport=FakeTransport(link, clock),
-        clock=clock,
-        state=disk,
+        _world=a_world(FakeTransport(link, clock), clock, disk),
         on_log_changed="rewind",
     )
 

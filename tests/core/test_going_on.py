@@ -59,7 +59,7 @@ class House:
         """The next process."""
         clock = FakeClock()
         transport = FakeTransport(self.link, clock)
-        return Subscriber("s", transport=transport, clock=clock, state=self.disk, retry=retry)
+        return Subscriber("s", _world=a_world(transport, clock, self.disk), retry=retry)
 
     def first_three(self) -> None:
         """A process that gets three messages, and leaves in good order."""

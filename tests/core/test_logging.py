@@ -30,9 +30,7 @@ def a_subscriber(link: Link, *, state: Disk | None = None) -> Subscriber:
     transport = FakeTransport(link, clock)
     return Subscriber(
         "s",
-        transport=transport,
-        clock=clock,
-        state=state,
+        _world=a_world(transport, clock, state),
         on_lower_qos=lambda *_: None,
         on_log_changed="rewind",
     )

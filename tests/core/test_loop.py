@@ -54,7 +54,7 @@ class House:
 
     def opened(self, disk: Disk, **more: object) -> Subscriber:
         transport = self.transport()
-        return Subscriber("s", transport=transport, clock=transport._clock, state=disk, **more)  # type: ignore[arg-type]
+        return Subscriber("s", _world=a_world(transport, transport._clock, disk), **more)  # type: ignore[arg-type]
 
 
 def took(subscriber: Subscriber, count: int, topic: str = "t") -> list[Message]:

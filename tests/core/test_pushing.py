@@ -9,7 +9,8 @@ from reliable_pubsub.relay.core.pattern import Pattern
 from reliable_pubsub.relay.core.push import AnyPush, Pushed, PushFrames
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.push_queue import PushQueue, PushTiming, Standing
-from reliable_pubsub.subscriber.pushing import Pushing, ZmqPushLink
+from reliable_pubsub.subscriber.core.pushing import Pushing
+from reliable_pubsub.subscriber.push_link import ZmqPushLink
 from tests.fakes import FakeClock
 
 LOG, BOOT = "log", "boot-1"
@@ -64,7 +65,7 @@ class Pushes:
         self.links: list[SilentLink] = []
         self.clock = FakeClock()
         self.inbox = Inbox({})
-        self.pushing = Pushing(self.inbox, self._connect, timing=TIMING, clock=self.clock)
+        self.pushing = Pushing(self.inbox, self._connect, timing=TIMING, now_s=self.clock.now_s)
         for topic in topics:
             self.pushing.use(topic, True)
 

@@ -29,6 +29,7 @@ from tests.fakes import (
     MemoryProxy,
     a_broker,
     a_sub,
+    a_world,
     an_ack,
 )
 
@@ -45,12 +46,12 @@ def a_log(*counts: int) -> MemoryProxy:
 
 def a_reader(link: Link) -> LogReader:
     clock = FakeClock()
-    return LogReader(retry=PATIENT, transport=FakeTransport(link, clock), clock=clock)
+    return LogReader(retry=PATIENT, _world=a_world(FakeTransport(link, clock), clock))
 
 
 def a_keeper(link: Link, client: str = "job") -> ExternalCursor:
     clock = FakeClock()
-    return ExternalCursor(client, retry=PATIENT, transport=FakeTransport(link, clock), clock=clock)
+    return ExternalCursor(client, retry=PATIENT, _world=a_world(FakeTransport(link, clock), clock))
 
 
 class TestAReader:
@@ -101,7 +102,7 @@ class TestAReader:
             return [*answer[:2], answer[2].replace(b"m2", b"mm")]
 
         with pytest.raises(MalformedError, match="CRC"):
-            LogReader(transport=FakeTransport(damaged)).read("t", 0)
+            LogReader(_world=a_world(FakeTransport(damaged))).read("t", 0)
 
 
 class TestAExternalCursor:

@@ -43,7 +43,6 @@ from tests.fakes import (
     LOG,
     NOW_NS,
     Disk,
-    FakeClock,
     FakeTransport,
     Link,
     a_body,
@@ -87,9 +86,8 @@ class World:
         return Publisher("p", **{"retry": ONCE, **more}, _world=world)
 
     def a_subscriber(self, **more: Any) -> Subscriber:
-        options: dict[str, Any] = {"retry": ONCE, "history": Recorder(self.gets)} | more
-        transport = FakeTransport(self.link)
-        return Subscriber("s", transport=transport, clock=FakeClock(), **options)
+        world = a_world(self.link, recorder=Recorder(self.gets))
+        return Subscriber("s", **{"retry": ONCE, **more}, _world=world)
 
     def from_now_on(self, verb: type, reply: Callable[..., AnyReply] | None) -> None:
         """Let the proxy answer a verb so; None is silence."""
@@ -490,7 +488,7 @@ class TestALife:
 
     def test_without_a_history_is_the_same_life(self, world: World) -> None:
         publisher = Publisher("p", _world=a_world(world.link))
-        subscriber = world.a_subscriber(history=None)
+        subscriber = Subscriber("s", _world=a_world(world.link))
         subscriber.subscribe("t")
         publisher.put("t", b"a")
         (message,) = subscriber.get("t")

@@ -89,10 +89,12 @@ class House:
     def new_subscriber(self) -> Subscriber:
         return Subscriber(
             "s",
-            transport=FakeTransport(self.link, self.clock),
-            clock=self.clock,
-            state=self.disk,
-            connect_push=lambda: QuietPushLink(self),
+            _world=a_world(
+                FakeTransport(self.link, self.clock),
+                self.clock,
+                self.disk,
+                connect_data=lambda _: QuietPushLink(self),
+            ),
         )
 
     def writes_of_get(self, **more: Any) -> list[tuple[str, int]]:
@@ -151,7 +153,7 @@ class TestAGet:
     def test_that_reaches_no_proxy_has_written_what_is_processed(self) -> None:
         house = House(1)
         house.subscriber.get("t")
-        house.subscriber._session.connected = False  # so it begins with HELLO
+        house.subscriber._engine.session.connected = False  # so it begins with HELLO
         house.link.script(">" * 1000)
 
         with pytest.raises(Exception, match="no answer"):
@@ -277,7 +279,7 @@ class TestTheStates:
 
 def a_subscriber(link: Link, disk: Disk) -> Subscriber:
     clock = FakeClock()
-    return Subscriber("s", transport=FakeTransport(link, clock), clock=clock, state=disk)
+    return Subscriber("s", _world=a_world(FakeTransport(link, clock), clock, disk))
 
 
 def test_a_cursor_is_durable_before_a_sub_tells_it() -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from reliable_pubsub import Subscriber
 from reliable_pubsub.common.core.limits import PUSH_BODY_BYTES_MAX
+from reliable_pubsub.common.world import World
 from reliable_pubsub.relay.core.push import AnyPush
 from reliable_pubsub.subscriber.core.push_queue import PushTiming
-from reliable_pubsub.subscriber.pushing import PushLink, ZmqPushLink
+from reliable_pubsub.subscriber.push_link import ZmqPushLink
 
 from .harness import Service, eventually
 from .relay_tree import CountingLink, RelayProcess
@@ -26,7 +27,7 @@ WAIT_S = 20.0
 def is_pushed(subscriber: Subscriber, topic: str) -> bool:
     """One get, after which the link has done what was due; whether data is sent by it now."""
     subscriber.get(topic, timeout_s=0.02)
-    return not subscriber._pushing.is_polled(topic)
+    return not subscriber._engine.pushing.is_polled(topic)
 
 
 def wait_until_pushed(subscriber: Subscriber, topic: str) -> None:
@@ -170,11 +171,9 @@ class TestExactlyOnce:
     ) -> None:
         service.start_proxy()
 
-        def connect() -> PushLink:
-            return WildLink(service.subscriber_endpoint, chance)
-
+        world = World(connect_data=lambda endpoint: WildLink(endpoint, chance))
         with (
-            service.open_subscriber("s", connect_push=connect) as subscriber,
+            service.open_subscriber("s", _world=world) as subscriber,
             service.open_publisher("p") as publisher,
         ):
             subscriber.subscribe("t", push=True)

@@ -20,7 +20,7 @@ from reliable_pubsub import ConfigurationError, Publisher, RetryPolicy, Subscrib
 from reliable_pubsub.common.config_show import main as config
 from reliable_pubsub.common.state_file import MemoryState, StateFile
 from reliable_pubsub.common.world import World
-from tests.fakes import FakeTransport
+from tests.fakes import FakeTransport, a_world
 
 from .harness import REPOSITORY
 
@@ -84,14 +84,11 @@ def test_an_argument_counts_before_the_file_and_the_file_before_the_environment(
     assert seen(kind("c")) == ("tcp://127.0.0.1:7002", 0.5, 4, True)
     assert seen(kind("other")) == ("tcp://127.0.0.1:7001", 0.5, 3, True)
 
-    outside: dict[str, Any] = {"state": MemoryState()}
-    if kind is Publisher:
-        outside = {"_world": World(**outside)}
     said = kind(
         "c",
         endpoint="tcp://127.0.0.1:7003",
         retry=RetryPolicy(timeout_s=9.0, retries_max=0),
-        **outside,
+        _world=World(state=MemoryState()),
     )
     assert seen(said) == ("tcp://127.0.0.1:7003", 9.0, 0, False)
 
@@ -116,7 +113,7 @@ def test_the_silence_of_pushes_is_a_setting_of_the_library_too(
     monkeypatch.setenv("RELIABLE_PUBSUB_PUSH_SILENCE_MAX", "0.25")
 
     with Subscriber("s") as subscriber:
-        assert subscriber._pushing._timing.silence_s_max == 0.25
+        assert subscriber._engine.pushing._timing.silence_s_max == 0.25
 
 
 def test_a_client_whose_transport_is_brought_finds_nothing_and_may_be_pushed_to(
@@ -126,7 +123,7 @@ def test_a_client_whose_transport_is_brought_finds_nothing_and_may_be_pushed_to(
     monkeypatch.setenv("RELIABLE_PUBSUB_STATE_DIR", "state")
     transport = FakeTransport(lambda frames: None)
 
-    with Subscriber("s", transport=transport) as subscriber:
+    with Subscriber("s", _world=a_world(transport)) as subscriber:
         subscriber.use_push("t", True)
         assert isinstance(subscriber._state, MemoryState)
         assert subscriber._asker.retry == RetryPolicy()

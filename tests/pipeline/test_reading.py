@@ -11,7 +11,7 @@ from reliable_pubsub.pipeline.core.columns import ARCHIVE_SCHEMA
 from reliable_pubsub.pipeline.core.planning import MessageRange
 from reliable_pubsub.pipeline.reading import arrow_batches
 from reliable_pubsub.subscriber.reader import LogReader
-from tests.fakes import PATIENT, FakeClock, FakeTransport, Link, a_broker, a_put
+from tests.fakes import PATIENT, FakeClock, FakeTransport, Link, a_broker, a_put, a_world
 
 
 def test_an_event_time_beyond_64_bits_is_left_out_and_told(
@@ -21,7 +21,7 @@ def test_an_event_time_beyond_64_bits_is_left_out_and_told(
     proxy, clock = a_broker(), FakeClock()
     body = msgspec.msgpack.encode([[b"a", b"b"], None, None, [2**63, 7]])
     proxy.ask(a_put(1, count=2, body=body), body)
-    reader = LogReader(retry=PATIENT, transport=FakeTransport(Link(proxy), clock), clock=clock)
+    reader = LogReader(retry=PATIENT, _world=a_world(FakeTransport(Link(proxy), clock), clock))
     log = proxy.state.topics["t"].log
     wanted = MessageRange(topic="t", log=log, first=0, end=2)
 

@@ -34,6 +34,7 @@ from tests.fakes import (
     a_broker,
     a_put,
     a_sub,
+    a_world,
     an_ack,
 )
 
@@ -56,7 +57,7 @@ class Job:
             reader=self.reader(),
             kept=(
                 ExternalCursor(
-                    self.options.subscriber, transport=self.transport(), clock=self.clock
+                    self.options.subscriber, _world=a_world(self.transport(), self.clock)
                 )
                 if self.options.subscriber
                 else None
@@ -69,7 +70,7 @@ class Job:
         return FakeTransport(self.link, self.clock)
 
     def reader(self) -> LogReader:
-        return LogReader(retry=PATIENT, transport=self.transport(), clock=self.clock)
+        return LogReader(retry=PATIENT, _world=a_world(self.transport(), self.clock))
 
     def latest(self, start: dict[str, Any], rows_max: int | None = MANY) -> dict[str, Any]:
         self.clock.time_s += 2 * EXTENTS_S

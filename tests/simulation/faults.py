@@ -106,10 +106,10 @@ FAULTS: Final[Mapping[str, Variant]] = {
     ),
     "output apart from cursor": Variant(subscriber=clients.OutputAndCursorApart),
     "redelivery not marked": Variant(
-        subscriber=clients.with_parts(hand_over=clients.ForgetsWhatWasInHand)
+        subscriber=clients.with_parts(engine=clients.ForgetsWhatWasInHand)
     ),
     "cursor moves on hand-over": Variant(
-        subscriber=clients.with_parts(hand_over=clients.AcknowledgesOnReceipt)
+        subscriber=clients.with_parts(engine=clients.AcknowledgesOnReceipt)
     ),
     "in hand before it is given": Variant(subscriber=clients.HandsOverBeforeItReturns),
     "older offsets taken": Variant(

@@ -8,6 +8,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import InDoubtError, LostError
 from reliable_pubsub.common.core.marks import Marks
 from reliable_pubsub.common.core.messages import (
@@ -23,13 +24,13 @@ from reliable_pubsub.common.state_file import ClientState, MemoryState
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.core.dead_letters import DeadLetters
 from reliable_pubsub.subscriber.core.direct_followers import direct_followers
+from reliable_pubsub.subscriber.core.engine import SubscriberEngine
+from reliable_pubsub.subscriber.core.fetching import Fetching
+from reliable_pubsub.subscriber.core.session import SubscriberSession
+from reliable_pubsub.subscriber.core.subscribing import Subscribing
 from reliable_pubsub.subscriber.core.subscription import Subscription
-from reliable_pubsub.subscriber.dead_letters import DeadLetters
-from reliable_pubsub.subscriber.fetching import Fetching
-from reliable_pubsub.subscriber.hand_over import HandOver
-from reliable_pubsub.subscriber.session import SubscriberSession
-from reliable_pubsub.subscriber.subscribing import Subscribing
 
 
 class _Withholding:
@@ -162,8 +163,8 @@ class _Relabelling:
 class AcknowledgesBeforeInbox(Subscriber):
     """Tells the proxy of a cursor that power loss can still take."""
 
-    def __init__(self, client: str, *, state: ClientState, **more: Any) -> None:
-        super().__init__(client, state=_withholding(state, lazy=True), **more)
+    def __init__(self, client: str, *, _world: World, **more: Any) -> None:
+        super().__init__(client, _world=_with_state(_world, lazy=True), **more)
 
 
 class OutputAndCursorApart(Subscriber):
@@ -176,7 +177,7 @@ class OutputAndCursorApart(Subscriber):
 
 def with_parts(
     *,
-    hand_over: type[HandOver] = HandOver,
+    engine: type[SubscriberEngine] = SubscriberEngine,
     fetching: type[Fetching] = Fetching,
     subscribing: type[Subscribing] = Subscribing,
     dead_letters: type[DeadLetters] = DeadLetters,
@@ -188,11 +189,11 @@ def with_parts(
     class Faulty(Subscriber):
         def __init__(self, client: str, **more: Any) -> None:
             super().__init__(client, **more)
-            self._hand_over.__class__ = hand_over
-            self._fetching.__class__ = fetching
-            self._subscribing.__class__ = subscribing
-            self._dead_letters.__class__ = dead_letters
-            self._session.__class__ = session
+            self._engine.__class__ = engine
+            self._engine._fetching.__class__ = fetching
+            self._engine._subscribing.__class__ = subscribing
+            self._engine._dead_letters.__class__ = dead_letters
+            self._engine.session.__class__ = session
             self.inbox.new_subscription = subscription
             for known in self.inbox.subscriptions.values():
                 known.__class__ = subscription
@@ -200,35 +201,41 @@ def with_parts(
     return Faulty
 
 
-class ForgetsWhatWasInHand(HandOver):
+class ForgetsWhatWasInHand(SubscriberEngine):
     """Does not mark what it hands over a second time."""
 
-    def hand_over(self, subscription: Subscription, messages: list[Message]) -> list[Message]:
-        again = super().hand_over(subscription, messages)
+    def hand_over(
+        self, subscription: Subscription, messages: list[Message]
+    ) -> Conversation[list[Message]]:
+        again = yield from super().hand_over(subscription, messages)
         return [replace(message, delivery_count=1) for message in again]
 
 
-class AcknowledgesOnReceipt(HandOver):
+class AcknowledgesOnReceipt(SubscriberEngine):
     """The cursor moves when a message is handed over, before it is processed."""
 
-    def get(self, subscription: Subscription, messages_max: int, timeout_s: float) -> list[Message]:
-        found = super().get(subscription, messages_max, timeout_s)
-        self.settle(subscription)
-        self._session.save(subscription)
+    def get(
+        self, subscription: Subscription, messages_max: int, timeout_s: float
+    ) -> Conversation[list[Message]]:
+        found = yield from super().get(subscription, messages_max, timeout_s)
+        yield from self.settle(subscription)
+        yield from self.session.save(subscription)
         return found
 
 
 class AsksBeforeItWrites(SubscriberSession):
     """What was processed is written with what follows it, and the proxy is asked for that first."""
 
-    def save_before_telling(self, subscription: Subscription) -> None:
-        pass
+    def save_before_telling(self, subscription: Subscription) -> Conversation[None]:
+        yield from ()
 
 
-class InHandBeforeItIsGiven(HandOver):
+class InHandBeforeItIsGiven(SubscriberEngine):
     """What is on its way to the program is in hand already."""
 
-    def hand_over(self, subscription: Subscription, messages: list[Message]) -> list[Message]:
+    def hand_over(
+        self, subscription: Subscription, messages: list[Message]
+    ) -> Conversation[list[Message]]:
         if messages:
             subscription.handed_over(messages[-1])
         return super().hand_over(subscription, messages)
@@ -243,7 +250,7 @@ class InHandOnce(Subscription):
 
 
 class HandsOverBeforeItReturns(
-    with_parts(hand_over=InHandBeforeItIsGiven, subscription=InHandOnce)  # type: ignore[misc]
+    with_parts(engine=InHandBeforeItIsGiven, subscription=InHandOnce)  # type: ignore[misc]
 ):
     """What is on its way to the program is in hand, also if the call is broken off after that."""
 
@@ -271,10 +278,10 @@ class TakesOlderOffsets(Fetching):
 class KeepsOlderOffsets(DeadLetters):
     """What lies below the cursor is not left out when it is looked at, either."""
 
-    def bury(self, subscription: Subscription) -> None:
+    def bury(self, subscription: Subscription) -> Conversation[None]:
         fetched = subscription.fetched
         if not fetched or fetched[0].offset >= subscription.place.cursor:
-            super().bury(subscription)
+            yield from super().bury(subscription)
 
 
 class KeepsWhatItFetched(Subscription):
@@ -287,9 +294,11 @@ class KeepsWhatItFetched(Subscription):
 class SwallowsLosses(Fetching):
     """It continues after a loss without a word."""
 
-    def _pull(self, subscription: Subscription, call: Call, messages_max: int) -> Sequence[Message]:
+    def _pull(
+        self, subscription: Subscription, call: Call, messages_max: int
+    ) -> Conversation[Sequence[Message]]:
         try:
-            return super()._pull(subscription, call, messages_max)
+            return (yield from super()._pull(subscription, call, messages_max))
         except LostError:
             return ()
 
@@ -297,10 +306,12 @@ class SwallowsLosses(Fetching):
 class PassesLossUntold(Fetching):
     """A loss is acknowledged, and then reported: whatever goes wrong in between silences it."""
 
-    def _pull(self, subscription: Subscription, call: Call, messages_max: int) -> Sequence[Message]:
+    def _pull(
+        self, subscription: Subscription, call: Call, messages_max: int
+    ) -> Conversation[Sequence[Message]]:
         try:
-            return super()._pull(subscription, call, messages_max)
+            return (yield from super()._pull(subscription, call, messages_max))
         except LostError:
             subscription.settle()
-            self._requests.acknowledge(subscription)
+            yield from self._requests.acknowledge(subscription)
             raise

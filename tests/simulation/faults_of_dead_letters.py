@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.messages import Dead
 from reliable_pubsub.proxy.core.dead_letters import dead
 from reliable_pubsub.proxy.core.records import (
@@ -15,8 +16,8 @@ from reliable_pubsub.proxy.core.records import (
     StoredState,
 )
 from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.subscriber.core.dead_letters import DeadLetters
 from reliable_pubsub.subscriber.core.subscription import Subscription
-from reliable_pubsub.subscriber.dead_letters import DeadLetters
 
 from .faults_of_clients import with_parts
 from .simulated_store import SimulatedStore
@@ -69,19 +70,19 @@ def move_without_letter(state: State, request: Dead, body: bytes, now_ns: int) -
 class RefusedLetterStaysNoted(DeadLetters):
     """It is sent again and again, and the topic waits for it."""
 
-    def _withdraw(self, subscription: Subscription, offset: int) -> None:
-        pass
+    def _withdraw(self, subscription: Subscription, offset: int) -> Conversation[None]:
+        yield from ()
 
 
 class RefusedLetterIsDone(DeadLetters):
     """A message whose letter is refused is passed over."""
 
-    def _withdraw(self, subscription: Subscription, offset: int) -> None:
+    def _withdraw(self, subscription: Subscription, offset: int) -> Conversation[None]:
         letter = subscription.letter
         assert letter is not None
         subscription.letter_stored()
         subscription.move(subscription.place.moved(offset + 1, letter.message.timestamp_ns))
-        self._session.save(subscription, durable=True)
+        yield from self._session.save(subscription, durable=True)
 
 
 FAULTS_OF_DEAD_LETTERS: Mapping[str, Variant] = {

@@ -27,7 +27,7 @@ class GivesBeforeItMarks(Subscriber):
             try:
                 for message in loop.messages:
                     if loop.is_run:
-                        self._hand_over.record_taken(message)
+                        self._engine.record_taken(message)
                     yield message
                     mark += 1
                     loop.marks[loop.slot] = mark

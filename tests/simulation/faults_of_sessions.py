@@ -7,6 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.messages import (
     Ack,
     AnyRequest,
@@ -38,8 +39,8 @@ from reliable_pubsub.proxy.core.subscribing import bye, refused_clean_session, s
 from reliable_pubsub.proxy.core.subscriptions import Subscription
 from reliable_pubsub.proxy.core.topic_log import TopicLog
 from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.core.subscribing import Subscribing
 from reliable_pubsub.subscriber.core.subscription import Subscription as Held
-from reliable_pubsub.subscriber.subscribing import Subscribing
 
 from .faults_of_clients import with_parts
 from .simulation import Variant
@@ -73,10 +74,11 @@ class RecordsLevel1Lazily(Subscriber):
     def record(self, topic: str, plan: PlanMark) -> None:
         place = self.inbox.places.get(topic)
         if place is None or place.terms.qos == 2:
-            return super().record(topic, plan)
+            super().record(topic, plan)
+            return
         subscription = self.inbox.of(topic)
-        self._hand_over.settle(subscription)
-        return self._session.save(subscription, also=self.inbox.mark_plan(plan))
+        self._run(self._engine.settle(subscription))
+        self._run(self._engine.session.save(subscription, also=self.inbox.mark_plan(plan)))
 
 
 # Where a subscription begins.
@@ -140,8 +142,10 @@ def forget_what_was_sent(state: State, request: Sub, body: bytes, now_ns: int) -
 class ReplayIsNotMarked(Subscribing):
     """What a client with a place of its own reads again looks like new."""
 
-    def _take(self, subscription: Held, sub: Any, reply: SubAck) -> None:
-        super()._take(subscription, replace(sub, before=None), replace(reply, shown=reply.cursor))
+    def _take(self, subscription: Held, sub: Any, reply: SubAck) -> Conversation[None]:
+        return super()._take(
+            subscription, replace(sub, before=None), replace(reply, shown=reply.cursor)
+        )
 
 
 def truncate_the_first(

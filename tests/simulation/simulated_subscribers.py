@@ -21,13 +21,12 @@ from reliable_pubsub.common.core.errors import (
 from reliable_pubsub.common.core.messages import QoS, SessionKind, Start
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.recorder import Recorder, seen
-from reliable_pubsub.common.core.retry import Clock, RetryPolicy, Transport
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.start import Earliest, Now, at_offset, at_time, newest
-from reliable_pubsub.common.state_file import ClientState
+from reliable_pubsub.common.world import World
 from reliable_pubsub.lab.core.run import OutputLine
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.push_queue import PushTiming
-from reliable_pubsub.subscriber.pushing import PushLink
 
 from .machine import Machine
 from .network import SimulatedClock, SimulatedTransport
@@ -63,14 +62,10 @@ class MakeSubscriber(Protocol):
         client: str,
         *,
         retry: RetryPolicy,
-        transport: Transport,
-        clock: Clock,
-        state: ClientState,
         on_log_changed: Any,
         on_lower_qos: Callable[[str, str, int], None],
-        history: Recorder,
         push_timing: PushTiming,
-        connect_push: Callable[[], PushLink],
+        _world: World,
     ) -> Subscriber:
         """Make one."""
 
@@ -270,16 +265,20 @@ class SubscriberMachine(Machine):
         subscriber = self.make(
             self.name,
             retry=self._retry,
-            transport=SimulatedTransport(process, self._network, self.name, "subscriber"),
-            clock=SimulatedClock(process),
-            state=self.state_of(process),
             on_log_changed=self.on_log_changed,
             on_lower_qos=lambda topic, publisher, qos: None,
-            history=recorder,
             push_timing=TIMING,
-            connect_push=lambda: self.pushes.connect(process, self.name),
+            _world=World(
+                connect=lambda _: SimulatedTransport(
+                    process, self._network, self.name, "subscriber"
+                ),
+                connect_data=lambda _: self.pushes.connect(process, self.name),
+                clock=SimulatedClock(process),
+                state=self.state_of(process),
+                recorder=recorder,
+            ),
         )
-        process.nonce = subscriber._session.nonce
+        process.nonce = subscriber._engine.session.nonce
         process.interrupts = self._faults.interrupt
         for topic in subscriber.inbox.places:
             subscriber.use_push(topic, self._terms[topic].push)
@@ -294,9 +293,9 @@ class SubscriberMachine(Machine):
             read = subscriber.history(topic, chance.randint(0, 40), max_messages=20)
             self.recording.found(topic, map(seen, read))
         if self._world.happens("push_switched", self._faults.push_switched):
-            subscriber.use_push(topic, topic not in subscriber._pushing)
+            subscriber.use_push(topic, topic not in subscriber._engine.pushing)
         # Who waits for no time is not content with what was pushed.
-        waits_s = chance.uniform(0.0, 0.1) if topic in subscriber._pushing else 0.0
+        waits_s = chance.uniform(0.0, 0.1) if topic in subscriber._engine.pushing else 0.0
         wanted = chance.choice((1, 1, 2, 5))
         try:
             if not self.output and self._world.happens("loop", self._faults.loop):

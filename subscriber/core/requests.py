@@ -1,5 +1,5 @@
 """The requests of a subscriber that name its cursor: GET, ACK and DEAD, in a subscription that
-the running proxy knows.
+the running proxy knows. Pure.
 
 After a restart of the proxy this file restores what is needed: a new session, and each
 subscription confirmed with the stored place (rules R11 to R14).
@@ -11,6 +11,7 @@ from typing import Any, NoReturn
 
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import NotSubscribedError, StaleError, TryLaterError
 from reliable_pubsub.common.core.messages import (
     Ack,
@@ -30,9 +31,9 @@ from reliable_pubsub.common.core.messages import (
 from reliable_pubsub.common.core.recorder import Call
 from reliable_pubsub.common.core.session import SESSIONS_BEGUN_MAX
 
-from .core.subscription import Subscription
 from .session import SubscriberSession
 from .subscribing import Subscribing
+from .subscription import Subscription
 
 
 class Requests:
@@ -43,41 +44,41 @@ class Requests:
         self._session = session
         self._subscribing = subscribing
 
-    def acknowledge(self, subscription: Subscription) -> None:
+    def acknowledge(self, subscription: Subscription) -> Conversation[None]:
         """Send the cursor to the proxy; returns when it is durable there.
 
         Raises:
             InDoubtError, NotSubscribedError, FencedError, LogChangedError.
         """
         with self._session.recorder.call("acknowledge", subscription.topic) as call:
-            reply, _ = self.ask(Ack, subscription, call)
+            reply, _ = yield from self.asking(Ack, subscription, call)
             if not isinstance(reply, PutAck):
                 self._session.refused(reply)
             call.ok(epoch=self._session.inbox.epoch, cursor=subscription.place.cursor)
 
-    def peek(self, subscription: Subscription) -> None:
+    def peek(self, subscription: Subscription) -> Conversation[None]:
         """Send the cursor by a GET, and drop what it shows.
 
         Raises:
             InDoubtError, NotSubscribedError, FencedError, LogChangedError.
         """
         with self._session.recorder.call("get", subscription.topic) as call:
-            reply, _ = self.ask(Get, subscription, call)
+            reply, _ = yield from self.asking(Get, subscription, call)
             if not isinstance(reply, MessageBatches | NoMessagesYet | Lost):
                 self._session.refused(reply)
 
     def send_letter(
         self, subscription: Subscription, offset: int, letter: bytes, call: Call
-    ) -> DeadAck:
+    ) -> Conversation[DeadAck]:
         """Send a dead letter until the proxy has it, and the cursor after its message."""
-        reply, _ = self.ask(
+        reply, _ = yield from self.asking(
             Dead, subscription, call, body=letter, given_up=offset, crc=crc32(letter)
         )
         if not isinstance(reply, DeadAck):
             self._session.refused(reply)
         return reply
 
-    def ask(
+    def asking(
         self,
         kind: type[Get | Ack | Dead],
         subscription: Subscription,
@@ -86,7 +87,7 @@ class Requests:
         body: bytes | None = None,
         given_up: int | None = None,
         **more: Any,
-    ) -> tuple[AnyReply, bytes]:
+    ) -> Conversation[tuple[AnyReply, bytes]]:
         """Send a request with the cursor, which is durable here first; confirm if needed.
 
         Args:
@@ -103,18 +104,20 @@ class Requests:
         for _ in range(SESSIONS_BEGUN_MAX):
             # Forgotten, and the new HELLO in doubt: our old epoch may be fenced by our own new one.
             if subscription.confirmation is None or not self._session.connected:
-                self._session.save(subscription)  # what is processed, if no proxy is reached
-                self._subscribing.resume(subscription)
+                yield from self._session.save(
+                    subscription
+                )  # what is processed, if no proxy is reached
+                yield from self._subscribing.resume(subscription)
             confirmation = subscription.confirmation
             assert confirmation is not None
             cursor = subscription.place.cursor
             if given_up is not None:
                 _check_letter(subscription, given_up)
                 cursor = given_up
-            self._session.save_before_telling(subscription)
+            yield from self._session.save_before_telling(subscription)
             if kind is not Get:  # a GET changes nothing that is not recorded already
                 call.invoke(epoch=self._session.inbox.epoch, cursor=cursor)
-            reply, answer = self._session.asker.ask(
+            reply, answer = yield from self._session.requester.asking(
                 kind(
                     **self._session.head(),
                     topic=subscription.topic,
@@ -127,7 +130,7 @@ class Requests:
             )
             confirmation.told = cursor
             if isinstance(reply, NotSub) and subscription.is_clean:
-                self._subscribing.ended(subscription)
+                yield from self._subscribing.ended(subscription)
                 self._session.refused(reply)
             if not (
                 isinstance(reply, Stale | NotSub | LogChanged) or self._session.is_forgotten(reply)

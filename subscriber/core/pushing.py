@@ -1,27 +1,18 @@
-"""Receiving pushes: one link to the node above for all topics. Decides nothing."""
+"""Which topics are pushed, over one link to the node above for all of them. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import zmq
-
-from reliable_pubsub.common.core.errors import MalformedError, UsageError
-from reliable_pubsub.common.core.limits import INTEREST_PATTERNS_MAX
+from reliable_pubsub.common.core.conversation import Conversation, Listen
+from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.messages import BatchHeader
-from reliable_pubsub.common.core.retry import Clock
-from reliable_pubsub.common.transport import end_with
-from reliable_pubsub.relay.above import NodeAbove
-from reliable_pubsub.relay.core.pattern import Pattern
-from reliable_pubsub.relay.core.push import AnyPush, UnstoredFrames, decode_any_push
-from reliable_pubsub.relay.sockets import Context
+from reliable_pubsub.relay.core.push import AnyPush, UnstoredFrames
 
-from .core.inbox import Inbox
-from .core.push_queue import PushCounts, PushQueue, PushTiming, Standing
-from .core.subscription import Subscription
-
-TURN_MAX = 1_000  # pushes that are taken at once
+from .inbox import Inbox
+from .push_queue import PushCounts, PushQueue, PushTiming, Standing
+from .subscription import Subscription
 
 
 class PushLink(Protocol):
@@ -46,55 +37,6 @@ class PushLink(Protocol):
         """Close it; pushes in flight are discarded."""
 
 
-class ZmqPushLink:
-    """A link over ZeroMQ. Implements `PushLink`."""
-
-    def __init__(self, endpoint: str, client: str, push_via: str = "") -> None:
-        """Connect in the background; see `NodeAbove`."""
-        self._context: Context = zmq.Context()
-        self._above = NodeAbove(
-            self._context, endpoint, client, cap=INTEREST_PATTERNS_MAX, push_via=push_via
-        )
-        end_with(self, self._context, [self._above.data, self._above.interest])
-        self._poller = zmq.Poller()
-        self._poller.register(self._above.data, zmq.POLLIN)
-        self._poller.register(self._above.interest, zmq.POLLIN)
-        self._due_in_s = 0.0
-
-    def want(self, topics: frozenset[str]) -> None:
-        """See `PushLink`."""
-        self._above.want(frozenset(Pattern("exact", topic) for topic in topics), frozenset())
-
-    def turn(self, now_s: float) -> bool:
-        """See `PushLink`."""
-        self._due_in_s = self._above.turn(now_s)
-        return self._above.wish.settled
-
-    def doubt(self, now_s: float) -> None:
-        """See `PushLink`."""
-        self._above.wish.ask_soon(now_s)
-
-    def receive(self) -> Sequence[AnyPush]:
-        """See `PushLink`."""
-        found: list[AnyPush] = []
-        while len(found) < TURN_MAX:
-            try:
-                found.append(decode_any_push(self._above.data.recv_multipart(zmq.DONTWAIT)))
-            except zmq.Again:
-                break
-            except MalformedError:
-                continue  # as if it were lost
-        return found
-
-    def wait(self, seconds: float) -> None:
-        """See `PushLink`."""
-        self._poller.poll(max(int(min(seconds, self._due_in_s) * 1000), 1))
-
-    def close(self) -> None:
-        """See `PushLink`."""
-        self._context.destroy(linger=0)
-
-
 class Pushing:
     """The topics of one subscriber that are pushed; all of them over one link."""
 
@@ -104,13 +46,13 @@ class Pushing:
         connect: Callable[[], PushLink],
         *,
         timing: PushTiming,
-        clock: Clock,
+        now_s: Callable[[], float],
     ) -> None:
         """Create it without topics; the link is made for the first one."""
         self._inbox = inbox
         self._connect = connect
         self._timing = timing
-        self._clock = clock
+        self._now_s = now_s
         self._link: PushLink | None = None
 
     def __contains__(self, topic: str) -> bool:
@@ -145,25 +87,25 @@ class Pushing:
         """The batches after the cursor; empty: none yet; None: pull."""
         queue.stand(standing)
         self._collect(queue)
-        if not queue.pull_due_in_s(self._clock.now_s()):
+        if not queue.pull_due_in_s(self._now_s()):
             return None
         return queue.take()
 
     def pulled(self, queue: PushQueue, standing: Standing, end: int | None) -> None:
         """A pull was answered; see `PushQueue.pulled`."""
-        now_s = self._clock.now_s()
+        now_s = self._now_s()
         queue.stand(standing)
         misses = queue.counts.misses
         queue.pulled(end, now_s)
         if queue.counts.misses > misses and self._link is not None:
             self._link.doubt(now_s)
 
-    def wait(self, queue: PushQueue, seconds: float) -> None:
+    def wait(self, queue: PushQueue, seconds: float) -> Conversation[None]:
         """Wait until a push arrives for any topic, or a pull is due for this one."""
         assert self._link is not None
-        due_s = queue.wait_s(self._clock.now_s())
+        due_s = queue.wait_s(self._now_s())
         if due_s > 0:
-            self._link.wait(min(seconds, due_s))
+            yield Listen(self._link, min(seconds, due_s))
 
     def close(self) -> None:
         """End the link."""
@@ -193,7 +135,7 @@ class Pushing:
             self._link.want(topics)
 
     def _collect(self, queue: PushQueue) -> None:
-        now_s = self._clock.now_s()
+        now_s = self._now_s()
         if queue.wants_new_link(now_s):
             self._renew()
         assert self._link is not None

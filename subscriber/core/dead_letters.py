@@ -1,4 +1,4 @@
-"""Dead letters: messages rejected by the program, or delivered too often.
+"""Dead letters: messages rejected by the program, or delivered too often. Pure.
 
 A rejection is durable here before the proxy learns of it, and the same dead letter is sent until
 the proxy has it; so it is stored once, whatever dies in between. If the proxy refuses it, that is
@@ -11,6 +11,7 @@ from __future__ import annotations
 import logging
 
 from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.dead_letter import DELIVERIES_USED_UP, dead_letter
 from reliable_pubsub.common.core.errors import (
     DeadLetterRefusedError,
@@ -18,13 +19,14 @@ from reliable_pubsub.common.core.errors import (
     LogChangedError,
     MalformedError,
     NotSubscribedError,
+    PubSubError,
     RefusedError,
     StaleError,
 )
 
-from .core.subscription import Subscription
 from .requests import Requests
 from .session import SubscriberSession
+from .subscription import Subscription
 
 
 class DeadLetters:
@@ -35,7 +37,7 @@ class DeadLetters:
         self._session = session
         self._requests = requests
 
-    def bury(self, subscription: Subscription) -> None:
+    def bury(self, subscription: Subscription) -> Conversation[None]:
         """Send dead letters for the next messages while they must be rejected."""
         while subscription.fetched:
             message, place = subscription.fetched[0], subscription.place
@@ -47,15 +49,17 @@ class DeadLetters:
             reason = place.giving_up or (DELIVERIES_USED_UP if used_up else "")
             if not reason or subscription.refused_letter == message.offset:
                 return
-            self.begin(subscription, message, reason)
+            yield from self.begin(subscription, message, reason)
             gives_up = f"gives up {message.message_id} at offset {message.offset}: {reason}"
             self._session.tell(logging.WARNING, gives_up, subscription.topic)
             try:
-                self.finish(subscription)
+                yield from self.finish(subscription)
             except StaleError:  # the position was changed; nothing is fetched there
                 return
 
-    def begin(self, subscription: Subscription, message: Message, reason: str) -> None:
+    def begin(
+        self, subscription: Subscription, message: Message, reason: str
+    ) -> Conversation[None]:
         """Write durably that a message is rejected; all messages before it are processed.
 
         Raises:
@@ -66,13 +70,13 @@ class DeadLetters:
         letter = dead_letter(message, self._session.client, deliveries, reason)
         subscription.move(place.gives_up(message.offset, reason))
         try:
-            self._session.save(subscription, durable=True)
-        except BaseException:
+            yield from self._session.save(subscription, durable=True)
+        except PubSubError:
             subscription.move(place)
             raise
         subscription.gives_up(message, letter)
 
-    def finish(self, subscription: Subscription) -> int:
+    def finish(self, subscription: Subscription) -> Conversation[int]:
         """Send the pending dead letter, for the first time or again: always the same bytes.
 
         Returns:
@@ -86,14 +90,16 @@ class DeadLetters:
         offset = letter.message.offset
         with self._session.recorder.call("reject", subscription.topic) as call:
             try:
-                reply = self._requests.send_letter(subscription, offset, letter.body, call)
+                reply = yield from self._requests.send_letter(
+                    subscription, offset, letter.body, call
+                )
             except StaleError:
                 subscription.drop()
                 raise
             except RefusedError as error:
                 if not _is_of_the_letter(error):
                     raise
-                self._withdraw(subscription, offset)
+                yield from self._withdraw(subscription, offset)
                 raise DeadLetterRefusedError(
                     error, topic=subscription.topic, offset=offset
                 ) from error
@@ -102,14 +108,14 @@ class DeadLetters:
         if subscription.place.cursor <= offset:
             after = subscription.place.moved(offset + 1, letter.message.timestamp_ns)
             subscription.move(after)
-            self._session.save(subscription)
+            yield from self._session.save(subscription)
         subscription.letter_stored()
         return reply.offset
 
-    def _withdraw(self, subscription: Subscription, offset: int) -> None:
+    def _withdraw(self, subscription: Subscription, offset: int) -> Conversation[None]:
         """Withdraw a rejection that the proxy refused: the message is redelivered."""
         subscription.move(subscription.place.kept())
-        self._session.save(subscription, durable=True)
+        yield from self._session.save(subscription, durable=True)
         subscription.letter_refused(offset)
 
 

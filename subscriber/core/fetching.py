@@ -1,18 +1,15 @@
-"""Fetches the next messages of each topic: with GET, or from pushes."""
+"""Fetches the next messages of each topic: with GET, or from pushes. Pure."""
 
 from __future__ import annotations
 
 import logging
-import sys
-import warnings
 from collections.abc import Callable, Sequence
-from itertools import takewhile
 from math import inf
-from traceback import walk_stack
 
 from msgspec import UNSET
 
 from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.conversation import Conversation, Pause
 from reliable_pubsub.common.core.errors import LostError
 from reliable_pubsub.common.core.messages import (
     BatchHeader,
@@ -25,18 +22,14 @@ from reliable_pubsub.common.core.messages import (
 from reliable_pubsub.common.core.recorder import Call
 from reliable_pubsub.common.core.retry import poll_pause_s
 
-from .core.direct_followers import direct_followers
-from .core.push_queue import Standing
-from .core.subscription import Subscription
+from .direct_followers import direct_followers
+from .push_queue import Standing
 from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession
+from .subscription import Subscription
 
 OnLowerQoS = Callable[[str, str, int], None]  # topic, publisher, its level
-
-
-class QoSWarning(UserWarning):
-    """Messages have a lower QoS than their subscription requested."""
 
 
 def lower_qos_in_words(topic: str, publisher: str, qos: int) -> str:
@@ -46,13 +39,6 @@ def lower_qos_in_words(topic: str, publisher: str, qos: int) -> str:
         f"topic {topic!r}: {publisher!r} puts at QoS {qos}, so its messages {fate}, "
         "although the subscription has a higher level"
     )
-
-
-def warn_of_lower_qos(topic: str, publisher: str, qos: int) -> None:
-    """Issue a Python warning."""
-    frames = (frame.f_globals["__name__"] for frame, _ in walk_stack(sys._getframe()))
-    ours = sum(1 for _ in takewhile(lambda name: name.startswith("reliable_pubsub."), frames))
-    warnings.warn(lower_qos_in_words(topic, publisher, qos), QoSWarning, stacklevel=ours + 1)
 
 
 class Fetching:
@@ -65,6 +51,7 @@ class Fetching:
         pushing: Pushing,
         *,
         forgets: bool,
+        now_s: Callable[[], float],
         on_lower_qos: OnLowerQoS,
     ) -> None:
         """Create a fetcher; nothing is fetched.
@@ -77,10 +64,12 @@ class Fetching:
         self._requests = requests
         self._pushing = pushing
         self._forgets = forgets
-        self._clock = session.asker.clock
+        self._now_s = now_s
         self._on_lower_qos = on_lower_qos
 
-    def wait(self, subscription: Subscription, call: Call, wanted: int, timeout_s: float) -> bool:
+    def wait(
+        self, subscription: Subscription, call: Call, wanted: int, timeout_s: float
+    ) -> Conversation[bool]:
         """Fetch, with growing pauses between requests, until there are messages or time is over.
 
         Processed messages are written to the state before this asks or waits.
@@ -94,37 +83,37 @@ class Fetching:
         Raises:
             LostError: messages are lost; the next call continues after them.
         """
-        deadline_s = self._clock.now_s() + timeout_s
+        deadline_s = self._now_s() + timeout_s
         empty = 0
         while True:
-            found = self._next(subscription, call, wanted, asks=timeout_s <= 0)
-            subscription.found(found, self._clock.now_s())
-            self._read_qos0(subscription, wanted)
+            found = yield from self._next(subscription, call, wanted, asks=timeout_s <= 0)
+            subscription.found(found, self._now_s())
+            yield from self._read_qos0(subscription, wanted)
             if subscription.has_next:
                 return True
             empty += 1
-            left_s = deadline_s - self._clock.now_s()
+            left_s = deadline_s - self._now_s()
             if left_s <= 0:
                 return False
-            self._session.save(subscription)
+            yield from self._session.save(subscription)
             if subscription.pushes is not None:
-                self._pushing.wait(subscription.pushes, left_s)
+                yield from self._pushing.wait(subscription.pushes, left_s)
             else:
-                self._clock.sleep(min(poll_pause_s(empty), left_s))
+                yield Pause(min(poll_pause_s(empty), left_s))
 
     def _next(
         self, subscription: Subscription, call: Call, messages_max: int, *, asks: bool
-    ) -> Sequence[Message]:
+    ) -> Conversation[Sequence[Message]]:
         """Return pushed messages; if there are none and a pull is due or `asks`, pull."""
         pushes = subscription.pushes
         if pushes is None:
-            return self._pull(subscription, call, messages_max)
+            return (yield from self._pull(subscription, call, messages_max))
         standing = _standing(subscription)
         pushed = self._pushing.take(pushes, standing) if standing else None
         if pushed or (pushed is not None and not asks):
             headers, bodies = [h for h, _ in pushed], [body for _, body in pushed]
             return self._followers(subscription, headers, b"".join(bodies))
-        found = self._pull(subscription, call, messages_max)
+        found = yield from self._pull(subscription, call, messages_max)
         standing = _standing(subscription)
         assert standing is not None
         self._pushing.pulled(pushes, standing, found[-1].offset + 1 if found else None)
@@ -141,11 +130,15 @@ class Fetching:
             self.report_lower_qos(subscription, header.publisher, header.qos)
         return found
 
-    def _pull(self, subscription: Subscription, call: Call, messages_max: int) -> Sequence[Message]:
+    def _pull(
+        self, subscription: Subscription, call: Call, messages_max: int
+    ) -> Conversation[Sequence[Message]]:
         """One GET; it acknowledges what the durable state has as processed."""
-        reply, body = self._requests.ask(Get, subscription, call, messages_max=messages_max)
+        reply, body = yield from self._requests.asking(
+            Get, subscription, call, messages_max=messages_max
+        )
         if isinstance(reply, MessageBatches | NoMessagesYet):
-            self._compare(subscription, reply.end)
+            yield from self._compare(subscription, reply.end)
             assert subscription.qos0 is not None
             subscription.qos0.hinted(reply.boot, reply.ring)
         match reply:
@@ -154,8 +147,8 @@ class Fetching:
             case NoMessagesYet():
                 return ()
             case Lost() if subscription.place.terms.qos == 0:
-                self._pass_lost(subscription, reply)
-                return self._pull(subscription, call, messages_max)
+                yield from self._pass_lost(subscription, reply)
+                return (yield from self._pull(subscription, call, messages_max))
             case Lost():
                 subscription.lost(reply.end)
                 bound = None if reply.waiting_max is UNSET else reply.waiting_max
@@ -165,26 +158,26 @@ class Fetching:
             case _:
                 self._session.refused(reply)
 
-    def _compare(self, subscription: Subscription, end: int) -> None:
+    def _compare(self, subscription: Subscription, end: int) -> Conversation[None]:
         """Check that the log, which ends at `end`, still has what was in hand at a crash."""
         place = subscription.place.compared(subscription.topic, end, forget=self._forgets)
         if place is not subscription.place:
             subscription.move(place)
-            self._session.save(subscription, durable=True)
+            yield from self._session.save(subscription, durable=True)
 
-    def _pass_lost(self, subscription: Subscription, reply: Lost) -> None:
+    def _pass_lost(self, subscription: Subscription, reply: Lost) -> Conversation[None]:
         """At QoS 0, count lost messages and skip past them."""
         assert subscription.qos0 is not None
         subscription.qos0.counts.lost += reply.end - reply.first
         subscription.move(subscription.place.moved(reply.end, None))
-        self._session.save(subscription)
+        yield from self._session.save(subscription)
 
-    def _read_qos0(self, subscription: Subscription, messages_max: int) -> None:
+    def _read_qos0(self, subscription: Subscription, messages_max: int) -> Conversation[None]:
         """Read the QoS 0 messages that were not pushed."""
         queue, confirmation = subscription.qos0, subscription.confirmation
         while queue is not None and confirmation is not None and queue.is_missing:
-            self._session.save(subscription)
-            reply, body = self._session.asker.ask(
+            yield from self._session.save(subscription)
+            reply, body = yield from self._session.requester.asking(
                 Ring(
                     **self._session.head(),
                     topic=subscription.topic,

@@ -1,4 +1,4 @@
-"""SUB, UNSUB and BYE: begins, resumes and ends subscriptions."""
+"""SUB, UNSUB and BYE: begins, resumes and ends subscriptions. Pure."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal, assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import LogChangedError, UsageError
 from reliable_pubsub.common.core.messages import (
     AnyReply,
@@ -27,9 +28,9 @@ from reliable_pubsub.common.core.messages import (
 from reliable_pubsub.common.core.recorder import Call
 from reliable_pubsub.common.core.start import LastReceived, Now, Position, at_offset, in_words
 
-from .core.place import Place, repositioned
-from .core.subscription import Subscription
+from .place import Place, repositioned
 from .session import SubscriberSession
+from .subscription import Subscription
 
 OnLogChanged = Literal["stop", "rewind", "adopt"]
 
@@ -79,28 +80,30 @@ class Subscribing:
         self._session = session
         self.on_log_changed: OnLogChanged = on_log_changed
 
-    def resume(self, subscription: Subscription) -> None:
+    def resume(self, subscription: Subscription) -> Conversation[None]:
         """Confirm a subscription with the stored place (rules R13, R14)."""
         place = subscription.place
-        self.subscribe(subscription, Asked(terms=place.terms, max_deliveries=place.max_deliveries))
+        return self.subscribe(
+            subscription, Asked(terms=place.terms, max_deliveries=place.max_deliveries)
+        )
 
-    def subscribe(self, subscription: Subscription, asked: Asked) -> None:
+    def subscribe(self, subscription: Subscription, asked: Asked) -> Conversation[None]:
         """Begin a subscription at the requested start, or resume an existing one."""
         with self._session.recorder.call("subscribe", subscription.topic) as call:
-            sub = self._prepared(subscription, asked)
-            reply = self._ask(subscription, sub, call)
+            sub = yield from self._prepared(subscription, asked)
+            reply = yield from self._ask(subscription, sub, call)
             if isinstance(reply, LogChanged):
                 if self.on_log_changed == "stop":
-                    self._restore(subscription, sub.before)
+                    yield from self._restore(subscription, sub.before)
                     raise LogChangedError(reply.text)
                 sub = self._in_other_log(subscription, sub, reply.end)
-                reply = self._ask(subscription, sub, call)
+                reply = yield from self._ask(subscription, sub, call)
             if isinstance(reply, NotSub) and sub.place is not None:
-                self.ended(subscription)  # a clean session that we continued
+                yield from self.ended(subscription)  # a clean session that we continued
             if not isinstance(reply, SubAck):
-                self._restore(subscription, sub.before)
+                yield from self._restore(subscription, sub.before)
                 self._session.refused(reply, subscription.topic)
-            self._take(subscription, sub, reply)
+            yield from self._take(subscription, sub, reply)
             call.ok(
                 epoch=self._session.inbox.epoch,
                 log=reply.log,
@@ -110,24 +113,24 @@ class Subscribing:
             )
             subscription.confirmed(reply, is_new=sub.is_new)
 
-    def unsubscribe(self, subscription: Subscription, call: Call) -> None:
+    def unsubscribe(self, subscription: Subscription, call: Call) -> Conversation[None]:
         """End a subscription at the proxy (rule R12); the caller removes the place."""
 
-        def ask() -> AnyReply:
+        def ask() -> Conversation[AnyReply]:
             call.invoke(epoch=self._session.inbox.epoch)
             head = self._session.control_head()
-            return self._session.ask(Unsub(**head, topic=subscription.topic))
+            return self._session.asking(Unsub(**head, topic=subscription.topic))
 
-        reply = self._session.ask_as_known(ask)
+        reply = yield from self._session.asking_as_known(ask)
         if not isinstance(reply, UnsubAck):
             self._session.refused(reply)
 
-    def ended(self, subscription: Subscription) -> None:
+    def ended(self, subscription: Subscription) -> Conversation[None]:
         """A subscription has ended; remove its place and fetched messages."""
         subscription.ended()
-        self._session.save(subscription, durable=True)
+        yield from self._session.save(subscription, durable=True)
 
-    def bye(self) -> None:
+    def bye(self) -> Conversation[None]:
         """Send BYE, so that the proxy ends clean sessions now and not when their leases end.
 
         If no proxy is reached they have not ended, and their places stay.
@@ -136,13 +139,13 @@ class Subscribing:
         clean = [one for one in subscriptions if one.is_subscribed and one.is_clean]
         if not clean or not self._session.connected:
             return
-        reply = self._session.ask(Bye(**self._session.head()))
+        reply = yield from self._session.asking(Bye(**self._session.head()))
         if not isinstance(reply, ByeAck | Fenced):
             self._session.refused(reply)
         for subscription in clean:
-            self.ended(subscription)
+            yield from self.ended(subscription)
 
-    def _prepared(self, subscription: Subscription, asked: Asked) -> _Sub:
+    def _prepared(self, subscription: Subscription, asked: Asked) -> Conversation[_Sub]:
         """The SUB to send; if it may move the subscription, that is written to the state first."""
         place = subscription.place if subscription.is_subscribed else None
         before = None
@@ -152,43 +155,45 @@ class Subscribing:
             elif asked.resumes and asked.log in (None, place.log):
                 before = place
                 subscription.move(replace(place, asks=True))
-                self._session.save(subscription, durable=True)
+                yield from self._session.save(subscription, durable=True)
             else:
                 # The place must not be resumed: unless it subscribes again, a program gets NOT_SUB.
                 asked, before, place = replace(asked, replay=True), place, None
                 subscription.given_up()
-                self._session.save(subscription, durable=True)
+                yield from self._session.save(subscription, durable=True)
         is_new = asked.start is not None or subscription.qos0 is None
         if asked.terms.qos == 0 and asked.start is None and is_new:
             # Skip newer messages of the ring; older ones may have been delivered.
             asked, place = replace(asked, start=Start("now")), None
         return _Sub(asked=asked, place=place, before=before, is_new=is_new)
 
-    def _ask(self, subscription: Subscription, sub: _Sub, call: Call) -> AnyReply:
+    def _ask(self, subscription: Subscription, sub: _Sub, call: Call) -> Conversation[AnyReply]:
         asked, place = sub.asked, sub.place
 
-        def ask() -> AnyReply:
+        def ask() -> Conversation[AnyReply]:
             head = self._session.control_head()
             if place is not None:
-                self._session.save_before_telling(subscription)
+                yield from self._session.save_before_telling(subscription)
             call.invoke(
                 epoch=self._session.inbox.epoch,
                 cursor=sub.cursor,
                 start=in_words(asked.start) if asked.start else "",
             )
-            return self._session.ask(
-                Sub(
-                    **head,
-                    topic=subscription.topic,
-                    log=place.log if place else asked.log,
-                    cursor=sub.cursor,
-                    witness_ns=place.witness_ns if place else None,
-                    start=asked.start,
-                    terms=asked.terms,
+            return (
+                yield from self._session.asking(
+                    Sub(
+                        **head,
+                        topic=subscription.topic,
+                        log=place.log if place else asked.log,
+                        cursor=sub.cursor,
+                        witness_ns=place.witness_ns if place else None,
+                        start=asked.start,
+                        terms=asked.terms,
+                    )
                 )
             )
 
-        return self._session.ask_as_known(ask)
+        return self._session.asking_as_known(ask)
 
     def _in_other_log(self, subscription: Subscription, sub: _Sub, end: int) -> _Sub:
         """The same SUB for a different log, which ends at `end`."""
@@ -198,7 +203,7 @@ class Subscribing:
         asked = replace(sub.asked, start=start, log=None, replay=True)
         return replace(sub, asked=asked, place=None)
 
-    def _take(self, subscription: Subscription, sub: _Sub, reply: SubAck) -> None:
+    def _take(self, subscription: Subscription, sub: _Sub, reply: SubAck) -> Conversation[None]:
         """Take the proxy's position, unless the stored place is more recent."""
         ours = subscription.place if subscription.is_subscribed else None
         if ours is None or sub.asked.start is not None:
@@ -211,7 +216,7 @@ class Subscribing:
             place = replace(place, max_deliveries=sub.asked.max_deliveries)
         subscription.move(place)
         if not subscription.is_saved:
-            self._session.save(subscription, durable=True)
+            yield from self._session.save(subscription, durable=True)
 
     def _record_dead_letter(self, reply: SubAck) -> None:
         """Record the dead letter that an earlier process sent and could not record.
@@ -221,11 +226,11 @@ class Subscribing:
         with self._session.recorder.call("reject", reply.topic) as call:
             call.ok(epoch=self._session.inbox.epoch, cursor=reply.cursor)
 
-    def _restore(self, subscription: Subscription, before: Place | None) -> None:
+    def _restore(self, subscription: Subscription, before: Place | None) -> Conversation[None]:
         """The proxy refused the move: restore the place."""
         if before is not None:
             subscription.move(before)
-            self._session.save(subscription, durable=True)
+            yield from self._session.save(subscription, durable=True)
 
 
 def _start_in_other_log(on_log_changed: OnLogChanged, end: int) -> Start:

@@ -1,0 +1,82 @@
+"""Reads stored messages of any topic by offset, without a subscription. Pure."""
+
+from __future__ import annotations
+
+from msgspec import UNSET, Struct
+
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.conversation import Conversation
+from reliable_pubsub.common.core.errors import (
+    LogChangedError,
+    LostError,
+    MalformedError,
+)
+from reliable_pubsub.common.core.messages import (
+    AnyReply,
+    History,
+    LogChanged,
+    Lost,
+    MessageBatches,
+    NoMessagesYet,
+    Start,
+)
+from reliable_pubsub.common.core.session import ClientSession, refusal
+from reliable_pubsub.common.core.start import Position, in_words, newest
+
+from .direct_followers import StoredBatch, direct_batches, messages_in
+
+
+class Reading(Struct, frozen=True):
+    """The state of a topic at one moment: its newest message, and where to continue from there."""
+
+    message: Message | None  # None: nothing is stored
+    position: Position
+
+
+def read_history(
+    session: ClientSession, topic: str, start: Start, messages_max: int
+) -> Conversation[list[Message]]:
+    """See `Subscriber.history`."""
+    messages, _ = yield from _reading(session, topic, start, messages_max)
+    return messages
+
+
+def read_newest(session: ClientSession, topic: str) -> Conversation[Reading]:
+    """See `Subscriber.read`."""
+    messages, reply = yield from _reading(session, topic, newest(1), 1)
+    log = None if reply.log is UNSET else reply.log
+    message = messages[-1] if messages else None
+    end = message.offset + 1 if message else reply.end
+    return Reading(message, Position(topic, end, log))
+
+
+def _reading(
+    session: ClientSession, topic: str, start: Start, messages_max: int
+) -> Conversation[tuple[list[Message], MessageBatches | NoMessagesYet]]:
+    request = History(**session.head(), topic=topic, start=start, messages_max=messages_max)
+    reply, body = yield from session.requester.asking(request)
+    messages = messages_in(topic, stored_batches(request, reply, body))
+    assert isinstance(reply, MessageBatches | NoMessagesYet)
+    return messages[:messages_max], reply
+
+
+def stored_batches(request: History, reply: AnyReply, body: bytes) -> list[StoredBatch]:
+    """The batches in a reply to HISTORY; see `LogReader.read`."""
+    topic = request.topic
+    match reply:
+        case MessageBatches():
+            if reply.first is UNSET:
+                raise MalformedError(f"topic {topic!r}: the proxy does not say where it begins")
+            return direct_batches(topic, reply.first, reply.batches, body)
+        case NoMessagesYet():
+            return []
+        case Lost():
+            raise LostError(topic=topic, first=reply.first, end=reply.end)
+        case LogChanged():
+            raise LogChangedError(
+                f"topic {topic!r}: {in_words(request.start)} of log {request.log} is no place of "
+                f"the log that is there now, {reply.log} with offsets {reply.start} to {reply.end} "
+                "(exclusive): the proxy was replaced, or set back to an older copy"
+            )
+        case _:
+            raise refusal(reply, client=request.client, epoch=request.epoch, topic=topic)

@@ -1,0 +1,92 @@
+"""The session of a subscriber with its proxy, and its writes to the state. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from reliable_pubsub.common.core.conversation import Conversation, Save
+from reliable_pubsub.common.core.errors import PubSubError
+from reliable_pubsub.common.core.marks import Marks
+from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.common.core.requester import Requester
+from reliable_pubsub.common.core.session import ClientSession
+
+from .inbox import Inbox
+from .subscription import Running, Subscription
+
+
+class SubscriberSession(ClientSession):
+    """A session in which subscriptions are confirmed; a new one must confirm them again."""
+
+    def __init__(
+        self,
+        requester: Requester,
+        inbox: Inbox,
+        *,
+        nonce: bytes,
+        marks: Callable[[], Marks],
+        recorder: Recorder,
+    ) -> None:
+        """Create a session that is not connected.
+
+        Args:
+            nonce: of this process, random.
+            marks: gives those of the state.
+        """
+        super().__init__(requester, "subscriber", nonce=nonce, memory=inbox, recorder=recorder)
+        self.inbox = inbox
+        self.recorder = recorder
+        self._marks = marks
+        self._control = 0
+        self._run = int.from_bytes(nonce[:4], "big")
+
+    def connecting(self) -> Conversation[None]:
+        """Begin a session; see `ClientSession.connecting`."""
+        yield from super().connecting()
+        self._control = 0
+        for subscription in self.inbox.subscriptions.values():
+            subscription.forgotten()
+
+    def control_head(self) -> dict[str, Any]:
+        """The head of a SUB or UNSUB, with the number that orders them (rule R12)."""
+        self._control += 1
+        return {**self.head(), "control": self._control}
+
+    def begin_run(self, subscription: Subscription) -> Conversation[Running]:
+        """Let a loop take the fetched messages; all of them are one write."""
+        self._run = (self._run + 1) % 2**32 or 1  # a mark that was never set is 0
+        run = subscription.begin_run(self._run, self._marks())
+        try:
+            yield from self.save(subscription)
+        except PubSubError:  # nothing was delivered
+            subscription.end_run(run.messages)
+            raise
+        return run
+
+    def save(
+        self,
+        subscription: Subscription,
+        *,
+        durable: bool = False,
+        also: Mapping[str, bytes | None] | None = None,
+    ) -> Conversation[None]:
+        """Write a place if it has changed, in one step with `also`.
+
+        Args:
+            durable: sync to disk, with all earlier writes; writes even an unchanged place.
+        """
+        changes = dict(also or {})
+        if not subscription.is_saved or (durable and subscription.is_subscribed):
+            changes |= subscription.row()
+        if changes:
+            yield Save(changes, durable)
+            subscription.written(durable=durable)
+
+    def save_before_telling(self, subscription: Subscription) -> Conversation[None]:
+        """Write a place before its cursor is sent to the proxy: durably at QoS 2 (rule R9)."""
+        place = subscription.place
+        at_qos_2 = place.terms.qos == 2
+        return self.save(
+            subscription, durable=at_qos_2 and place.cursor > subscription.durable_cursor
+        )

@@ -1,0 +1,66 @@
+"""Receiving pushes over ZeroMQ. Decides nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import zmq
+
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.limits import INTEREST_PATTERNS_MAX
+from reliable_pubsub.common.transport import end_with
+from reliable_pubsub.relay.above import NodeAbove
+from reliable_pubsub.relay.core.pattern import Pattern
+from reliable_pubsub.relay.core.push import AnyPush, decode_any_push
+from reliable_pubsub.relay.sockets import Context
+
+TURN_MAX = 1_000  # pushes that are taken at once
+
+
+class ZmqPushLink:
+    """A link over ZeroMQ. Implements `PushLink`."""
+
+    def __init__(self, endpoint: str, client: str, push_via: str = "") -> None:
+        """Connect in the background; see `NodeAbove`."""
+        self._context: Context = zmq.Context()
+        self._above = NodeAbove(
+            self._context, endpoint, client, cap=INTEREST_PATTERNS_MAX, push_via=push_via
+        )
+        end_with(self, self._context, [self._above.data, self._above.interest])
+        self._poller = zmq.Poller()
+        self._poller.register(self._above.data, zmq.POLLIN)
+        self._poller.register(self._above.interest, zmq.POLLIN)
+        self._due_in_s = 0.0
+
+    def want(self, topics: frozenset[str]) -> None:
+        """See `PushLink`."""
+        self._above.want(frozenset(Pattern("exact", topic) for topic in topics), frozenset())
+
+    def turn(self, now_s: float) -> bool:
+        """See `PushLink`."""
+        self._due_in_s = self._above.turn(now_s)
+        return self._above.wish.settled
+
+    def doubt(self, now_s: float) -> None:
+        """See `PushLink`."""
+        self._above.wish.ask_soon(now_s)
+
+    def receive(self) -> Sequence[AnyPush]:
+        """See `PushLink`."""
+        found: list[AnyPush] = []
+        while len(found) < TURN_MAX:
+            try:
+                found.append(decode_any_push(self._above.data.recv_multipart(zmq.DONTWAIT)))
+            except zmq.Again:
+                break
+            except MalformedError:
+                continue  # as if it were lost
+        return found
+
+    def wait(self, seconds: float) -> None:
+        """See `PushLink`."""
+        self._poller.poll(max(int(min(seconds, self._due_in_s) * 1000), 1))
+
+    def close(self) -> None:
+        """See `PushLink`."""
+        self._context.destroy(linger=0)
