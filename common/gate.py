@@ -130,8 +130,10 @@ class Gate:
                 return
             if first.is_open() and self._is_executed(first, turn):
                 continue
-            with suppress(ValueError):  # another thread may have removed it
+            try:
                 turns.remove(first)
+            except ValueError:  # another thread has removed it
+                continue
         if self.steps is not None:
             self._end_steps(self.steps)
         if self.closed:

@@ -19,7 +19,7 @@ from .core.limits import FRAME_BYTES_MAX
 
 RECONNECT_MS = 50  # interval of ZeroMQ's connection attempts while no proxy listens
 RECONNECT_MS_MAX = 1_000
-_SEND_MORE = zmq.SNDMORE | zmq.DONTWAIT
+_SEND_MORE = int(zmq.SNDMORE | zmq.DONTWAIT)
 _MORE = int(zmq.RCVMORE)
 
 

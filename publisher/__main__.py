@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
@@ -29,6 +30,7 @@ from reliable_pubsub.common.surroundings import retry_policy
 from reliable_pubsub.common.yaml_file import load_yaml
 
 from .client import Publisher
+from .core.offering import OfferCounts
 from .runner import PublisherPlan, run_publisher
 
 
@@ -102,13 +104,18 @@ def main(
             with progress_bar(total, total - left, quiet=quiet) as advance:
                 put = run_publisher(publisher, plan, mark, sleep=time.sleep, advance=advance)
             offers = publisher.offer_counts
-        if offers.unwanted or offers.dropped:
-            complain(
-                f"warning [QOS]: of what was put at QoS 0, {offers.unwanted:,} messages had no "
-                f"listener, {offers.dropped:,} had no link or no room on it; they are lost"
-            )
-        done = ", ".join(f"{topic}: {count}" for topic, count in put.items()) or FINISHED
-        click.echo(f"done: publisher {client} put {sum(put.values())} messages ({done})")
+        _report(client, put, offers)
+
+
+def _report(client: str, put: Mapping[str, int], offers: OfferCounts) -> None:
+    """Say what was put, and what of it was lost."""
+    if offers.unwanted or offers.dropped:
+        complain(
+            f"warning [QOS]: of what was put at QoS 0, {offers.unwanted:,} messages had no "
+            f"listener, {offers.dropped:,} had no link or no room on it; they are lost"
+        )
+    done = ", ".join(f"{topic}: {count}" for topic, count in put.items()) or FINISHED
+    click.echo(f"done: publisher {client} put {sum(put.values())} messages ({done})")
 
 
 if __name__ == "__main__":

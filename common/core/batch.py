@@ -88,7 +88,7 @@ def encode_batch(batch: Batch) -> bytes:
             size_max=BATCH_MESSAGES_MAX,
             advice="split it",
         )
-    if not set(map(type, batch.payloads)) <= _BYTES:
+    if not _BYTES.issuperset(map(type, batch.payloads)):
         raise UsageError("a payload is bytes; encode text first, for example text.encode()")
     try:
         body = _encoder.encode(batch)

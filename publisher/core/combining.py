@@ -78,14 +78,16 @@ class WaitingPut:
         return self.receipt
 
 
-def fitting(first: WaitingPut, others: Sequence[WaitingPut]) -> list[WaitingPut]:
-    """`first`, and those of the others that can share its request, in their order."""
+def fitting(first: WaitingPut, others: Iterable[object]) -> list[WaitingPut]:
+    """`first`, and those puts of the others that can share its request, in their order."""
     puts = [first]
-    if not others or first.is_alone:
+    if first.is_alone:
         return puts
     size = _size(first)
     count = first.count
     for put in others:
+        if not isinstance(put, WaitingPut):
+            continue
         if put.is_alone or put.is_settled or (put.topic, put.qos) != (first.topic, first.qos):
             continue
         size_with, count_with = size + _size(put), count + put.count

@@ -9,7 +9,7 @@ A shell carries out what the conversations ask for (`common/core/conversation.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
 from reliable_pubsub.common.core.batch import crc32, decode_batch
@@ -79,7 +79,7 @@ class PublisherEngine:
     def put(
         self,
         put: WaitingPut,
-        waiting: Callable[[], Iterable[object]],
+        waiting: Callable[[], Sequence[object]],
         note: bytes | None = None,
     ) -> Conversation[None]:
         """Put it, in one request with the waiting puts of other threads on its topic; settle each.
@@ -91,7 +91,7 @@ class PublisherEngine:
             note: written in the same step as the numbers; after the put, if it has none.
         """
         while put.receipt is None and put.error is None:
-            others = [one for one in waiting() if isinstance(one, WaitingPut)]
+            others = waiting()
             puts = fitting(put, others) if others else [put]
             try:
                 if put.qos == 2 and self.outbox.pending is not None:
@@ -177,35 +177,35 @@ class PublisherEngine:
 
     def settle(self) -> Conversation[tuple[Receipt, ...]]:
         """Send what is in doubt until the proxy has it; a receipt for each topic."""
-        pending = self.outbox.pending
-        assert pending is not None
-        try:
-            if not self._recorder.active:
-                return (yield from self._settle(NO_CALLS))
-            with ExitStack() as stack:
-                begin = self._recorder.call
-                calls = [stack.enter_context(begin("put", one.topic)) for one in pending.batches]
-                return (yield from self._settle(calls))
-        except InDoubtError as error:
-            if self.outbox.pending is not None and not self.outbox.pending.number:
-                failed(self._sending, error, kept=True)
-            raise
+        return self._settle_recorded() if self._recorder.active else self._settle(NO_CALLS)
+
+    def _settle_recorded(self) -> Conversation[tuple[Receipt, ...]]:
+        with ExitStack() as stack:
+            begin = self._recorder.call
+            batches = self._pending.batches
+            calls = [stack.enter_context(begin("put", one.topic)) for one in batches]
+            return (yield from self._settle(calls))
 
     def _settle(self, calls: Sequence[Call]) -> Conversation[tuple[Receipt, ...]]:
         session = self.session
-        reply = yield from session.asking_as_known(self._send, calls)
-        if isinstance(reply, Gap):
-            session.connected = False  # the comparison of the numberings shows what is lost
+        try:
             reply = yield from session.asking_as_known(self._send, calls)
-        if session.adopts and self._is_used(reply):
-            yield from self._renumber()
-            reply = yield from session.asking_as_known(self._send, calls)
+            if isinstance(reply, Gap):
+                session.connected = False  # the comparison of the numberings shows what is lost
+                reply = yield from session.asking_as_known(self._send, calls)
+            if session.adopts and self._is_used(reply):
+                yield from self._renumber()
+                reply = yield from session.asking_as_known(self._send, calls)
+        except InDoubtError as error:
+            if not self._pending.number:
+                failed(self._sending, error, kept=True)
+            raise
         if isinstance(reply, PutAck | Duplicate | CommitAck):
             if not isinstance(reply, PutAck) and self._is_used(reply):
-                error = self._used_before()
+                used = self._used_before()
                 for call in calls:
-                    call.unknown(error)  # the numbers may have had this very content
-                raise error
+                    call.unknown(used)  # the numbers may have had this very content
+                raise used
             return (yield from self._stored(reply, calls))
         if isinstance(reply, Limit):
             yield from self._give_up()

@@ -2,21 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 
 from reliable_pubsub import ExactTopic
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import ConfigurationError, InvalidNameError
+from reliable_pubsub.common.core.messages import QoS
 from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
 from reliable_pubsub.common.yaml_file import parse_yaml
 from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.relay.core.unstored import LINKED
 from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import FakeTransport, Link, MemoryProxy, a_world
 
 PATTERNS = ["t*", "*", "sensor/?", "[ab]", "a]", "t.*", "sensors/#", "#", "+/temperature", "a/+/b"]
 NAMES = ["t", "c++", "#general", "a+b", "news/#1", "$SYS", "a.b-c_d", "größe/°C", "(x)|{y}^"]
+
+
+LEVELS: tuple[QoS, ...] = (0, 1, 2)
+
+
+class QuietOfferLink:
+    """A link that is up, and wants nothing. Implements `OfferLink`."""
+
+    def prefixes(self) -> frozenset[bytes]:
+        return frozenset({LINKED})
+
+    def send(self, frames: Sequence[bytes]) -> bool:
+        raise AssertionError("nothing is wanted")
+
+    def wait(self, seconds: float) -> None:
+        raise AssertionError("nothing is waited for")
+
+    def close(self) -> None:
+        pass
 
 
 class House:
@@ -97,6 +118,25 @@ def test_a_topic_that_has_such_a_name_already_is_read_and_put_by_its_exact_name(
     assert len(house.subscriber.history(topic)) == 3
     house.subscriber.unsubscribe(topic)
     assert list(house.proxy.state.topics) == ["t*"]
+
+
+def test_such_a_name_is_put_at_every_level() -> None:
+    """At QoS 0 the listeners were asked for by a name that was no longer known to be exact."""
+    house = House()
+    house.publisher._engine.unnumbered.offering._connect = lambda _: QuietOfferLink()
+
+    fates = [house.publisher.put(ExactTopic("t*"), b"x", qos=qos).fate for qos in LEVELS]
+
+    assert fates == ["unwanted", "stored", "stored"]
+
+
+def test_that_a_name_was_exact_once_does_not_make_it_exact() -> None:
+    """Names that were accepted are remembered; "t*" is equal to its exact name."""
+    house = House()
+    house.publisher.put(ExactTopic("t*"), b"x")
+
+    with pytest.raises(InvalidNameError, match="marks of patterns"):
+        house.publisher.put("t*", b"x")
 
 
 def test_a_step_file_names_one_topic() -> None:
