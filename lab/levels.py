@@ -29,7 +29,7 @@ from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.offer_link import ZmqOfferLink
 from reliable_pubsub.subscriber.client import Subscriber
 
-from .counted_link import CountedLink, Passed
+from .link import LinkTo, Passed
 
 LEVELS: Final[tuple[QoS, ...]] = (0, 1, 2)
 PAYLOAD: Final = b"x" * 100
@@ -229,9 +229,9 @@ class _Trial:
         topic = f"cost-{self._qos}"
         self._told(f"QoS {self._qos}: {messages} messages, put and got one by one")
         links = [
-            CountedLink(self._proxy.publishers),
-            CountedLink(self._proxy.ingress),
-            CountedLink(self._proxy.subscribers),
+            LinkTo(self._proxy.publishers),
+            LinkTo(self._proxy.ingress),
+            LinkTo(self._proxy.subscribers),
         ]
         put_link, offer_link, get_link = links
         puts, gets = CountingTransport(put_link.endpoint), CountingTransport(get_link.endpoint)
@@ -270,7 +270,7 @@ class _Trial:
         return put, get
 
     def _counter(
-        self, links: Sequence[CountedLink], transport: CountingTransport, state: CountingState
+        self, links: Sequence[LinkTo], transport: CountingTransport, state: CountingState
     ) -> Callable[[], Cost]:
         """Begin to count; the function gives what has been counted since."""
         passed = [link.passed for link in links]

@@ -1,4 +1,4 @@
-"""The link between a client and the proxy: a relay of TCP bytes that can be cut, slowed, halved.
+"""The link between a client and the proxy: TCP that is counted, and can be cut, slowed, halved.
 
 One relay for each client, on a port of its own that stays the same when the proxy comes back on
 another one. It knows nothing of ZeroMQ: a cut may fall into the middle of a frame, as in a real
@@ -16,6 +16,10 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final, Literal, TypeVar
 
+from msgspec import Struct
+
+from .core.zmtp_frames import FrameCounter
+
 Address = tuple[str, int]
 Way = Literal["requests", "answers"]  # to the proxy, and from it
 
@@ -24,6 +28,17 @@ HELD_CHUNKS_MAX: Final = 256  # of one connection and way; then the sender waits
 LINGER_S: Final = 1.0  # a connection to the proxy outlives that of its client by so much
 
 T = TypeVar("T")
+
+
+class Passed(Struct, frozen=True):
+    """What has passed a link, both ways together."""
+
+    frames: int
+    bytes: int
+
+    def since(self, before: Passed) -> Passed:
+        """The difference."""
+        return Passed(self.frames - before.frames, self.bytes - before.bytes)
 
 
 class Links:
@@ -39,9 +54,13 @@ class Links:
     def open(self, target: Callable[[], Address | None]) -> Link:
         """A link to wherever the proxy is; None: nowhere, connections are refused."""
         link = Link(target, self.call)
+        self.add(link)
+        return link
+
+    def add(self, link: Link) -> None:
+        """Let a link listen in this thread."""
         self.wait_for(link.listen())
         self._links.append(link)
-        return link
 
     def wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Do something in the thread, and wait for its end."""
@@ -54,7 +73,7 @@ class Links:
     def close(self) -> None:
         """Close every link, end the thread."""
         for link in self._links:
-            self.wait_for(link.close())
+            self.wait_for(link.stop())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -74,6 +93,10 @@ class Link:
         self.is_cut = False
         self.lost: Way | None = None  # half-open: what is sent this way vanishes
         self.bytes_per_s: int | None = None
+        self.passing = asyncio.Event()
+        self.passing.set()
+        self.up_reads = 0  # about one for each small request of a socket that waits for replies
+        self._counters: dict[Way, list[FrameCounter]] = {"requests": [], "answers": []}
         self._target = target
         self._call = call
         self._connections: set[_Connection] = set()
@@ -82,6 +105,29 @@ class Link:
     def holds(self) -> bool:
         """Whether something is still on its way."""
         return any(connection.held for connection in list(self._connections))
+
+    # What has passed; counted before it arrives.
+
+    @property
+    def up_bytes(self) -> int:
+        """Bytes to the proxy."""
+        return sum(one.bytes for one in self._counters["requests"])
+
+    @property
+    def down_bytes(self) -> int:
+        """Bytes from the proxy."""
+        return sum(one.bytes for one in self._counters["answers"])
+
+    @property
+    def passed(self) -> Passed:
+        """Both ways."""
+        frames = sum(one.frames for way in self._counters.values() for one in way)
+        return Passed(frames, self.up_bytes + self.down_bytes)
+
+    def counter(self, way: Way) -> FrameCounter:
+        """A counter for one way of a new connection."""
+        self._counters[way].append(counter := FrameCounter())
+        return counter
 
     # What can be done to it.
 
@@ -105,11 +151,22 @@ class Link:
 
     def _cut(self, after_bytes: int) -> None:
         self.state, self.is_cut = "cut", True
+        if not after_bytes:
+            self._drop()
+        for connection in self._connections:
+            connection.bytes_left = after_bytes
+
+    def drop(self) -> None:
+        """Close the connections; new ones pass."""
+        self._call(self._drop)
+
+    def _drop(self) -> None:
         for connection in list(self._connections):
-            if after_bytes:
-                connection.bytes_left = after_bytes
-            else:
-                connection.abort()
+            connection.abort()
+
+    def hang(self) -> None:
+        """Pass nothing on, and read nothing: TCP fills up."""
+        self._call(self.passing.clear)
 
     def half_open(self, lost: Way = "answers") -> None:
         """Accept and keep connections, but pass nothing on in one direction."""
@@ -148,7 +205,7 @@ class Link:
         self._server = await asyncio.start_server(self._serve, *self.address)
         self.address = self._server.sockets[0].getsockname()
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         """Close everything."""
         self._server.close()
         for connection in list(self._connections):
@@ -177,6 +234,24 @@ class Link:
         finally:
             self._connections.discard(connection)
             connection.ended.set()
+
+
+class LinkTo(Link):
+    """A link to one endpoint, with a thread of its own."""
+
+    def __init__(self, endpoint: str) -> None:
+        """Listen; `endpoint` is a TCP endpoint of this machine."""
+        address = "127.0.0.1", int(endpoint.rsplit(":", 1)[1])
+        self._links: Links | None = Links()
+        super().__init__(lambda: address, self._links.call)
+        self._links.add(self)
+        self.endpoint = f"tcp://127.0.0.1:{self.address[1]}"
+
+    def close(self) -> None:
+        """Close everything."""
+        if self._links is not None:
+            self._links.close()
+            self._links = None
 
 
 class _Connection:
@@ -220,12 +295,16 @@ class _Connection:
         """Read as bytes come, deliver them when they are due."""
         held: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(HELD_CHUNKS_MAX)
         deliver = asyncio.ensure_future(self._deliver(held, sink, way))
+        counter = self._link.counter(way)
         try:
             while True:
+                await self._link.passing.wait()
                 try:
                     data = await source.read(CHUNK_BYTES)
                 except OSError:
                     data = b""
+                counter.feed(data)
+                self._link.up_reads += way == "requests"
                 delay_s = self.delay_s if way == "requests" else 0.0
                 self.held += 1
                 await held.put((asyncio.get_running_loop().time() + delay_s, data))
@@ -242,6 +321,7 @@ class _Connection:
         while True:
             due_s, data = await held.get()
             await asyncio.sleep(max(due_s - loop.time(), 0))
+            await self._link.passing.wait()
             self.held -= 1
             if not data:
                 break

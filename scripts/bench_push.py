@@ -16,12 +16,12 @@ import zmq
 
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.core.messages import BatchHeader
+from reliable_pubsub.lab.link import LinkTo
 from reliable_pubsub.relay.above import NodeAbove
 from reliable_pubsub.relay.core.pattern import Pattern, Strategy
 from reliable_pubsub.relay.core.push import Pushed, encode_push
 from reliable_pubsub.relay.topology import ask_node
 
-from .counting_link import CountingLink
 from .measuring import PAYLOAD, Row, proxy
 
 LEAVES = 100
@@ -67,8 +67,8 @@ def fan_out() -> Row:
     context: Any = zmq.Context()
     source = context.socket(zmq.XPUB)
     endpoint = f"tcp://127.0.0.1:{source.bind_to_random_port('tcp://127.0.0.1')}"
-    direct = fan_out_bytes(context, source, CountingLink(endpoint), None)
-    link = CountingLink(endpoint)
+    direct = fan_out_bytes(context, source, LinkTo(endpoint), None)
+    link = LinkTo(endpoint)
     above = ("--publisher", link.endpoint)
     with relay("left", *above) as left, relay("right", *above) as right:
         tree = fan_out_bytes(context, source, link, [left[1], right[1]])
@@ -84,7 +84,7 @@ def fan_out() -> Row:
     )
 
 
-def fan_out_bytes(context: Any, source: Any, link: CountingLink, below: list[str] | None) -> float:
+def fan_out_bytes(context: Any, source: Any, link: LinkTo, below: list[str] | None) -> float:
     """Bytes for one message that all subscribers get."""
     endpoints = below or [link.endpoint]
     leaves = []

@@ -20,8 +20,8 @@ import click
 import msgspec
 
 from reliable_pubsub import Publisher, Subscriber
+from reliable_pubsub.lab.link import LinkTo
 
-from .counting_link import CountingLink
 from .measuring import PAYLOAD, Proxy, Worker, folder, proxy
 from .named_proxy import COUNTS
 
@@ -146,7 +146,7 @@ class Here:
         enter = stack.enter_context
         running = enter(proxy())
         state = str(enter(folder()))
-        self._link = enter(closing(CountingLink(running.subscribers)))
+        self._link = enter(closing(LinkTo(running.subscribers)))
         topics = ("singles", "many", "live")
         self._publisher = enter(Worker(Puts, running.publishers))
         self._subscriber = enter(Worker(Reads, "reader", running.subscribers, topics))

@@ -12,12 +12,12 @@ import zmq
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.core.messages import BatchHeader
 from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.lab.link import LinkTo as LinkTo
 from reliable_pubsub.relay.above import NodeAbove
 from reliable_pubsub.relay.core.pattern import Pattern
 from reliable_pubsub.relay.core.push import Pushed, PushFrames, decode_push, encode_push
 from reliable_pubsub.relay.core.wire import decode_node_reply
 from reliable_pubsub.relay.topology import ask_node
-from scripts.counting_link import CountingLink as CountingLink
 from tests.integration.harness import PATIENCE_S, Process, Service, eventually
 
 SILENCE_MS = 150  # what was sent before something that has arrived, would have arrived too

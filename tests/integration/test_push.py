@@ -22,7 +22,7 @@ from reliable_pubsub.relay.topology import ask_node
 
 from .gated_store import GatedStore
 from .harness import ANY_PORT, IMPATIENT, PATIENCE_S, Service, eventually
-from .relay_tree import CountingLink, Leaf, RelayProcess, exact, prefix, zmq_context
+from .relay_tree import Leaf, LinkTo, RelayProcess, exact, prefix, zmq_context
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
@@ -123,7 +123,7 @@ class TestALink:
     ) -> None:
         """Row 4.2, in bytes on the link."""
         service.start_proxy()
-        link = CountingLink(service.push_endpoint)
+        link = LinkTo(service.push_endpoint)
         leaf = a_plain_subscriber(context, link.endpoint, b"wanted\0")
         eventually(lambda: push_status(service).plain == 1, "plain subscriber")
         with service.open_publisher("p") as publisher:
@@ -141,7 +141,7 @@ class TestALink:
 
     def test_that_does_not_read_holds_up_no_put(self, service: Service, context: Context) -> None:
         service.start_proxy()
-        link = CountingLink(service.push_endpoint)
+        link = LinkTo(service.push_endpoint)
         subscriber = a_plain_subscriber(context, link.endpoint, b"")
         eventually(lambda: push_status(service).plain == 1, "plain subscriber")
         link.hang()

@@ -18,7 +18,7 @@ from reliable_pubsub.subscriber.core.push_queue import PushTiming
 from reliable_pubsub.subscriber.push_link import ZmqPushLink
 
 from .harness import Service, eventually
-from .relay_tree import CountingLink, RelayProcess
+from .relay_tree import LinkTo, RelayProcess
 
 PATIENT = PushTiming(silence_s_min=20.0, silence_s_max=60.0, tell_s=60.0)  # asks nobody meanwhile
 WAIT_S = 20.0
@@ -79,7 +79,7 @@ class TestAPushedMessage:
 
     def test_comes_where_push_via_says(self, service: Service) -> None:
         service.start_proxy()
-        tunnel = CountingLink(service.push_endpoint)
+        tunnel = LinkTo(service.push_endpoint)
         with (
             service.open_subscriber(
                 "s", push_timing=PATIENT, push_via=tunnel.endpoint

@@ -27,8 +27,8 @@ from reliable_pubsub.relay.topology import ask_node
 from tests.integration.harness import ANY_PORT, Service, eventually
 from tests.integration.relay_tree import (
     SILENCE_MS,
-    CountingLink,
     Leaf,
+    LinkTo,
     RelayProcess,
     Source,
     exact,
@@ -108,7 +108,7 @@ class TestData:
     def test_comes_where_push_via_says(self, service: Service, context: Context) -> None:
         """Behind a tunnel the place that the node above tells is of no use."""
         service.start_proxy()
-        tunnel = CountingLink(service.push_endpoint)
+        tunnel = LinkTo(service.push_endpoint)
         relay = RelayProcess(
             service, "r", "--upstream", service.subscriber_endpoint, "--push-via", tunnel.endpoint
         )
@@ -264,7 +264,7 @@ class TestData:
     ) -> None:
         """Rows 4.2 and 4.3, in bytes on the link."""
         source = Source(context)
-        link = CountingLink(source.endpoint)
+        link = LinkTo(source.endpoint)
         top = RelayProcess(service, "top", "--publisher", link.endpoint)
         leaf = Leaf(context, top.endpoint)
         leaf.want(exact("wanted"))
@@ -339,7 +339,7 @@ class TestInterest:
     ) -> None:
         source = Source(context)
         top = RelayProcess(service, "top", "--publisher", source.endpoint, "--lease", "1")
-        link = CountingLink(top.endpoint)
+        link = LinkTo(top.endpoint)
         staying, leaving = (
             Leaf(context, link.endpoint, "stays"),
             Leaf(context, top.endpoint, "goes"),
@@ -348,7 +348,7 @@ class TestInterest:
         leaving.want(exact("goes"))
         source.wants(b"stays", b"goes")
 
-        link.cut()
+        link.drop()
         leaving.above.interest.close()
         source.listen()
         assert b"stays" in source.wanted
@@ -474,7 +474,7 @@ class TestPlainSubscriptionsAgainstOurs:
 
     def test_a_plain_socket_loses_subscriptions_when_it_reconnects(self, context: Context) -> None:
         source = Source(context)
-        link = CountingLink(source.endpoint)
+        link = LinkTo(source.endpoint)
         plain = context.socket(zmq.XSUB)
         plain.setsockopt(zmq.SNDHWM, self.MARK)
         plain.setsockopt(zmq.RECONNECT_IVL, 10)
@@ -484,7 +484,7 @@ class TestPlainSubscriptionsAgainstOurs:
             plain.send(b"\1%d\0" % number)
             eventually(lambda: len(source.listen()) > number, "subscription")  # noqa: B023
 
-        link.cut()
+        link.drop()
         eventually(lambda: len(source.listen()) < self.MANY, "end of the old connection")
         # A socket repeats its subscriptions when its program looks at it.
         eventually(lambda: plain.poll(0) or source.listen(), "new connection")
@@ -499,7 +499,7 @@ class TestPlainSubscriptionsAgainstOurs:
         top = RelayProcess(
             service, "top", "--publisher", source.endpoint, "--max-subscriptions", "128"
         )
-        links = CountingLink(top.endpoint), CountingLink(top.push_endpoint)
+        links = LinkTo(top.endpoint), LinkTo(top.push_endpoint)
         leaf = Leaf(context, links[0].endpoint)
         leaf.above.data.setsockopt(zmq.SNDHWM, self.MARK)
         leaf.above.wish.push_endpoint = leaf.above._data_endpoint = top.push_endpoint
@@ -508,7 +508,7 @@ class TestPlainSubscriptionsAgainstOurs:
         leaf.want(exact(*topics))
 
         for link in links:
-            link.cut()
+            link.drop()
         leaf.above.wish.ask_soon(0.0)
         leaf.settle()
 
@@ -552,7 +552,7 @@ class TestReliablePullThroughTheTree:
     def test_fetches_once_for_many_subscribers(self, service: Service) -> None:
         service.start_proxy()
         top = RelayProcess(service, "top", "--upstream", service.subscriber_endpoint)
-        link = CountingLink(service.subscriber_endpoint)
+        link = LinkTo(service.subscriber_endpoint)
         relay = RelayProcess(service, "below", "--upstream", link.endpoint)
         assert top.process.exit_code is None
         names = [f"s{number}" for number in range(10)]

@@ -23,7 +23,7 @@ from reliable_pubsub.relay.core.unstored import LINKED, Offer, encode_offer
 from reliable_pubsub.relay.topology import ask_node
 
 from .harness import Service, eventually
-from .relay_tree import CountingLink, RelayProcess, zmq_context
+from .relay_tree import LinkTo, RelayProcess, zmq_context
 
 pytestmark = pytest.mark.filterwarnings("ignore::reliable_pubsub.QoSWarning")
 
@@ -201,12 +201,12 @@ class TestASubscriptionAtLevel0:
 
 class TestALinkToTheProxy:
     @pytest.fixture
-    def link(self, running: Service) -> Iterator[CountingLink]:
-        link = CountingLink(running.ingress_endpoint)
+    def link(self, running: Service) -> Iterator[LinkTo]:
+        link = LinkTo(running.ingress_endpoint)
         yield link
         link.close()
 
-    def test_carries_nothing_that_nobody_wants(self, running: Service, link: CountingLink) -> None:
+    def test_carries_nothing_that_nobody_wants(self, running: Service, link: LinkTo) -> None:
         """Row 4.2 at the source: dropped in the publisher, before the network; in bytes."""
         with (
             running.open_subscriber("s") as subscriber,
@@ -228,7 +228,7 @@ class TestALinkToTheProxy:
             assert 0 < link.up_bytes - before < 10_000
             assert publisher.offer_counts.unwanted == 51
 
-    def test_that_is_down_drops_and_says_so(self, running: Service, link: CountingLink) -> None:
+    def test_that_is_down_drops_and_says_so(self, running: Service, link: LinkTo) -> None:
         with (
             running.open_subscriber("s") as subscriber,
             running.open_publisher(

@@ -8,7 +8,9 @@ from contextlib import suppress
 
 import pytest
 
+from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.lab.link import Link, Links
+from tests.fuzz import zmtp
 
 PATIENCE_S = 20.0
 
@@ -131,6 +133,47 @@ def test_a_cut_link_closes_its_connections_and_refuses_new_ones_until_it_is_heal
     done(links)
     connect().sendall(b"again")
     assert exactly(listener.accept(), 5) == b"again"
+
+
+def test_a_dropped_link_closes_its_connections_and_new_ones_pass(
+    connect: Connect, listener: Listener, link: Link
+) -> None:
+    client, proxy = connected(connect, listener)
+
+    link.drop()
+
+    assert everything(client) == everything(proxy) == b""
+    connected(connect, listener)
+
+
+def test_what_passes_is_counted_before_it_arrives(
+    connect: Connect, listener: Listener, link: Link
+) -> None:
+    client = connect()
+    proxy = listener.accept()
+    client.sendall(zmtp.greeting() + zmtp.framed(b"one") + zmtp.framed(b"two"))
+    exactly(proxy, zmtp.GREETING_BYTES + 10)
+    proxy.sendall(zmtp.greeting() + zmtp.command(b"READY"))
+    exactly(client, zmtp.GREETING_BYTES + 8)
+
+    assert (link.up_bytes, link.down_bytes) == (zmtp.GREETING_BYTES + 10, zmtp.GREETING_BYTES + 8)
+    assert link.passed.frames == 2
+    assert link.up_reads > 0
+
+
+def test_a_link_that_hangs_takes_no_more_than_its_buffers_hold(
+    connect: Connect, listener: Listener, link: Link, links: Links
+) -> None:
+    client, proxy = connected(connect, listener)
+    link.hang()
+    done(links)
+    client.settimeout(0.2)
+
+    with pytest.raises(TimeoutError):
+        client.sendall(bytes(64 * MIB))
+    proxy.settimeout(0.0)
+    with pytest.raises(BlockingIOError):
+        proxy.recv(1)
 
 
 def test_a_cut_may_fall_into_the_middle_of_a_frame(
