@@ -203,7 +203,8 @@ PROMISES: Final = ["broker", "a message that is acknowledged", "is delivered"]
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A table in Markdown."""
-    lines = [head, ["---"] + ["---:"] * (len(head) - 1), *rows]
+    rest = "---" if head is PROMISES else "---:"
+    lines = [head, ["---"] + [rest] * (len(head) - 1), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 

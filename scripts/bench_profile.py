@@ -119,15 +119,15 @@ def ratios_to(ours: Profile, before: Profile) -> dict[tuple[str, str], list[floa
 
 
 def sure_range(ratios: Sequence[float]) -> tuple[float, float]:
-    """Where the true median lies with 95 %: by the sign test, whatever the distribution.
+    """Where the true median lies with 99 %: by the sign test, whatever the distribution.
 
-    Of two to five ratios nothing is sure; a single one, to a kept profile, is taken as it is.
+    Of two to seven ratios nothing is sure; a single one, to a kept profile, is taken as it is.
     """
     if len(ratios) == 1:
         return ratios[0], ratios[0]
     ordered, outside = sorted(ratios), -1
     chance = total = 0.5 ** len(ordered)
-    while total <= 0.025:  # that at most so many of them lie below, or above, the true median
+    while total <= 0.005:  # that at most so many of them lie below, or above, the true median
         outside += 1
         chance *= (len(ordered) - outside) / (outside + 1)
         total += chance
@@ -232,7 +232,7 @@ def profile(seconds: float, against: str | None, calls: bool, as_json: bool, sca
     """CPU of a put and of a delivered message, by process and thread; below 40 s.
 
     --against a commit measures both versions in turn, shows the median of the ratios with the range
-    in which it lies with 95 %, and names what costs over 10 % more and surely more. A FILE is what
+    in which it lies with 99 %, and names what costs over 10 % more and surely more. A FILE is what
     --json gave before; compare with it only if the machine was as quiet then as it is now. While
     other work runs the range is wide: give it more --seconds, or count --calls of Python functions,
     which no other work changes.

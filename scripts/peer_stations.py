@@ -28,6 +28,7 @@ from .peer_queues import MqttReceiver, MqttSender, RabbitReceiver, RabbitSender
 
 WARM: Final = 20  # messages whose age does not count
 PAUSE_S: Final = 0.004  # between two messages whose age is taken
+MOST_PER_S: Final = {100: 100_000, 1000: 300_000}  # messages put, by those of a batch
 READY_S: Final = 60.0
 LAST: Final = b"9999".ljust(100, b"x")
 PUSHED, STREAMED = "ours, pushed", "ours, streamed"  # ways to use ours
@@ -256,7 +257,7 @@ class Station:
 
     def end_to_end(self, seconds: float, batch: int) -> list[float]:
         """Messages a second from the first put to the last message in the reader's hands."""
-        most = max(int(seconds * (100_000 if batch == 1000 else 60_000)) // batch, 1) * batch
+        most = max(int(seconds * MOST_PER_S.get(batch, 10_000)) // batch, 1) * batch
         if self._echoes and batch > 1:
             return [echo(batch, seconds)]
         topic = self._subscribed()
