@@ -6,7 +6,7 @@ import sqlite3
 from collections import deque
 from collections.abc import Sequence
 
-from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.batch import ENTRY_BYTES, crc32
 from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.core.limits import CACHE_BYTES_MAX, REPLY_BATCHES_MAX
 
@@ -15,7 +15,6 @@ from .core.schema import place_of, row_crc
 from .stored_state import reading
 
 _COLUMNS = "topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns, crc, qos, body"
-ENTRY_BYTES = 400  # memory of an entry, without its body
 
 
 class StoreReader:

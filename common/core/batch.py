@@ -19,6 +19,7 @@ from .errors import MalformedError, TooLargeError, UsageError
 from .limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
 from .names import message_id
 
+ENTRY_BYTES: Final = 400  # memory of a batch that is kept or waits, without its body
 NO_OFFSET: Final = -1  # of a message that was never stored
 
 # Signed 64 bits, which every reader has: the years 1677 to 2262. Before 1970 it is negative.

@@ -39,6 +39,7 @@ from typing import Any, Final, Literal
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.batch import ENTRY_BYTES
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import (
     BODY_BYTES_MAX,
@@ -75,7 +76,6 @@ from .leases import heard, longest_wait_s
 from .pushes import Down, Pushes
 from .qos0 import take_offer
 from .qos0_interest import Want, Wanted
-from .qos0_ring import ENTRY_BYTES
 from .records import Appended, Decision, Expired, Record, StoredState
 from .replies import malformed
 from .state import Setup, State

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from msgspec import Struct
 
+from reliable_pubsub.common.core.batch import ENTRY_BYTES
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import MIB, STATUS_ROWS_MAX
 from reliable_pubsub.common.core.messages import BatchHeader, Malformed, PushStatus, Reply
@@ -23,7 +24,6 @@ from reliable_pubsub.relay.core.pattern import Kinds, Pattern
 from reliable_pubsub.relay.core.push import Pushed, PushedUnstored, encode_push
 from reliable_pubsub.relay.core.wire import decode_node_request
 
-from .qos0_ring import ENTRY_BYTES
 from .records import Appended
 
 WAITING_BYTES_MAX: Final = 4 * MIB  # of queued batches

@@ -11,10 +11,9 @@ from collections import deque
 
 from msgspec import UNSET, Struct, UnsetType
 
+from reliable_pubsub.common.core.batch import ENTRY_BYTES
 from reliable_pubsub.common.core.limits import REPLY_BATCHES_MAX, RING_BYTES_MAX, RINGS_BYTES_MAX
 from reliable_pubsub.common.core.messages import BatchHeader, RingStatus
-
-ENTRY_BYTES = 400  # memory of a batch, without its body
 
 
 class Read(Struct, frozen=True):

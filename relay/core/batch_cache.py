@@ -11,10 +11,9 @@ from collections import deque
 
 from msgspec import Struct
 
+from reliable_pubsub.common.core.batch import ENTRY_BYTES
 from reliable_pubsub.common.core.limits import CACHE_BYTES_MAX, REPLY_BATCHES_MAX
 from reliable_pubsub.common.core.messages import BatchHeader
-
-ENTRY_BYTES = 400  # what a batch takes beside its body
 
 
 class Found(Struct, frozen=True):

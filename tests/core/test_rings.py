@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
+from reliable_pubsub.common.core.batch import ENTRY_BYTES
 from reliable_pubsub.common.core.messages import (
     AnyReply,
     BatchHeader,
@@ -21,7 +22,7 @@ from reliable_pubsub.common.core.messages import (
     Terms,
 )
 from reliable_pubsub.proxy.core.qos0 import take_offer
-from reliable_pubsub.proxy.core.qos0_ring import ENTRY_BYTES, Rings
+from reliable_pubsub.proxy.core.qos0_ring import Rings
 from reliable_pubsub.relay.core.unstored import Offer, OfferFrames
 from tests.fakes import MemoryProxy, a_broker, a_get, a_sub, an_unsub, put_body, sub_ack
 

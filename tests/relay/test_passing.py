@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.batch import ENTRY_BYTES, crc32
 from reliable_pubsub.common.core.messages import (
     AnyReply,
     BatchHeader,
@@ -15,7 +15,7 @@ from reliable_pubsub.common.core.messages import (
     Status,
 )
 from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_request
-from reliable_pubsub.relay.core.batch_cache import ENTRY_BYTES, BatchCache
+from reliable_pubsub.relay.core.batch_cache import BatchCache
 from reliable_pubsub.relay.core.passing import (
     CONFIRMED_S,
     FLIGHT_BYTES,
