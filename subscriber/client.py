@@ -14,7 +14,7 @@ from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, checked
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.dead_letter import MaxDeliveries, check_may_die, check_reason
-from reliable_pubsub.common.core.errors import InDoubtError, UsageError
+from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, UsageError
 from reliable_pubsub.common.core.messages import Count, LeaseS, QoS, SessionKind, Start, Terms
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.plan_mark import PlanMark
@@ -394,7 +394,8 @@ class Subscriber:
             The offset of the dead letter.
 
         Raises:
-            UsageError: it is not in hand, or its topic has no dead letters.
+            UsageError: it is not in hand, or the reason or its topic allow no dead letter. What is
+                in hand can be rejected again or acknowledged; else the next `get` redelivers it.
             InDoubtError: no definite answer; again, the next call, or the next process with this
                 state finishes it.
             DeadLetterRefusedError: the proxy refused the dead letter (a LimitError); the message is
@@ -402,9 +403,14 @@ class Subscriber:
             NotSubscribedError, FencedError, LogChangedError.
             StaleError: the position was changed meanwhile (`on_log_changed`).
         """
-        check_reason(reason)
-        check_may_die(message.topic)
-        return self._run(self._engine.reject(self.inbox.of(message.topic), message, reason))
+        subscription = self.inbox.of(message.topic)
+        try:
+            check_reason(reason)
+            check_may_die(message.topic)
+            return self._run(self._engine.reject(subscription, message, reason))
+        except PubSubError:
+            subscription.keep(message)
+            raise
 
     @gated
     def keep_alive(self) -> None:

@@ -153,6 +153,13 @@ class SubscriberEngine:
             yield from self._dead_letters.finish(subscription)
         subscription.settle()
 
+    def come_back(self, subscription: Subscription) -> Conversation[None]:
+        """Settle the messages in hand, or drop them if a rejection of one failed."""
+        if subscription.is_kept:
+            subscription.drop()
+        else:
+            yield from self.settle(subscription)
+
     def get(
         self, subscription: Subscription, messages_max: int, timeout_s: float
     ) -> Conversation[list[Message]]:
@@ -199,7 +206,7 @@ class SubscriberEngine:
         self, subscription: Subscription, call: Call, wanted: int, timeout_s: float
     ) -> Conversation[None]:
         """Settle the messages in hand, and wait for the next ones."""
-        yield from self.settle(subscription)
+        yield from self.come_back(subscription)
         yield from self._dead_letters.bury(subscription)
         deadline_s = self._now_s() + timeout_s if timeout_s else 0.0
         while not subscription.has_next and (
@@ -294,7 +301,7 @@ class SubscriberEngine:
         subscriptions = list(self.session.inbox.subscriptions.values())
         for subscription in subscriptions:
             if subscription.in_hand is not None or subscription.letter is not None:
-                yield from self.settle(subscription)
+                yield from self.come_back(subscription)
                 yield from self.session.save(subscription)
         for subscription in [one for one in subscriptions if one.is_to_be_told(ahead=tells_ahead)]:
             yield from self._requests.acknowledge(subscription)

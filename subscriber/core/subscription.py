@@ -207,6 +207,7 @@ class Subscription:
         self.qos0: QoS0Queue | None = None  # what was put at QoS 0, once confirmed
         self.pushes: PushQueue | None = None  # None: push is off
         self.refused_letter: int | None = None  # offset of the message whose letter was refused
+        self.is_kept = False  # what is in hand is redelivered, unless it is acknowledged
         self.lower_qos: set[str] = set()  # publishers whose lower level was reported
         self.ahead = AHEAD_MIN  # messages to fetch for a loop
         self._found = 0  # messages in the last answer, and when it came
@@ -222,6 +223,7 @@ class Subscription:
             place: the stored one, after what a run has taken since.
         """
         self._saved, self._place = stored, place
+        self.is_kept = False
         self.slot = stored.run.slot if stored is not None and stored.run is not None else None
         self.durable_cursor = -1  # the cursor that survives power loss
         self._to_proxy = ToProxy.NONE if place is None else ToProxy.UNCONFIRMED
@@ -359,6 +361,7 @@ class Subscription:
 
     def handed_over(self, last: Message) -> None:
         """The messages up to this one were delivered."""
+        self.is_kept = False
         self._happens_at_program(Event.HAND_OVER, last=last)
 
     def begin_run(self, number: int, marks: Marks) -> Running:
@@ -397,6 +400,7 @@ class Subscription:
 
     def settle(self) -> None:
         """The program called again: messages in hand are processed, reported losses skipped."""
+        self.is_kept = False
         held = self._with_program
         self._happens_at_program(Event.SETTLE)
         if held.state is ToProgram.IN_HAND and held.last is not None:
@@ -410,9 +414,16 @@ class Subscription:
 
     def gives_up(self, message: Message, body: bytes) -> None:
         """A dead letter of this message will be sent; earlier messages are processed."""
+        self.is_kept = False
         last = self._with_program.last
         rest = last if last is not None and last.offset > message.offset else None
         self._happens_at_program(Event.GIVE_UP, letter=Letter(message, body, rest))
+
+    def keep(self, message: Message) -> None:
+        """A rejection failed: the next `get` does not count its message as processed."""
+        last = self.in_hand
+        if last is not None and self.place.cursor <= message.offset <= last.offset:
+            self.is_kept = True
 
     def letter_stored(self) -> None:
         """The dead letter is stored; later messages of the same `get` are still in hand."""
@@ -428,10 +439,11 @@ class Subscription:
         self.refused_letter = offset
 
     def drop(self) -> None:
-        """Forget the messages in hand: the place was replaced or removed."""
+        """Forget the messages in hand: the place was replaced or removed, or they are kept."""
         self._happens_at_program(Event.DROP)
         self.drop_fetched()
         self.refused_letter = None
+        self.is_kept = False
 
     def _happens_at_program(
         self,

@@ -297,6 +297,34 @@ class TestALetterThatCannotBeMade:
         assert texts(house.dead()) == ["a"]
         assert texts(subscriber.get("t")) == ["b"]
 
+    @pytest.mark.parametrize("reason", ["", "x" * 1001, "broken \ud800"])
+    @pytest.mark.parametrize("reads", ["get", "messages", "next process"])
+    def test_is_no_acknowledgement_of_its_message(self, reads: str, reason: str) -> None:
+        house = House()
+        subscriber = house.subscribed(b"a", b"b")
+        loop = subscriber.messages("t", timeout_s=0)
+        message = subscriber.get("t")[0] if reads == "get" else next(loop)
+
+        with pytest.raises(UsageError):
+            subscriber.reject(message, reason)
+
+        if reads == "next process":
+            subscriber.close()
+            loop = house.subscriber().messages("t", timeout_s=0)
+        again = subscriber.get("t")[0] if reads == "get" else next(loop)
+        assert (again.payload, again.redelivered) == (b"a", True)
+
+    def test_and_an_acknowledgement_that_is_meant_go_together(self) -> None:
+        house = House()
+        subscriber = house.subscribed(b"a", b"b")
+        (message,) = subscriber.get("t")
+        with pytest.raises(UsageError):
+            subscriber.reject(message, "")
+
+        subscriber.acknowledge("t")
+
+        assert texts(subscriber.get("t")) == ["b"]
+
     def test_because_the_message_was_altered_leaves_it_in_hand(self) -> None:
         house = House()
         subscriber = house.subscribed(b"a", b"b")
@@ -322,7 +350,7 @@ class TestALetterThatCannotBeMade:
         disk.full = False
         assert subscriber.inbox.places["t"] == place
         assert house.dead() == []
-        assert texts(subscriber.get("t")) == ["b"], "it was in hand, so it is acknowledged"
+        assert texts(subscriber.get("t")) == ["a"], "it was not rejected, nor processed"
 
     def test_is_not_made_for_what_was_never_handed_over(self) -> None:
         """A get that fails at the disk has delivered nothing, and counts nothing."""
