@@ -175,7 +175,8 @@ class StateFile:
         except sqlite3.Error as error:
             raise self._unreadable(error) from error
         for name, value, crc in rows:
-            if _crc(name, value) != crc:
+            types = type(name), type(value)  # of a file that was cut off, SQLite reads NULL
+            if types != (str, bytes) or _crc(name, value) != crc:
                 raise DamagedError(f"{self.path}: the value {name!r} does not have its CRC-32")
             values[name] = value
         return values

@@ -33,8 +33,8 @@ def client_id(text: str) -> ClientId:
         raise InvalidNameError(
             kind="id",
             name=text,
-            expected=f"1 to {CLIENT_ID_CHARS_MAX} of A-Z a-z 0-9 . - and first a letter or a digit "
-            "('_' separates publisher and sequence in message ids)",
+            expected=f"1 to {CLIENT_ID_CHARS_MAX} of A-Z a-z 0-9 . -, beginning with a letter or a "
+            "digit ('_' separates publisher and sequence in message ids)",
         )
     return ClientId(text)
 
@@ -79,8 +79,8 @@ def exact(text: TopicName) -> Topic:
             kind="topic",
             name=text,
             expected="the name of one topic: * ? [ ] and the levels + and # are marks of patterns, "
-            "which a client cannot ask for (docs/relay.md). A program that means a topic of this "
-            "very name says ExactTopic(...)",
+            "which a client cannot ask for (docs/relay.md). A program names an existing "
+            "topic with such a name by ExactTopic(...)",
         )
     return found
 

@@ -87,7 +87,9 @@ def newest(messages: int) -> Start:
 
 
 @checked
-def at_time(moment: datetime | int) -> Start:
+def at_time(
+    moment: Annotated[datetime | int, "a datetime, or nanoseconds since 1970"],
+) -> Start:
     """At the first message that the proxy stored at this time or later.
 
     Args:
@@ -100,7 +102,7 @@ def at_time(moment: datetime | int) -> Start:
 
 
 @checked
-def ago(age: timedelta | int) -> Start:
+def ago(age: Annotated[timedelta | int, "a timedelta, or nanoseconds"]) -> Start:
     """At the first message that the proxy stored at most `age` ago, by its clock.
 
     Args:

@@ -140,6 +140,18 @@ class TestDamage:
             damaged.load()
         damaged.close()
 
+    @pytest.mark.parametrize("bytes_cut", [1, 10, 50, 200, 4096, 6000])
+    def test_of_a_file_that_was_cut_off_is_told_as_damage(
+        self, tmp_path: Path, bytes_cut: int
+    ) -> None:
+        state = a_state(tmp_path)
+        state.write({"epoch": b"\x01", "pending": b"message"}, durable=True)
+        state.close()
+        os.truncate(state.path, state.path.stat().st_size - bytes_cut)
+
+        with pytest.raises(DamagedError):
+            a_state(tmp_path).load()
+
     def test_of_a_name_is_found(self, tmp_path: Path) -> None:
         """A value under the name of another one is as wrong as a wrong value."""
         state = a_state(tmp_path)
