@@ -26,8 +26,8 @@ from .store import Store
 FEW_RECORDS: Final = 8  # with more, many clients put: the loop goes on while they are written
 FAST_S: Final = 0.003  # after a commit that took longer the second thread commits
 STALLS_S: Final = 0.05  # a commit of the loop that takes longer gives the loop to the second thread
-WATCH_S: Final = 0.02  # between two looks whether one does
-QUIET_LOOKS: Final = 50  # without a commit, then no more looks until the next one
+WATCH_S: Final = 0.04  # between two looks whether one does
+QUIET_LOOKS: Final = 25  # without a commit, then no more looks until the next one
 
 
 class Committed(Struct, frozen=True, gc=False):

@@ -28,7 +28,14 @@ class Asker(Struct, frozen=True, gc=False):
 
     def answer(self, frames: Sequence[bytes]) -> None:
         """Send an answer; a peer that has left, or does not read, loses it."""
-        self.door.socket.send_multipart([*self.envelope, *frames])
+        send = (
+            self.door.socket.send
+        )  # `send_multipart` looks at each frame first, for twice the time
+        for frame in self.envelope:
+            send(frame, zmq.SNDMORE)
+        for frame in frames[:-1]:
+            send(frame, zmq.SNDMORE)
+        send(frames[-1])
 
 
 class FrontDoor:

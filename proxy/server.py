@@ -226,7 +226,7 @@ class Server:
     def _take_requests(self, door: FrontDoor) -> None:
         """Take what has come, up to a bound; answers that wait for nothing leave at once."""
         for _ in range(REQUESTS_TURN_MAX):
-            if not self.engine.takes_more(door.role):
+            if not self.engine.backlog.takes_more(door.role):
                 self._stopped.add(door)
                 return
             try:
@@ -245,7 +245,7 @@ class Server:
         self.engine.waiting.end(now_s)
         self.engine.end_turn(now_s=now_s, now_ns=now_ns)
         self._carry_out()
-        for door in [one for one in self._stopped if self.engine.takes_more(one.role)]:
+        for door in [one for one in self._stopped if self.engine.backlog.takes_more(one.role)]:
             self._stopped.discard(door)
             self._poll.look_at(door.socket)
 

@@ -74,16 +74,16 @@ class SocketPoll:
         """Wait for work; return whether another thread woke us, and the sockets to serve."""
         woken = False
         look, self._look = self._look, set()
-        for descriptor, _ in self._epoll.poll(0 if look else timeout_s):
+        ready = {socket for socket in look if self._is_ready(socket)}
+        for descriptor, _ in self._epoll.poll(0 if ready else timeout_s):
             if descriptor == self._wake_descriptor:
                 woken = True
-            else:
-                look.add(self._by_descriptor[descriptor])
-        return woken, [
-            socket
-            for socket in look
-            if socket is self._unasked or int(socket.getsockopt(zmq.EVENTS)) & POLLIN
-        ]
+            elif self._is_ready(socket := self._by_descriptor[descriptor]):
+                ready.add(socket)
+        return woken, list(ready)
+
+    def _is_ready(self, socket: zmq.Socket[bytes]) -> bool:
+        return socket is self._unasked or bool(int(socket.getsockopt(zmq.EVENTS)) & POLLIN)
 
     def close(self) -> None:
         """Stop watching."""

@@ -56,6 +56,7 @@ class Receiver:
         self._socket = socket
         self._first: zmq.Frame | None = None
         self._frames: list[bytes] = []
+        self._is_more = False  # frames of this message are still to be taken
 
     def take(self) -> tuple[zmq.Frame, list[bytes]] | None:
         """The next message: its first frame with what libzmq knows of it, and all frames.
@@ -68,14 +69,16 @@ class Receiver:
         """
         if self._first is None:
             self._first = self._socket.recv(zmq.DONTWAIT, copy=False)
-            self._frames = [self._first.bytes]
+            self._frames, self._is_more = [self._first.bytes], self._first.more
         for _ in range(FRAMES_TURN_MAX):
-            if not self._socket.getsockopt(zmq.RCVMORE):
+            if not self._is_more:
                 taken, self._first = (self._first, self._frames), None
                 return taken
-            frame = self._socket.recv(zmq.DONTWAIT)
+            # A frame says whether more follow; asking the socket costs as much as taking one.
+            frame = self._socket.recv(zmq.DONTWAIT, copy=False)
+            self._is_more = frame.more
             if len(self._frames) < FRAMES_KEPT_MAX:
-                self._frames.append(frame)
+                self._frames.append(frame.bytes)
         return None
 
 

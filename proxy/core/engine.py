@@ -34,19 +34,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.batch import ENTRY_BYTES
 from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.common.core.limits import (
-    BODY_BYTES_MAX,
-    CACHE_BYTES_MAX,
-    HELD_REQUESTS_MAX,
-    MIB,
-)
 from reliable_pubsub.common.core.messages import (
     Abort,
     AnyReply,
@@ -72,6 +65,7 @@ from reliable_pubsub.relay.core.unstored import decode_offer
 from reliable_pubsub.relay.core.wire import is_for_node
 
 from . import applying, broker
+from .backlog import Backlog, HeldAnswer
 from .leases import heard, longest_wait_s
 from .pushes import Down, Pushes
 from .qos0 import take_offer
@@ -80,10 +74,6 @@ from .records import Appended, Decision, Expired, Record, StoredState
 from .replies import malformed
 from .state import Setup, State
 from .waiting_gets import WaitingGets
-
-UNWRITTEN_BYTES_MAX: Final = 16 * MIB  # above it puts, and a `snapshot` ACK, wait for the disk
-assert UNWRITTEN_BYTES_MAX + BODY_BYTES_MAX < CACHE_BYTES_MAX  # so all of it can be read
-
 
 BecameOfOffer = Literal["taken", "unwanted", "refused"]
 
@@ -118,16 +108,6 @@ class EngineTiming(Struct, frozen=True, kw_only=True):
     disk_patience_s: float = 1.0  # a reply that waits longer is replaced by BUSY
 
 
-class _Held(Struct, frozen=True):
-    """An answer that waits for the disk."""
-
-    visible_at: int
-    since_s: float
-    reply_to: Any
-    reply: AnyReply
-    frames: list[bytes]  # encoded while the disk is busy
-
-
 class Engine:
     """The decisions of one proxy process, from the state that its store holds."""
 
@@ -156,27 +136,14 @@ class Engine:
         self.state = self._new_state(stored)
         self.wanted = Wanted(self.pushes)
         self.waiting = WaitingGets()
+        self.backlog = Backlog()
         self._outputs: deque[Output] = deque()
-        self._held: deque[_Held] = deque()
         self._taken: list[Record] = []  # applied, not yet returned as `Work`
         self._is_urgent = False  # an answer waits for one of them
         self._lazy_at_s: float | None = None  # when the others are returned
         self._disk_hangs = False  # since a commit takes longer than answers wait
-        self._unwritten: deque[tuple[int, int]] = deque()  # record number, bytes
-        self._unwritten_bytes = 0
         self.requests_count = 0
         self.malformed_count = 0
-
-    def takes_more(self, role: Role) -> bool:
-        """Whether an endpoint is read on; if not, its requests wait in ZeroMQ for a commit.
-
-        Subscribers have twice the room, so that puts do not keep gets out.
-        """
-        shares = 1 if role == "publisher" else 2
-        return (
-            len(self._held) < shares * HELD_REQUESTS_MAX
-            and self._unwritten_bytes <= shares * UNWRITTEN_BYTES_MAX
-        )
 
     def _new_state(self, stored: StoredState) -> State:
         return State(stored, self._setup)
@@ -241,18 +208,12 @@ class Engine:
 
     def _waits(self, request: AnyRequest, decision: Decision, reply_to: Any, now_s: float) -> bool:
         """Whether a GET has found nothing and is kept until there is something."""
-        return (
-            isinstance(request, Get)
-            and bool(request.wait_ms)
-            and isinstance(decision.reply, NoMessagesYet)
-            and self.waiting.keep(
-                request,
-                reply_to,
-                now_s=now_s,
-                longest_s=longest_wait_s(self.state, request.client),
-                ring_end=self.state.rings.end(request.topic),
-            )
-        )
+        is_empty = isinstance(decision.reply, NoMessagesYet)
+        if not isinstance(request, Get) or not request.wait_ms or not is_empty:
+            return False
+        most_s = longest_wait_s(self.state, request.client)
+        ring_end = self.state.rings.end(request.topic)
+        return self.waiting.keep(request, reply_to, now_s=now_s, most_s=most_s, ring_end=ring_end)
 
     def _leave(self, decision: Decision, reply_to: Any, now_s: float) -> None:
         """Answer when everything that the reply reports is durable."""
@@ -260,8 +221,8 @@ class Engine:
             self._answer(reply_to, decision.reply, decision.body)
         else:
             frames = encode_reply(decision.reply, decision.body)
-            held = _Held(decision.visible_at, now_s, reply_to, decision.reply, frames)
-            self._held.append(held)
+            held = HeldAnswer(decision.visible_at, now_s, reply_to, decision.reply, frames)
+            self.backlog.answers.append(held)
 
     def _decide(self, request: AnyRequest, body: bytes, now_ns: int) -> Decision:
         decision = broker.decide(self.state, request, body, now_ns=now_ns)
@@ -293,13 +254,11 @@ class Engine:
         applying.apply(self.state, records)
         self._taken.extend(records)
         self._is_urgent = self._is_urgent or any(record.urgent for record in records)
-        size = sum(ENTRY_BYTES + len(getattr(r, "body", b"")) for r in records)
-        self._unwritten.append((self.state.lsn, size))
-        self._unwritten_bytes += size
+        self.backlog.add(records, self.state.lsn)
         for record in records if self.waiting else ():
             if isinstance(record, Expired):
                 self.waiting.has_changed(record.subscriber)
-        if self._setup.durability == "snapshot" and self._unwritten_bytes <= UNWRITTEN_BYTES_MAX:
+        if self._setup.durability == "snapshot" and self.backlog.is_readable:
             self._show(applying.committed(self.state, self.state.lsn))  # memory counts as durable
 
     def offered(self, frames: Sequence[bytes], *, now_ns: int) -> BecameOfOffer | None:
@@ -327,11 +286,11 @@ class Engine:
     def committed(self, lsn: int) -> None:
         """The store has every record up to `lsn`: release the replies that depend on them."""
         self._disk_hangs = False
-        while self._unwritten and self._unwritten[0][0] <= lsn:
-            self._unwritten_bytes -= self._unwritten.popleft()[1]
+        self.backlog.written(lsn)
         newest = applying.committed(self.state, lsn) if lsn > self.state.durable_lsn else ()
-        while self._held and self._held[0].visible_at <= self.state.durable_lsn:
-            held = self._held.popleft()
+        answers = self.backlog.answers
+        while answers and answers[0].visible_at <= self.state.durable_lsn:
+            held = answers.popleft()
             self._outputs.append(Answer(held.reply_to, held.frames))
         self._show(newest)
 
@@ -358,8 +317,7 @@ class Engine:
         self.state.storage_full_why = why
         self._taken = []
         self._is_urgent = False
-        self._unwritten.clear()
-        self._unwritten_bytes = 0
+        self.backlog.discard()
         self._answer_all_held(broker.not_stored)
         self.waiting.end_all()
 
@@ -372,8 +330,8 @@ class Engine:
         self._answer_all_held(broker.not_yet)
 
     def _answer_all_held(self, instead: Callable[[State, AnyReply], AnyReply]) -> None:
-        while self._held:
-            held = self._held.popleft()
+        while self.backlog.answers:
+            held = self.backlog.answers.popleft()
             self._answer(held.reply_to, instead(self.state, held.reply))
 
     # Time.
@@ -385,7 +343,8 @@ class Engine:
             now_s: monotonic clock. now_ns: wall clock, for history by age.
         """
         self.waiting.end(now_s)
-        if self._held and now_s - self._held[0].since_s > self._timing.disk_patience_s:
+        answers = self.backlog.answers
+        if answers and now_s - answers[0].since_s > self._timing.disk_patience_s:
             self._put_off()
         due = self._due(now_s, now_ns)
         if due:

@@ -70,15 +70,15 @@ class WaitingGets:
         return len(self._of) + len(self.due)
 
     def keep(
-        self, request: Get, reply_to: Any, *, now_s: float, longest_s: float, ring_end: int
+        self, request: Get, reply_to: Any, *, now_s: float, most_s: float, ring_end: int
     ) -> bool:
         """Keep a GET that has found nothing; return False if it is to be answered now.
 
         Args:
-            longest_s: it may wait at most so long, whatever it says.
+            most_s: it may wait at most so long, whatever it says.
             ring_end: the next place in the ring of its topic.
         """
-        wait_s = min((request.wait_ms or 0) / 1000, longest_s)
+        wait_s = min((request.wait_ms or 0) / 1000, most_s)
         has_ring = request.ring is not UNSET and request.ring < ring_end
         if wait_s <= 0 or has_ring or request.client in self._of or len(self) >= self._most:
             return False
@@ -117,7 +117,8 @@ class WaitingGets:
 
     def end(self, now_s: float) -> None:
         """Some have waited for long enough."""
-        self._take(self._ends.take_below(math.nextafter(now_s, math.inf), self._end_of))
+        if self._of:
+            self._take(self._ends.take_below(math.nextafter(now_s, math.inf), self._end_of))
 
     def end_all(self) -> None:
         """Nothing waits any longer."""

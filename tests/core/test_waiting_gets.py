@@ -351,7 +351,7 @@ class TestManyThatWait:
         waits = subscribed().engine.waiting
         for number in range(1000):
             get = a_get(0, topic=f"t{number}", client=f"s{number}", wait_ms=1)
-            waits.keep(get, number, now_s=0.0, longest_s=math.inf, ring_end=0)
+            waits.keep(get, number, now_s=0.0, most_s=math.inf, ring_end=0)
         waits.end(1.0)
 
         assert (len(waits.due), len(waits._of), len(waits._on), len(waits._over)) == (1000, 0, 0, 0)
@@ -389,13 +389,13 @@ class TestHowMuchIsTaken:
     def test_stops_at_a_number_of_requests(self) -> None:
         proxy = a_broker()
         for sequence in range(1, HELD_REQUESTS_MAX + 1):
-            assert proxy.engine.takes_more("publisher")
+            assert proxy.engine.backlog.takes_more("publisher")
             proxy.decide(a_put(sequence), put_body(sequence))
 
-        assert not proxy.engine.takes_more("publisher")
-        assert proxy.engine.takes_more("subscriber")
+        assert not proxy.engine.backlog.takes_more("publisher")
+        assert proxy.engine.backlog.takes_more("subscriber")
         proxy.commit()
-        assert proxy.engine.takes_more("publisher")
+        assert proxy.engine.backlog.takes_more("publisher")
 
     def test_stops_at_a_number_of_bytes(self) -> None:
         proxy = a_broker()
@@ -403,8 +403,8 @@ class TestHowMuchIsTaken:
         for sequence in range(1, 18):
             proxy.decide(a_put(sequence, body=body), body)
 
-        assert not proxy.engine.takes_more("publisher")
-        assert proxy.engine.takes_more("subscriber")
+        assert not proxy.engine.backlog.takes_more("publisher")
+        assert proxy.engine.backlog.takes_more("subscriber")
 
     def test_begins_again_when_requests_are_put_off(self) -> None:
         proxy = a_broker()
@@ -413,7 +413,7 @@ class TestHowMuchIsTaken:
 
         proxy.engine.tick(now_s=2.0, now_ns=1)
 
-        assert proxy.engine.takes_more("publisher")
+        assert proxy.engine.backlog.takes_more("publisher")
 
 
 class TestTheProxyOfTheTests:

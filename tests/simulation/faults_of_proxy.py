@@ -26,7 +26,7 @@ class ForgetsNothingOnFullDisk(Engine):
     """After a failed commit it goes on with a memory that the disk does not have."""
 
     def failed(self, stored: StoredState, why: str, *, now_s: float) -> None:
-        self._held.clear()
+        self.backlog.answers.clear()
 
 
 class AcknowledgesFullDisk(Engine):
@@ -45,8 +45,8 @@ class AcknowledgesWhatTheDiskHasNot(Engine):
 
 
 def _send_all_held(engine: Engine) -> None:
-    while engine._held:
-        held = engine._held.popleft()
+    while engine.backlog.answers:
+        held = engine.backlog.answers.popleft()
         engine._outputs.append(Answer(held.reply_to, held.frames))
 
 
@@ -62,8 +62,8 @@ class AnswersAfterItsDeath(SimulatedProxy):
 
     def start(self) -> None:
         dead: Engine | None = getattr(self, "_dead", None)
-        while self.engine is None and dead is not None and dead._held:
-            held = dead._held.popleft()
+        while self.engine is None and dead is not None and dead.backlog.answers:
+            held = dead.backlog.answers.popleft()
             held.reply_to(held.frames)
         super().start()
 

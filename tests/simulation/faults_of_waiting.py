@@ -63,7 +63,7 @@ class KeepsWaiters(WaitingGets):
     def turn(self) -> list[WaitingGet]:
         now = super().turn()
         for one in now:
-            self.keep(one.request, one.reply_to, now_s=0.0, longest_s=1.0, ring_end=0)
+            self.keep(one.request, one.reply_to, now_s=0.0, most_s=1.0, ring_end=0)
         return now
 
 

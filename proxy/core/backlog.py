@@ -1,0 +1,75 @@
+"""What waits for the disk: answers, and records that are not written. Bounded (rule R27). Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any, Final
+
+from msgspec import Struct
+
+from reliable_pubsub.common.core.batch import ENTRY_BYTES
+from reliable_pubsub.common.core.limits import (
+    BODY_BYTES_MAX,
+    CACHE_BYTES_MAX,
+    HELD_REQUESTS_MAX,
+    MIB,
+)
+from reliable_pubsub.common.core.messages import AnyReply, Role
+
+from .records import Record
+
+UNWRITTEN_BYTES_MAX: Final = 16 * MIB  # above it puts, and a `snapshot` ACK, wait for the disk
+assert UNWRITTEN_BYTES_MAX + BODY_BYTES_MAX < CACHE_BYTES_MAX  # so all of it can be read
+
+
+class HeldAnswer(Struct, frozen=True):
+    """An answer that waits for the disk."""
+
+    visible_at: int  # number of the record that must be durable first
+    since_s: float
+    reply_to: Any
+    reply: AnyReply
+    frames: list[bytes]  # encoded while the disk is busy
+
+
+class Backlog:
+    """The answers and records of one engine that wait for the disk."""
+
+    def __init__(self) -> None:
+        """Nothing waits."""
+        self.answers: deque[HeldAnswer] = deque()
+        self._unwritten: deque[tuple[int, int]] = deque()  # record number, bytes up to it
+        self._unwritten_bytes = 0
+
+    def takes_more(self, role: Role) -> bool:
+        """Whether an endpoint is read on; if not, its requests wait in ZeroMQ for a commit.
+
+        Subscribers have twice the room, so that puts do not keep gets out.
+        """
+        shares = 1 if role == "publisher" else 2
+        return (
+            len(self.answers) < shares * HELD_REQUESTS_MAX
+            and self._unwritten_bytes <= shares * UNWRITTEN_BYTES_MAX
+        )
+
+    @property
+    def is_readable(self) -> bool:
+        """Whether so little is not written that all of it can be read from memory."""
+        return self._unwritten_bytes <= UNWRITTEN_BYTES_MAX
+
+    def add(self, records: Sequence[Record], lsn: int) -> None:
+        """Records were applied; `lsn` is the number of the last one."""
+        size = sum(ENTRY_BYTES + len(getattr(one, "body", b"")) for one in records)
+        self._unwritten.append((lsn, size))
+        self._unwritten_bytes += size
+
+    def written(self, lsn: int) -> None:
+        """The store has every record up to `lsn`."""
+        while self._unwritten and self._unwritten[0][0] <= lsn:
+            self._unwritten_bytes -= self._unwritten.popleft()[1]
+
+    def discard(self) -> None:
+        """The records will not be written."""
+        self._unwritten.clear()
+        self._unwritten_bytes = 0
