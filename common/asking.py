@@ -9,11 +9,9 @@ from typing import TypeVar
 from .conversing import Shell
 from .core.conversation import Conversation
 from .core.messages import AnyReply, Request, Role
-from .core.recorder import Recorder
 from .core.requester import Requester
-from .core.retry import Clock, RetryPolicy, Silence, Transport, unheard
-from .core.session import ClientSession, EpochMemory
-from .state_file import ClientState, MemoryState
+from .core.retry import RetryPolicy, Silence, unheard
+from .core.session import ClientSession
 from .world import REAL, World
 
 T = TypeVar("T")
@@ -28,20 +26,14 @@ class Asker(Requester):
         endpoint: str,
         *,
         retry: RetryPolicy,
-        transport: Transport | None = None,
-        clock: Clock | None = None,
         on_silence: Silence = unheard,
         role: Role | None = None,
         world: World = REAL,
     ) -> None:
-        """Create an asker; its socket connects in the background.
-
-        Args:
-            transport, clock: replaced by tests, as is the world that has them.
-        """
-        self.clock = clock or world.clock
-        self.transport = transport or world.transport(endpoint)
-        self._shell = Shell(self.transport, self.clock)
+        """Create an asker; its socket connects in the background."""
+        self.clock = world.clock
+        self.transport = world.transport(endpoint)
+        self.shell = Shell(self.transport, self.clock)
         super().__init__(
             client,
             self.transport.endpoint,
@@ -52,8 +44,8 @@ class Asker(Requester):
         )
 
     def ask(self, request: Request, body: bytes | None = None) -> tuple[AnyReply, bytes]:
-        """Send a request until it is answered; see `retry.asking`."""
-        return self._shell.run(self.asking(request, body))
+        """Send a request until it is answered; see `Requester.asking`."""
+        return self.shell.run(self.asking(request, body))
 
     def close(self) -> None:
         """Close the socket."""
@@ -63,36 +55,12 @@ class Asker(Requester):
 
 
 class Session(ClientSession):
-    """A session whose calls block."""
+    """A session whose requests block, with an epoch that ends with its process."""
 
-    def __init__(
-        self,
-        asker: Asker,
-        role: Role,
-        *,
-        memory: EpochMemory | None = None,
-        state: ClientState | None = None,
-        recorder: Recorder | None = None,
-    ) -> None:
-        """Create a session that is not connected.
-
-        Args:
-            memory, state: where the epoch is kept; None: in this process.
-        """
-        super().__init__(
-            asker, role, nonce=secrets.token_bytes(16), memory=memory, recorder=recorder
-        )
+    def __init__(self, asker: Asker, role: Role) -> None:
+        """Create a session that is not connected."""
+        super().__init__(asker, role, nonce=secrets.token_bytes(16))
         self.asker = asker
-        self._state = state or MemoryState()
-        self._converse = Shell(asker.transport, asker.clock, self._state).run
-
-    def connect(self) -> None:
-        """Begin a session; see `ClientSession.connecting`."""
-        self._converse(super().connecting())
-
-    def connecting(self) -> Conversation[None]:
-        """Begin a session, with what a subclass does then."""
-        return _blocking(self.connect)
 
     def ask(self, request: Request, body: bytes | None = None) -> AnyReply:
         """Send a request until it is answered; for answers without a body."""
@@ -100,7 +68,7 @@ class Session(ClientSession):
 
     def ask_as_known(self, ask: Callable[[], AnyReply]) -> AnyReply:
         """Send a request in a session; see `ClientSession.asking_as_known`."""
-        return self._converse(self.asking_as_known(_blocking, ask))
+        return self.asker.shell.run(self.asking_as_known(_blocking, ask))
 
 
 def _blocking(call: Callable[[], T]) -> Conversation[T]:

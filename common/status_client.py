@@ -11,7 +11,8 @@ from .asking import Asker
 from .core.errors import RefusedError
 from .core.limits import STATUS_ROWS_MAX
 from .core.messages import Status, StatusReport, TopicStatus
-from .core.retry import Clock, RetryPolicy, Transport
+from .core.retry import RetryPolicy
+from .world import REAL, World
 
 
 class StatusClient:
@@ -22,12 +23,11 @@ class StatusClient:
         endpoint: str,
         retry: RetryPolicy,
         *,
-        transport: Transport | None = None,
-        clock: Clock | None = None,
+        _world: World = REAL,
     ) -> None:
-        """Create a client; `transport` and `clock` are replaced by tests."""
+        """Create a client; the first call sends the first request."""
         name = f"status-{secrets.token_hex(4)}"
-        self._asker = Asker(name, endpoint, retry=retry, transport=transport, clock=clock)
+        self._asker = Asker(name, endpoint, retry=retry, world=_world)
 
     def ask(self, *, rows_max: int = STATUS_ROWS_MAX) -> StatusReport:
         """The whole state as one report.

@@ -166,7 +166,7 @@ def test_a_status_of_many_pages_is_one_report() -> None:
     for name in names:
         proxy.put(1, topic=name)
     clock = FakeClock()
-    client = StatusClient("", PATIENT, transport=FakeTransport(Link(proxy), clock), clock=clock)
+    client = StatusClient("", PATIENT, _world=a_world(Link(proxy), clock))
 
     report = client.ask(rows_max=0)
 

@@ -53,7 +53,7 @@ class Job:
         )
         self.view = ProxyView(
             self.options,
-            status=StatusClient("", PATIENT, transport=self.transport(), clock=self.clock),
+            status=StatusClient("", PATIENT, _world=a_world(self.transport(), self.clock)),
             reader=self.reader(),
             kept=(
                 ExternalCursor(
