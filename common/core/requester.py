@@ -60,13 +60,16 @@ class Requester:
         return self._request
 
     def asking(
-        self, request: Request, body: bytes | None = None
+        self, request: Request, body: bytes | None = None, *, wait_s: float = 0.0
     ) -> Conversation[tuple[AnyReply, bytes]]:
         """Send a request until its answer comes; every attempt carries the same bytes.
 
         An answer that does not repeat client, epoch and request number belongs to another request
         and is dropped (rule R1). FULL, BUSY and STORAGE_FULL are asked again like silence, on the
         same socket, because the proxy is there.
+
+        Args:
+            wait_s: how long the proxy may hold the answer; silence begins after that.
 
         Raises:
             ProxyUnreachableError: every attempt went unanswered. The outcome is unknown; the
@@ -75,7 +78,7 @@ class Requester:
             MalformedError: the proxy cannot read this request, or speaks another protocol.
         """
         retry = self.retry
-        exchange = Exchange(encode_request(request, body), retry.timeout_s)
+        exchange = Exchange(encode_request(request, body), retry.timeout_s + wait_s)
         attempts = retry.retries_max + 1
         waited_s = 0.0
         later: TryLater | None = None
@@ -91,7 +94,7 @@ class Requester:
             frames = yield exchange
             answer = None
             if frames is None:
-                waited_s += retry.timeout_s
+                waited_s += exchange.timeout_s
             else:
                 try:
                     answer = self._matching(request, frames)

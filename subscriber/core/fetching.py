@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from math import inf
+from typing import Any, Final
 
 from msgspec import UNSET
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.conversation import Conversation, Pause
-from reliable_pubsub.common.core.errors import LostError
+from reliable_pubsub.common.core.errors import LostError, MalformedError
 from reliable_pubsub.common.core.messages import (
     BatchHeader,
     Get,
@@ -28,6 +29,8 @@ from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession
 from .subscription import Subscription
+
+WAIT_S: Final = 5.0  # how long an idle GET waits at the proxy
 
 OnLowerQoS = Callable[[str, str, int], None]  # topic, publisher, its level
 
@@ -66,6 +69,7 @@ class Fetching:
         self._forgets = forgets
         self._now_s = now_s
         self._on_lower_qos = on_lower_qos
+        self._may_wait = True  # until a proxy refuses a GET that waits
 
     def wait(
         self, subscription: Subscription, call: Call, wanted: int, timeout_s: float
@@ -86,7 +90,9 @@ class Fetching:
         deadline_s = self._now_s() + timeout_s
         empty = 0
         while True:
-            found = yield from self._next(subscription, call, wanted, asks=timeout_s <= 0)
+            began_s = self._now_s()
+            wait_s = self._wait_s(subscription, deadline_s - began_s)
+            found = yield from self._next(subscription, call, wanted, wait_s, asks=timeout_s <= 0)
             subscription.found(found, self._now_s())
             yield from self._read_qos0(subscription, wanted)
             if subscription.has_next:
@@ -98,15 +104,35 @@ class Fetching:
             yield from self._session.save(subscription)
             if subscription.pushes is not None:
                 yield from self._pushing.wait(subscription.pushes, left_s)
-            else:
+            elif self._now_s() - began_s < wait_s / 2 or not wait_s:  # the proxy did not wait
                 yield Pause(min(poll_pause_s(empty), left_s))
 
+    def _wait_s(self, subscription: Subscription, left_s: float) -> float:
+        """How long the proxy may hold the answer to a GET; not where pushes are waited for."""
+        is_pushed, is_known = subscription.pushes is not None, subscription.confirmation is not None
+        if left_s <= 0 or is_pushed or not is_known or not self._may_wait:
+            return 0.0
+        lease_s = subscription.place.terms.lease_ms / 1000 or inf
+        return min(left_s, WAIT_S, lease_s / 3)  # a GET renews the lease
+
     def _next(
-        self, subscription: Subscription, call: Call, messages_max: int, *, asks: bool
+        self,
+        subscription: Subscription,
+        call: Call,
+        messages_max: int,
+        wait_s: float,
+        *,
+        asks: bool,
     ) -> Conversation[Sequence[Message]]:
         """Return pushed messages; if there are none and a pull is due or `asks`, pull."""
         pushes = subscription.pushes
         if pushes is None:
+            try:
+                return (yield from self._pull(subscription, call, messages_max, wait_s))
+            except MalformedError as error:
+                if not (error.is_our_request and wait_s):
+                    raise
+            self._may_wait = False  # an older proxy, which refuses a field that it does not know
             return (yield from self._pull(subscription, call, messages_max))
         standing = _standing(subscription)
         pushed = self._pushing.take(pushes, standing) if standing else None
@@ -131,11 +157,21 @@ class Fetching:
         return found
 
     def _pull(
-        self, subscription: Subscription, call: Call, messages_max: int
+        self, subscription: Subscription, call: Call, messages_max: int, wait_s: float = 0.0
     ) -> Conversation[Sequence[Message]]:
-        """One GET; it acknowledges what the durable state has as processed."""
+        """One GET; it acknowledges what the durable state has as processed.
+
+        Args:
+            wait_s: the proxy may hold the answer so long, until there is something.
+        """
+        more: dict[str, Any] = {"messages_max": messages_max}
+        wait_ms = int(wait_s * 1000)
+        if wait_ms:
+            more["wait_ms"] = wait_ms
+            if subscription.qos0 is not None:
+                more["ring"] = subscription.qos0.place
         reply, body = yield from self._requests.asking(
-            Get, subscription, call, messages_max=messages_max
+            Get, subscription, call, wait_s=wait_s, **more
         )
         if isinstance(reply, MessageBatches | NoMessagesYet):
             yield from self._compare(subscription, reply.end)

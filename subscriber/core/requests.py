@@ -86,11 +86,13 @@ class Requests:
         *,
         body: bytes | None = None,
         given_up: int | None = None,
+        wait_s: float = 0.0,
         **more: Any,
     ) -> Conversation[tuple[AnyReply, bytes]]:
         """Send a request with the cursor, which is durable here first; confirm if needed.
 
         Args:
+            wait_s: how long the proxy may hold the answer.
             body, given_up: of DEAD, and the offset of its message. That stays the same, even if
                 the confirmation shows that the letter is stored: the proxy then repeats its reply.
 
@@ -127,6 +129,7 @@ class Requests:
                     **more,
                 ),
                 body,
+                wait_s=wait_s,
             )
             confirmation.told = cursor
             if isinstance(reply, NotSub) and subscription.is_clean:

@@ -133,7 +133,7 @@ class TestAPushedMessage:
 
 
 def test_idle_waiting_does_not_poll(service: Service) -> None:
-    """Counted at the proxy: a second of waiting asks a handful of times, polling asks 16 times."""
+    """Counted at the proxy: two seconds of waiting are a handful of requests."""
     service.start_proxy()
     with service.open_subscriber("s") as subscriber:
         subscriber.subscribe("t", push=True)
@@ -148,7 +148,8 @@ def test_idle_waiting_does_not_poll(service: Service) -> None:
         assert subscriber.get("t", timeout_s=2.0) == []
         polled = service.status().requests_count - before - 1
     # 0.05 s, doubling: 6 pulls fit in two seconds, whatever the machine does meanwhile.
-    assert pushed <= 7 < polled
+    assert pushed <= 7
+    assert polled <= 2  # it waits at the proxy
 
 
 class TestExactlyOnce:

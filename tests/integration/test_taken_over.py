@@ -12,7 +12,7 @@ import pytest
 
 from reliable_pubsub import InUseError, Publisher, PubSubError, Subscriber, UsageError
 from reliable_pubsub.common.core.batch import decode_batch
-from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy, a_world
+from tests.fakes import Link, MemoryProxy, a_world
 
 from .harness import PATIENCE_S
 
@@ -32,16 +32,11 @@ class House:
         during()
         return self.link(frames)
 
-    def outside(self) -> dict[str, Any]:
-        clock = FakeClock()
-        transport = FakeTransport(self._answer, clock)
-        return {"transport": transport, "clock": clock, "state_dir": self.directory}
-
     def publisher(self) -> Publisher:
         return Publisher("p", state_dir=self.directory, _world=a_world(self._answer))
 
     def subscriber(self) -> Subscriber:
-        return Subscriber("s", **self.outside())
+        return Subscriber("s", state_dir=self.directory, _world=a_world(self._answer))
 
     def stored(self) -> list[bytes]:
         log = self.link.proxy.state.topics["t"]

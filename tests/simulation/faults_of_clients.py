@@ -295,10 +295,10 @@ class SwallowsLosses(Fetching):
     """It continues after a loss without a word."""
 
     def _pull(
-        self, subscription: Subscription, call: Call, messages_max: int
+        self, subscription: Subscription, call: Call, messages_max: int, wait_s: float = 0.0
     ) -> Conversation[Sequence[Message]]:
         try:
-            return (yield from super()._pull(subscription, call, messages_max))
+            return (yield from super()._pull(subscription, call, messages_max, wait_s))
         except LostError:
             return ()
 
@@ -307,10 +307,10 @@ class PassesLossUntold(Fetching):
     """A loss is acknowledged, and then reported: whatever goes wrong in between silences it."""
 
     def _pull(
-        self, subscription: Subscription, call: Call, messages_max: int
+        self, subscription: Subscription, call: Call, messages_max: int, wait_s: float = 0.0
     ) -> Conversation[Sequence[Message]]:
         try:
-            return (yield from super()._pull(subscription, call, messages_max))
+            return (yield from super()._pull(subscription, call, messages_max, wait_s))
         except LostError:
             subscription.settle()
             yield from self._requests.acknowledge(subscription)

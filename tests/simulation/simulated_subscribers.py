@@ -295,7 +295,8 @@ class SubscriberMachine(Machine):
         if self._world.happens("push_switched", self._faults.push_switched):
             subscriber.use_push(topic, topic not in subscriber._engine.pushing)
         # Who waits for no time is not content with what was pushed.
-        waits_s = chance.uniform(0.0, 0.1) if topic in subscriber._engine.pushing else 0.0
+        waits = topic in subscriber._engine.pushing or self._world.chance(self._faults.get_waits)
+        waits_s = chance.uniform(0.0, 0.1) if waits else 0.0
         wanted = chance.choice((1, 1, 2, 5))
         try:
             if not self.output and self._world.happens("loop", self._faults.loop):
