@@ -6,12 +6,13 @@ own, each broker as durable as it can be made. Every message is counted by its r
 
 from __future__ import annotations
 
+import signal
 import statistics
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Final
 
 import click
@@ -132,6 +133,7 @@ def measure(
     """All works with all systems in turn; the rows, and what the readers counted by station."""
     found: dict[str, Rounds] = {work.title: {} for work in todo}
     with ExitStack() as stack:
+        stack.enter_context(ended_by_signals())
         stations: dict[str, Station] = {}
         for system in systems:
             tick(f"starting {system.title}")
@@ -152,6 +154,16 @@ def measure(
                     found[work.title].setdefault(name, []).append(figures)
         counted = {name: one.counted for name, one in stations.items() if one.counted}
     return [row for work in todo for row in rows_of(work, found[work.title])], counted
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Let SIGTERM leave the block as Ctrl-C does, so that the servers are ended."""
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def stations_of(work: Work, stations: Sequence[str]) -> list[str]:
