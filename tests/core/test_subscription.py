@@ -17,14 +17,8 @@ from reliable_pubsub.relay.core.push import AnyPush
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.inbox import Inbox
 from reliable_pubsub.subscriber.core.place import Place
-from reliable_pubsub.subscriber.core.subscription import (
-    TO_PROGRAM,
-    TO_PROXY,
-    Event,
-    Subscription,
-    ToProgram,
-    ToProxy,
-)
+from reliable_pubsub.subscriber.core.states import TO_PROGRAM, TO_PROXY, Event, ToProgram, ToProxy
+from reliable_pubsub.subscriber.core.subscription import Subscription
 from tests.fakes import LOG, Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_broker, a_world
 
 
