@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from reliable_pubsub.common.core.limits import FREED_BYTES_MIN
+from reliable_pubsub.common.core.limits import CALM_BYTES_MAX, FREED_BYTES_MIN
 from reliable_pubsub.common.system import WakeUp, give_back_memory, resident_bytes
 
 from .connections import Connection, Connections, counts_bytes, kernel_counts
@@ -26,7 +26,7 @@ from .core.allowance import Admission, Allowance, Growth, Said
 from .listener import Gate
 from .sockets import Listening
 
-LOOK_S: Final = 0.01  # between two looks at connections that go on speaking
+LOOK_S: Final = 0.01  # between two looks at connections that go on speaking, if they may hold much
 PUSH_LOOK_S: Final = 0.001  # the same on a push endpoint, where each kibibyte counts
 ROUND_S: Final = 0.05  # between two looks at connections that say nothing
 LOOKED_AT_MAX: Final = 500  # of them at once; the others have their turn in the next rounds
@@ -105,7 +105,8 @@ class Guard:
         self._stop = WakeUp()
         self._stopping = False
         self._epoll = select.epoll()
-        for descriptor in (self._stop.descriptor, *(one.descriptor for one in endpoints)):
+        self._events = frozenset(one.descriptor for one in endpoints)
+        for descriptor in (self._stop.descriptor, *self._events):
             self._epoll.register(descriptor, select.EPOLLIN)
         self._thread = threading.Thread(target=self._run, name="guard", daemon=True)
         self._thread.start()
@@ -120,28 +121,38 @@ class Guard:
 
     def _run(self) -> None:
         wait_s: float | None = 0.0  # events wake us only once there were none to take
+        is_more = True  # connections that have come
         while not self._stopping:
             spoke = {descriptor for descriptor, _ in self._epoll.poll(wait_s)}
             now_s = time.monotonic()
-            is_more = False  # connections that have come
-            for endpoint in self._endpoints:
-                arrived, is_more_here = endpoint.arrived()
-                is_more = is_more or is_more_here
-                for connection in arrived:
-                    self._accepted(endpoint, connection, now_s)
-            if now_s >= self._round_at_s:
+            is_round = now_s >= self._round_at_s
+            if is_more or is_round or not spoke.isdisjoint(self._events):
+                is_more = self._take_arrived(now_s)
+            if is_round:
                 self._round_at_s = now_s + ROUND_S
                 spoke.update(self._next_of_round())
             for descriptor in spoke & self._watched.keys():
                 self._look(descriptor, now_s)
-            self._judge(now_s)
+            is_calm = self._allowance.held_bytes_max <= CALM_BYTES_MAX
+            if is_round or not is_calm:
+                self._judge(now_s)
             wait_s = ROUND_S if self._watched else None
             if self._entrance is not None and (closed_for_s := self._entrance.set_gate(now_s)):
                 wait_s = min(closed_for_s, ROUND_S)
             if is_more:
                 wait_s = 0.0
             else:
-                time.sleep(self._look_s)
+                time.sleep(ROUND_S if is_calm and self._entrance is None else self._look_s)
+
+    def _take_arrived(self, now_s: float) -> bool:
+        """Watch connections that have come; return whether there may be more."""
+        is_more = False
+        for endpoint in self._endpoints:
+            arrived, is_more_here = endpoint.arrived()
+            is_more = is_more or is_more_here
+            for connection in arrived:
+                self._accepted(endpoint, connection, now_s)
+        return is_more
 
     def _next_of_round(self) -> list[int]:
         self._round = self._round or list(self._watched)
