@@ -87,6 +87,27 @@ def test_what_a_killed_loop_had_in_hand_comes_again_marked_and_nothing_else(batc
     assert facts([message]) == [(29, 1)]
 
 
+def test_a_kill_before_the_row_of_the_next_run_finds_the_mark_of_the_last() -> None:
+    """More batches than a run may have were fetched, so no request comes between two runs."""
+    house = House(count=400, batch=1)
+    found: list[tuple[int, tuple[tuple[int, int], ...]]] = []
+    write = house.disk.write
+
+    def kill_before(changes: Mapping[str, bytes | None], *, durable: bool) -> None:
+        found.append(in_hand(house.disk))
+        write(changes, durable=durable)
+
+    taken = -1
+    for message in house.subscriber.messages("t", timeout_s=0.0):
+        if taken < 0:
+            house.disk.write = kill_before  # type: ignore[method-assign]
+        # In hand until the loop came back; processed once that was written before a request.
+        assert set(found) <= {(taken, ((taken + 1, 1),)), (taken + 1, ())}
+        found.clear()
+        taken = message.offset
+    assert taken == 399
+
+
 def test_many_messages_are_one_write_for_the_answer_and_one_before_the_next_request() -> None:
     house = House(count=500, batch=100)
 
