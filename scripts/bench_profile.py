@@ -88,13 +88,14 @@ def profile_of(name: str, found: Sequence[Costs], waiting: Costs, others_cpus: f
     requests_per_s = waiting.pop(REQUESTS)
     for part in (found, [waiting]):
         for work, process in by_process(part[0]):
-            total = lower_quartile([by_process(one)[work, process] for one in part])
-            threads = {key[2] for one in part for key in one if key[:2] == (work, process)}
-            by_thread = {
-                thread: lower_quartile([one.get((work, process, thread), 0.0) for one in part])
-                for thread in threads
-            }
-            costs.append(Cost(work, process, total, by_thread))
+            totals = [by_process(one)[work, process] for one in part]
+            total = lower_quartile(totals)
+            threads: dict[str, float] = defaultdict(float)
+            for one in part:
+                for key, used in one.items():
+                    if key[:2] == (work, process):
+                        threads[key[2]] += used * total / (sum(totals) or 1.0)
+            costs.append(Cost(work, process, total, dict(threads)))
     return Profile(name, len(found), others_cpus, requests_per_s, costs)
 
 

@@ -16,11 +16,13 @@ from scripts.bench_profile import (
     Profile,
     is_worse,
     lower_quartile,
+    profile_of,
     ratios_of,
     ratios_to,
     sure_range,
 )
 from scripts.bench_scale import flat, memory
+from scripts.cpu_costs import REQUESTS
 from scripts.peer_servers import SYSTEMS
 from scripts.peer_stations import LAST, Receiving, body
 
@@ -86,6 +88,16 @@ def test_the_range_of_a_median_is_that_of_the_sign_test(count: int, outside: int
     ratios = [float(n) for n in range(count)]
 
     assert sure_range(ratios) == (outside, count - 1 - outside)
+
+
+def test_the_threads_of_a_process_add_up_to_it_where_work_moves_between_them() -> None:
+    loop, committer = ("put", "proxy", "loop"), ("put", "proxy", "committer")
+    passes = [{loop: 30.0, committer: 10.0}, {loop: 10.0, committer: 30.0}]
+
+    cost = profile_of("1", passes, {REQUESTS: 0.0}, 0.0).costs[0]
+
+    assert cost.us == 40.0
+    assert cost.threads == {"loop": 20.0, "committer": 20.0}
 
 
 def test_what_is_shown_is_what_a_quarter_of_the_passes_are_below() -> None:
