@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from reliable_pubsub.common.asking import Asker
 from reliable_pubsub.common.conversing import Shell
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.arguments import Seconds, checked
+from reliable_pubsub.common.core.arguments import Seconds, checked, when_refused
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.dead_letter import MaxDeliveries, check_may_die, check_reason
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, UsageError
@@ -378,7 +378,13 @@ class Subscriber:
         """
         self._run(self._engine.acknowledge(topic))
 
+    def _keep(self, message: object = None, *_: object, **__: object) -> None:
+        """A rejection failed: its message is not acknowledged by the next `get`."""
+        if isinstance(message, Message) and type(message.offset) is int:  # it may have been altered
+            self.inbox.of(message.topic).keep(message)
+
     @gated
+    @when_refused(_keep)
     def reject(self, message: Message, reason: str) -> int:
         """Reject a message: it goes to `<topic>.dead`, and is not redelivered.
 
@@ -409,7 +415,7 @@ class Subscriber:
             check_may_die(message.topic)
             return self._run(self._engine.reject(subscription, message, reason))
         except PubSubError:
-            subscription.keep(message)
+            self._keep(message)
             raise
 
     @gated

@@ -58,9 +58,23 @@ class Parameter(Struct, frozen=True):
 # The public interface.
 
 
+def when_refused(told: Callable[..., object]) -> Callable[[D], D]:
+    """Decorate a function that is to be checked: `told` gets arguments that are refused.
+
+    A call that is refused has no effect, but for what its caller must not lose by that.
+    """
+
+    def decorate(function: D) -> D:
+        function.when_refused = told  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
 def checked(function: D) -> D:
     """Decorate a function so that its arguments are checked."""
     code = function.__code__
+    refused = getattr(function, "when_refused", None)
     own = int(code.co_varnames[:1] == ("self",))
     names = code.co_varnames[own : code.co_argcount]
     known: tuple[dict[str, Parameter], list[tuple[str, frozenset[type]]]] | None = None
@@ -72,18 +86,23 @@ def checked(function: D) -> D:
             by_name = _parameters_of(function)
             known = by_name, [(name, by_name[name].passes) for name in names]
         by_name, by_place = known
-        for (name, passes), value in zip(by_place, given[own:]):  # noqa: B905  (strict is slower)
-            if type(value) not in passes:
-                plain = _taken(by_name[name], value, name, function)
-                if plain is not value:
-                    place = own + names.index(name)
-                    given = (*given[:place], plain, *given[place + 1 :])
-        for name, value in named.items():
-            parameter = by_name.get(name)
-            if parameter is None or type(value) in parameter.passes:
-                continue
-            if type(value) not in parameter.kinds or value not in parameter.values:
-                named[name] = _taken(parameter, value, name, function)
+        try:
+            for (name, passes), value in zip(by_place, given[own:]):  # noqa: B905  (strict is slower)
+                if type(value) not in passes:
+                    plain = _taken(by_name[name], value, name, function)
+                    if plain is not value:
+                        place = own + names.index(name)
+                        given = (*given[:place], plain, *given[place + 1 :])
+            for name, value in named.items():
+                parameter = by_name.get(name)
+                if parameter is None or type(value) in parameter.passes:
+                    continue
+                if type(value) not in parameter.kinds or value not in parameter.values:
+                    named[name] = _taken(parameter, value, name, function)
+        except UsageError:
+            if refused is not None:
+                refused(*given, **named)
+            raise
         return function(*given, **named)
 
     return cast(D, call)

@@ -48,9 +48,12 @@ def decode_node_request(frames: Sequence[bytes]) -> Interest | Node:
     try:
         request = _requests.decode(frames[1])
         check_keys(frames[1])
-        return request
     except _FAULTS as error:
         raise MalformedError(f"header: {error}") from error
+    patterns = request.patterns if isinstance(request, Interest) else None
+    if patterns and len(set(patterns)) < len(patterns):
+        raise MalformedError("header: patterns: a set has no pattern twice")
+    return request
 
 
 def decode_node_reply(frames: Sequence[bytes]) -> Reply:

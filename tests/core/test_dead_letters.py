@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -297,9 +298,9 @@ class TestALetterThatCannotBeMade:
         assert texts(house.dead()) == ["a"]
         assert texts(subscriber.get("t")) == ["b"]
 
-    @pytest.mark.parametrize("reason", ["", "x" * 1001, "broken \ud800"])
+    @pytest.mark.parametrize("reason", ["", "x" * 1001, "broken \ud800", 5, None, ValueError("x")])
     @pytest.mark.parametrize("reads", ["get", "messages", "next process"])
-    def test_is_no_acknowledgement_of_its_message(self, reads: str, reason: str) -> None:
+    def test_is_no_acknowledgement_of_its_message(self, reads: str, reason: Any) -> None:
         house = House()
         subscriber = house.subscribed(b"a", b"b")
         loop = subscriber.messages("t", timeout_s=0)

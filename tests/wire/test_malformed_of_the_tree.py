@@ -76,3 +76,10 @@ def test_a_field_that_is_not_known_is_refused(read: Any, fields: dict[str, Any])
 def test_a_pattern_has_two_values() -> None:
     with pytest.raises(MalformedError, match="patterns"):
         read_interest(msgspec.msgpack.encode({**INTEREST, "patterns": [["exact", "t", "u"]]}))
+
+
+def test_a_set_has_no_pattern_twice() -> None:
+    patterns = [["exact", "t"], ["prefix", "t"], ["exact", "t"]]
+
+    with pytest.raises(MalformedError, match="no pattern twice"):
+        read_interest(msgspec.msgpack.encode({**INTEREST, "patterns": patterns}))
