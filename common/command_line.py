@@ -90,6 +90,18 @@ class StepFileCommand(click.Command):
         super().format_epilog(ctx, formatter)
 
 
+class RenamedOption(click.Option):
+    """An option whose former names are taken and not shown."""
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """As of an option with its first name only."""
+        names, self.opts = self.opts, self.opts[:1]
+        try:
+            return super().get_help_record(ctx)
+        finally:
+            self.opts = names
+
+
 class Stopped(BaseException):
     """SIGTERM or SIGINT: exit at the next safe point, with exit code 0."""
 
@@ -237,13 +249,15 @@ def key_options(*, server: bool, client: bool) -> Callable[[F], F]:
     return _all_of(*options)
 
 
-def history_option() -> Callable[[F], F]:
-    """The option of every process that writes a history."""
+def journal_option() -> Callable[[F], F]:
+    """The option of every process that writes a journal."""
     return click.option(
-        "--history",
+        "--journal",
+        "--history",  # its name until that word had two meanings
+        cls=RenamedOption,
         type=click.Path(path_type=Path, dir_okay=False),
         help="Append what this process does and sees to this file, as JSON lines, before and "
-        "after each step; `kill -9` loses none of them. Read it with docs/history.md.",
+        "after each step; `kill -9` loses none of them. Read it with docs/journal.md.",
     )
 
 
@@ -288,7 +302,7 @@ def client_options(role: str) -> Callable[[F], F]:
             help="Run a plan that is finished, or another file, from its beginning.",
         ),
         click.option("--dry-run", is_flag=True, help="Show the plan as a table; send nothing."),
-        history_option(),
+        journal_option(),
     )
 
 

@@ -31,7 +31,7 @@ class World(Struct, frozen=True, kw_only=True):
     state: ClientState | None = None  # instead of the one in `state_dir`
     chance: Callable[[], float] = random.random  # 0 <= chance < 1
     token: Callable[[int], bytes] = secrets.token_bytes  # so many random bytes
-    recorder: Recorder | None = None  # instead of the one that `history` names
+    recorder: Recorder | None = None  # instead of the one that `journal` names
 
     @property
     def is_real(self) -> bool:

@@ -1,1 +1,1 @@
-"""The crash lab: scripted failures of real processes, their history, a verdict, a picture."""
+"""The crash lab: scripted failures of real processes, their journal, a verdict, a picture."""

@@ -19,13 +19,13 @@ from reliable_pubsub.common.core.errors import ConfigurationError
 from .core.checker import check
 from .core.run import Run
 from .core.story import messages_called, tell
-from .reading import Advance, history_files, read_run
+from .reading import Advance, journal_files, read_run
 from .report import report_option, write_report
 from .verdict_text import show_story, show_verdict
 
 VIOLATED = 1  # exit code
 
-EXIT_CODES = "Exit codes: 0 every judged rule holds · 1 a rule is violated · 2 usage, no history."
+EXIT_CODES = "Exit codes: 0 every judged rule holds · 1 a rule is violated · 2 usage, no journal."
 
 
 @click.group(
@@ -34,10 +34,10 @@ EXIT_CODES = "Exit codes: 0 every judged rule holds · 1 a rule is violated · 2
     context_settings=CONTEXT_SETTINGS,
 )
 def main() -> None:
-    """Break processes on purpose, and judge from their histories what became of each message.
+    """Break processes on purpose, and judge from their journals what became of each message.
 
     `run` launches the processes of a scenario, breaks them, and judges. Every process that is
-    started by hand writes its history with --history FILE; `check` and `trace` read them.
+    started by hand writes its journal with --journal FILE; `check` and `trace` read them.
     """
 
 
@@ -46,9 +46,9 @@ def main() -> None:
 @click.option("--json", "as_json", is_flag=True, help="The whole verdict as JSON on stdout.")
 @report_option()
 def check_command(folder: Path, as_json: bool, report: Path | None) -> None:
-    """Hold the histories of DIR against the twelve rules of exactly-once.
+    """Hold the journals of DIR against the twelve rules of exactly-once.
 
-    Reads every *.jsonl in DIR and below: histories (--history) of publishers, subscribers, the
+    Reads every *.jsonl in DIR and below: journals (--journal) of publishers, subscribers, the
     proxy, an auditor, and output files (--output) of subscribers, known by what is in them.
     A rule without evidence is not judged, and says why.
 
@@ -87,7 +87,7 @@ def trace(message_id: str, folder: Path) -> None:
         messages = messages_called(run, message_id)
         if not messages:
             raise ConfigurationError(
-                f"no history in {folder} speaks of a message {message_id!r}; an id is "
+                f"no journal in {folder} speaks of a message {message_id!r}; an id is "
                 "<publisher>_<sequence>, for example publisher-1_17"
             )
         for message in messages:
@@ -95,7 +95,7 @@ def trace(message_id: str, folder: Path) -> None:
 
 
 def _read(folder: Path) -> Run:
-    total = sum(path.stat().st_size for path in history_files(folder))
+    total = sum(path.stat().st_size for path in journal_files(folder))
     with _reading_bar(total) as advance:
         return read_run(folder, advance)
 

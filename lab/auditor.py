@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
-from reliable_pubsub.common.core.history import Found, FoundEnd
+from reliable_pubsub.common.core.journal import Found, FoundEnd
 from reliable_pubsub.common.core.recorder import Recorder, seen
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.state_file import MemoryState

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core import history
+from reliable_pubsub.common.core import journal
 from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.retry import RetryPolicy
@@ -70,7 +70,7 @@ class Director:
         """Prepare; nothing runs yet.
 
         Args:
-            recorder: writes the history of the lab.
+            recorder: writes the journal of the lab.
             clock: seconds, monotonic.
             tell: hears what happens, in words.
         """
@@ -250,7 +250,7 @@ class Director:
             if event.what == "restart" and target in self._ended:
                 continue
             detail = self._done_to(member, event)
-            self._recorder.line(history.Event, what=event.what, target=target, detail=detail)
+            self._recorder.line(journal.Event, what=event.what, target=target, detail=detail)
             self._tell(f"{_IN_WORDS[event.what].format(target)}{detail and f' ({detail})'}")
             now_s = self._clock()
             if event.lasts_s is not None:
@@ -262,7 +262,7 @@ class Director:
                     self._due.append(Due(now_s + event.restart_s, "restart", target))
 
     def _done_to(self, member: Member, event: Event) -> str:
-        """Do it to one; gives a detail for the history."""
+        """Do it to one; gives a detail for the journal."""
         match event.what:
             case "kill":
                 member.kill()
@@ -306,7 +306,7 @@ class Director:
                 link.heal()
         if self._processes.disk is not None:
             self._processes.disk.free()
-        self._recorder.line(history.Event, what="quiet")
+        self._recorder.line(journal.Event, what="quiet")
         self._tell("no more faults; the rest is delivered")
         self.phase = "quiet"
 
@@ -358,11 +358,11 @@ class Director:
         detail = f"exit code {code}" if code is not None else "it never ended"
         if code != wanted:
             self.unfinished[client.name] = f"{detail}, expected was exit code {wanted}"
-        # Histories name puts by client id, not by which of several processes put them.
+        # Journals name puts by client id, not by which of several processes put them.
         puts = client.role == "publisher" and client.id == client.name
         planned = self._scenario.messages_planned(client) if puts else None
         self._recorder.line(
-            history.Finished,
+            journal.Finished,
             target=client.name,
             done=code == 0,
             expected=wanted == 0,

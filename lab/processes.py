@@ -18,11 +18,11 @@ import yaml
 from .core.scenario import PROXY, Client, Event, Relay, Role, Scenario
 from .disk import SmallDisk
 from .link import Address, Link, Links
-from .progress import HistoryProgress, OutputProgress
+from .progress import JournalProgress, OutputProgress
 from .variants import OPTIONS
 
 ANY_PORT: Final = "tcp://127.0.0.1:*"
-FOLDERS: Final = ("plans", "histories", "outputs", "logs", "state", "data")
+FOLDERS: Final = ("plans", "journals", "outputs", "logs", "state", "data")
 BACKUPS: Final = "backups"
 GRACE_S: Final = 5.0  # between SIGTERM and SIGKILL, at the end
 READY: Final = re.compile(rb"^ready: (?:proxy|relay) (.*)\n", re.MULTILINE)
@@ -42,10 +42,10 @@ class Member:
         self.push_link: Link | None = None  # of a relay or subscriber: what is pushed to it
         self.doors: dict[str, Address] = {}  # of a node that is ready in this life, by their names
         self.log = directory / "logs" / f"{name}.log"
-        self.history = directory / "histories" / f"{name}.jsonl"
+        self.journal = directory / "journals" / f"{name}.jsonl"
         self.output = directory / "outputs" / f"{name}.jsonl"
         self.state_dir = directory / "state" / name
-        self.done = HistoryProgress(self.history)
+        self.done = JournalProgress(self.journal)
         self.received = OutputProgress(self.output)
         self._child: subprocess.Popen[bytes] | None = None
         self._log_bytes = 0  # what earlier lives wrote
@@ -217,18 +217,18 @@ class Processes:
         line = [sys.executable, "-m"]
         line += ["reliable_pubsub.lab.variants", fault] if fault else ["reliable_pubsub"]
         plan = str(self._directory / "plans" / f"{name}.yaml")
-        history = ["--history", str(member.history)]
+        journal = ["--journal", str(member.journal)]
         if name == PROXY:
-            line += ["proxy", "-f", plan, "--data-dir", str(self.data_dir), *history]
+            line += ["proxy", "-f", plan, "--data-dir", str(self.data_dir), *journal]
             line += ["--publisher-endpoint", ANY_PORT, "--subscriber-endpoint", ANY_PORT]
             line += ["--push-endpoint", ANY_PORT]
             return [*(self.disk.enter if self.disk else ()), *line]
         assert member.link is not None
         if name in self._scenario.relays:
-            return [*line, *self._relay_options(self._scenario.relays[name]), *history]
+            return [*line, *self._relay_options(self._scenario.relays[name]), *journal]
         client = self.clients[name]
         line += [member.role, "-f", plan, "-i", client.id, "--endpoint", _endpoint(member.link)]
-        line += ["--state-dir", str(member.state_dir), "--quiet", *history]
+        line += ["--state-dir", str(member.state_dir), "--quiet", *journal]
         line += ["--ack-timeout", str(client.ack_timeout_s)]
         line += ["--send-retries", str(client.send_retries)]
         if member.role == "subscriber":

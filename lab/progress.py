@@ -6,11 +6,11 @@ from pathlib import Path
 
 import msgspec
 
-from reliable_pubsub.common.core.history import Ok, decode_line
+from reliable_pubsub.common.core.journal import Ok, decode_line
 
 
-class HistoryProgress:
-    """Reads a growing history, and counts."""
+class JournalProgress:
+    """Reads a growing journal, and counts."""
 
     def __init__(self, path: Path) -> None:
         """Begin at its first line; the file may not be there yet."""

@@ -1,4 +1,4 @@
-"""From a directory to a run: history files and output files, known by what is in them."""
+"""From a directory to a run: journal files and output files, known by what is in them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from reliable_pubsub.common.core.errors import ConfigurationError
-from reliable_pubsub.common.core.history import AnyLine, Begin, Seen, decode_line
+from reliable_pubsub.common.core.journal import AnyLine, Begin, Seen, decode_line
 
 from .core.one_run import check_one_folder, check_one_run
 from .core.run import OutputLine, Run
@@ -44,26 +44,26 @@ class _Found:
 
     lines: list[AnyLine] = field(default_factory=list)
     outputs: dict[Path, list[OutputLine]] = field(default_factory=dict)
-    claims: dict[str, tuple[str, Path]] = field(default_factory=dict)  # subscriber: name, history
+    claims: dict[str, tuple[str, Path]] = field(default_factory=dict)  # subscriber: name, journal
     torn: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
-    histories: int = 0
+    journals: int = 0
     proxies: list[str] = field(default_factory=list)  # files in which lives of a proxy begin
 
 
-def history_files(folder: Path) -> list[Path]:
-    """All that may hold a history or an output.
+def journal_files(folder: Path) -> list[Path]:
+    """All that may hold a journal or an output.
 
     Raises:
         ConfigurationError: there is no such directory, or nothing in it.
     """
     if not folder.is_dir():
-        raise ConfigurationError(f"{folder}: is no directory; name one that holds histories")
+        raise ConfigurationError(f"{folder}: is no directory; name one that holds journals")
     paths = sorted(path for path in folder.rglob("*.jsonl") if path.is_file())
     if not paths:
         raise ConfigurationError(
-            f"{folder}: holds no history (no *.jsonl in it or below); processes write one with "
-            "--history FILE"
+            f"{folder}: holds no journal (no *.jsonl in it or below); processes write one with "
+            "--journal FILE"
         )
     return paths
 
@@ -75,19 +75,19 @@ def read_run(folder: Path, advance: Advance = lambda size: None) -> Run:
         advance: told of the bytes read, as it goes on.
 
     Raises:
-        ConfigurationError: there is no history in it, a file cannot be read, or there are lines of
+        ConfigurationError: there is no journal in it, a file cannot be read, or there are lines of
             several runs.
     """
     found = _Found()
-    for path in history_files(folder):
+    for path in journal_files(folder):
         try:
             _read_file(path, path.relative_to(folder).as_posix(), found, advance)
         except OSError as error:
             raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
-    if not found.histories:
+    if not found.journals:
         raise ConfigurationError(
-            f"{folder}: no *.jsonl in it or below is a history; processes write one with "
-            "--history FILE"
+            f"{folder}: no *.jsonl in it or below is a journal; processes write one with "
+            "--journal FILE"
         )
     check_one_folder(str(folder), found.proxies)
     found.lines.sort(key=lambda line: line.at_ns)  # stable: a file keeps its order
@@ -105,13 +105,13 @@ def _read_file(path: Path, name: str, found: _Found, advance: Advance) -> None:
     with path.open("rb") as file:
         kind = next((kind for line in file if (kind := _kind(line))), "")
         file.seek(0)
-        if kind == "history":
-            found.histories += 1
-            _read_history(_sized(file, advance), path, name, found)
+        if kind == "journal":
+            found.journals += 1
+            _read_journal(_sized(file, advance), path, name, found)
         elif kind == "output":
             found.outputs[path] = _read_output(_sized(file, advance), name, found)
         elif path.stat().st_size:
-            found.warnings.append(f"{name}: neither a history nor an output, left out")
+            found.warnings.append(f"{name}: neither a journal nor an output, left out")
         else:
             found.outputs[path] = []  # an empty output, if a client names it as its own
 
@@ -131,10 +131,10 @@ def _kind(line: bytes) -> str:
         except msgspec.DecodeError:
             return ""
         return "output"
-    return "history"
+    return "journal"
 
 
-def _read_history(lines: Iterator[bytes], path: Path, name: str, found: _Found) -> None:
+def _read_journal(lines: Iterator[bytes], path: Path, name: str, found: _Found) -> None:
     """A life that was killed may leave a torn last line; any other unreadable one is a warning."""
     torn_at = 0  # number of a line that may turn out to be the last of a life
     last_ns: dict[int, int] = {}  # by pid
@@ -157,7 +157,7 @@ def _read_history(lines: Iterator[bytes], path: Path, name: str, found: _Found) 
         torn_at = 0
         if line.at_ns < last_ns.get(line.pid, 0):
             found.warnings.append(
-                f"{name}:{number}: its clock goes back; a history belongs to one boot of a machine"
+                f"{name}:{number}: its clock goes back; a journal belongs to one boot of a machine"
             )
         last_ns[line.pid] = line.at_ns
         if isinstance(line, Begin) and line.role == "subscriber" and line.output:
@@ -215,10 +215,10 @@ def _owned(found: _Found, folder: Path) -> dict[str, list[OutputLine]]:
     """
     left = dict(found.outputs)
     owned: dict[str, list[OutputLine]] = {}
-    for subscriber, (name, history) in found.claims.items():
+    for subscriber, (name, journal) in found.claims.items():
         same = [path for path in left if path.name == name]
         if same:
-            nearest = max(same, key=lambda path: _common_folders(path, history))
+            nearest = max(same, key=lambda path: _common_folders(path, journal))
             owned[subscriber] = left.pop(nearest)
     for path, lines in left.items():
         name = path.relative_to(folder).as_posix()
@@ -227,7 +227,7 @@ def _owned(found: _Found, folder: Path) -> dict[str, list[OutputLine]]:
         subscriber = path.stem if path.stem not in owned else name
         owned[subscriber] = lines
         found.warnings.append(
-            f"{name}: an output that no history names; judged as that of {subscriber}, without "
+            f"{name}: an output that no journal names; judged as that of {subscriber}, without "
             "its subscription points"
         )
     return owned

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.history import AnyLine, Ok, Stored
+from reliable_pubsub.common.core.journal import AnyLine, Ok, Stored
 
 END = ""  # key of a topic's own curve among those of its subscribers
 
@@ -54,7 +54,7 @@ class _Topic:
 def topic_curves(lines: Sequence[AnyLine]) -> list[TopicCurves]:
     """The curves of each topic, the busiest topics first.
 
-    The end is what an acknowledgement or the proxy's own history says, whichever comes first; it
+    The end is what an acknowledgement or the proxy's own journal says, whichever comes first; it
     falls only if the proxy says so. A position is the offset after what was handed over last.
     """
     topics: dict[str, _Topic] = {}

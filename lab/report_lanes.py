@@ -8,7 +8,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.history import (
+from reliable_pubsub.common.core.journal import (
     AnyLine,
     Begin,
     End,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.history import AnyLine, Begin, Failed, Invoke, Ok, Seen, Unknown
+from reliable_pubsub.common.core.journal import AnyLine, Begin, Failed, Invoke, Ok, Seen, Unknown
 
 from .core.verdict import MessageKey
 
@@ -29,7 +29,7 @@ class Numbers(Struct):
 
 
 class _Begun:
-    """When messages began: by the call of put, or, of a publisher without a history, by the time
+    """When messages began: by the call of put, or, of a publisher without a journal, by the time
     at which the proxy took them; that is of a wall clock, so it is good for comparison only."""
 
     def __init__(self) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from xml.etree.ElementTree import Element
 
-from reliable_pubsub.common.core.history import AnyLine, FoundEnd
+from reliable_pubsub.common.core.journal import AnyLine, FoundEnd
 from reliable_pubsub.common.core.markup import element
 
 from .core.verdict import Verdict
@@ -103,7 +103,7 @@ def numbers_section(seen: Scene, counted: Mapping[str, Numbers]) -> Element:
             "p",
             "Messages, not operations. Put: from the call to its acknowledgement, retries and "
             "waiting for a killed proxy included. Delivery: from the call of put to the first "
-            "hand-over; of a publisher without a history, from the proxy's time of the message.",
+            "hand-over; of a publisher without a journal, from the proxy's time of the message.",
         ),
         table(
             (

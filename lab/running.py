@@ -20,7 +20,7 @@ from reliable_pubsub.common.command_line import (
     stop_on_signals,
 )
 from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
-from reliable_pubsub.common.history_file import open_history
+from reliable_pubsub.common.journal_file import open_journal
 
 from .auditor import NAME as AUDITOR
 from .auditor import audit
@@ -73,7 +73,7 @@ def perform(scenario: Scenario, directory: Path, console: Console, *, quiet: boo
     """
     story = Story(console, time.monotonic, quiet=quiet)
     processes = Processes(scenario, directory)
-    recorder = open_history(directory / "histories" / "lab.jsonl", "lab")
+    recorder = open_journal(directory / "journals" / "lab.jsonl", "lab")
     try:
         recorder.begin("lab")
         director = Director(scenario, processes, recorder, clock=time.monotonic, tell=story.tell)
@@ -90,8 +90,8 @@ def perform(scenario: Scenario, directory: Path, console: Console, *, quiet: boo
         wrong += [f"it never came to this: {event.in_words}" for event in director.not_happened]
         if processes.look_for_doors():
             try:
-                file = directory / "histories" / f"{AUDITOR}.jsonl"
-                audit(processes.endpoint, open_history(file, AUDITOR), topics=scenario.topics)
+                file = directory / "journals" / f"{AUDITOR}.jsonl"
+                audit(processes.endpoint, open_journal(file, AUDITOR), topics=scenario.topics)
             except PubSubError as error:
                 wrong.append(f"the auditor could not read the log: {error}")
         else:
@@ -150,7 +150,7 @@ def and_list(words: Sequence[str]) -> str:
 def main(
     scenario: str, report: Path | None, directory: Path | None, seed: int | None, quiet: bool
 ) -> None:
-    """Launch the processes of a scenario, let its failures happen, judge the histories.
+    """Launch the processes of a scenario, let its failures happen, judge the journals.
 
     SCENARIO is a YAML file, or the name of one that is shipped (`reliable-pubsub lab list`).
 

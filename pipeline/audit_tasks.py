@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from reliable_pubsub.common.core.batch import crc32
-from reliable_pubsub.common.core.history import Seen
+from reliable_pubsub.common.core.journal import Seen
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.subscriber.reader import LogReader
 

@@ -1,4 +1,4 @@
-"""`reliable-pubsub pipeline audit`: hold topics, archives and histories against the lab's rules."""
+"""`reliable-pubsub pipeline audit`: hold topics, archives and journals against the lab's rules."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, asking_options
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, RenamedOption, asking_options
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.common.status_client import StatusClient
@@ -160,9 +160,11 @@ def write_tables(folder: Path, run: Run, verdict: Verdict) -> None:
     "--archive", type=click.Path(path_type=Path, file_okay=False), help="Read this archive."
 )
 @click.option(
-    "--history",
+    "--journal",
+    "--history",  # its name until that word had two meanings
+    cls=RenamedOption,
     type=click.Path(path_type=Path, file_okay=False),
-    help="A folder of histories and outputs: who put and who got what.",
+    help="A folder of journals and outputs: who put and who got what.",
 )
 @click.option(
     "--tables",
@@ -176,7 +178,7 @@ def main(
     topic: tuple[str, ...],
     live: bool,
     archive: Path | None,
-    history: Path | None,
+    journal: Path | None,
     tables: Path | None,
     report: Path | None,
     master: str | None,
@@ -188,23 +190,23 @@ def main(
 ) -> None:
     """Was every put stored once, and every message delivered once, in order?
 
-    The rules are those of `lab check`, and over histories alone so is the verdict. --live and
+    The rules are those of `lab check`, and over journals alone so is the verdict. --live and
     --archive add what the log holds: where both are given, what the proxy has removed meanwhile is
     judged by the archive, and what is in both must be the same.
 
     \b
-      reliable-pubsub pipeline audit --live --history histories --report audit.html
-      reliable-pubsub pipeline audit --archive archive --history histories --tables verdict
+      reliable-pubsub pipeline audit --live --journal journals --report audit.html
+      reliable-pubsub pipeline audit --archive archive --journal journals --tables verdict
     """
     with running_job():
-        if not (live or archive or history):
-            raise UsageError("name what to audit: --live, --archive DIR, --history DIR")
+        if not (live or archive or journal):
+            raise UsageError("name what to audit: --live, --archive DIR, --journal DIR")
         where, retry = proxy_endpoint(
             "subscriber", endpoint, ack_timeout, send_retries, allow_plaintext
         )
         wanted = topics_wanted(topic, "" if topic else ".*", endpoint=where, retry=retry)
-        # Histories first: what they tell must be in a log that is read later.
-        run = read_run(history) if history else Run(lines=[], outputs={})
+        # Journals first: what they tell must be in a log that is read later.
+        run = read_run(journal) if journal else Run(lines=[], outputs={})
         if live or archive:
             now = whereabouts(wanted) if live else {}
             total = sum(one.end - one.start for one in now.values())
@@ -222,11 +224,11 @@ def main(
                 lived = read_live(wanted, now, tasks, on_sighting)
             run = with_log(run, archived, lived, now, pid=os.getpid())
         verdict = check(run)
-        show_verdict(Console(), run, verdict, history or Path())
+        show_verdict(Console(), run, verdict, journal or Path())
         if tables:
             write_tables(tables, run, verdict)
         if report:
-            about = _about(live, archive, history)
+            about = _about(live, archive, journal)
             write_report(
                 report, run, verdict, title="Audit", about=about, eyebrow="Report of an audit"
             )
@@ -234,9 +236,9 @@ def main(
             sys.exit(VIOLATED)
 
 
-def _about(live: bool, archive: Path | None, history: Path | None) -> str:
+def _about(live: bool, archive: Path | None, journal: Path | None) -> str:
     read = ["the topics of the proxy"] * live
     read += [
-        f"{what} {path}" for what, path in (("archive", archive), ("histories", history)) if path
+        f"{what} {path}" for what, path in (("archive", archive), ("journals", journal)) if path
     ]
     return f"Read: {', '.join(read)}."

@@ -226,7 +226,7 @@ class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailable
 
 
 class TableReader(DataSourceReader):
-    """A table of what the proxy knows, or of what histories tell. Read by one task."""
+    """A table of what the proxy knows, or of what journals tell. Read by one task."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -246,7 +246,7 @@ class TableReader(DataSourceReader):
     def _rows(self) -> Iterator[Row]:
         options = self._options
         if options.table == "deliveries":
-            yield from delivery_rows(read_run(Path(options.histories)).lines, options.wants)
+            yield from delivery_rows(read_run(Path(options.journals)).lines, options.wants)
             return
         status = StatusClient(options.endpoint, options.retry)
         try:

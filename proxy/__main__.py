@@ -16,14 +16,14 @@ from reliable_pubsub.common.command_line import (
     EXIT_CODES,
     accept_endpoint,
     complain,
-    history_option,
+    journal_option,
     key_options,
     readable_errors,
     resolve_all,
 )
 from reliable_pubsub.common.core.endpoint import beside, stays_behind
 from reliable_pubsub.common.core.settings import Resolved, Settings, typed
-from reliable_pubsub.common.history_file import open_history
+from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.key_files import server_keys
 from reliable_pubsub.relay.sockets import allow_connections
 
@@ -148,7 +148,7 @@ HEARS_RESETS = (
     help="Accept endpoints that other machines reach; traffic is not encrypted.",
 )
 @key_options(server=True, client=False)
-@history_option()
+@journal_option()
 def main(
     config_file: Path | None,
     data_dir: str | None,
@@ -161,7 +161,7 @@ def main(
     allow_plaintext: bool,
     secret_key: str | None,
     clients: str | None,
-    history: Path | None,
+    journal: Path | None,
 ) -> None:
     """Run the proxy: it keeps every message until all subscribers have it.
 
@@ -212,7 +212,7 @@ def main(
                 report_loss=lambda bad: complain(f"warning [LOST]: given up: {bad}"),
                 progress=progress,
                 warn=complain,
-                recorder=open_history(history, "proxy"),
+                recorder=open_journal(journal, "proxy"),
             )
         _serve(server, settings, left_behind(wanted))
 

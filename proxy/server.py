@@ -23,7 +23,7 @@ from reliable_pubsub.relay.guard import guard_of
 from .check import BadRange, Checked, check_store
 from .committer import Committer, Failed
 from .core.engine import Answer, Engine, Visible, Work
-from .core.history import ProxyHistory
+from .core.journal import ProxyJournal
 from .core.pushes import Down
 from .core.qos0_interest import Want
 from .core.state import BrokerSettings, Setup
@@ -73,7 +73,7 @@ class Server:
 
         Args:
             warn: called once with each problem that an operator should look at.
-            recorder: writes the history of this process; None: no history.
+            recorder: writes the journal of this process; None: no journal.
 
         Raises:
             InUseError, DamagedError, ConfigurationError: as `Store`, `check_store`, `FrontDoor`.
@@ -112,7 +112,7 @@ class Server:
         )
         self._recorder = recorder or Recorder()
         topics = self.engine.state.topics.values()
-        self._history = ProxyHistory(self._recorder, [(log.topic_id, log.topic) for log in topics])
+        self._journal = ProxyJournal(self._recorder, [(log.topic_id, log.topic) for log in topics])
         self._door_of = {door.socket: door for door in self.doors}
         self._poll = SocketPoll(
             [*self._door_of, self.push.socket, self.ingress.socket],
@@ -267,7 +267,7 @@ class Server:
                     asker.answer(frames)
                     self._poll.look_at(asker.door.socket)
                 case Work(records, lsn):
-                    self._history.submitted(records, lsn)
+                    self._journal.submitted(records, lsn)
                     self._committer.submit(output)
                 case Visible(batches):
                     self._reader.add(batches)
@@ -286,7 +286,7 @@ class Server:
                 self._carry_out()  # what earlier commits made durable leaves, whatever follows
                 self._commit_failed(outcome.error)
             else:
-                self._history.durable(outcome.lsn)  # before the replies that depend on it
+                self._journal.durable(outcome.lsn)  # before the replies that depend on it
                 self.engine.committed(outcome.lsn)
         self._carry_out()
 
@@ -303,7 +303,7 @@ class Server:
         with reading():
             stored = read_state(self._state_connection, segments)
         self._committer.restart()
-        self._history.forgotten()
+        self._journal.forgotten()
         self.engine.failed(stored, error.why, now_s=time.monotonic())
 
     def _tick(self) -> None:

@@ -55,7 +55,7 @@ def main(
     again: bool,
     dry_run: bool,
     quiet: bool,
-    history: Path | None,
+    journal: Path | None,
     on_log_changed: str,
     **said: str | None,
 ) -> None:
@@ -88,7 +88,7 @@ def main(
             allow_plaintext=True,  # or it was refused above
             on_silence=tell_silence(),
             on_log_changed="adopt" if on_log_changed == "adopt" else "stop",
-            history=history,
+            journal=journal,
         ) as publisher:
             mark = begin_plan(
                 mark_of(publisher.note),

@@ -58,7 +58,7 @@ class Publisher:
         allow_plaintext: bool = False,
         on_log_changed: OnLogChanged = "stop",
         on_silence: Silence = unheard,
-        history: Path | str | None = None,
+        journal: Path | str | None = None,
         _world: World | None = None,
     ) -> None:
         """Lock and read the state; the proxy is asked at the first put.
@@ -72,11 +72,11 @@ class Publisher:
             on_log_changed: when the proxy no longer has what it acknowledged: stop with an
                 error, or adopt its numbering.
             on_silence: called for each attempt without an answer, as it happens.
-            history: append operations and their results to this file (docs/history.md).
+            journal: append operations and their results to this file (docs/journal.md).
 
         Raises:
             InvalidNameError, InUseError, DamagedError.
-            ConfigurationError: a setting is wrong, an endpoint leaves this machine, or the history
+            ConfigurationError: a setting is wrong, an endpoint leaves this machine, or the journal
                 cannot be opened.
         """
         self.client = names.client_id(client)
@@ -88,7 +88,7 @@ class Publisher:
             allow_plaintext=allow_plaintext,
             on_log_changed=on_log_changed,
             on_silence=on_silence,
-            history=history,
+            journal=journal,
             world=_world or REAL,
         )
         self.outbox = self._engine.outbox
@@ -171,7 +171,7 @@ class Publisher:
                 still in doubt: put it again.
             FencedError, ConflictError, LogChangedError, LimitError: refused.
             StorageFailedError: the client's state cannot be written; nothing was sent or kept. Or
-                the history cannot: then `in_doubt` shows whether the message is kept.
+                the journal cannot: then `in_doubt` shows whether the message is kept.
         """
         batch = Batch(
             [payload],

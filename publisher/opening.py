@@ -1,4 +1,4 @@
-"""Opens what a publisher is made of: settings, history, state, socket and engine."""
+"""Opens what a publisher is made of: settings, journal, state, socket and engine."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from reliable_pubsub.common.asking import Asker
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence
-from reliable_pubsub.common.history_file import open_history
+from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.state_file import ClientState, open_state
 from reliable_pubsub.common.surroundings import client_here
 from reliable_pubsub.common.world import World
@@ -39,7 +39,7 @@ def open_parts(
     allow_plaintext: bool,
     on_log_changed: OnLogChanged,
     on_silence: Silence,
-    history: Path | str | None,
+    journal: Path | str | None,
     world: World,
 ) -> Parts:
     """Lock and read the state; the arguments are those of `Publisher`."""
@@ -50,7 +50,7 @@ def open_parts(
         allow_plaintext=allow_plaintext,
         looks=world.is_real,
     )
-    recorder = world.recorder or open_history(history, client)
+    recorder = world.recorder or open_journal(journal, client)
     state = world.state or open_state(here.state_dir, "publisher", client)
     outbox = Outbox(state.load())
     asker = Asker(

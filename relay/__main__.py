@@ -13,7 +13,7 @@ from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
     EXIT_CODES,
     accept_endpoint,
-    history_option,
+    journal_option,
     key_options,
     readable_errors,
     resolve_all,
@@ -21,7 +21,7 @@ from reliable_pubsub.common.command_line import (
 from reliable_pubsub.common.core.endpoint import beside
 from reliable_pubsub.common.core.names import client_id
 from reliable_pubsub.common.core.settings import typed
-from reliable_pubsub.common.history_file import open_history
+from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.key_files import client_keys, server_keys
 
 from .server import Relay, RelaySettings
@@ -63,13 +63,13 @@ _SETTING_OF: Final = {n: n for n in ("push_via", "secret_key", "server_key", "cl
     help="Accept endpoints that other machines reach; traffic is not encrypted.",
 )
 @key_options(server=True, client=True)
-@history_option()
+@journal_option()
 def main(
     upstreams: tuple[str, ...],
     publishers: tuple[str, ...],
     node: str | None,
     allow_plaintext: bool,
-    history: Path | None,
+    journal: Path | None,
     **given: str | None,
 ) -> None:
     """Run a relay: a node of the tree between the proxy and many subscribers.
@@ -121,7 +121,7 @@ def main(
 
         signal.signal(signal.SIGTERM, stop)
         signal.signal(signal.SIGINT, stop)
-        recorder = open_history(history, relay.settings.node)
+        recorder = open_journal(journal, relay.settings.node)
         recorder.begin("relay")
         click.echo(
             f"ready: relay {relay.settings.node} requests={relay.endpoint} "

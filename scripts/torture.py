@@ -1,7 +1,7 @@
 """Kills real processes, round by round, until so many have died; each round has its verdict.
 
 A round is a scenario of the crash lab (scripts/torture.yaml) with a seed of its own: the same
-launcher, the same histories, the same checker as in class. What it shows is in
+launcher, the same journals, the same checker as in class. What it shows is in
 docs/runs.md.
 """
 
@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from reliable_pubsub.common.core.history import Event, Ok
+from reliable_pubsub.common.core.journal import Event, Ok
 from reliable_pubsub.lab.reading import read_run
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -30,7 +30,7 @@ from reliable_pubsub.common.core.steps import (
     describe,
     plan_digest,
 )
-from reliable_pubsub.common.history_file import open_history
+from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.plan_view import print_plan, progress_bar
 from reliable_pubsub.common.surroundings import retry_policy
 from reliable_pubsub.common.world import World
@@ -76,7 +76,7 @@ def main(
     again: bool,
     dry_run: bool,
     quiet: bool,
-    history: Path | None,
+    journal: Path | None,
     output: Path | None,
     on_log_changed: str,
     **said: str | None,
@@ -116,7 +116,7 @@ def main(
             on_log_changed=cast(OnLogChanged, on_log_changed),
             push_via=settings.push_via,
             _world=World(
-                recorder=open_history(history, client, output=output.name if output else "")
+                recorder=open_journal(journal, client, output=output.name if output else "")
             ),
         ) as subscriber:
             mark = begin_plan(

@@ -21,7 +21,7 @@ from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import Place, start_of
 from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close
-from reliable_pubsub.common.history_file import open_history
+from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.state_file import MemoryState, StateFile, open_state
 from reliable_pubsub.common.surroundings import client_here
 from reliable_pubsub.common.world import REAL, World
@@ -64,7 +64,7 @@ class Subscriber:
         on_log_changed: OnLogChanged = "stop",
         on_silence: Silence = unheard,
         on_lower_qos: OnLowerQoS = warn_of_lower_qos,
-        history: Path | str | None = None,
+        journal: Path | str | None = None,
         push_timing: PushTiming | None = None,
         push_via: str | None = None,
         _world: World | None = None,
@@ -85,12 +85,12 @@ class Subscriber:
             push_timing: when a pushed topic is pulled nevertheless.
             push_via: endpoint of pushed data, if it differs from the one that the proxy announces,
                 for example because of a tunnel.
-            history: append operations and their results to this file (docs/history.md).
+            journal: append operations and their results to this file (docs/journal.md).
             _world: private.
 
         Raises:
             InvalidNameError, InUseError, DamagedError.
-            ConfigurationError: a setting is wrong, an endpoint leaves this machine, or the history
+            ConfigurationError: a setting is wrong, an endpoint leaves this machine, or the journal
                 cannot be opened.
         """
         self.client = names.client_id(client)
@@ -103,7 +103,7 @@ class Subscriber:
             push_via=push_via,
             looks=world.is_real,
         )
-        self._recorder = world.recorder or open_history(history, self.client)
+        self._recorder = world.recorder or open_journal(journal, self.client)
         self._state = world.state or open_state(here.state_dir, "subscriber", self.client)
         self.inbox = Inbox(self._state.load(), lambda: self._state.marks)
         self._asker = Asker(

@@ -17,7 +17,7 @@ import msgspec
 import pytest
 from msgspec import Struct
 
-from reliable_pubsub.common.core import history, messages
+from reliable_pubsub.common.core import journal, messages
 from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.retry import RetryPolicy, poll_pause_s
 from reliable_pubsub.common.core.settings import BY_NAME
@@ -38,7 +38,7 @@ PAGES = sorted({*DOCS.rglob("*.md"), *ROOT.glob("*.md")})
 PROTOCOL = (DOCS / "protocol.md").read_text(encoding="utf-8")
 PUSHING = (DOCS / "protocol-push.md").read_text(encoding="utf-8")
 FEATURES = (DOCS / "features.md").read_text(encoding="utf-8")
-HISTORY = (DOCS / "history.md").read_text(encoding="utf-8")
+JOURNAL = (DOCS / "journal.md").read_text(encoding="utf-8")
 GUARANTEES = (DOCS / "guarantees.md").read_text(encoding="utf-8")
 RUNS = (DOCS / "runs.md").read_text(encoding="utf-8")
 GLOSSARY = (DOCS / "glossary.md").read_text(encoding="utf-8")
@@ -254,7 +254,7 @@ class TestTheProtocolPages:
         assert not Kinds().knows(Pattern("sql", "a"))
 
 
-LINES = by_tag(history.AnyLine)
+LINES = by_tag(journal.AnyLine)
 
 
 def names(struct: type[Struct], *, without: type[Struct] = Struct) -> list[str]:
@@ -263,36 +263,36 @@ def names(struct: type[Struct], *, without: type[Struct] = Struct) -> list[str]:
     return [f.name for f in msgspec.structs.fields(struct) if f.name not in common]
 
 
-class TestTheHistoryPage:
+class TestTheJournalPage:
     def test_has_the_fields_of_each_line_in_their_order(self) -> None:
-        shown = {row["line"]: row["fields"] for row in table(HISTORY, "line")}
+        shown = {row["line"]: row["fields"] for row in table(JOURNAL, "line")}
 
         assert shown == {
-            f"`{tag}`": " ".join(f"`{name}`" for name in names(line, without=history.Line))
+            f"`{tag}`": " ".join(f"`{name}`" for name in names(line, without=journal.Line))
             for tag, line in LINES.items()
         }
 
     def test_says_what_each_line_means_once(self) -> None:
-        cells = [row["type"] for rows in tables(HISTORY) for row in rows if "type" in row]
+        cells = [row["type"] for rows in tables(JOURNAL) for row in rows if "type" in row]
         named = re.findall(r"`(\w+)`", " ".join(cells))
 
         assert sorted([*named, "invoke"]) == sorted(LINES)
 
     def test_says_what_every_line_has(self) -> None:
-        (sentence,) = re.findall(r"(?s)Every line has (.*?)\. ", HISTORY)
+        (sentence,) = re.findall(r"(?s)Every line has (.*?)\. ", JOURNAL)
 
-        assert re.findall(r"`(\w+)`", sentence) == ["type", *names(history.Line)]
+        assert re.findall(r"`(\w+)`", sentence) == ["type", *names(journal.Line)]
 
     def test_says_in_which_order_a_message_stands_in_its_array(self) -> None:
-        (sentence,) = re.findall(r"`messages` is an array: (.*?)\.\n", HISTORY)
+        (sentence,) = re.findall(r"`messages` is an array: (.*?)\.\n", JOURNAL)
 
-        assert re.findall(r"`(\w+)`", sentence) == names(history.Seen)
+        assert re.findall(r"`(\w+)`", sentence) == names(journal.Seen)
 
     def test_has_an_example_that_is_read_and_written_the_same(self) -> None:
-        (example,) = re.findall(r"(?ms)^```json\n(.*?)^```$", HISTORY)
+        (example,) = re.findall(r"(?ms)^```json\n(.*?)^```$", JOURNAL)
 
         for line in example.encode().splitlines(keepends=True):
-            assert history.encode_line(history.decode_line(line)) == line
+            assert journal.encode_line(journal.decode_line(line)) == line
 
 
 # Names of tests, decisions, files.

@@ -66,7 +66,7 @@ def mark_of(note: bytes | None) -> PlanMark | None:
 
 
 def place_in_plan(note: bytes | None, messages: int) -> dict[str, str | int]:
-    """The fields `plan` and `plan_run` of a history line, so many messages after a note."""
+    """The fields `plan` and `plan_run` of a journal line, so many messages after a note."""
     mark = mark_of(note)
     if mark is None:
         return {}

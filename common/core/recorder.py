@@ -1,4 +1,4 @@
-"""Writes the history of one process; clock and file are arguments.
+"""Writes the journal of one process; clock and file are arguments.
 
 A `Recorder()` without a sink records nothing and costs nothing, so that a client needs no second
 path. Every operation is a call:
@@ -28,14 +28,14 @@ from .errors import (
     PubSubError,
     UsageError,
 )
-from .history import AnyLine, Begin, End, Failed, Invoke, Ok, Operation, Seen, Unknown
+from .journal import AnyLine, Begin, End, Failed, Invoke, Ok, Operation, Seen, Unknown
 
 # Definite refusals. Not in this list, because an attempt whose reply was lost may have had its
 # effect: FENCED, LOG_CHANGED, STALE, MALFORMED (the reply may be what cannot be read).
 WITHOUT_EFFECT: Final = (UsageError, ConflictError, GapError, LimitError, NotSubscribedError)
 
 
-class HistorySink(Protocol):
+class JournalSink(Protocol):
     """The destination of the lines of one process, and their clock."""
 
     process: str
@@ -57,7 +57,7 @@ class HistorySink(Protocol):
 class Recorder:
     """Writes lines. Used by one thread at a time."""
 
-    def __init__(self, sink: HistorySink | None = None, *, output: str = "") -> None:
+    def __init__(self, sink: JournalSink | None = None, *, output: str = "") -> None:
         """Create a recorder.
 
         Args:
@@ -180,7 +180,7 @@ def code_of(error: BaseException | None) -> str:
 
 
 def seen(message: Message) -> Seen:
-    """A message as a history has it."""
+    """A message as a journal has it."""
     return Seen(
         message.offset,
         message.publisher,

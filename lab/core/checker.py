@@ -1,4 +1,4 @@
-"""The one judge of a run: simulation, torture runs, labs, any directory of histories. Pure.
+"""The one judge of a run: simulation, torture runs, labs, any directory of journals. Pure.
 
 Offsets give the order of versions, so no search for an order is needed: each of the twelve rules
 is one pass, O(n log n). What a run has no evidence for is not judged, and says why. Source: the
@@ -93,7 +93,7 @@ def _warnings(index: RunIndex) -> Iterator[str]:
         if life.output and life.process not in index.outputs
     }
     for subscriber, output in missing.items():
-        yield f"{subscriber}: its output {output} is not here; judged by its history"
+        yield f"{subscriber}: its output {output} is not here; judged by its journal"
     if index.unmatched:
         yield f"{index.unmatched} answers to puts have no invoke with their number"
 
@@ -104,6 +104,6 @@ def _stream_warnings(index: RunIndex) -> Iterator[str]:
         if stream.ignored:
             yield f"{who}: {stream.ignored} gets of replaced processes prove nothing, left out"
         if any(subscription.opened is None for subscription in stream.subscriptions):
-            yield f"{who}: the history begins after its subscribe; its first offset is not judged"
+            yield f"{who}: the journal begins after its subscribe; its first offset is not judged"
         if any(subscription.moved for subscription in stream.subscriptions):
             yield f"{who}: chose another place itself (rewind or adopt), so it may repeat or miss"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from reliable_pubsub.common.core.history import Created, Found, FoundEnd, Seen, Stored, Trimmed
+from reliable_pubsub.common.core.journal import Created, Found, FoundEnd, Seen, Stored, Trimmed
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reliable_pubsub.common.core.errors import ConfigurationError
-from reliable_pubsub.common.core.history import (
+from reliable_pubsub.common.core.journal import (
     AnyLine,
     Begin,
     Created,
@@ -28,7 +28,7 @@ def check_one_folder(folder: str, proxies: Sequence[str]) -> None:
     """Refuse a directory with several runs below it.
 
     Args:
-        proxies: history files in which lives of a proxy begin, relative to `folder`. A run has
+        proxies: journal files in which lives of a proxy begin, relative to `folder`. A run has
             one proxy, and one file of it; the lives of a client may be in several.
 
     Raises:
@@ -38,7 +38,7 @@ def check_one_folder(folder: str, proxies: Sequence[str]) -> None:
     if len(folders) > 1:
         more = f" and {len(folders) - 2} more" if len(folders) > 2 else ""
         raise ConfigurationError(
-            f"{folder}: holds several runs: there are histories of a proxy in {folders[0]} and "
+            f"{folder}: holds several runs: there are journals of a proxy in {folders[0]} and "
             f"{folders[1]}{more}. Name the directory of one run"
         )
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from zlib import crc32
 
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX, is_dead
-from reliable_pubsub.common.core.history import Ok, Seen
+from reliable_pubsub.common.core.journal import Ok, Seen
 
 from .final_log import FinalLog
 from .finding import Finding

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from reliable_pubsub.common.core.history import Failed, Seen
+from reliable_pubsub.common.core.journal import Failed, Seen
 
 from .final_log import Start, starts_of
 from .finding import Finding, in_words
@@ -38,7 +38,7 @@ def delivered_once(index: RunIndex) -> tuple[Finding, list[Received]]:
     finding = Finding(
         "V6",
         "each subscriber has every offset from where it subscribed, once, in order",
-        "no subscriber has an output or a history of what it was given",
+        "no subscriber has an output or a journal of what it was given",
     )
     all_received: list[Received] = []
     for (subscriber, topic), stream in _all_streams(index).items():
@@ -82,7 +82,7 @@ class _OutputReader:
     def read(self, lines: Sequence[Seen]) -> Received:
         received = self._received
         received.count = len(lines)
-        if not self._subscriptions and lines:  # its history is not here
+        if not self._subscriptions and lines:  # its journal is not here
             self._subscriptions = [Subscription(lines[0].offset)]
         # A subscription that was left, or that another one followed, has no lines from here on.
         has_gets = any(subscription.has_gets for subscription in self._subscriptions)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from reliable_pubsub.common.core.history import Invoke, Ok, Position, ProxyLine
+from reliable_pubsub.common.core.journal import Invoke, Ok, Position, ProxyLine
 
 from .finding import Finding
 from .run_index import RunIndex

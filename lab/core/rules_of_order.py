@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reliable_pubsub.common.core.history import (
+from reliable_pubsub.common.core.journal import (
     ControlSeen,
     DeadLettered,
     Granted,
@@ -219,7 +219,7 @@ def nothing_goes_back(index: RunIndex) -> Finding:
     finding = Finding(
         "V7",
         "cursors, generations and epochs never go back",
-        "no hello, no subscription and no position in any history",
+        "no hello, no subscription and no position in any journal",
     )
     _check_grants(index, finding)
     _check_hellos(index, finding)
@@ -315,7 +315,7 @@ def fenced_are_silent(index: RunIndex) -> Finding:
     finding = Finding(
         "V10",
         "a fenced process has no effect any more",
-        "no history names an epoch",
+        "no journal names an epoch",
     )
     granted = [(line.role, line.client, line.at_ns, line.epoch) for line in index.granted]
     granted += [(life.role, life.process, line.at_ns, line.epoch) for life, _, line in index.hellos]

@@ -11,7 +11,7 @@ from itertools import pairwise
 from operator import attrgetter, itemgetter
 
 from reliable_pubsub.common.core.dead_letter import is_dead
-from reliable_pubsub.common.core.history import Seen
+from reliable_pubsub.common.core.journal import Seen
 
 from .final_log import FinalLog
 from .finding import Finding, in_words, runs_of
@@ -20,7 +20,7 @@ from .rules_of_transactions import check_whole
 from .run_index import Attempt, Attempts, RunIndex
 from .verdict import Losses, MessageKey
 
-NO_LOG = "no log: neither an auditor nor a proxy wrote a history"
+NO_LOG = "no log: neither an auditor nor a proxy wrote a journal"
 
 
 def durable_acknowledgement(index: RunIndex) -> tuple[Finding, list[Losses]]:
@@ -137,7 +137,7 @@ def no_duplicate(index: RunIndex) -> Finding:
     }
     strangers = {
         line.client for line in index.granted if line.role == "publisher"
-    } - writers  # without a history, what they put is unknown
+    } - writers  # without a journal, what they put is unknown
     for topic, log in index.logs.items():
         for publisher, entries in log.by_publisher.items():
             finding.checked += len(entries)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reliable_pubsub.common.core.history import Expired, Ok, Position
+from reliable_pubsub.common.core.journal import Expired, Ok, Position
 
 from .finding import Finding
 from .run_index import RunIndex

@@ -45,7 +45,7 @@ def check_start(
                 _check_last(index, stream, before, start, asked, finding)
         case "earliest" | "last" if index.has_proxy:
             if at == "last" and _had_subscription(index, stream, subscription):
-                return  # from before this history: its place is unknown
+                return  # from before this journal: its place is unknown
             assert subscription.opened is not None
             highest = _begins(index, topic, subscription.opened.at_ns)
             if start < lowest or (start > highest and not at_own):

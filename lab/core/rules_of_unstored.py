@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reliable_pubsub.common.core.history import Found, Stored
+from reliable_pubsub.common.core.journal import Found, Stored
 
 from .finding import Finding
 from .run_index import RunIndex

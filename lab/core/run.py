@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.history import AnyLine, Seen
+from reliable_pubsub.common.core.journal import AnyLine, Seen
 
 
 class OutputLine(Struct, frozen=True, gc=False):

@@ -16,7 +16,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.batch import NO_OFFSET
-from reliable_pubsub.common.core.history import (
+from reliable_pubsub.common.core.journal import (
     AnyLine,
     Begin,
     ControlSeen,
@@ -161,7 +161,7 @@ class RunIndex:
 
     @property
     def has_proxy(self) -> bool:
-        """Whether a proxy wrote its part of the history."""
+        """Whether a proxy wrote its part of the journal."""
         return bool(self.stored or self.granted or self.positions or self.trimmed)
 
     @property
@@ -204,7 +204,7 @@ class RunIndex:
     def removed_below(self, topic: str) -> int:
         """Where a topic begins, by what may count as a reason for that.
 
-        That is the word of the proxy; where its history is missing, that of the auditor.
+        That is the word of the proxy; where its journal is missing, that of the auditor.
         """
         log = self.logs.get(topic)
         if log is None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.history import (
+from reliable_pubsub.common.core.journal import (
     AnyLine,
     Begin,
     End,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from reliable_pubsub.common.core.history import Failed, Invoke, Ok, Seen
+from reliable_pubsub.common.core.journal import Failed, Invoke, Ok, Seen
 
 NEVER: Final = 2**63 - 1  # a time that does not come
 
@@ -21,7 +21,7 @@ class Subscription:
 
     start: int
     generation: int = 0  # by the last subscribe; 0: not known
-    opened: Ok | None = None  # None: the history begins after it
+    opened: Ok | None = None  # None: the journal begins after it
     called_ns: int = NEVER  # when it was asked for, for the first time
     asked: str = ""  # where it was to begin, in the words of a step file; "" if not said
     replay: bool = False  # there also if that lies below what was acknowledged
@@ -116,7 +116,7 @@ class _Request:
 
 @dataclass(slots=True)
 class Stream:
-    """Everything between a subscriber and a topic, in the order of its history."""
+    """Everything between a subscriber and a topic, in the order of its journal."""
 
     subscriber: str
     topic: str

@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from reliable_pubsub.common.core.history import Ok, Seen
+from reliable_pubsub.common.core.journal import Ok, Seen
 
 
 class ProxyLife(Protocol):

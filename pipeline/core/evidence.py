@@ -1,4 +1,4 @@
-"""What Spark has read of a log, as the lines of a history, so that the lab's checker can judge it.
+"""What Spark has read of a log, as the lines of a journal, so that the lab's checker can judge it.
 
 Pure. An archive and the live topic are two sightings of one log: both are told, and where they say
 two things of one offset, rule V3 finds it.
@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.history import AnyLine, Begin, End, Found, FoundEnd, Seen
+from reliable_pubsub.common.core.journal import AnyLine, Begin, End, Found, FoundEnd, Seen
 from reliable_pubsub.lab.core.run import Run
 
 AUDITOR = "auditor"

@@ -112,8 +112,8 @@ class SourceWords(ProxyWords, kw_only=True, rename="camel"):
         Table,
         Meta(description="messages (default), topics, subscriptions, publishers, deliveries"),
     ] = "messages"
-    histories: Annotated[
-        str | UnsetType, Meta(description="for the table deliveries: the folder of --history files")
+    journals: Annotated[
+        str | UnsetType, Meta(description="for the table deliveries: the folder of --journal files")
     ] = UNSET
 
 
@@ -157,7 +157,7 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     include_headers: bool = True
     subscriber: str = ""  # "": none
     table: Table = "messages"
-    histories: str = ""
+    journals: str = ""
     retry: RetryPolicy = RetryPolicy()
 
     def wants(self, topic: str) -> bool:
@@ -182,9 +182,9 @@ def parse_options(
     words = typed_options(given, SourceWords)
     check_endpoint(words.endpoint, words.allow_plaintext == "true")
     topics, pattern = _topics(words)
-    if (words.histories is not UNSET) != (words.table == "deliveries"):
+    if (words.journals is not UNSET) != (words.table == "deliveries"):
         raise UsageError(
-            "option 'histories' names the folder of --history files for table=deliveries; they "
+            "option 'journals' names the folder of --journal files for table=deliveries; they "
             "are given together"
         )
     starting = _positions(
@@ -206,7 +206,7 @@ def parse_options(
         include_headers=words.include_headers == "true",
         subscriber=names.client_id(words.subscriber) if words.subscriber else "",
         table=words.table,
-        histories=or_else(words.histories, ""),
+        journals=or_else(words.journals, ""),
         retry=words.retry,
     )
 

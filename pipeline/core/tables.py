@@ -1,6 +1,6 @@
-"""What the proxy knows, as rows: topics, subscriptions, publishers; and deliveries, by histories.
+"""What the proxy knows, as rows: topics, subscriptions, publishers; and deliveries, by journals.
 
-Pure: a report or the lines of histories come in, tuples in the order of the columns go out.
+Pure: a report or the lines of journals come in, tuples in the order of the columns go out.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from reliable_pubsub.common.core.errors import LimitError
-from reliable_pubsub.common.core.history import AnyLine, Begin, Ok
+from reliable_pubsub.common.core.journal import AnyLine, Begin, Ok
 from reliable_pubsub.common.core.messages import StatusReport
 
 Row = tuple[object, ...]
@@ -92,7 +92,7 @@ def status_rows(table: str, report: StatusReport, wants: Callable[[str], bool]) 
 
 
 def delivery_rows(lines: Iterable[AnyLine], wants: Callable[[str], bool]) -> Iterator[Row]:
-    """Each message that a subscriber handed over, by its history.
+    """Each message that a subscriber handed over, by its journal.
 
     A line has the monotonic clock of its machine; the `begin` of its life says what wall clock
     that was.

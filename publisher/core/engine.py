@@ -252,7 +252,7 @@ class PublisherEngine:
         return self.outbox.pending
 
     def _invoke(self, pending: Pending, calls: Sequence[Call]) -> None:
-        """Write `invoke` lines to the history before the send."""
+        """Write `invoke` lines to the journal before the send."""
         number = {"transaction": pending.number} if pending.number else {}
         ahead = 0
         for call, batch in zip(calls, pending.batches, strict=True):

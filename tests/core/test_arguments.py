@@ -171,7 +171,7 @@ TAKES: dict[str, Takes] = {
     **dict.fromkeys(("topic", "client", "reason"), a(str)),
     **dict.fromkeys(("endpoint", "push_via"), or_none(a(str))),
     **dict.fromkeys(("name", "use"), a(str)),
-    **dict.fromkeys(("state_dir", "history"), path),
+    **dict.fromkeys(("state_dir", "journal"), path),
     **dict.fromkeys(("payload",), data),
     "key": or_none(data),
     "headers": or_none(headers),
@@ -454,7 +454,7 @@ def test_a_right_argument_passes_as_the_plain_value(call: str, parameter: str) -
             plain = getattr(door(**right | {parameter: value}), parameter)
         else:
             plain = check_argument(function_of(door), parameter, value)
-        assert plain == (Path(value) if parameter in ("state_dir", "history") and value else value)
+        assert plain == (Path(value) if parameter in ("state_dir", "journal") and value else value)
         if isinstance(value, enum.Enum | bytearray | memoryview | Fraction):
             assert type(plain) in (int, str, bytes, float, PosixPath)
 

@@ -1,4 +1,4 @@
-"""What a history says of each outcome: every operation of a client, and every answer to it."""
+"""What a journal says of each outcome: every operation of a client, and every answer to it."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from tests.fakes import (
     a_put,
     a_world,
 )
-from tests.history_lines import HistoryLines, Told, stamp
+from tests.journal_lines import JournalLines, Told, stamp
 
 ONCE = RetryPolicy(retries_max=0)
 A, B, C = (crc32(payload) for payload in (b"a", b"b", b"c"))
@@ -73,11 +73,11 @@ class AnsweringLink(Link):
 
 
 class World:
-    """A publisher and a subscriber of one proxy, each with a history."""
+    """A publisher and a subscriber of one proxy, each with a journal."""
 
     def __init__(self) -> None:
         self.link = AnsweringLink(a_broker())
-        self.puts, self.gets = HistoryLines("p"), HistoryLines("s")
+        self.puts, self.gets = JournalLines("p"), JournalLines("s")
         self.publisher = self.a_publisher()
         self.subscriber = self.a_subscriber()
 
@@ -176,8 +176,8 @@ def last_line(world: World, op: str, reply: Callable[..., AnyReply] | None) -> T
     world.from_now_on(verb, reply)
     with pytest.raises(PubSubError):
         operation(world)
-    history = world.puts if op in ("hello", "put") else world.gets
-    *_, last = history.of(op)
+    journal = world.puts if op in ("hello", "put") else world.gets
+    *_, last = journal.of(op)
     return last
 
 
@@ -218,8 +218,8 @@ def test_an_interrupt_leaves_an_operation_without_answer_as_kill_9_would(
     with pytest.raises(KeyboardInterrupt):
         operation(world)
 
-    history = world.puts if op in ("hello", "put") else world.gets
-    assert [line["type"] for line in history.of(op)][-1:] == ([] if op == "get" else ["invoke"])
+    journal = world.puts if op in ("hello", "put") else world.gets
+    assert [line["type"] for line in journal.of(op)][-1:] == ([] if op == "get" else ["invoke"])
 
 
 # Operations that have their effect, and what else they tell.
@@ -302,7 +302,7 @@ class TestAPut:
         assert world.puts.of("put") == []
 
     def test_whose_ok_cannot_be_written_stays_in_doubt(self, world: World) -> None:
-        """Else the next put would hide that the history has a hole."""
+        """Else the next put would hide that the journal has a hole."""
         world.publisher.ready_for("t")
         world.puts.space = 1
 
@@ -486,7 +486,7 @@ class TestALife:
 
         assert [line["type"] for line in world.puts.written] == ["begin", "end"]
 
-    def test_without_a_history_is_the_same_life(self, world: World) -> None:
+    def test_without_a_journal_is_the_same_life(self, world: World) -> None:
         publisher = Publisher("p", _world=a_world(world.link))
         subscriber = Subscriber("s", _world=a_world(world.link))
         subscriber.subscribe("t")

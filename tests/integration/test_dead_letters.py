@@ -20,8 +20,8 @@ PROGRAM = """
 import os, sys
 from reliable_pubsub import Subscriber
 
-endpoint, state, history, done = sys.argv[1:]
-subscriber = Subscriber("s", endpoint=endpoint, state_dir=state, history=history)
+endpoint, state, journal, done = sys.argv[1:]
+subscriber = Subscriber("s", endpoint=endpoint, state_dir=state, journal=journal)
 subscriber.subscribe("t", max_deliveries=2)
 with open(done, "a") as file:
     while messages := subscriber.get("t", max_messages=5, timeout_s=1.0):
@@ -45,13 +45,13 @@ def test_a_bad_message_becomes_a_dead_letter_once_whoever_is_killed(
     service: Service, chance: random.Random
 ) -> None:
     """Row 0.9: nothing twice, nothing lost, and the checker calls it neither a loss nor a gap."""
-    folder = service.directory / "histories"
+    folder = service.directory / "journals"
     folder.mkdir()
-    service.start_proxy("--history", folder / "proxy.jsonl")
+    service.start_proxy("--journal", folder / "proxy.jsonl")
     with service.open_subscriber("s", state_dir=service.state_dir) as subscriber:
         subscriber.subscribe("t", max_deliveries=2)
     payloads = [b"bad %d" % n if n in BAD else b"good %d" % n for n in range(MESSAGES)]
-    with service.open_publisher("p", history=folder / "p.jsonl") as publisher:
+    with service.open_publisher("p", journal=folder / "p.jsonl") as publisher:
         for first in range(0, MESSAGES, 4):
             publisher.put_many("t", payloads[first : first + 4])
 
@@ -63,7 +63,7 @@ def test_a_bad_message_becomes_a_dead_letter_once_whoever_is_killed(
         if program.wait() == 0:
             break
 
-    with service.open_subscriber("reader", history=folder / "reader.jsonl") as reader:
+    with service.open_subscriber("reader", journal=folder / "reader.jsonl") as reader:
         letters = reader.history("t.dead")
     assert [letter.payload for letter in letters] == [b"bad %d" % n for n in sorted(BAD)]
     assert {letter.headers["dead-letter-offset"] for letter in letters if letter.headers} == {

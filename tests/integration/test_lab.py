@@ -161,7 +161,7 @@ def test_a_run_leaves_its_files_and_no_process(tmp_path: Path) -> None:
 
     assert result.returncode == 0, result.stdout + result.stderr
     run = tmp_path / "run"
-    assert {path.stem for path in (run / "histories").iterdir()} == {
+    assert {path.stem for path in (run / "journals").iterdir()} == {
         *("auditor", "lab", "proxy", "publisher-1", "subscriber-1")
     }
     lines = (run / "outputs" / "subscriber-1.jsonl").read_text().splitlines()
@@ -200,8 +200,8 @@ def test_ctrl_c_ends_every_process(number: signal.Signals, tmp_path: Path) -> No
         cwd=REPOSITORY,
     )
     try:
-        history = run / "histories" / "publisher-1.jsonl"
-        eventually(lambda: history.exists() and '"put"' in history.read_text(), "first put")
+        journal = run / "journals" / "publisher-1.jsonl"
+        eventually(lambda: journal.exists() and '"put"' in journal.read_text(), "first put")
         child.send_signal(number)
         text, _ = child.communicate(timeout=PATIENCE_S)
     finally:

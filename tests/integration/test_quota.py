@@ -12,19 +12,19 @@ from .harness import IMPATIENT, Service
 def start(service: Service, on_bound: str) -> None:
     """A proxy in which three messages may wait for a subscription of topic t."""
     settings = f"topics: {{t: {{waiting_messages_max: 3, on_bound: {on_bound}}}}}\n"
-    history = service.directory / "histories"
-    history.mkdir()
+    journal = service.directory / "journals"
+    journal.mkdir()
     service.start_proxy(
-        "-f", service.file("proxy.yaml", settings), "--history", history / "proxy.jsonl"
+        "-f", service.file("proxy.yaml", settings), "--journal", journal / "proxy.jsonl"
     )
 
 
 def test_a_slow_subscriber_is_told_what_it_lost_and_the_checker_agrees(service: Service) -> None:
     start(service, "lose_oldest")
-    folder = service.directory / "histories"
+    folder = service.directory / "journals"
     with (
-        service.open_subscriber("s", history=folder / "s.jsonl") as subscriber,
-        service.open_publisher("p", history=folder / "p.jsonl") as publisher,
+        service.open_subscriber("s", journal=folder / "s.jsonl") as subscriber,
+        service.open_publisher("p", journal=folder / "p.jsonl") as publisher,
     ):
         subscriber.subscribe("t")
         for number in range(5):

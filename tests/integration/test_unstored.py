@@ -72,7 +72,7 @@ class TestAPutAtLevel0:
         assert first.message_id == receipt.message_id != second.message_id
         assert (receipt.offset, receipt.qos, receipt.fate) == (None, 0, "sent")
 
-    def test_is_never_stored_and_in_no_history(self, running: Service) -> None:
+    def test_is_never_stored_and_in_no_journal(self, running: Service) -> None:
         with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
             subscriber.subscribe("t")
             before = running.status().committer
@@ -285,12 +285,12 @@ class TestThroughARelay:
 
 
 def test_histories_at_level_0_are_written_and_judged(service: Service, tmp_path: Path) -> None:
-    folder = tmp_path / "histories"
+    folder = tmp_path / "journals"
     folder.mkdir()
-    service.start_proxy("--history", folder / "proxy.jsonl")
+    service.start_proxy("--journal", folder / "proxy.jsonl")
     with (
-        service.open_subscriber("s", history=folder / "s.jsonl") as subscriber,
-        service.open_publisher("p", history=folder / "p.jsonl") as publisher,
+        service.open_subscriber("s", journal=folder / "s.jsonl") as subscriber,
+        service.open_publisher("p", journal=folder / "p.jsonl") as publisher,
     ):
         subscriber.subscribe("t", qos=1, push=True)
         for number in range(30):

@@ -1,4 +1,4 @@
-"""How a history is damaged, and what the checker says of it."""
+"""How a journal is damaged, and what the checker says of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.history import AnyLine, Finished, Found, FoundEnd, Ok, Seen, Stored
+from reliable_pubsub.common.core.journal import AnyLine, Finished, Found, FoundEnd, Ok, Seen, Stored
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import OutputLine
 from reliable_pubsub.lab.core.verdict import Verdict
@@ -30,7 +30,7 @@ def assert_sound(world: SmallWorld) -> Verdict:
     return verdict
 
 
-# How a history is damaged.
+# How a journal is damaged.
 
 
 def places(world: SmallWorld, kind: type[AnyLine], **facts: object) -> list[int]:

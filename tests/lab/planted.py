@@ -1,4 +1,4 @@
-"""The planted histories: each is a damage to a sound run, with the rules that must find it.
+"""The planted journals: each is a damage to a sound run, with the rules that must find it.
 
 A file `test_rules_of_*.py` plants those of its rules, and runs them.
 """
@@ -38,10 +38,10 @@ def all_planted() -> list[tuple[set[str], Damage]]:
     return _PLANTED
 
 
-def with_each(histories: list[tuple[set[str], Damage]]) -> pytest.MarkDecorator:
+def with_each(journals: list[tuple[set[str], Damage]]) -> pytest.MarkDecorator:
     """Run a test with the `rules` and the `damage` of each."""
-    names = [damage.__name__ for _, damage in histories]
-    return pytest.mark.parametrize(("rules", "damage"), histories, ids=names)
+    names = [damage.__name__ for _, damage in journals]
+    return pytest.mark.parametrize(("rules", "damage"), journals, ids=names)
 
 
 def planted_in(module: str) -> pytest.MarkDecorator:

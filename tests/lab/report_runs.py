@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from reliable_pubsub.common.core.history import (
+from reliable_pubsub.common.core.journal import (
     AnyLine,
     Begin,
     End,

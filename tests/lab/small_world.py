@@ -1,4 +1,4 @@
-"""A tiny model of the product that writes sound histories, one step at a time.
+"""A tiny model of the product that writes sound journals, one step at a time.
 
 Each step adds the lines that real processes would, in the order in which they would; time goes on
 by a millisecond with each line. Tests damage what it wrote.
@@ -12,7 +12,7 @@ from zlib import crc32
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
-from reliable_pubsub.common.core.history import (
+from reliable_pubsub.common.core.journal import (
     AnyLine,
     Begin,
     Created,
@@ -553,7 +553,7 @@ def sound_world() -> SmallWorld:
 
 
 def write_run(world: SmallWorld, folder: Path) -> None:
-    """As processes would: a history for each, and output files."""
+    """As processes would: a journal for each, and output files."""
     (folder / "out").mkdir(parents=True)
     for process in {line.process: None for line in world.lines}:
         lines = [encode_line(line) for line in world.lines if line.process == process]

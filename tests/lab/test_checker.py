@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.history import End, Event, Found, FoundEnd, Stored
+from reliable_pubsub.common.core.journal import End, Event, Found, FoundEnd, Stored
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import Run
 

@@ -1,12 +1,12 @@
 """Whose word counts: replaced processes, subscriptions that go on, a proxy that was set back.
 
-Each history is sound, or breaks no rule beyond those that a rollback breaks; a checker that looks
+Each journal is sound, or breaks no rule beyond those that a rollback breaks; a checker that looks
 less closely takes it for a fault.
 """
 
 from __future__ import annotations
 
-from reliable_pubsub.common.core.history import (
+from reliable_pubsub.common.core.journal import (
     Begin,
     End,
     Event,

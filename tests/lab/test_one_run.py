@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reliable_pubsub.common.core.errors import ConfigurationError
-from reliable_pubsub.common.core.history import Created, Event, Failed
+from reliable_pubsub.common.core.journal import Created, Event, Failed
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.reading import read_run
 

@@ -1,4 +1,4 @@
-"""A directory of histories becomes a run, whatever is torn in it."""
+"""A directory of journals becomes a run, whatever is torn in it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from zlib import crc32
 import pytest
 
 from reliable_pubsub.common.core.errors import ConfigurationError
-from reliable_pubsub.common.core.history import Seen, encode_line
+from reliable_pubsub.common.core.journal import Seen, encode_line
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import OutputLine
 from reliable_pubsub.lab.reading import read_run
@@ -40,7 +40,7 @@ def test_a_run_is_read_as_it_was_written(folder: Path) -> None:
     assert check(run).holds
 
 
-def test_several_files_of_a_process_are_one_history_in_order_of_time(folder: Path) -> None:
+def test_several_files_of_a_process_are_one_journal_in_order_of_time(folder: Path) -> None:
     lines = (folder / "p1.jsonl").read_bytes().splitlines(keepends=True)
     (folder / "more").mkdir()
     (folder / "p1.jsonl").write_bytes(b"".join(lines[:5]))
@@ -126,8 +126,8 @@ def test_of_two_outputs_with_one_name_the_nearer_one_is_taken(tmp_path: Path) ->
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / "out" / f"s{name}.jsonl").rename(tmp_path / name / "out.jsonl")
-        history = (tmp_path / f"s{name}.jsonl").read_bytes()
-        named = history.replace(f'"s{name}.jsonl"'.encode(), b'"out.jsonl"')
+        journal = (tmp_path / f"s{name}.jsonl").read_bytes()
+        named = journal.replace(f'"s{name}.jsonl"'.encode(), b'"out.jsonl"')
         (tmp_path / f"s{name}.jsonl").unlink()
         (tmp_path / name / f"s{name}.jsonl").write_bytes(named)
 
@@ -146,14 +146,14 @@ def test_an_output_that_nobody_names_is_judged_with_a_warning(folder: Path) -> N
 
     run = read_run(folder)
 
-    assert "lonely.jsonl: an output that no history names" in run.warnings[0]
+    assert "lonely.jsonl: an output that no journal names" in run.warnings[0]
     assert check(run).holds
 
 
 def test_what_is_neither_is_left_out_with_a_warning(folder: Path) -> None:
     (folder / "x.jsonl").write_text('{"a": 1}\n', encoding="utf-8")
 
-    assert read_run(folder).warnings == ["x.jsonl: neither a history nor an output, left out"]
+    assert read_run(folder).warnings == ["x.jsonl: neither a journal nor an output, left out"]
 
 
 def test_a_clock_that_goes_back_is_a_warning(folder: Path) -> None:
@@ -163,10 +163,10 @@ def test_a_clock_that_goes_back_is_a_warning(folder: Path) -> None:
     assert "its clock goes back" in " ".join(read_run(folder).warnings)
 
 
-@pytest.mark.parametrize("what", ["nothing", "no history", "no directory"])
+@pytest.mark.parametrize("what", ["nothing", "no journal", "no directory"])
 def test_a_directory_without_histories_is_one_readable_error(tmp_path: Path, what: str) -> None:
     folder = tmp_path / "absent" if what == "no directory" else tmp_path
-    if what == "no history":
+    if what == "no journal":
         (tmp_path / "x.jsonl").write_bytes(b"{}\n")
 
     with pytest.raises(ConfigurationError, match=str(folder)):

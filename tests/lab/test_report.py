@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from reliable_pubsub.__main__ import main
-from reliable_pubsub.common.core.history import Begin, End, Event, encode_line
+from reliable_pubsub.common.core.journal import Begin, End, Event, encode_line
 from reliable_pubsub.lab.core.run import Run
 from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.report import report_page_text
@@ -109,7 +109,7 @@ def test_kills_of_relays_and_rollbacks_are_kills_with_a_lane(what: str, target: 
     assert "relay-1" in [text.strip() for text in figure_of(page).itertext()]
 
 
-def test_a_kill_of_a_process_without_a_history_is_counted() -> None:
+def test_a_kill_of_a_process_without_a_journal_is_counted() -> None:
     kill = Event(at_ns=at(17.0), process="lab", pid=1, what="kill", target="relay-9")
     before = kills_of(page_of(sound_run(), holding_verdict()))
 

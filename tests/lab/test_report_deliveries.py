@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.core.history import AnyLine, Begin, FoundEnd, Invoke, Ok, Seen
+from reliable_pubsub.common.core.journal import AnyLine, Begin, FoundEnd, Invoke, Ok, Seen
 from reliable_pubsub.lab.core.run import Run
 from reliable_pubsub.lab.report_deliveries import SLICES, bars, deliveries
 from reliable_pubsub.lab.report_numbers import Numbers, numbers
@@ -36,7 +36,7 @@ class TestALatency:
 
         assert numbers(lines)["s"].delivery_latencies_ns == [3 * MS]
 
-    def test_of_a_publisher_without_history_is_from_when_the_proxy_took_the_message(self) -> None:
+    def test_of_a_publisher_without_journal_is_from_when_the_proxy_took_the_message(self) -> None:
         begin = Begin(at_ns=5, process="s", pid=2, role="subscriber", wall_ns=1_000 * SECOND + 5)
         taken_ns = 1_000 * SECOND + 7 * MS
 

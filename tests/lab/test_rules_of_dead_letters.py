@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.history import DeadLettered
+from reliable_pubsub.common.core.journal import DeadLettered
 from reliable_pubsub.lab.core.checker import check
 
 from .damage import assert_sound, broken

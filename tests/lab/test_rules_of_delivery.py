@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.history import Event, Failed, FoundEnd, Invoke, Ok, Seen, Trimmed
+from reliable_pubsub.common.core.journal import Event, Failed, FoundEnd, Invoke, Ok, Seen, Trimmed
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import Run
 from reliable_pubsub.lab.core.run_index import index_run
@@ -276,7 +276,7 @@ def test_without_the_power_loss_the_same_repeat_is_a_fault() -> None:
     assert broken(check(world.run)) == {"V6"}
 
 
-def test_an_output_without_a_history_is_still_held_to_its_order() -> None:
+def test_an_output_without_a_journal_is_still_held_to_its_order() -> None:
     world = sound_world()
     lines = [line for line in world.outputs["s1"] if line.topic == "t"]
 

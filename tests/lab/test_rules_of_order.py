@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.history import (
+from reliable_pubsub.common.core.journal import (
     ControlSeen,
     Created,
     Event,

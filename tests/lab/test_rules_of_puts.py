@@ -1,11 +1,11 @@
-"""V1, V2, V4, V5 and V11: what became of the puts, in sound histories and in damaged ones."""
+"""V1, V2, V4, V5 and V11: what became of the puts, in sound journals and in damaged ones."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.history import (
+from reliable_pubsub.common.core.journal import (
     Failed,
     Finished,
     Found,

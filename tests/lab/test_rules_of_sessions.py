@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reliable_pubsub.common.core.history import Expired, Invoke, Ok, Position
+from reliable_pubsub.common.core.journal import Expired, Invoke, Ok, Position
 
 from .damage import assert_sound
 from .planted import Damage, assert_found, planted, planted_in

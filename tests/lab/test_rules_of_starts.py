@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.core.history import Expired, Invoke, Position, Unknown
+from reliable_pubsub.common.core.journal import Expired, Invoke, Position, Unknown
 from reliable_pubsub.lab.core.checker import check
 
 from .damage import assert_sound, broken

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.history import Failed, Invoke, Unknown
+from reliable_pubsub.common.core.journal import Failed, Invoke, Unknown
 
 from .damage import assert_sound, change, line_at, places
 from .planted import Damage, assert_found, planted, planted_in

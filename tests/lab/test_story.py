@@ -164,7 +164,7 @@ def test_a_directory_without_histories_is_one_paragraph_and_exit_2(
 
     assert result.exit_code == 2
     assert "error [CONFIGURATION]" in result.output
-    assert "holds no history" in " ".join(result.output.split())
+    assert "holds no journal" in " ".join(result.output.split())
 
 
 def test_trace_of_an_unknown_message_is_one_paragraph_and_exit_2(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.history import AnyLine, Begin, End, Ok, Seen, Stored
+from reliable_pubsub.common.core.journal import AnyLine, Begin, End, Ok, Seen, Stored
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.verdict import Verdict
 

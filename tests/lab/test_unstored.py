@@ -1,4 +1,4 @@
-"""Messages at QoS 0 in a history: handed over at most once, put so, and in no log."""
+"""Messages at QoS 0 in a journal: handed over at most once, put so, and in no log."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from reliable_pubsub.common.core.batch import NO_OFFSET
-from reliable_pubsub.common.core.history import Found, Invoke, Ok, Seen, Stored
+from reliable_pubsub.common.core.journal import Found, Invoke, Ok, Seen, Stored
 from reliable_pubsub.lab.core.checker import check
 
 from .damage import assert_sound, batch, broken, change, places

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from reliable_pubsub.common.core.history import Begin, End, Found, FoundEnd, Ok, Seen
+from reliable_pubsub.common.core.journal import Begin, End, Found, FoundEnd, Ok, Seen
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import Run
 from reliable_pubsub.lab.core.verdict import Verdict
@@ -121,10 +121,10 @@ class TestAnArchiveAndALiveTopic:
 def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damaged(
     service: Service, spark: SparkSession, tmp_path: Path
 ) -> None:
-    service.start_proxy("--history", tmp_path / "proxy.jsonl")
+    service.start_proxy("--journal", tmp_path / "proxy.jsonl")
     with (
-        service.open_publisher("p", history=tmp_path / "p.jsonl") as publisher,
-        service.open_subscriber("s", history=tmp_path / "s.jsonl") as subscriber,
+        service.open_publisher("p", journal=tmp_path / "p.jsonl") as publisher,
+        service.open_subscriber("s", journal=tmp_path / "s.jsonl") as subscriber,
     ):
         subscriber.subscribe("t")
         publisher.put_many("t", [b"%d" % n for n in range(300)])
@@ -146,10 +146,10 @@ def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damag
     now = whereabouts(options)
     archived = read_archive(tmp_path / "archive", options, tasks)
     live = read_live(options, now, tasks)
-    histories = read_run(tmp_path)
+    journals = read_run(tmp_path)
     assert [one.messages for one in archived] == [one.messages for one in live]
 
-    run = with_log(histories, archived, live, now, pid=1)
+    run = with_log(journals, archived, live, now, pid=1)
     verdict = check(run)
 
     assert verdict.holds, [v.text for rule in verdict.rules for v in rule.violations]
@@ -157,13 +157,13 @@ def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damag
     write_tables(tmp_path / "tables", run, verdict)
     assert pq.read_table(tmp_path / "tables" / "deliveries.parquet").num_rows == 300
     assert pq.read_table(tmp_path / "tables" / "rules.parquet").num_rows == 12
-    given = next(line for line in histories.lines if isinstance(line, Ok) and line.op == "get")
+    given = next(line for line in journals.lines if isinstance(line, Ok) and line.op == "get")
     lines = [
         replace(line, messages=line.messages[1:]) if line is given else line
-        for line in histories.lines
+        for line in journals.lines
     ]
-    damaged = check(with_log(replace(histories, lines=lines), archived, live, now, pid=1))
-    of_the_lab = check(replace(histories, lines=lines))
+    damaged = check(with_log(replace(journals, lines=lines), archived, live, now, pid=1))
+    of_the_lab = check(replace(journals, lines=lines))
     assert broken(damaged) == broken(of_the_lab) != set()
 
 

@@ -129,15 +129,15 @@ class TestAReplayCommand:
 
 class TestAnAuditCommand:
     def test_has_its_verdict_as_exit_code_table_page_and_parquet(self, service: Service) -> None:
-        """Over histories alone it needs neither proxy nor Spark."""
+        """Over journals alone it needs neither proxy nor Spark."""
         world = sound_world()
         words = ("--tables", "tables", "--report", "audit.html")
         write_run(world, service.directory / "good")
         edit_log(world, "t", lambda seen: seen if seen.offset else None)
         write_run(world, service.directory / "bad")
 
-        service.run("pipeline", "audit", "--history", "good").done()
-        process = service.run("pipeline", "audit", "--history", "bad", *words)
+        service.run("pipeline", "audit", "--journal", "good").done()
+        process = service.run("pipeline", "audit", "--journal", "bad", *words)
 
         assert process.wait() == 1
         assert process.stdout.splitlines()[-1].startswith("VIOLATED")
@@ -204,7 +204,7 @@ class TestAJob:
         ("words", "told"),
         [
             (("archive", "--folder", "a"), "name the topics by --topic, or by --pattern"),
-            (("audit",), "name what to audit: --live, --archive DIR, --history DIR"),
+            (("audit",), "name what to audit: --live, --archive DIR, --journal DIR"),
             (("replay", "--topic", "t", "--to", "t"), "--to is the topic itself"),
             (("replay", "--topic", "t", "--to", "u", "--archive", "."), "is no archive"),
             (

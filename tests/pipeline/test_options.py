@@ -126,8 +126,8 @@ class TestOptions:
         assert parse_options({"table": "topics"}, instant_ns=instant_ns).wants("whatever")
 
     def test_of_deliveries_need_the_folder_of_histories_and_others_have_none(self) -> None:
-        assert "histories" in refusal({"table": "deliveries"})
-        assert "histories" in refusal({"subscribe": "a", "histories": "x"})
+        assert "journals" in refusal({"table": "deliveries"})
+        assert "journals" in refusal({"subscribe": "a", "journals": "x"})
 
     def test_have_the_retries_of_the_client(self) -> None:
         retry = parsed(timeoutMs="250", retries="3").retry

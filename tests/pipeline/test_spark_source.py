@@ -175,9 +175,9 @@ class TestABatchQuery:
     ) -> None:
         service.start_proxy()
         put(service, "t", 5)
-        histories = service.directory / "histories"
-        histories.mkdir()
-        with service.open_subscriber("s", history=histories / "s.jsonl") as subscriber:
+        journals = service.directory / "journals"
+        journals.mkdir()
+        with service.open_subscriber("s", journal=journals / "s.jsonl") as subscriber:
             subscriber.subscribe("t")
             put(service, "t", 2)
             subscriber.get("t", max_messages=1)
@@ -189,7 +189,7 @@ class TestABatchQuery:
         assert rows("topics", "topic", "start", "end") == [("t", 0, 7)]
         assert rows("subscriptions", "subscriber", "cursor", "lag_messages") == [("s", 6, 1)]
         assert rows("publishers", "publisher", "last_sequence") == [("p", 7)]
-        given = rows("deliveries", "subscriber", "offset", "sequence", histories=str(histories))
+        given = rows("deliveries", "subscriber", "offset", "sequence", journals=str(journals))
         assert given == [("s", 5, 6)]
 
 

@@ -1,4 +1,4 @@
-"""What the proxy knows, and what histories tell, as rows."""
+"""What the proxy knows, and what journals tell, as rows."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reliable_pubsub.common.core.errors import LimitError
-from reliable_pubsub.common.core.history import Begin, Failed, Ok, Seen
+from reliable_pubsub.common.core.journal import Begin, Failed, Ok, Seen
 from reliable_pubsub.common.core.messages import (
     PublisherStatus,
     StatusReport,

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
 
-from reliable_pubsub.common.core.history import Created, Event, Invoke, Ok, Seen
+from reliable_pubsub.common.core.journal import Created, Event, Invoke, Ok, Seen
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.rules_of_delivery import Received, delivered_once
 from reliable_pubsub.lab.core.rules_of_order import sightings

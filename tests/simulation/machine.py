@@ -211,7 +211,7 @@ class Machine:
         return process
 
     def _live(self, process: Process) -> None:
-        """One life; where it ends by itself, its history says so."""
+        """One life; where it ends by itself, its journal says so."""
         recorder = self.recorder(process)
         try:
             self.program(process, recorder)
@@ -221,7 +221,7 @@ class Machine:
         recorder.end()
 
     def recorder(self, process: Process) -> Recorder:
-        """Writes the history of a life."""
+        """Writes the journal of a life."""
         return self.recording.recorder(self.name, process.life, output=self.output)
 
     def state_of(self, process: Process) -> SimulatedState:
@@ -235,7 +235,7 @@ class Machine:
         raise NotImplementedError
 
     def judge(self, appended: Iterable[Appended]) -> Iterable[str]:
-        """What is wrong with what it has stored, if no history can tell; one sentence each."""
+        """What is wrong with what it has stored, if no journal can tell; one sentence each."""
         return ()
 
     def disk_of(self, process: Process) -> Disk:

@@ -1,4 +1,4 @@
-"""What happens in a seed, as the lines of a history: what `lab/core/checker.py` judges.
+"""What happens in a seed, as the lines of a journal: what `lab/core/checker.py` judges.
 
 Clients write their own lines, as real ones do. The simulator, which knows everything, writes the
 rest: what the proxy's disk holds, in the very moment in which it does, and what was done to whom.
@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
-from reliable_pubsub.common.core.history import AnyLine, Event, Finished, Found, FoundEnd, Seen
+from reliable_pubsub.common.core.journal import AnyLine, Event, Finished, Found, FoundEnd, Seen
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.lab.auditor import NAME as AUDITOR
 from reliable_pubsub.lab.core.run import OutputLine, Run
-from reliable_pubsub.proxy.core.history import ProxyHistory, seen_in
+from reliable_pubsub.proxy.core.journal import ProxyJournal, seen_in
 from reliable_pubsub.proxy.core.records import (
     Appended,
     Expired,
@@ -47,7 +47,7 @@ class Recording:
         self._commits = 0
         proxy = self.recorder("proxy", 1)
         proxy.begin("proxy", durability="sync")
-        self._proxy = ProxyHistory(proxy, ())
+        self._proxy = ProxyJournal(proxy, ())
 
     @property
     def run(self) -> Run:
@@ -137,7 +137,7 @@ class Recording:
 
 
 class Life:
-    """Where one life of a process writes to. Implements `recorder.HistorySink`."""
+    """Where one life of a process writes to. Implements `recorder.JournalSink`."""
 
     def __init__(self, recording: Recording, process: str, pid: int) -> None:
         """Begin nothing yet."""

@@ -1,6 +1,6 @@
 """A program that puts without a plan, always the same bytes: each call is a message of its own.
 
-Contents are equal, so no history tells a message that was lost from one that was repeated. Only who
+Contents are equal, so no journal tells a message that was lost from one that was repeated. Only who
 called knows: two calls that returned have two messages. A call that a kill has cut short is not
 made again.
 """

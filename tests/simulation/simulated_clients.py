@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.errors import InDoubtError
-from reliable_pubsub.common.core.history import AnyLine, Invoke
+from reliable_pubsub.common.core.journal import AnyLine, Invoke
 from reliable_pubsub.common.core.messages import QoS
 from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
 from reliable_pubsub.common.core.recorder import Recorder
@@ -109,7 +109,7 @@ class PublisherMachine(PuttingMachine):
         return self._places[-1]
 
     def recorder(self, process: Process) -> Recorder:
-        """Writes the history of a life, and looks at it."""
+        """Writes the journal of a life, and looks at it."""
         return Recorder(_Witness(self, process))
 
     def program(self, process: Process, recorder: Recorder) -> None:
@@ -217,7 +217,7 @@ class PublisherMachine(PuttingMachine):
 
 
 class _Witness(Life):
-    """The history of a publisher, held against what its program asked for."""
+    """The journal of a publisher, held against what its program asked for."""
 
     def __init__(self, machine: PublisherMachine, process: Process) -> None:
         super().__init__(machine.recording, machine.name, process.life)

@@ -1,7 +1,7 @@
 """A simulated sink, as Spark runs one: tasks that stage, a driver that commits by a number.
 
 A batch runs again whenever its end was not noted: with other tries, cut into other tasks. What it
-has made stands in no history, so it is judged here, from every batch that became durable.
+has made stands in no journal, so it is judged here, from every batch that became durable.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class SinkMachine(Machine):
         self._batches = batches
 
     def recorder(self, process: Process) -> Recorder:
-        """A sink writes no history."""
+        """A sink writes no journal."""
         return Recorder()
 
     def program(self, process: Process, recorder: Recorder) -> None:

@@ -1,4 +1,4 @@
-"""A history on disk: each line is one write to a file that only grows.
+"""A journal on disk: each line is one write to a file that only grows.
 
 What the operating system has taken survives `kill -9`; so a killed process leaves every line it
 wrote, and at most the last one torn. A process and its restarts write to one file.
@@ -12,12 +12,12 @@ from functools import partial
 from pathlib import Path
 
 from .core.errors import ConfigurationError, StorageFailedError
-from .core.history import AnyLine, encode_line
+from .core.journal import AnyLine, encode_line
 from .core.recorder import Recorder
 
 
-class HistoryFile:
-    """A file of lines. Implements `recorder.HistorySink`."""
+class JournalFile:
+    """A file of lines. Implements `recorder.JournalSink`."""
 
     def __init__(self, path: Path, process: str) -> None:
         """Open it, or make it (mode 0644).
@@ -38,7 +38,7 @@ class HistoryFile:
             self._torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
         except OSError as error:
             raise ConfigurationError(
-                f"history {path}: cannot be opened: {error.strerror}; its folder must exist and "
+                f"journal {path}: cannot be opened: {error.strerror}; its folder must exist and "
                 "be writable"
             ) from error
 
@@ -67,8 +67,8 @@ class HistoryFile:
 
     def _failed(self, why: str) -> StorageFailedError:
         return StorageFailedError(
-            f"history {self._path}: {why}. A history with a hole would mislead, so nothing goes on "
-            "without it: make space and run the same command again, or leave out --history"
+            f"journal {self._path}: {why}. A journal with a hole would mislead, so nothing goes on "
+            "without it: make space and run the same command again, or leave out --journal"
         )
 
     def close(self) -> None:
@@ -76,15 +76,15 @@ class HistoryFile:
         self._file.close()
 
 
-def open_history(
-    history: Path | str | Recorder | None, process: str, *, output: str = ""
+def open_journal(
+    journal: Path | str | Recorder | None, process: str, *, output: str = ""
 ) -> Recorder:
     """Return a recorder to a file, or the given one, or one that records nothing.
 
     Raises:
         ConfigurationError: the file cannot be opened.
     """
-    if isinstance(history, Recorder):
-        return history
-    sink = None if history is None else HistoryFile(Path(history), process)
+    if isinstance(journal, Recorder):
+        return journal
+    sink = None if journal is None else JournalFile(Path(journal), process)
     return Recorder(sink, output=output)

@@ -1,4 +1,4 @@
-"""A history in memory, as the lines of its file would read."""
+"""A journal in memory, as the lines of its file would read."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import json
 from typing import Any
 
 from reliable_pubsub.common.core.errors import StorageFailedError
-from reliable_pubsub.common.core.history import AnyLine, encode_line
+from reliable_pubsub.common.core.journal import AnyLine, encode_line
 
 from .fakes import NOW_NS
 
 Told = dict[str, Any]
 
 
-class HistoryLines:
-    """Lines by a clock that ticks once a line. Implements `recorder.HistorySink`."""
+class JournalLines:
+    """Lines by a clock that ticks once a line. Implements `recorder.JournalSink`."""
 
     def __init__(self, process: str) -> None:
         self.process = process
@@ -23,22 +23,22 @@ class HistoryLines:
         self.written: list[Told] = []
 
     def now_ns(self) -> int:
-        """See `HistorySink.now_ns`."""
+        """See `JournalSink.now_ns`."""
         return len(self.written)
 
     def wall_ns(self) -> int:
-        """See `HistorySink.wall_ns`."""
+        """See `JournalSink.wall_ns`."""
         return NOW_NS
 
     def write(self, line: AnyLine) -> None:
-        """See `HistorySink.write`."""
+        """See `JournalSink.write`."""
         if not self.space:
-            raise StorageFailedError("there is no space for the history")
+            raise StorageFailedError("there is no space for the journal")
         self.space -= 1
         self.written.append(json.loads(encode_line(line)))
 
     def close(self) -> None:
-        """See `HistorySink.close`."""
+        """See `JournalSink.close`."""
         self.space = 0
 
     def of(self, op: str) -> list[Told]:

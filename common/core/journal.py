@@ -1,6 +1,6 @@
-"""The lines of a history: what a process did and saw, checked by the crash lab.
+"""The lines of a journal: what a process did and saw, checked by the crash lab.
 
-Every process can write one (`--history FILE`), as JSON lines. A client writes `invoke` before it
+Every process can write one (`--journal FILE`), as JSON lines. A client writes `invoke` before it
 sends anything, and then `ok`, `failed` (it will never have an effect) or `unknown` (it may, or may
 not). A process that is killed in between leaves an `invoke` without an answer: also unknown. The
 proxy writes what has become durable, and an auditor what the log contains at the end.
@@ -267,7 +267,7 @@ def decode_line(text: bytes) -> AnyLine:
     """Read a line.
 
     Raises:
-        msgspec.DecodeError: it is not a line of a history; the text says where.
+        msgspec.DecodeError: it is not a line of a journal; the text says where.
     """
     line: AnyLine = _decoder.decode(text)
     return line

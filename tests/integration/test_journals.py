@@ -1,4 +1,4 @@
-"""The files that `--history` leaves, whatever kills the process: each line whole, the last perhaps
+"""The files that `--journal` leaves, whatever kills the process: each line whole, the last perhaps
 torn; the next life goes on behind it, and `lab check` reads it all."""
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ GET = f"""
 
 @pytest.fixture
 def folder(service: Service) -> Path:
-    """Where the three histories stand."""
-    folder = service.directory / "histories"
+    """Where the three journals stand."""
+    folder = service.directory / "journals"
     folder.mkdir()
     return folder
 
 
 def whole_lines(path: Path) -> list[dict[str, object]]:
-    """The lines of a history; all but what stands behind the last line end must be whole."""
+    """The lines of a journal; all but what stands behind the last line end must be whole."""
     *lines, _ = path.read_bytes().split(b"\n")
     return [json.loads(line) for line in lines]
 
 
 def oks(path: Path) -> int:
-    """How many puts a history says to be stored."""
+    """How many puts a journal says to be stored."""
     return path.read_bytes().count(b'"type":"ok","op":"put"') if path.exists() else 0
 
 
@@ -49,20 +49,20 @@ def checked(service: Service, folder: Path) -> Process:
 
 
 class Trio:
-    """A proxy and two clients, each with a history."""
+    """A proxy and two clients, each with a journal."""
 
     def __init__(self, service: Service, folder: Path) -> None:
         self._service = service
         self._folder = folder
 
     def start_proxy(self) -> Process:
-        return self._service.start_proxy("--history", self._folder / "proxy.jsonl")
+        return self._service.start_proxy("--journal", self._folder / "proxy.jsonl")
 
     def start_publisher(self) -> Process:
-        return self._service.publisher("p", PUT, "--history", self._folder / "p.jsonl")
+        return self._service.publisher("p", PUT, "--journal", self._folder / "p.jsonl")
 
     def start_subscriber(self) -> Process:
-        return self._service.subscriber("s", GET, "--history", self._folder / "s.jsonl")
+        return self._service.subscriber("s", GET, "--journal", self._folder / "s.jsonl")
 
 
 def test_kills_in_the_middle_of_puts_leave_histories_that_go_on_and_are_judged(
@@ -100,35 +100,35 @@ def test_kills_in_the_middle_of_puts_leave_histories_that_go_on_and_are_judged(
 def test_a_life_behind_a_torn_line_begins_a_line_of_its_own(service: Service, folder: Path) -> None:
     trio = Trio(service, folder)
     trio.start_proxy()
-    history = folder / "p.jsonl"
+    journal = folder / "p.jsonl"
     publisher = trio.start_publisher()
-    eventually(lambda: oks(history) > 9, "put")
+    eventually(lambda: oks(journal) > 9, "put")
     publisher.kill()
-    torn = history.read_bytes().rstrip(b"\n")[:-20]
-    history.write_bytes(torn)  # as if the system had gone with it
+    torn = journal.read_bytes().rstrip(b"\n")[:-20]
+    journal.write_bytes(torn)  # as if the system had gone with it
 
     trio.start_publisher().done()
     assert service.proxy.terminate() == 0
 
-    data = history.read_bytes()
+    data = journal.read_bytes()
     assert data.startswith(torn + b'\n{"type":"begin"')
     assert data.endswith(b"\n")
     verdict = checked(service, folder)
     assert verdict.exit_code == 0, verdict.stdout
 
 
-def test_what_a_history_hides_is_found(service: Service, folder: Path) -> None:
+def test_what_a_journal_hides_is_found(service: Service, folder: Path) -> None:
     """The judge of these files can fail: a stored message that the proxy does not tell of."""
     trio = Trio(service, folder)
     trio.start_proxy()
     trio.start_publisher().done()
     assert service.proxy.terminate() == 0
-    history = folder / "proxy.jsonl"
-    lines = history.read_bytes().splitlines(keepends=True)
+    journal = folder / "proxy.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
     stored = [line for line in lines if line.startswith(b'{"type":"stored"')]
 
     lines.remove(stored[100])
-    history.write_bytes(b"".join(lines))
+    journal.write_bytes(b"".join(lines))
 
     verdict = checked(service, folder)
     assert verdict.exit_code == 1, verdict.stdout

@@ -1,4 +1,4 @@
-"""What the proxy's history says of each record, and when."""
+"""What the proxy's journal says of each record, and when."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.messages import Terms
 from reliable_pubsub.common.core.recorder import Recorder
-from reliable_pubsub.proxy.core.history import ProxyHistory
+from reliable_pubsub.proxy.core.journal import ProxyJournal
 from reliable_pubsub.proxy.core.records import (
     CursorMoved,
     Expired,
@@ -19,7 +19,7 @@ from reliable_pubsub.proxy.core.records import (
     Unsubscribed,
 )
 from tests.fakes import LOG, NONCE, NOW_NS, an_append
-from tests.history_lines import HistoryLines, Told, stamp
+from tests.journal_lines import JournalLines, Told, stamp
 
 M1, M2 = (crc32(payload) for payload in (b"m1", b"m2"))
 CLEAN = Terms(session="clean", lease_ms=1000)
@@ -27,13 +27,13 @@ POSITION = {"type": "position", "topic": "t", "subscriber": "s", "generation": 2
 
 
 @pytest.fixture
-def lines() -> HistoryLines:
-    return HistoryLines("proxy")
+def lines() -> JournalLines:
+    return JournalLines("proxy")
 
 
-def a_history(lines: HistoryLines) -> ProxyHistory:
+def a_history(lines: JournalLines) -> ProxyJournal:
     """One of a proxy whose store holds topic 1."""
-    return ProxyHistory(Recorder(lines), [(1, "t")])
+    return ProxyJournal(Recorder(lines), [(1, "t")])
 
 
 @pytest.mark.parametrize(
@@ -76,21 +76,21 @@ def a_history(lines: HistoryLines) -> ProxyHistory:
     ids=lambda value: type(value).__name__ if not isinstance(value, dict) else value["type"],
 )
 def test_each_record_that_the_rules_speak_of_is_a_line(
-    record: Record, told: Told, lines: HistoryLines
+    record: Record, told: Told, lines: JournalLines
 ) -> None:
-    history = a_history(lines)
-    history.submitted([record], 1)
-    history.durable(1)
+    journal = a_history(lines)
+    journal.submitted([record], 1)
+    journal.durable(1)
 
     (line,) = lines.written
     line.pop("messages", None)
     assert line == {**told, **stamp("proxy", 0)}
 
 
-def test_a_batch_is_told_message_by_message(lines: HistoryLines) -> None:
-    history = a_history(lines)
-    history.submitted([an_append(0, count=2)], 1)
-    history.durable(1)
+def test_a_batch_is_told_message_by_message(lines: JournalLines) -> None:
+    journal = a_history(lines)
+    journal.submitted([an_append(0, count=2)], 1)
+    journal.durable(1)
 
     assert lines.written[0]["messages"] == [
         [0, "p", 1, M1, NOW_NS, 1, 2],
@@ -98,11 +98,11 @@ def test_a_batch_is_told_message_by_message(lines: HistoryLines) -> None:
     ]
 
 
-def test_a_batch_that_cannot_be_read_has_messages_without_checksum(lines: HistoryLines) -> None:
+def test_a_batch_that_cannot_be_read_has_messages_without_checksum(lines: JournalLines) -> None:
     """The proxy stores what a foreign publisher encoded wrongly; it never reads it."""
-    history = a_history(lines)
-    history.submitted([an_append(0, count=2, body=b"\xc1")], 1)
-    history.durable(1)
+    journal = a_history(lines)
+    journal.submitted([an_append(0, count=2, body=b"\xc1")], 1)
+    journal.durable(1)
 
     assert [message[:4] for message in lines.written[0]["messages"]] == [
         [0, "p", 1, 0],
@@ -110,30 +110,30 @@ def test_a_batch_that_cannot_be_read_has_messages_without_checksum(lines: Histor
     ]
 
 
-def test_a_topic_has_its_name_from_the_moment_it_is_there(lines: HistoryLines) -> None:
-    history = a_history(lines)
-    history.submitted([TopicCreated(2, "new", LOG), an_append(0, topic_id=2)], 2)
-    history.durable(2)
+def test_a_topic_has_its_name_from_the_moment_it_is_there(lines: JournalLines) -> None:
+    journal = a_history(lines)
+    journal.submitted([TopicCreated(2, "new", LOG), an_append(0, topic_id=2)], 2)
+    journal.durable(2)
 
     assert [line["topic"] for line in lines.written] == ["new", "new"]
 
 
-def test_nothing_is_told_before_it_is_durable(lines: HistoryLines) -> None:
-    history = a_history(lines)
+def test_nothing_is_told_before_it_is_durable(lines: JournalLines) -> None:
+    journal = a_history(lines)
     for number in range(3):
-        history.submitted([an_append(number)], number + 1)
+        journal.submitted([an_append(number)], number + 1)
 
-    history.durable(2)
+    journal.durable(2)
 
     assert [line["messages"][0][0] for line in lines.written] == [0, 1]
 
 
-def test_what_fell_with_a_failed_commit_is_never_told(lines: HistoryLines) -> None:
-    history = a_history(lines)
-    history.submitted([an_append(0)], 1)
-    history.forgotten()
-    history.submitted([an_append(0, publisher="q")], 2)
+def test_what_fell_with_a_failed_commit_is_never_told(lines: JournalLines) -> None:
+    journal = a_history(lines)
+    journal.submitted([an_append(0)], 1)
+    journal.forgotten()
+    journal.submitted([an_append(0, publisher="q")], 2)
 
-    history.durable(2)
+    journal.durable(2)
 
     assert [line["messages"][0][1] for line in lines.written] == ["q"]

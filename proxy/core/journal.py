@@ -1,6 +1,6 @@
-"""The proxy's lines of a history: each record, as soon as it is known to be durable.
+"""The proxy's lines of a journal: each record, as soon as it is known to be durable.
 
-They are written before the replies that depend on them leave, so that a history never contains an
+They are written before the replies that depend on them leave, so that a journal never contains an
 acknowledgement without its record. After a `kill -9` in between, the last commits may be missing,
 which is why the checker also reads the final log.
 """
@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 
-from reliable_pubsub.common.core import history
+from reliable_pubsub.common.core import journal
 from reliable_pubsub.common.core.batch import crc32, decode_batch
 from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.common.core.history import Seen
+from reliable_pubsub.common.core.journal import Seen
 from reliable_pubsub.common.core.recorder import Recorder
 
 from .records import (
@@ -31,11 +31,11 @@ from .records import (
 )
 
 
-class ProxyHistory:
+class ProxyJournal:
     """Keeps records until they are durable, then writes them. Used by the loop thread."""
 
     def __init__(self, recorder: Recorder, topics: Iterable[tuple[int, str]]) -> None:
-        """Create the history of one proxy process.
+        """Create the journal of one proxy process.
 
         Args:
             topics: number and name of the topics that the store already holds.
@@ -53,7 +53,7 @@ class ProxyHistory:
         """The store has everything up to number `lsn`.
 
         Raises:
-            StorageFailedError: the history cannot be written.
+            StorageFailedError: the journal cannot be written.
         """
         while self._waiting and self._waiting[0][0] <= lsn:
             for record in self._waiting.popleft()[1]:
@@ -68,14 +68,14 @@ class ProxyHistory:
         match record:
             case TopicCreated(topic_id, topic, log):
                 self._topics[topic_id] = topic
-                line(history.Created, topic=topic, log=log)
+                line(journal.Created, topic=topic, log=log)
             case Appended():
                 messages = seen_in(record)
                 topic = self._topics[record.topic_id]
-                line(history.Stored, topic=topic, epoch=record.epoch, messages=messages)
+                line(journal.Stored, topic=topic, epoch=record.epoch, messages=messages)
             case DeadLettered(letter, moved):
                 line(
-                    history.DeadLettered,
+                    journal.DeadLettered,
                     topic=self._topics[moved.topic_id],
                     subscriber=moved.subscriber,
                     generation=moved.generation,
@@ -86,10 +86,10 @@ class ProxyHistory:
                 )
                 self._write(moved)
             case Granted(role, client, epoch):
-                line(history.Granted, role=role, client=client, epoch=epoch)
+                line(journal.Granted, role=role, client=client, epoch=epoch)
             case Expired(topic_id, subscriber, generation, cursor, terms, silent_ms):
                 line(
-                    history.Expired,
+                    journal.Expired,
                     topic=self._topics[topic_id],
                     subscriber=subscriber,
                     generation=generation,
@@ -100,7 +100,7 @@ class ProxyHistory:
                 )
             case Subscribed() | Unsubscribed() | CursorMoved():
                 line(
-                    history.Position,
+                    journal.Position,
                     topic=self._topics[record.topic_id],
                     subscriber=record.subscriber,
                     generation=record.generation,
@@ -110,9 +110,9 @@ class ProxyHistory:
                     session=record.terms.session,
                 )
             case ControlSeen(subscriber, epoch):
-                line(history.ControlSeen, subscriber=subscriber, epoch=epoch)
+                line(journal.ControlSeen, subscriber=subscriber, epoch=epoch)
             case Trimmed(topic_id, start):
-                line(history.Trimmed, topic=self._topics[topic_id], start=start)
+                line(journal.Trimmed, topic=self._topics[topic_id], start=start)
 
 
 def seen_in(batch: Appended) -> tuple[Seen, ...]:
