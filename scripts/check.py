@@ -78,7 +78,7 @@ def quick_checks() -> list[Step]:
 def long_checks(*, quick: bool, workers: int) -> list[Step]:
     """What runs side by side."""
     seeds = QUICK_SEEDS if quick else SEEDS
-    simulate = [sys.executable, "-m", "tests.simulation", "--seeds", str(seeds)]
+    simulate = [sys.executable, "-m", "simulator", "--seeds", str(seeds)]
     tests = [
         "pytest",
         "-n",
@@ -158,7 +158,7 @@ def main(quick: bool, workers: int) -> None:
 
     \b
     scripts/simulate --seeds 3000             what the proof asks for; the gate runs half of it
-    python -m tests.simulation.planted        seeds of the planted faults that went stale
+    python -m simulator.planted        seeds of the planted faults that went stale
     pytest tests/wire tests/fuzz --hypothesis-profile long
     scripts/torture, inject, damage, fuzz     real processes, killed and attacked
     """

@@ -66,7 +66,9 @@ def _product() -> list[Path]:
 def show_lines() -> None:
     """Print lines by kind, the largest files, and the longest function."""
     product, tools, tests = _product(), _sources("scripts"), _sources("tests")
-    for name, paths in (("product", product), ("tools", tools), ("tests", tests)):
+    proof = [*_sources("simulator"), *_sources("fuzzer")]
+    kinds = (("product", product), ("tools", tools), ("proof", proof), ("tests", tests))
+    for name, paths in kinds:
         click.echo(f"{name:<8} {sum(map(_line_count, paths)):>7,} lines in {len(paths)} files")
     click.echo(f"\nThe {FILES_SHOWN} largest files of product and tools:")
     ours = product + tools

@@ -56,7 +56,7 @@ WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multip
 ROOM_FILES = [f for room in ROOMS for f in sorted((ROOT / room).rglob("*.py"))]
 SCRIPT_FILES = sorted((ROOT / "scripts").glob("*.py"))
 DOOR_FILES = sorted((ROOT / PACKAGE).glob("*.py"))
-TEST_FILES = sorted((ROOT / "tests").rglob("*.py"))
+TEST_FILES = [f for d in ("tests", "simulator", "fuzzer") for f in sorted((ROOT / d).rglob("*.py"))]
 ALL_FILES = [*ROOM_FILES, *SCRIPT_FILES, *DOOR_FILES, *TEST_FILES]
 
 Rule = Callable[[ast.Module, str], Iterator[str]]

@@ -27,8 +27,8 @@ from reliable_pubsub.relay.core.pattern import Kinds, Pattern
 from reliable_pubsub.relay.core.unstored import LINKED
 from reliable_pubsub.subscriber.core.subscribing import CLEAN_LEASE_MS
 from scripts import protocol_tables
+from simulator.faults import FAULTS
 from tests.lab.planted import all_planted
-from tests.simulation.faults import FAULTS
 from tests.test_architecture import RIDDLES
 from tests.wire.vectors import CONTENT, DIALOGUES
 

@@ -11,7 +11,7 @@ A reply leaves when the newest record that it reports is durable (`Decision.visi
 crash cannot take back anything that a client has seen.
 
 Values go in, values come out. The shell around it (`server.py`; in the simulator
-`tests/simulation/simulated_proxy.py`; in tests `fakes.MemoryProxy`) carries them:
+`simulator/simulated_proxy.py`; in tests `fakes.MemoryProxy`) carries them:
 
     receive(frames, reply_to)    a request           Answer      frames to the one who asked
     offered(frames)              a put at QoS 0      Work        records for the store

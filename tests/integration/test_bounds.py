@@ -14,6 +14,8 @@ from contextlib import ExitStack, suppress
 import pytest
 import zmq
 
+from fuzzer import zmtp
+from fuzzer.crowd import address_of
 from reliable_pubsub.common.core.limits import (
     GIB,
     MIB,
@@ -39,8 +41,6 @@ from reliable_pubsub.relay.guard import Guard
 from reliable_pubsub.relay.listener import Gate, cut, listen
 from reliable_pubsub.relay.sockets import Listening, Receiver, listening
 from tests.fakes import a_broker
-from tests.fuzz import zmtp
-from tests.fuzz.crowd import address_of
 
 from .harness import PATIENCE_S, REPOSITORY, eventually
 

@@ -11,6 +11,7 @@ import pytest
 import zmq
 from msgspec import UNSET
 
+from fuzzer.attacks import BODY, MALFORMED, a_put, header
 from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX
 from reliable_pubsub.common.core.messages import (
     AnyReply,
@@ -23,7 +24,6 @@ from reliable_pubsub.common.core.messages import (
     StatusReport,
 )
 from reliable_pubsub.common.core.wire import PROTOCOL, decode_reply, encode_request
-from tests.fuzz.attacks import BODY, MALFORMED, a_put, header
 
 from .harness import Process, Service, eventually
 

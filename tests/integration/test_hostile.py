@@ -1,6 +1,6 @@
 """Hostile peers at the sockets of a real proxy: the honest lose nothing, and nothing is left over.
 
-The table of kinds is `tests/fuzz/attacks.py`; rates are measured by `scripts/fuzz`, never here.
+The table of kinds is `fuzzer/attacks.py`; rates are measured by `scripts/fuzz`, never here.
 """
 
 from __future__ import annotations
@@ -19,6 +19,12 @@ import pytest
 import zmq
 from msgspec.structs import replace
 
+from fuzzer import zmtp
+from fuzzer.attacks import KINDS, attack
+from fuzzer.crowd import Crowd, address_of
+from fuzzer.floods import PUSH
+from fuzzer.siege import Siege
+from fuzzer.trial import DESCRIPTORS_SPARE, SCENE, Trial, footprint, hostile_attacks, make_known
 from reliable_pubsub import Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
 from reliable_pubsub.common.core.messages import Role, Status
@@ -26,12 +32,6 @@ from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.proxy.front_door import FrontDoor
 from reliable_pubsub.relay import sockets
-from tests.fuzz import zmtp
-from tests.fuzz.attacks import KINDS, attack
-from tests.fuzz.crowd import Crowd, address_of
-from tests.fuzz.floods import PUSH
-from tests.fuzz.siege import Siege
-from tests.fuzz.trial import DESCRIPTORS_SPARE, SCENE, Trial, footprint, hostile_attacks, make_known
 
 from .harness import PATIENCE_S, REPOSITORY, Process, Service, eventually
 

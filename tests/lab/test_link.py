@@ -8,9 +8,9 @@ from contextlib import suppress
 
 import pytest
 
+from fuzzer import zmtp
 from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.lab.link import Link, Links
-from tests.fuzz import zmtp
 
 PATIENCE_S = 20.0
 

@@ -1,1 +1,0 @@
-"""Seeded, deterministic simulation of the whole service over its real core."""

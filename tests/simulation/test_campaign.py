@@ -18,7 +18,7 @@ def ended(pid: int) -> bool:
 
 
 def test_workers_end_with_a_campaign_that_is_killed() -> None:
-    command = [sys.executable, "-m", "tests.simulation", "--seeds", "100000", "--jobs", "2"]
+    command = [sys.executable, "-m", "simulator", "--seeds", "100000", "--jobs", "2"]
     campaign = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         eventually(lambda: len(children(campaign.pid)) == 2, "workers")

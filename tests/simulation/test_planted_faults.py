@@ -6,9 +6,9 @@ import warnings
 
 import pytest
 
-from .faults import FAULTS
-from .planted import REFRESH, SEEDS_MAX, rows, search
-from .simulation import SOUND, run_seed
+from simulator.faults import FAULTS
+from simulator.planted import REFRESH, SEEDS_MAX, rows, search
+from simulator.simulation import SOUND, run_seed
 
 pytestmark = pytest.mark.slow
 

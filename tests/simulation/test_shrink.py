@@ -7,14 +7,14 @@ import shlex
 import pytest
 from click.testing import CliRunner
 
-from . import shrink as shrinking
-from .__main__ import main
-from .faults import FAULTS
-from .options import replay_command, shape_of
-from .report import show_failures
-from .shrink import rule_of, shrink
-from .simulation import WHOLE, Outcome, Variant, run_seed
-from .swarm import CLASSES, Shape
+from simulator import shrink as shrinking
+from simulator.__main__ import main
+from simulator.faults import FAULTS
+from simulator.options import replay_command, shape_of
+from simulator.report import show_failures
+from simulator.shrink import rule_of, shrink
+from simulator.simulation import WHOLE, Outcome, Variant, run_seed
+from simulator.swarm import CLASSES, Shape
 
 pytestmark = pytest.mark.slow
 

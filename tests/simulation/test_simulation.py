@@ -6,9 +6,9 @@ from functools import cache
 
 import pytest
 
-from .campaign import SEEDS_THAT_COVER, Tally
-from .options import replay_command
-from .simulation import run_seed
+from simulator.campaign import SEEDS_THAT_COVER, Tally
+from simulator.options import replay_command
+from simulator.simulation import run_seed
 
 SEEDS = 200
 SEEDS_IN_CHUNK = 20

@@ -1,6 +1,6 @@
 """The table of planted faults in docs/runs.md: which seed finds each.
 
-A change of the simulator makes another world of each seed. `python -m tests.simulation.planted`
+A change of the simulator makes another world of each seed. `python -m simulator.planted`
 searches again where the seed of the table no longer finds its fault.
 """
 
@@ -24,8 +24,8 @@ from .report import progress_bar
 from .simulation import run_seed
 
 SEEDS_MAX: Final = 10_000  # a fault that needs more is a hole in the simulator
-RUNS: Final = Path(__file__).parents[2] / "docs" / "runs.md"
-REFRESH: Final = "python -m tests.simulation.planted"
+RUNS: Final = Path(__file__).parents[1] / "docs" / "runs.md"
+REFRESH: Final = "python -m simulator.planted"
 _HEAD: Final = "| planted fault | seeds until found | shown first by |\n|---|---|---|\n"
 _ROW: Final = re.compile(r"\| (.+?) \| ([\d,]+) \| (.+) \|\n")
 

@@ -1,0 +1,1 @@
+"""Seeded, deterministic simulation of the whole service over its real core."""
