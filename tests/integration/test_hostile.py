@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 
 import pytest
@@ -32,6 +32,7 @@ from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.proxy.front_door import FrontDoor
 from reliable_pubsub.relay import sockets
+from reliable_pubsub.relay.guard import guard_of
 
 from .harness import PATIENCE_S, REPOSITORY, Process, Service, eventually
 
@@ -250,7 +251,11 @@ def test_a_peer_that_falls_silent_loses_its_connection(
 def test_a_peer_that_reads_nothing_loses_its_connection_and_its_answers(
     quick_door: FrontDoor,
 ) -> None:
-    with opened(quick_door, zmtp.OPENED, zmtp.asked(STATUS) * 50) as deaf:
+    """The guard ends it: no PING gets past answers that are not read, so libzmq waits for ever."""
+    guard = guard_of(quick_door.connections)
+    if guard is None:
+        pytest.skip("this system does not count bytes for us")
+    with closing(guard), opened(quick_door, zmtp.OPENED, zmtp.asked(STATUS) * 50) as deaf:
         assert is_held(quick_door, deaf)
 
         eventually(lambda: not is_held(quick_door, deaf), "end of the connection")
