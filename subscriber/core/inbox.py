@@ -51,7 +51,9 @@ class Inbox:
             run = place.run if place is not None else None
             after = place
             if place is not None and run is not None:
-                after = place.after_run(run.taken(self._marks()[run.slot]))
+                after = place.after_run(
+                    run.taken(self._marks()[run.slot], run.batches[-1][0] - place.cursor)
+                )
             self.add(topic).reload(place, after)
 
     def of(self, topic: str) -> Subscription:

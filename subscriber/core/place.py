@@ -25,9 +25,11 @@ class Run(Struct, frozen=True, array_like=True):
     before: tuple[tuple[int, int], ...]  # `Place.in_hand` before it
     batches: tuple[tuple[int, int], ...]  # end and timestamp of each
 
-    def taken(self, mark: int) -> int | None:
-        """How many messages were delivered; None: the mark is of another run."""
-        return mark & 0xFFFFFFFF if mark >> 32 == self.number else None
+    def taken(self, mark: int, count: int) -> int | None:
+        """How many messages were delivered; None: the mark is of another run, or damaged."""
+        taken = mark & 0xFFFFFFFF
+        is_ours = mark >> 32 == self.number and taken <= count
+        return taken if is_ours else None
 
     def witness_ns(self, cursor: int) -> int:
         """The timestamp of the batch that holds offset `cursor` - 1."""

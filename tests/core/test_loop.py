@@ -145,6 +145,15 @@ def test_a_mark_of_another_run_is_of_no_account() -> None:
     assert facts(took(house.opened(disk), 3)) == [(0, 2), (1, 2), (2, 2)]
 
 
+def test_a_damaged_mark_brings_the_whole_run_again_marked() -> None:
+    house = House(count=3, batch=3)
+    took(house.subscriber, 1)
+    disk = house.disk.copy()
+    disk.marks = [number + 3 if number else 0 for number in disk.marks]
+
+    assert facts(took(house.opened(disk), 3)) == [(0, 2), (1, 2), (2, 2)]
+
+
 def test_at_qos_0_what_a_loop_has_given_never_comes_again() -> None:
     house = House()
     house.subscriber.subscribe("t", qos=0)
