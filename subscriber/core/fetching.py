@@ -30,8 +30,6 @@ from .requests import Requests
 from .session import SubscriberSession
 from .subscription import Subscription
 
-WAIT_S: Final = 5.0  # how long an idle GET waits at the proxy
-
 OnLowerQoS = Callable[[str, str, int], None]  # topic, publisher, its level
 
 
@@ -108,12 +106,17 @@ class Fetching:
                 yield Pause(min(poll_pause_s(empty), left_s))
 
     def _wait_s(self, subscription: Subscription, left_s: float) -> float:
-        """How long the proxy may hold the answer to a GET; not where pushes are waited for."""
+        """How long the proxy may hold the answer to a GET; not where pushes are waited for.
+
+        At most as long as an answer is waited for, so that a proxy that has died is noticed after
+        twice that.
+        """
         is_pushed, is_known = subscription.pushes is not None, subscription.confirmation is not None
         if left_s <= 0 or is_pushed or not is_known or not self._may_wait:
             return 0.0
         lease_s = subscription.place.terms.lease_ms / 1000 or inf
-        return min(left_s, WAIT_S, lease_s / 3)  # a GET renews the lease
+        patience_s = self._session.requester.retry.timeout_s
+        return min(left_s, patience_s, lease_s / 3)  # a GET renews the lease
 
     def _next(
         self,
