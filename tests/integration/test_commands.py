@@ -132,13 +132,14 @@ def test_a_proxy_that_is_away_is_exit_code_3_and_the_same_command_resumes(
 ) -> None:
     service.start_proxy()
     service.subscriber("s", SUBSCRIBE).done()
-    service.subscriber("s", WAITING, "--again", options=IMPATIENT_OPTIONS)
+    waiting = service.subscriber("s", WAITING, "--again", options=IMPATIENT_OPTIONS)
     plan = "steps: [{topic: t, message: m, number_of_times: 2, sleep_between_messages: 1.5}]"
     publisher = service.publisher("p", plan, options=IMPATIENT_OPTIONS)
     eventually(lambda: service.line_count("s") == 1, "first message")
     service.proxy.kill()
 
     ended(publisher, 3, "PROXY_UNREACHABLE", "in 2 attempts", "run the same command again")
+    ended(waiting, 3, "PROXY_UNREACHABLE", "in 2 attempts", "run the same command again")
     if role == "subscriber":
         again = service.subscriber("s", WAITING, options=IMPATIENT_OPTIONS)
         ended(again, 3, "PROXY_UNREACHABLE", "HELLO", "in 2 attempts")
