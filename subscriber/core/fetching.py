@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, Final
+from typing import Any
 
 from msgspec import UNSET
 
