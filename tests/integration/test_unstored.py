@@ -72,7 +72,7 @@ class TestAPutAtLevel0:
         assert first.message_id == receipt.message_id != second.message_id
         assert (receipt.offset, receipt.qos, receipt.fate) == (None, 0, "sent")
 
-    def test_is_never_stored_and_in_no_journal(self, running: Service) -> None:
+    def test_is_never_stored_and_in_no_history(self, running: Service) -> None:
         with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
             subscriber.subscribe("t")
             before = running.status().committer
