@@ -92,7 +92,10 @@ def test_kills_in_the_middle_of_puts_leave_histories_that_go_on_and_are_judged(
     assert service.proxy.terminate() == 0
 
     assert [line["type"] for line in whole_lines(folder / "p.jsonl")].count("begin") == 3
-    assert oks(folder / "p.jsonl") == MESSAGES
+    # A publisher that is killed between the line of a put and its state says so again.
+    stored = [line for line in whole_lines(folder / "p.jsonl") if line["type"] == "ok"]
+    assert MESSAGES <= oks(folder / "p.jsonl") <= MESSAGES + KILLS
+    assert len({line["sequence"] for line in stored if line["op"] == "put"}) == MESSAGES
     verdict = checked(service, folder)
     assert verdict.exit_code == 0, verdict.stdout
 

@@ -113,7 +113,7 @@ def test_libzmq_has_no_multicast_to_offer_here() -> None:
 
 
 def test_a_receipt_names_the_message_and_its_place(running: Service) -> None:
-    with running.open_publisher("sensor-1") as publisher:
+    with running.open_publisher("sensor-1", retry=BELIEVING) as publisher:
         one = publisher.put("t", b"one")
         many = publisher.put_many("t", [b"two", b"three", b"four"])
         other = publisher.put("other", b"five")
