@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 
-from reliable_pubsub.common.core.batch import ENTRY_BYTES, crc32
+from reliable_pubsub.common.core.batch import ENTRY_BYTES, crc32, whole_batches
 from reliable_pubsub.common.core.errors import DamagedError
-from reliable_pubsub.common.core.limits import CACHE_BYTES_MAX, REPLY_BATCHES_MAX
+from reliable_pubsub.common.core.limits import CACHE_BYTES_MAX
 
 from .core.records import Appended
 from .core.schema import place_of, row_crc
@@ -51,11 +52,13 @@ class StoreReader:
         self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
     ) -> list[Appended]:
         """See `storage.LogReader.read`."""
-        found = self._read_cached(topic_id, offset, messages_max, bytes_max)
+        bounds = {"messages_max": messages_max, "bytes_max": bytes_max}
+        cached = self._cached(topic_id, offset)
+        found = [batch for batch, _ in whole_batches(cached, offset, **bounds)]
         if found:
             return found
-        with reading():
-            found = self._read_stored(topic_id, offset, messages_max, bytes_max)
+        with reading(), closing(self._stored(topic_id, offset)) as stored:
+            found = [batch for batch, _ in whole_batches(stored, offset, **bounds)]
         if found and found[0].base <= offset:
             return found
         # Durability `snapshot` serves batches that are not written yet; this is the middle of one.
@@ -64,52 +67,34 @@ class StoreReader:
                 return [batch]
         return found
 
-    def _read_cached(
-        self, topic_id: int, offset: int, messages_max: int, bytes_max: int
-    ) -> list[Appended]:
+    def _cached(self, topic_id: int, offset: int) -> Iterator[tuple[Appended, bytes]]:
         """The cached batches from one that begins exactly at `offset`."""
-        found: list[Appended] = []
-        messages = size = 0
-        cached = self._cache.get((topic_id, offset))
-        while cached is not None:
-            size += len(cached.body)
-            if found and (size > bytes_max or len(found) == REPLY_BATCHES_MAX):
-                return found
-            found.append(cached)
-            messages += cached.count
-            if messages >= messages_max:
-                return found
-            cached = self._cache.get((topic_id, cached.end))
-        return found
+        while batch := self._cache.get((topic_id, offset)):
+            yield batch, batch.body
+            offset = batch.end
 
-    def _read_stored(
-        self, topic_id: int, offset: int, messages_max: int, bytes_max: int
-    ) -> list[Appended]:
+    def _stored(self, topic_id: int, offset: int) -> Generator[tuple[Appended, bytes]]:
+        """The stored batches from the one that holds `offset`, as far as there is no hole."""
         place = place_of(topic_id, offset)
         (holder,) = self._connection.execute(
             "SELECT max(place) FROM batch WHERE place >= ? AND place <= ?",
             (place_of(topic_id, 0), place),
         ).fetchone()
         cursor = self._connection.execute(
-            f"SELECT {_COLUMNS}, row_crc FROM batch WHERE place >= ? AND place < ?"
-            " ORDER BY place LIMIT ?",
-            (place if holder is None else holder, place_of(topic_id + 1, 0), REPLY_BATCHES_MAX),
+            f"SELECT {_COLUMNS}, row_crc FROM batch WHERE place >= ? AND place < ? ORDER BY place",
+            (place if holder is None else holder, place_of(topic_id + 1, 0)),
         )
-        found: list[Appended] = []
-        messages = size = 0
-        for row in cursor:
-            batch = _checked(row)
-            if batch.end <= offset:  # the batch of this offset was removed; the next one shows it
-                continue
-            size += len(batch.body)
-            if found and (size > bytes_max or batch.base != found[-1].end):
-                break  # after a hole that an operator accepted, the next reply is LOST
-            found.append(batch)
-            messages += batch.end - max(batch.base, offset)
-            if messages >= messages_max:
-                break
-        cursor.close()  # an open cursor would keep the log of the writer from being reused
-        return found
+        # An open cursor would keep the log of the writer from being reused.
+        with closing(cursor):
+            end: int | None = None
+            for row in cursor:
+                batch = _checked(row)
+                if batch.end <= offset:  # the one of this offset was removed; the next shows it
+                    continue
+                if end is not None and batch.base != end:
+                    return  # after a hole that an operator accepted, the next reply is LOST
+                yield batch, batch.body
+                end = batch.end
 
     def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
         """See `storage.LogReader.timestamp_ns`."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from reliable_pubsub.common.core.batch import whole_batches
 from reliable_pubsub.proxy.core.records import (
     Appended,
     ControlSeen,
@@ -217,20 +218,10 @@ class SimulatedStore:
         rows = self._topics.get(topic_id)
         if rows is None:
             return ()
-        found: list[Appended] = []
-        messages = size = 0
         first = max(bisect_right(rows.bases, offset) - 1, 0)
-        for batch in rows.batches[first:]:
-            if batch.end <= offset:
-                continue
-            size += len(batch.body)
-            if found and size > bytes_max:
-                break
-            found.append(batch)
-            messages += batch.end - max(batch.base, offset)
-            if messages >= messages_max:
-                break
-        return found
+        pairs = ((batch, batch.body) for batch in rows.batches[first:])
+        found = whole_batches(pairs, offset, messages_max=messages_max, bytes_max=bytes_max)
+        return [batch for batch, _ in found]
 
     def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
         """See `storage.LogReader.timestamp_ns`."""

@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch, whole_batches
 from reliable_pubsub.common.core.marks import MARKS_MAX
 from reliable_pubsub.common.core.messages import (
     Abort,
@@ -311,17 +311,9 @@ class MemoryLog:
         self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
     ) -> list[Appended]:
         """See `storage.LogReader.read`."""
-        found: list[Appended] = []
-        messages = size = 0
-        for batch in self.batches.get(topic_id, []):
-            if batch.end <= offset:
-                continue
-            size += len(batch.body)
-            if found and (messages >= messages_max or size > bytes_max):
-                break
-            found.append(batch)
-            messages += batch.end - max(batch.base, offset)
-        return found
+        pairs = ((batch, batch.body) for batch in self.batches.get(topic_id, []))
+        found = whole_batches(pairs, offset, messages_max=messages_max, bytes_max=bytes_max)
+        return [batch for batch, _ in found]
 
     def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
         """See `storage.LogReader.timestamp_ns`."""

@@ -7,16 +7,16 @@ nil. One pass in C encodes or decodes a whole column, which is where the speed c
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count as numbers_from
 from itertools import islice, repeat
-from typing import Annotated, Final
+from typing import Annotated, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
 
 from .errors import MalformedError, TooLargeError, UsageError
-from .limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
+from .limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, REPLY_BATCHES_MAX
 from .names import message_id
 
 ENTRY_BYTES: Final = 400  # memory of a batch that is kept or waits, without its body
@@ -63,6 +63,49 @@ class Message(Struct, frozen=True, gc=False):
     def redelivered(self) -> bool:
         """Whether it was delivered before: it was not acknowledged, or it is replayed."""
         return self.delivery_count > 1
+
+
+class Place(Protocol):
+    """Where the messages of a batch stand."""
+
+    @property
+    def base(self) -> int:
+        """The offset of the first."""
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+
+
+_Place = TypeVar("_Place", bound=Place)
+
+
+def whole_batches(
+    batches: Iterable[tuple[_Place, bytes]], offset: int, *, messages_max: int, bytes_max: int
+) -> Iterator[tuple[_Place, bytes]]:
+    """The batches that one answer to a GET holds: whole ones, and at least one, if there is one.
+
+    Args:
+        batches: in their order; those that end at or below `offset` are passed over.
+        messages_max: none is given after the one that reaches it, counted from `offset`.
+        bytes_max: none is given that would pass it, the first one apart.
+
+    Yields:
+        At most `REPLY_BATCHES_MAX`; of `batches` nothing is read that is not needed to know.
+    """
+    number = messages = size = 0
+    for place, body in batches:
+        end = place.base + place.count
+        if end <= offset:
+            continue
+        size += len(body)
+        if number and size > bytes_max:
+            return
+        yield place, body
+        number += 1
+        messages += end - max(place.base, offset)
+        if messages >= messages_max or number == REPLY_BATCHES_MAX:
+            return
 
 
 _encoder = msgspec.msgpack.Encoder()

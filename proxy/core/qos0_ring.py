@@ -11,8 +11,8 @@ from collections import deque
 
 from msgspec import UNSET, Struct, UnsetType
 
-from reliable_pubsub.common.core.batch import ENTRY_BYTES
-from reliable_pubsub.common.core.limits import REPLY_BATCHES_MAX, RING_BYTES_MAX, RINGS_BYTES_MAX
+from reliable_pubsub.common.core.batch import ENTRY_BYTES, whole_batches
+from reliable_pubsub.common.core.limits import RING_BYTES_MAX, RINGS_BYTES_MAX
 from reliable_pubsub.common.core.messages import BatchHeader, RingStatus
 
 
@@ -116,21 +116,15 @@ class Rings:
         ring = self._rings.get(topic)
         if ring is None:
             return Read((), b"", place, 0)
-        headers: list[BatchHeader] = []
-        bodies: list[bytes] = []
-        messages = size = 0
-        for header, body in ring.batches:
-            if header.base + header.count <= place:
-                continue
-            size += len(body)
-            if headers and (size > bytes_max or len(headers) == REPLY_BATCHES_MAX):
-                break
-            headers.append(header)
-            bodies.append(body)
-            messages += header.base + header.count - max(header.base, place)
-            if messages >= messages_max:
-                break
-        return Read(tuple(headers), b"".join(bodies), max(place, ring.first), ring.end)
+        found = [
+            *whole_batches(ring.batches, place, messages_max=messages_max, bytes_max=bytes_max)
+        ]
+        return Read(
+            tuple(header for header, _ in found),
+            b"".join(body for _, body in found),
+            max(place, ring.first),
+            ring.end,
+        )
 
     # For operators.
 

@@ -11,7 +11,7 @@ from collections import deque
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.batch import ENTRY_BYTES
+from reliable_pubsub.common.core.batch import ENTRY_BYTES, whole_batches
 from reliable_pubsub.common.core.limits import CACHE_BYTES_MAX, REPLY_BATCHES_MAX
 from reliable_pubsub.common.core.messages import BatchHeader
 
@@ -87,16 +87,14 @@ class BatchCache:
         if known is None or not known.bases or not known.bases[0] <= offset < known.end:
             return None
         begin = bisect_right(known.bases, offset) - 1
-        headers: list[BatchHeader] = []
-        bodies: list[bytes] = []
-        messages = size = 0
-        for header, body in known.batches[begin : begin + REPLY_BATCHES_MAX]:
-            size += len(body)
-            if headers and size > bytes_max:
-                break
-            headers.append(header)
-            bodies.append(body)
-            messages += header.base + header.count - max(header.base, offset)
-            if messages >= messages_max:
-                break
-        return Found(tuple(headers), b"".join(bodies), known.end)
+        found = [
+            *whole_batches(
+                known.batches[begin : begin + REPLY_BATCHES_MAX],
+                offset,
+                messages_max=messages_max,
+                bytes_max=bytes_max,
+            )
+        ]
+        return Found(
+            tuple(header for header, _ in found), b"".join(body for _, body in found), known.end
+        )
