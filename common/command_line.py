@@ -43,6 +43,7 @@ EXIT_CODES = (
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 RESUME = "stopped: what is left is kept; run the same command again to go on"
 
+_ENDING = (signal.SIGTERM, signal.SIGINT)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -143,13 +144,34 @@ def tell_silence() -> Silence:
 
 
 @contextmanager
+def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
+    """Call `stop` at SIGTERM and SIGINT; they are ignored after the block, where processes end."""
+
+    def act(_number: int, _frame: FrameType | None) -> None:
+        stop()
+
+    for number in _ENDING:
+        signal.signal(number, act)
+    try:
+        yield
+    finally:
+        ignore_signals()
+
+
+def ignore_signals() -> None:
+    """Ignore SIGTERM and SIGINT from now on: a second one has nothing to add to the first."""
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_IGN)
+
+
+@contextmanager
 def signals_raise() -> Iterator[None]:
     """SIGTERM and SIGINT raise `Stopped` in the main thread."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise Stopped
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, stop) for number in _ENDING}
     try:
         yield
     finally:

@@ -19,7 +19,7 @@ from .core.certificates import (
     parse_certificate,
 )
 from .core.errors import ConfigurationError
-from .core.keys import ClientKeys, KeyPair, SecureEndpoint, ServerKeys, keys_of
+from .core.keys import ClientKeys, KeyPair, SecureEndpoint, ServerKeys
 from .core.names import client_id
 from .core.settings import Settings
 from .yaml_file import load_yaml
@@ -38,12 +38,12 @@ def new_pair(folder: Path, name: str) -> tuple[Path, Path]:
         ConfigurationError: one of the files exists, or cannot be written.
     """
     name = client_id(name)
-    public, secret = (key.decode() for key in zmq.curve_keypair())
+    pair = _new_keys()
     public_file, secret_file = (folder / (name + end) for end in (PUBLIC_SUFFIX, SECRET_SUFFIX))
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _write(secret_file, certificate(name, public, secret), 0o600)
-        _write(public_file, certificate(name, public), 0o644)
+        _write(secret_file, certificate(name, pair.public, pair.secret), 0o600)
+        _write(public_file, certificate(name, pair.public), 0o644)
     except FileExistsError as error:
         raise ConfigurationError(
             f"{error.filename} exists: a key is never overwritten. Choose another name, or remove "
@@ -54,6 +54,11 @@ def new_pair(folder: Path, name: str) -> tuple[Path, Path]:
             f"cannot write the key {error.filename}: {error.strerror}"
         ) from error
     return public_file, secret_file
+
+
+def _new_keys() -> KeyPair:
+    public, secret = (key.decode() for key in zmq.curve_keypair())
+    return KeyPair(public=public, secret=secret)
 
 
 def _write(path: Path, text: str, mode: int) -> None:
@@ -149,12 +154,12 @@ def secure(endpoint: str, server_key: str, secret_key: str = "") -> str:
     Raises:
         ConfigurationError: a key cannot be read.
     """
-    if secret_key:
-        own = read_pair(Path(secret_key))
-    else:
-        public, secret = (key.decode() for key in zmq.curve_keypair())
-        own = KeyPair(public=public, secret=secret)
-    return SecureEndpoint(endpoint, ClientKeys(own=own, server=read_public(server_key)))
+    return SecureEndpoint(endpoint, _client_keys(server_key, secret_key))
+
+
+def _client_keys(server_key: str, secret_key: str) -> ClientKeys:
+    own = read_pair(Path(secret_key)) if secret_key else _new_keys()
+    return ClientKeys(own=own, server=read_public(server_key))
 
 
 def client_keys(settings: Settings) -> ClientKeys | None:
@@ -171,14 +176,14 @@ def client_keys(settings: Settings) -> ClientKeys | None:
                 "that it talks with; set server_key (--server-key) to it"
             )
         return None
-    return keys_of(secure("", settings.server_key, settings.secret_key))
+    return _client_keys(settings.server_key, settings.secret_key)
 
 
 def server_keys(settings: Settings) -> ServerKeys | None:
     """The keys of a proxy or relay, by its settings; None: its endpoints are plaintext.
 
     Raises:
-        ConfigurationError: a key or the list of clients cannot be read.
+        ConfigurationError: the key cannot be read, or there are clients and no key.
     """
     if not settings.secret_key:
         if settings.clients:
@@ -187,6 +192,4 @@ def server_keys(settings: Settings) -> ServerKeys | None:
                 "with `reliable-pubsub keys new proxy` and set secret_key to its .key_secret file"
             )
         return None
-    if settings.clients:
-        read_clients(Path(settings.clients))
     return ServerKeys(own=read_pair(Path(settings.secret_key)), clients=settings.clients)

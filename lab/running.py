@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -16,6 +15,7 @@ from rich.console import Console
 
 from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
+    ignore_signals,
     readable_errors,
     stop_on_signals,
 )
@@ -98,8 +98,7 @@ def perform(scenario: Scenario, directory: Path, console: Console, *, quiet: boo
             wrong.append(f"the proxy does not run at the end, see {processes.proxy.log}")
         recorder.end()
     finally:
-        for number in (signal.SIGTERM, signal.SIGINT):  # a second Ctrl-C has nothing to add
-            signal.signal(number, signal.SIG_IGN)
+        ignore_signals()
         processes.close()
     return wrong
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 
 import click
 
@@ -20,6 +18,7 @@ from reliable_pubsub.common.command_line import (
     key_options,
     readable_errors,
     resolve_all,
+    stopped_by_signals,
 )
 from reliable_pubsub.common.core.endpoint import beside, stays_behind
 from reliable_pubsub.common.core.settings import Resolved, Settings, typed
@@ -219,27 +218,18 @@ def main(
 
 def _serve(server: Server, settings: Settings, warnings: Sequence[str]) -> None:
     """Say that it is ready, and what to know about it; run until a signal comes."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        server.stop()
-
-    signal.signal(signal.SIGTERM, stop)
-    signal.signal(signal.SIGINT, stop)
-    click.echo(_ready_line(server, settings))
-    if settings.durability == "snapshot":
-        complain(
-            "warning: durability snapshot acknowledges before it writes; a crash loses "
-            "acknowledged messages (docs/guarantees.md)"
-        )
-    for warning in warnings:
-        complain(f"warning: {warning}")
-    if any(door.hears_resets for door in server.doors):
-        complain(HEARS_RESETS)
-    try:
+    with stopped_by_signals(server.stop):
+        click.echo(_ready_line(server, settings))
+        if settings.durability == "snapshot":
+            complain(
+                "warning: durability snapshot acknowledges before it writes; a crash loses "
+                "acknowledged messages (docs/guarantees.md)"
+            )
+        for warning in warnings:
+            complain(f"warning: {warning}")
+        if any(door.hears_resets for door in server.doors):
+            complain(HEARS_RESETS)
         server.run()
-    finally:  # a second signal has nothing to add
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _settings_file(path: Path) -> tuple[dict[str, Resolved], dict[str, dict[str, Resolved]]]:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
 import click
@@ -17,6 +15,7 @@ from reliable_pubsub.common.command_line import (
     key_options,
     readable_errors,
     resolve_all,
+    stopped_by_signals,
 )
 from reliable_pubsub.common.core.endpoint import beside
 from reliable_pubsub.common.core.names import client_id
@@ -116,24 +115,16 @@ def main(
             )
         )
 
-        def stop(_number: int, _frame: FrameType | None) -> None:
-            relay.stop()
-
-        signal.signal(signal.SIGTERM, stop)
-        signal.signal(signal.SIGINT, stop)
         recorder = open_journal(journal, relay.settings.node)
-        recorder.begin("relay")
-        click.echo(
-            f"ready: relay {relay.settings.node} requests={relay.endpoint} "
-            f"push={relay.fan_out.endpoint} upstream={','.join((*above, *publishers))} "
-            f"strategy={settings.relay_strategy}"
-        )
-        try:
+        with stopped_by_signals(relay.stop):
+            recorder.begin("relay")
+            click.echo(
+                f"ready: relay {relay.settings.node} requests={relay.endpoint} "
+                f"push={relay.fan_out.endpoint} upstream={','.join((*above, *publishers))} "
+                f"strategy={settings.relay_strategy}"
+            )
             relay.run()
             recorder.end()
-        finally:  # a second signal has nothing to add
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 if __name__ == "__main__":

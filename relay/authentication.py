@@ -68,10 +68,10 @@ class Authentication:
 
     def callback(self, domain: str, key: bytes) -> bool:
         """Whether a key is let in; called by the thread."""
-        name = self._known.get(key.decode())
-        if name is None:
+        is_known = key.decode() in self._known
+        if not is_known:
             _LOG.warning("refused a connection: unknown key %s", key.decode())
-        return name is not None
+        return is_known
 
     def admits(self, first: zmq.Frame) -> bool:
         """Whether the key of the connection that a message came on is still known."""
