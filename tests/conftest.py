@@ -31,12 +31,13 @@ _FIRST = ("tests/pipeline/test_kills", "tests/pipeline", "tests/integration", "t
 # the process that distributes tests knows nothing else of them.
 _TOGETHER = (
     # Each starts one Java after another; in one row they would take longest of all.
-    ("tests/pipeline/test_kills.py::TestACopyToATopic", "kills of copies"),
+    ("tests/pipeline/test_kills.py::test_a_copy", "kills of copies"),
     ("tests/pipeline/test_kills.py", "kills"),
     ("tests/pipeline/", "spark"),
     ("tests/lab/test_report.py", "report"),
     ("tests/store/test_damage_sweep.py", "damage"),
     ("tests/test_architecture.py", "architecture"),  # each file is parsed once
+    ("tests/test_docs.py", "docs"),  # likewise
     *(
         (f"tests/integration/test_{name}.py", name)
         for name in ("explain", "hostile", "lab", "packaging", "system_calls")

@@ -7,6 +7,7 @@ them fresh, and what it cannot write. The bytes are tested in `tests/wire/test_g
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -298,6 +299,7 @@ class TestTheJournalPage:
 # Names of tests, decisions, files.
 
 
+@functools.cache
 def known_tests() -> Mapping[str, set[str]]:
     """Every test function, by the name of its class; "" has all of them, and the modules."""
     found: dict[str, set[str]] = {"": set()}
@@ -312,9 +314,6 @@ def known_tests() -> Mapping[str, set[str]]:
     return found
 
 
-TESTS = known_tests()
-
-
 def page_name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
 
@@ -324,7 +323,7 @@ class TestAPage:
     def test_names_tests_that_exist(self, page: Path) -> None:
         named = re.findall(r"(?:\b(Test\w+)\.)?\b(test_\w+)", page.read_text(encoding="utf-8"))
 
-        missing = [one for one in named if one[1] not in TESTS.get(one[0], ())]
+        missing = [one for one in named if one[1] not in known_tests().get(one[0], ())]
 
         assert not missing
 

@@ -358,6 +358,7 @@ class Relay:
             kind: of the answers that are counted and lost; the others pass.
         """
         self._answers = answers
+        self._counting = threading.Lock()
         self._kind = kind
         self._mended = threading.Event()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -373,6 +374,11 @@ class Relay:
     def exhausted(self) -> bool:
         """Whether an answer was lost."""
         return self._answers < 0
+
+    def pass_on(self, answers: int) -> None:
+        """Pass on so many answers more, then lose them again."""
+        with self._counting:
+            self._answers = answers
 
     def mend(self) -> None:
         """Pass on every answer from now on."""
@@ -398,9 +404,11 @@ class Relay:
             if self._proxy in ready:
                 answer = self._proxy.recv_multipart()
                 counts = self._counts(answer)
-                if not counts or self._answers > 0 or self._mended.is_set():
+                with self._counting:
+                    passes = not counts or self._answers > 0 or self._mended.is_set()
+                    self._answers -= counts
+                if passes:
                     self._clients.send_multipart(answer)
-                self._answers -= counts
 
     def _counts(self, answer: list[bytes]) -> bool:
         reply, _ = decode_reply(answer[answer.index(b"") + 1 :])  # behind the client's address

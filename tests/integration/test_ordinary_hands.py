@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 
@@ -14,6 +16,8 @@ import pytest
 from reliable_pubsub import Message, Receipt, UsageError
 
 from .harness import NOWHERE, PATIENCE_S, REPOSITORY, Service
+
+ALARM_STEP_US, ALARM_US_MAX = 10, 5_000  # more than a get takes on a quiet machine
 
 HEAD = """
 import gc, multiprocessing, os, sys
@@ -206,24 +210,33 @@ class Alarm(BaseException):
 
 
 class Alarms:
-    """Ring again and again; the handler raises while `armed`."""
+    """Count the alarms that raised."""
 
     def __init__(self) -> None:
-        self.armed = False
         self.rung = 0
+        self._armed = False
 
     def __enter__(self) -> Alarms:
         self._before = signal.signal(signal.SIGALRM, self._ring)
-        signal.setitimer(signal.ITIMER_REAL, 0.001, 0.0017)
         return self
 
     def __exit__(self, *_: object) -> None:
-        signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, self._before)
 
+    @contextmanager
+    def after(self, delay_s: float) -> Iterator[None]:
+        """Raise in the block once, unless it ends sooner."""
+        self._armed = True
+        signal.setitimer(signal.ITIMER_REAL, delay_s)
+        try:
+            yield
+            self._armed = False  # the result is kept: a later alarm is none
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+
     def _ring(self, _number: int, _frame: FrameType | None) -> None:
-        if self.armed:
-            self.armed = False
+        if self._armed:
+            self._armed = False
             self.rung += 1
             raise Alarm
 
@@ -233,19 +246,20 @@ def test_alarms_at_any_moment_lose_and_double_nothing(running: Service) -> None:
     """Real signals and real sockets."""
     sent = [b"%d" % number for number in range(60)]
     seen: list[Message] = []
-    with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
+    with (
+        running.open_subscriber("s") as subscriber,
+        running.open_publisher("p") as publisher,
+        Alarms() as alarms,
+    ):
         subscriber.subscribe("t")
         publisher.put_many("t", sent)
-        with Alarms() as alarms:
-            while len({message.offset for message in seen}) < len(sent):
-                found: list[Message] = []
-                try:
-                    alarms.armed = True
-                    found = subscriber.get("t", timeout_s=1.0)
-                    alarms.armed = False
-                except Alarm:
-                    pass
-                seen += found
+        for delay_us in range(ALARM_STEP_US, ALARM_US_MAX, ALARM_STEP_US):
+            found: list[Message] = []
+            with suppress(Alarm), alarms.after(delay_us / 1e6):
+                found = subscriber.get("t", timeout_s=0)
+            seen += found
+        while len({message.offset for message in seen}) < len(sent):  # undisturbed
+            seen += subscriber.get("t", timeout_s=PATIENCE_S)
         subscriber.acknowledge("t")
 
     assert alarms.rung

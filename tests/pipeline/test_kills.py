@@ -15,17 +15,16 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
 
-from reliable_pubsub.common.core.messages import CommitAck, Reply, StageAck
+from reliable_pubsub.common.core.messages import CommitAck, StageAck
 from reliable_pubsub.pipeline.archive import MESSAGES, read_manifests
 from reliable_pubsub.pipeline.archive_tasks import check_file
 from reliable_pubsub.pipeline.numbered import BATCH_RECORDS
 from tests.integration.harness import Process, Relay, Service, eventually
 
 from .jobs import BUSY_S, JAVA_SAYS, Jobs, end_of, java_of, kill_with_its_java
-from .test_sink import Copy, staged
-from .test_spark_source import Sink, put
+from .test_sink import staged
+from .test_spark_source import put
 
 ROWS_PER_FILE = 250
 
@@ -186,48 +185,7 @@ def test_a_replay_that_is_killed_puts_each_message_once(service: Service, jobs: 
     assert service.payloads("u") == [b"%d" % n for n in range(rows)]
 
 
-STREAM = """
-from pathlib import Path
-from reliable_pubsub.pipeline import session
-
-folder = Path({folder!r})
-spark = session(master="local[2,4]")
-query = (
-    spark.readStream.format("reliable_pubsub")
-    .option("endpoint", {endpoint!r})
-    .option("subscribe", "t")
-    .option("maxOffsetsPerTrigger", "200")
-    .option("maxRecordsPerPartition", "200")
-    .load()
-    .writeStream.format("parquet")
-    .option("path", str(folder / "rows"))
-    .option("checkpointLocation", str(folder / "checkpoint"))
-    .trigger(availableNow=True)
-    .start()
-)
-query.awaitTermination()
-"""
-
-
-def test_a_query_whose_java_is_killed_goes_on_with_other_partitions_and_has_each_message_once(
-    service: Service, jobs: Jobs, spark: SparkSession, tmp_path: Path
-) -> None:
-    put(service, "t", 1_000, batch=100)
-    sink = Sink(spark, tmp_path / "sink")
-
-    with Relay(service.subscriber_endpoint, answers=8) as relay:
-        script = STREAM.format(folder=str(tmp_path / "sink"), endpoint=relay.endpoint)
-        query = service.run_command("query", [sys.executable, "-c", script])
-        stalled(relay, query)
-        kill_with_its_java(query)
-    assert list((sink.checkpoint / "offsets").iterdir())
-    put(service, "t", 500, batch=100)
-    sink.run(service, maxRecordsPerPartition="70")
-
-    assert sink.values() == list(range(1_500))
-
-
-COPY = """
+TO_A_TOPIC = """
 from reliable_pubsub.pipeline import session
 
 format = "reliable_pubsub"
@@ -235,8 +193,8 @@ patient = {{"timeoutMs": "300", "retries": "300"}}
 spark = session(master="local[2,4]")
 query = (
     spark.readStream.format(format)
-    .options(endpoint={source!r}, subscribe="t", maxOffsetsPerTrigger="200", minPartitions="2")
-    .options(**patient)
+    .options(endpoint={source!r}, subscribe="t", maxOffsetsPerTrigger="200")
+    .options(minPartitions="{partitions}", **patient)
     .load()
     .select("value")
     .writeStream.format(format)
@@ -248,64 +206,65 @@ query.awaitTermination()
 """
 
 
-class TestACopyToATopic:
-    """A query from topic t to topic u, in batches of 200 rows, each staged by two tasks."""
+class Copy:
+    """A query from topic `t` to topic `u`, in batches of 200 rows, run again and again."""
 
-    ROWS = 500
+    def __init__(self, service: Service, folder: Path) -> None:
+        self._service = service
+        self._checkpoint = folder / "checkpoint"
 
-    @pytest.fixture
-    def copy(self, spark: SparkSession, service: Service, tmp_path: Path, jobs: Jobs) -> Copy:
-        """The same query in the Spark of the tests, for the end; and what is to be copied."""
-        put(service, "t", self.ROWS, batch=50)
-        return Copy(spark, service, tmp_path / "copy")
-
-    def start(self, service: Service, copy: Copy, relay: Relay) -> Process:
-        """The query in a process of its own; wait until an answer to its sink is lost."""
-        script = COPY.format(
-            source=service.subscriber_endpoint,
-            sink=relay.endpoint,
-            checkpoint=str(copy.checkpoint),
+    def start(self, sink: str, *, partitions: int) -> Process:
+        """Start the query with the endpoint of its sink, and go on."""
+        script = TO_A_TOPIC.format(
+            source=self._service.subscriber_endpoint,
+            sink=sink,
+            checkpoint=str(self._checkpoint),
+            partitions=partitions,
         )
-        query = service.run_command("query", [sys.executable, "-c", script])
-        stalled(relay, query)
-        return query
+        return self._service.run_command("query", [sys.executable, "-c", script])
 
-    def noted(self, copy: Copy) -> int:
+    @property
+    def rows(self) -> list[int]:
+        """What stands in topic `u`."""
+        return [int(text) for text in self._service.payloads("u")]
+
+    @property
+    def noted(self) -> int:
         """How many batches have their entry in Spark's log of commits."""
-        return len(list((copy.checkpoint / "commits").glob("[0-9]*")))
+        return len(list((self._checkpoint / "commits").glob("[0-9]*")))
 
-    @pytest.mark.parametrize(
-        ("kind", "answers", "rows_stored"),
-        [
-            pytest.param(StageAck, 1, 0, id="while_a_batch_is_staged"),
-            pytest.param(CommitAck, 0, 200, id="between_its_commit_and_that_of_spark"),
-        ],
-    )
-    def test_whose_driver_and_java_are_killed_has_each_row_once_and_in_order(
-        self, service: Service, copy: Copy, kind: type[Reply], answers: int, rows_stored: int
-    ) -> None:
-        with Relay(service.publisher_endpoint, answers=answers, kind=kind) as relay:
-            kill_with_its_java(self.start(service, copy, relay))
-            assert len(service.payloads("u")) == rows_stored
-            assert self.noted(copy) == 0
-            assert (staged(service) > 0) == (kind is StageAck)
-            relay.mend()  # a task that has outlived its driver may go on
 
-            copy.run(minPartitions="5")
+def test_a_copy_whose_driver_java_and_proxy_are_killed_has_each_row_once_and_in_order(
+    service: Service, jobs: Jobs, tmp_path: Path
+) -> None:
+    put(service, "t", 500, batch=50)
+    copy = Copy(service, tmp_path)
 
-        assert [int(text) for text in service.payloads("u")] == [*range(self.ROWS)]
-        assert len(service.topic("u").publishers) == 1
-        assert staged(service) == 0
+    # Driver and Java, while the two tasks of a batch stage it.
+    with Relay(service.publisher_endpoint, answers=1, kind=StageAck) as relay:
+        query = copy.start(relay.endpoint, partitions=2)
+        stalled(relay, query)
+        kill_with_its_java(query)
+        assert (copy.rows, copy.noted) == ([], 0)
+        assert staged(service) > 0
+        relay.mend()  # a task that has outlived its driver may go on
 
-    def test_whose_proxy_is_killed_at_a_commit_has_each_row_once_and_in_order(
-        self, service: Service, copy: Copy
-    ) -> None:
-        with Relay(service.publisher_endpoint, answers=1, kind=CommitAck) as relay:
-            query = self.start(service, copy, relay)
-            assert self.noted(copy) == 1
+        with Relay(service.publisher_endpoint, answers=1, kind=CommitAck) as second:
+            query = copy.start(second.endpoint, partitions=5)
+            stalled(second, query)
+            eventually(lambda: len(copy.rows) == 400, "a second commit", timeout_s=BUSY_S)
+            eventually(lambda: copy.noted == 1, "Spark's note of the first", timeout_s=BUSY_S)
+            # The proxy, at a commit: the query goes on.
             service.restart_proxy()
-            relay.mend()
-            assert end_of(query) == 0, query.stderr
+            second.pass_on(1)
+            eventually(lambda: len(copy.rows) == 500, "the last commit", timeout_s=BUSY_S)
+            eventually(lambda: copy.noted == 2, "Spark's note of the one before", timeout_s=BUSY_S)
+            # Driver and Java, between a commit and Spark's own.
+            kill_with_its_java(query)
+    query = copy.start(service.publisher_endpoint, partitions=2)
+    assert end_of(query) == 0, query.stderr
 
-        assert [int(text) for text in service.payloads("u")] == [*range(self.ROWS)]
-        assert staged(service) == 0
+    assert copy.noted == 3
+    assert copy.rows == [*range(500)]
+    assert len(service.topic("u").publishers) == 1
+    assert staged(service) == 0

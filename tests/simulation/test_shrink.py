@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 
 import pytest
@@ -20,14 +21,13 @@ pytestmark = pytest.mark.slow
 
 SEEDS_MAX = 200
 NEEDS_NO_LUCK = [
-    "no dedup",
     "dedup by last id only",
     "subscribes too early",
-    "plan apart from outbox",
     "cursor moves on hand-over",
 ]
 
 
+@functools.cache
 def first_failing(fault: str) -> Outcome:
     """The first seed that finds a planted fault."""
     for seed in range(SEEDS_MAX):
@@ -61,7 +61,7 @@ def test_the_story_is_smaller_and_breaks_the_same_rule(fault: str) -> None:
 def test_the_command_that_is_printed_fails_again_with_the_whole_story(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    fault = "no dedup"
+    fault = "subscribes too early"
     whole = first_failing(fault)
 
     show_failures([whole], fault, WHOLE, shrinking=True)
@@ -81,12 +81,12 @@ def test_the_search_is_the_same_every_time_and_ends_when_its_runs_are_used_up() 
     runs: list[int] = []
 
     first = shrink(
-        whole.seed, FAULTS["no dedup"], runs_max=20, on_run=lambda: runs.append(len(runs))
+        whole.seed, FAULTS["no dedup"], runs_max=10, on_run=lambda: runs.append(len(runs))
     )
-    again = shrink(whole.seed, FAULTS["no dedup"], runs_max=20)
+    again = shrink(whole.seed, FAULTS["no dedup"], runs_max=10)
 
     assert first == again
-    assert len(runs) == 20
+    assert len(runs) == 10
     assert rule_of(first.outcome) == rule_of(whole)
 
 
