@@ -270,8 +270,8 @@ class Publisher:
         return put.result()
 
     def _check_no_stream(self) -> None:
-        if self._sender is not None and not self._sender.is_over:
-            raise UsageError("this publisher has an open stream; put through it, or close it")
+        if self._sender is not None:
+            self._sender.check_over()
 
     @gated
     def interest(self, topic: TopicName) -> Interest:

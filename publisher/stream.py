@@ -111,6 +111,7 @@ class StreamSender:
 
     def __init__(self, put_batch: Callable[[str, Batch], Receipt], linger_s: float) -> None:
         """Start the sending thread."""
+        self.stream: Callable[[], Stream | None] = lambda: None  # a weak reference
         self._put_batch = put_batch
         self._linger_s = linger_s
         self._make_locks()
@@ -133,6 +134,22 @@ class StreamSender:
     def is_over(self) -> bool:
         """Whether it was closed or abandoned, and sends no more."""
         return self._closing and not self._thread.is_alive()
+
+    def check_over(self) -> None:
+        """Refuse what needs the publisher, while the stream has it.
+
+        Raises:
+            UsageError: the stream is open, or was dropped and still sends what it had.
+        """
+        if self.is_over:
+            return
+        if self.stream() is not None:
+            raise UsageError("this publisher has an open stream; put through it, or close it")
+        self.abandon()  # again: an exception of a signal handler may have ended the finalizer
+        raise UsageError(
+            "a stream of this publisher was dropped without close() and still sends what was put "
+            "through it; ask again in a moment, or use it in a `with` block"
+        )
 
     def _make_locks(self) -> None:
         self.lock = threading.RLock()  # guards everything that changes
@@ -275,6 +292,7 @@ class Stream:
     def __init__(self, put_batch: Callable[[str, Batch], Receipt], *, linger_s: float) -> None:
         """Start the sending thread; use `Publisher.stream`."""
         self.sender = StreamSender(put_batch, linger_s)
+        self.sender.stream = weakref.ref(self)
         weakref.finalize(self, self.sender.abandon).atexit = False
 
     def put(self, topic: TopicName, payload: bytes) -> Ticket:

@@ -12,6 +12,7 @@ import pytest
 
 from reliable_pubsub import InUseError, Publisher, PubSubError, Subscriber, UsageError
 from reliable_pubsub.common.core.batch import decode_batch
+from reliable_pubsub.publisher.stream import StreamSender
 from tests.fakes import Link, MemoryProxy, a_world
 
 from .harness import PATIENCE_S
@@ -179,6 +180,27 @@ def test_a_stream_that_is_dropped_sends_what_it_has_and_ends_by_itself(house: Ho
     del publisher
     gc.collect()
     assert dropped() is None
+
+
+def test_a_dropped_stream_whose_finalizer_was_broken_off_ends_with_the_next_call(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An exception that leaves a finalizer is printed and gone, so it must not have to be done."""
+    publisher = house.publisher()
+    with monkeypatch.context() as broken:
+        broken.setattr(StreamSender, "abandon", lambda _: None)
+        stream = publisher.stream(linger_s=3600)
+    thread = stream.sender._thread
+    ticket = stream.put("t", b"1")
+    del stream
+    gc.collect()
+
+    with pytest.raises(UsageError, match="dropped without close"):
+        publisher.put("t", b"2")
+
+    thread.join(PATIENCE_S)
+    assert ticket.result(timeout_s=0).offset == 0
+    assert publisher.put("t", b"2").offset == 1
 
 
 def test_a_stream_that_is_dropped_with_its_publisher_keeps_neither(house: House) -> None:
