@@ -27,23 +27,28 @@ os.register_at_fork(after_in_child=_close_in_child)
 class FileLock:
     """An exclusive flock on a small file, held until `close` or the end of the process."""
 
-    def __init__(self, path: Path, *, what: str) -> None:
+    def __init__(
+        self, path: Path, *, what: str, make_way: Callable[[], bool] | None = None
+    ) -> None:
         """Take the lock, without waiting.
 
         Args:
             what: what the lock protects, for the error text.
+            make_way: called when this process wants the lock again: releases it, or returns False.
 
         Raises:
             InUseError: another process holds it, or this one, which does not release it.
             ConfigurationError: the file cannot be made or opened.
         """
-        # Called when this process wants the lock again: releases it, or returns False.
-        self.make_way: Callable[[], bool] | None = None
+        self.make_way = make_way
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         try:
             self.file = os.fdopen(os.open(path, flags, 0o600), "rb+", buffering=0)
         except OSError as error:
+            if error.errno is None:  # not the system's: a signal handler raised it
+                raise
             raise ConfigurationError(f"{what}: cannot open {path}: {error.strerror}") from error
+        _held.add(self)  # before it has the lock: this may be broken off at any line
         try:
             if not self._take():
                 gc.collect()  # an unreferenced client of this process may hold it
@@ -52,7 +57,6 @@ class FileLock:
         except BaseException:
             self.file.close()
             raise
-        _held.add(self)
 
     def _take(self) -> bool:
         try:
@@ -62,17 +66,20 @@ class FileLock:
         return True
 
     def _here(self) -> list[FileLock]:
-        """The holders in this process, at most one."""
+        """The holders in this process: one, and what was broken off before it had the lock."""
         same = os.path.sameopenfile
         return [
             lock
             for lock in list(_held)
-            if not lock.file.closed and same(lock.file.fileno(), self.file.fileno())
+            if lock is not self
+            and not lock.file.closed
+            and same(lock.file.fileno(), self.file.fileno())
         ]
 
     def _ask_holder(self) -> bool:
-        """Ask the holder in this process to release it; return whether it did."""
-        return any(lock.make_way is not None and lock.make_way() for lock in self._here())
+        """Ask the holders in this process to release it; return whether one did."""
+        made_way = [lock.make_way is not None and lock.make_way() for lock in self._here()]
+        return True in made_way
 
     def close(self) -> None:
         """Release the lock, even while a forked child has the file open."""
@@ -101,4 +108,6 @@ def make_directory(path: Path, *, what: str) -> None:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
+        if error.errno is None:  # not the system's: a signal handler raised it
+            raise
         raise ConfigurationError(f"{what}: cannot make {path}: {error.strerror}") from error

@@ -11,6 +11,7 @@ from __future__ import annotations
 import mmap
 import os
 import sqlite3
+import threading
 import weakref
 import zlib
 from collections.abc import Callable, Mapping
@@ -23,7 +24,7 @@ from .core.messages import Role
 from .core.names import client_id
 from .damage import error_of
 from .lock import FileLock, make_directory
-from .system import FULL_SYNC_PRAGMAS, sync_directory
+from .system import FULL_SYNC_PRAGMAS, fill_file, sync_directory
 
 STATE_VERSION: Final = 1
 MARK_BYTES: Final = 8
@@ -110,9 +111,14 @@ class StateFile:
         make_directory(directory, what="state directory")
         name = f"{role}-{client_id(client)}"
         self.path = directory / f"{name}.sqlite3"
-        self._lock = FileLock(directory / f"{name}.lock", what=f"state of {role} {client!r} in")
+        self._marks: memoryview[int] | None = None
+        self._maker = threading.get_ident()
+        self._lock = FileLock(
+            directory / f"{name}.lock",
+            what=f"state of {role} {client!r} in",
+            make_way=self._close_unfinished,
+        )
         try:
-            self._marks: memoryview[int] | None = None
             self._connection = sqlite3.connect(
                 self.path, isolation_level=None, check_same_thread=False
             )
@@ -127,6 +133,8 @@ class StateFile:
             raise self._unreadable(error) from error
         except OSError as error:
             self._lock.close()
+            if error.errno is None:  # not the system's: a signal handler raised it
+                raise
             raise StorageFailedError(
                 f"{error.filename or directory}: {error.strerror}; nothing is lost: look at the "
                 "disk, then run the same command again"
@@ -222,18 +230,31 @@ class StateFile:
             try:
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 try:
-                    # Allocated, so that a full disk is an error here and no signal later.
-                    os.posix_fallocate(descriptor, 0, MARKS_MAX * MARK_BYTES)
+                    fill_file(descriptor, MARKS_MAX * MARK_BYTES)
                     mapped = mmap.mmap(descriptor, MARKS_MAX * MARK_BYTES)
                 finally:
                     os.close(descriptor)
             except OSError as error:
+                if error.errno is None:  # not the system's: a signal handler raised it
+                    raise
                 raise StorageFailedError(
                     f"{path}: cannot be made ({error.strerror}); nothing is lost, make space and "
                     "run the same command again"
                 ) from error
             self._marks = memoryview(mapped).cast("Q")
         return self._marks
+
+    def _close_unfinished(self) -> bool:
+        """Close it for another client, unless a thread is just making the one that it is for.
+
+        A thread that makes another one is not: an exception of a signal handler broke it off.
+        """
+        if self._maker != threading.get_ident():
+            return False
+        if hasattr(self, "_connection"):
+            self._connection.close()
+        self._lock.close()
+        return True
 
     def may_be_taken(self, make_way: Callable[[], bool]) -> None:
         """Let another client of this process take over the id; see `FileLock.make_way`."""

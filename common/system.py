@@ -81,6 +81,16 @@ def sync_data(descriptor: int) -> None:
         sync_file(descriptor)
 
 
+def fill_file(descriptor: int, size_bytes: int) -> None:
+    """Extend a file with zeros, so that a full disk is an error here and no signal at a page of it.
+
+    Raises:
+        OSError: there is no space.
+    """
+    while (end := os.fstat(descriptor).st_size) < size_bytes:
+        os.pwrite(descriptor, bytes(size_bytes - end), end)
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable: a new file may else be missing after power loss."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

@@ -23,30 +23,44 @@ _SEND_MORE = int(zmq.SNDMORE | zmq.DONTWAIT)
 _MORE = int(zmq.RCVMORE)
 
 
-def end_with(
-    owner: object, context: zmq.Context[zmq.Socket[bytes]], sockets: list[zmq.Socket[bytes]]
-) -> None:
-    """Close sockets and context when their owner is collected, without waiting for a peer.
+class ClientContext(zmq.Context[zmq.Socket[bytes]]):
+    """A context that closes its sockets, wherever a call that opened or closed one was broken off.
 
-    Otherwise they hang: a context that is collected together with its sockets no longer knows
-    them, and waits for them to be closed.
-
-    Args:
-        sockets: those that are open; the owner may change the list.
+    pyzmq knows them by weak references. These are gone when a context is collected together with
+    its sockets, and a socket whose `close` was broken off is no longer among them: `term` then
+    waits for ever. Here a socket is held from before it is opened until it is closed.
     """
-    weakref.finalize(owner, _end, context, sockets, os.getpid()).atexit = False
+
+    _held: tuple[zmq.Socket[bytes], ...] = ()
+
+    def socket(self, kind: int) -> zmq.Socket[bytes]:  # type: ignore[override]  # one class of them
+        """Open a socket."""
+        socket: zmq.Socket[bytes] = zmq.Socket.__new__(zmq.Socket)
+        self._held = (*(one for one in self._held if not one.closed), socket)
+        socket.__init__(self, kind)  # type: ignore[misc]  # only now there is something to close
+        return socket
+
+    def destroy(self, linger: int | None = None) -> None:
+        """Close all sockets, then end."""
+        for socket in self._held:
+            socket.close(linger=linger)
+        self.term()
 
 
-def _end(
-    context: zmq.Context[zmq.Socket[bytes]], sockets: list[zmq.Socket[bytes]], pid: int
-) -> None:
-    if context.closed or os.getpid() != pid:  # in a forked child they are the parent's
+def end_with(owner: object, context: ClientContext) -> None:
+    """Close a context when its owner is collected, without waiting for a peer.
+
+    Call it before the first socket is opened.
+    """
+    weakref.finalize(owner, _end, context, os.getpid()).atexit = False
+
+
+def _end(context: ClientContext, pid: int) -> None:
+    if context.closed or os.getpid() != pid:  # in a forked child the sockets are the parent's
         return
     warnings.warn(
         "a client was not closed: use it in a with block, or call close", ResourceWarning, 2
     )
-    for socket in sockets:
-        socket.close(linger=0)
     context.destroy(linger=0)
 
 
@@ -65,9 +79,9 @@ class ReqTransport:
     def __init__(self, endpoint: str) -> None:
         """Create a socket that connects in the background; without a proxy, requests time out."""
         self.endpoint = endpoint
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._sockets = [self._open()]  # one
-        end_with(self, self._context, self._sockets)
+        self._context = ClientContext()
+        end_with(self, self._context)
+        self._socket = self._open()
 
     def _open(self) -> zmq.Socket[bytes]:
         self._timeout_s: float | None = None  # of the socket; None: it is not known
@@ -89,14 +103,14 @@ class ReqTransport:
             self._send(frames)
 
     def _send(self, frames: Sequence[bytes]) -> None:
-        send = self._sockets[0].send  # send_multipart checks each frame before
+        send = self._socket.send  # send_multipart checks each frame before
         for frame in frames[:-1]:
             send(frame, _SEND_MORE)
         send(frames[-1], zmq.DONTWAIT)
 
     def receive(self, timeout_s: float) -> Sequence[bytes] | None:
         """Wait for the answer; None after `timeout_s`."""
-        socket = self._sockets[0]
+        socket = self._socket
         if timeout_s != self._timeout_s:
             self._timeout_s = None  # until it is set, also if this is interrupted
             socket.setsockopt(zmq.RCVTIMEO, max(int(timeout_s * 1000), 1))
@@ -111,8 +125,8 @@ class ReqTransport:
 
     def reopen(self) -> None:
         """Discard the socket and its request in flight; open a new one."""
-        self._sockets[0].close(linger=0)
-        self._sockets[0] = self._open()
+        self._socket.close(linger=0)
+        self._socket = self._open()
 
     def close(self) -> None:
         """Close the socket and its context."""

@@ -7,8 +7,8 @@ from typing import Final
 
 import zmq
 
-from reliable_pubsub.common.transport import end_with
-from reliable_pubsub.relay.sockets import DATA_MESSAGES_MAX, Context, connecting
+from reliable_pubsub.common.transport import ClientContext, end_with
+from reliable_pubsub.relay.sockets import DATA_MESSAGES_MAX, connecting
 
 LINGER_MS: Final = 1_000  # how long close waits to send the last messages
 
@@ -18,13 +18,13 @@ class ZmqOfferLink:
 
     def __init__(self, endpoint: str) -> None:
         """Connect in the background."""
-        self._context: Context = zmq.Context()
+        self._context = ClientContext()
+        end_with(self, self._context)
         # No bound on received subscriptions: ZeroMQ drops them at a bound, and they are few.
         self._socket = connecting(
             self._context, zmq.XPUB, endpoint, sent_max=DATA_MESSAGES_MAX, received_max=0
         )
         self._socket.setsockopt(zmq.XPUB_NODROP, 1)  # "no room" is an error, not a silence
-        end_with(self, self._context, [self._socket])
         # When a connection ends its subscriptions end, and no message is queued for the next one.
         self._socket.setsockopt(zmq.IMMEDIATE, 1)
         self._socket.setsockopt(zmq.LINGER, LINGER_MS)
@@ -58,5 +58,4 @@ class ZmqOfferLink:
 
     def close(self) -> None:
         """See `OfferLink`."""
-        self._socket.close()
-        self._context.term()  # for LINGER_MS at most
+        self._context.destroy()  # for LINGER_MS at most

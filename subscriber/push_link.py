@@ -8,11 +8,10 @@ import zmq
 
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import INTEREST_PATTERNS_MAX
-from reliable_pubsub.common.transport import end_with
+from reliable_pubsub.common.transport import ClientContext, end_with
 from reliable_pubsub.relay.above import NodeAbove
 from reliable_pubsub.relay.core.pattern import Pattern
 from reliable_pubsub.relay.core.push import AnyPush, decode_any_push
-from reliable_pubsub.relay.sockets import Context
 
 TURN_MAX = 1_000  # pushes that are taken at once
 
@@ -22,11 +21,11 @@ class ZmqPushLink:
 
     def __init__(self, endpoint: str, client: str, push_via: str = "") -> None:
         """Connect in the background; see `NodeAbove`."""
-        self._context: Context = zmq.Context()
+        self._context = ClientContext()
+        end_with(self, self._context)
         self._above = NodeAbove(
             self._context, endpoint, client, cap=INTEREST_PATTERNS_MAX, push_via=push_via
         )
-        end_with(self, self._context, [self._above.data, self._above.interest])
         self._poller = zmq.Poller()
         self._poller.register(self._above.data, zmq.POLLIN)
         self._poller.register(self._above.interest, zmq.POLLIN)

@@ -28,8 +28,15 @@ class Interrupter:
     (the proxy, in the same thread) is the world's, and is left in peace.
     """
 
-    def __init__(self, at: Sequence[int] = (), *, opcodes: bool = False) -> None:
+    def __init__(
+        self,
+        at: Sequence[int] = (),
+        *,
+        opcodes: bool = False,
+        error: Callable[[], BaseException] = Interrupted,
+    ) -> None:
         """Raise at these numbers, in ascending order; the count goes on behind each."""
+        self._error = error
         self.count = 0
         self.places: list[str] = []  # where it raised
         self._at = list(at)
@@ -58,7 +65,7 @@ class Interrupter:
                 self.places.append(f"{Path(code.co_filename).name}:{frame.f_lineno} {code.co_name}")
                 if not self._at:
                     sys.settrace(None)  # nothing is left to do, and tracing is dear
-                raise Interrupted
+                raise self._error()
         return self._stepped
 
     def __enter__(self) -> Interrupter:

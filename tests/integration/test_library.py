@@ -53,13 +53,13 @@ def put_numbers(service: Service, count: int, batch: int = 1, topic: str = "t") 
 def socket_kinds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Every kind of socket that this process opens from here on."""
     kinds: list[int] = []
-    opened = zmq.Context.socket
+    opened = zmq.Socket.__init__
 
-    def socket(context: zmq.Context[Any], kind: int, *args: Any, **more: Any) -> Any:
+    def opening(socket: Any, context: Any, kind: int, *args: Any, **more: Any) -> None:
         kinds.append(kind)
-        return opened(context, kind, *args, **more)
+        opened(socket, context, kind, *args, **more)
 
-    monkeypatch.setattr(zmq.Context, "socket", socket)
+    monkeypatch.setattr(zmq.Socket, "__init__", opening)
     return kinds
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from types import FrameType
 
 import pytest
 
-from reliable_pubsub import Message, Receipt, UsageError
+from reliable_pubsub import Message, Publisher, Receipt, Subscriber, UsageError
+from tests.interrupting import Interrupter
 
 from .harness import NOWHERE, PATIENCE_S, REPOSITORY, Service
 
@@ -203,6 +206,74 @@ def test_a_second_thread_in_a_subscriber_is_refused_by_name(running: Service) ->
 
 
 # A4: signals.
+
+
+BROKEN_OFF = """
+class Alarm(BaseException):
+    pass
+
+def broken_off(line):
+    left = [line]
+    def trace(frame, event, argument):
+        file = frame.f_code.co_filename
+        if not file.endswith(("common/transport.py", "sugar/socket.py", "sugar/context.py")):
+            return None
+        left[0] -= event == "line"
+        if not left[0]:
+            sys.settrace(None)
+            raise Alarm
+        return trace
+    sys.settrace(trace)
+    try:
+        publisher = Publisher("p", endpoint=publishers, retry=RetryPolicy(timeout_s=0.001, **TWICE))
+        try:
+            publisher.put("t", b"m")
+        except Exception as error:
+            assert error.exit_code == 3, error
+        publisher.close()
+        return False
+    except Alarm as error:
+        kept = error  # as a logger does, or a notebook: all of it is collected together
+        return True
+    finally:
+        sys.settrace(None)
+
+TWICE = {"retries_max": 1, "pause_s": 0.0}
+line = 1
+while broken_off(line):
+    gc.collect()
+    line += 1
+assert line > 50, line
+"""
+
+
+def test_a_client_that_was_broken_off_at_any_line_of_its_sockets_does_not_hang_when_collected(
+    tmp_path: Path,
+) -> None:
+    run(BROKEN_OFF, NOWHERE, NOWHERE, tmp_path)
+
+
+@pytest.mark.parametrize("kind", [Publisher, Subscriber])
+def test_what_a_signal_handler_raises_in_a_constructor_comes_out_and_the_id_is_free_again(
+    kind: type[Publisher] | type[Subscriber], tmp_path: Path
+) -> None:
+    """`TimeoutError` is an `OSError`, as what the system says of a file is."""
+    kept: BaseException | None = None
+    gc.freeze()  # the lock collects garbage where it is held, and there is much else here
+    for line in count(1):
+        try:
+            with Interrupter((line,), error=lambda: TimeoutError("an alarm")):
+                client = kind("c", endpoint=NOWHERE, state_dir=tmp_path)
+        except TimeoutError as error:
+            kept = error  # with its frames, as a notebook or a logger does
+        else:
+            client.close()
+            break
+
+    gc.unfreeze()
+    assert kept is not None
+    assert line > 100
+    kind("c", endpoint=NOWHERE, state_dir=tmp_path).close()
 
 
 class Alarm(BaseException):

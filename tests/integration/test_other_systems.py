@@ -55,6 +55,11 @@ with Publisher("p", endpoint=publishers, state_dir=state) as publisher:
         subscriber.subscribe("t")
         publisher.put("t", life.encode())
         (message,) = subscriber.get("t", timeout_s=30)
+        subscriber.subscribe("u")
+        publisher.put_many("u", [b"1", b"2"])
+        loop = subscriber.messages("u", timeout_s=30)  # it notes its place in a file of marks
+        assert [next(loop).payload for _ in range(2)] == [b"1", b"2"]
+        subscriber.unsubscribe("u")
         print(message.offset, message.payload.decode(), system.IS_LINUX)
 """
 

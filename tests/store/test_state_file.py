@@ -7,6 +7,7 @@ import os
 import shutil
 import sqlite3
 import stat
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -95,9 +96,18 @@ class TestTheLock:
     def test_lets_one_process_use_an_id(self, tmp_path: Path) -> None:
         """H11: two processes with one id on one machine do not even begin."""
         state = a_state(tmp_path)
+        state.may_be_taken(lambda: False)  # its client is in a call
 
         with pytest.raises(InUseError):
             a_state(tmp_path)
+
+        state.close()
+
+    def test_keeps_out_a_thread_while_another_one_makes_the_client(self, tmp_path: Path) -> None:
+        state = a_state(tmp_path)
+
+        with ThreadPoolExecutor(1) as other, pytest.raises(InUseError):
+            other.submit(a_state, tmp_path).result()
 
         state.close()
 
@@ -296,7 +306,7 @@ class TestAMark:
             raise OSError(errno.ENOSPC, "No space left on device")
 
         state = a_state(tmp_path)
-        monkeypatch.setattr("os.posix_fallocate", full)
+        monkeypatch.setattr("os.pwrite", full)
 
         with pytest.raises(StorageFailedError, match="No space left"):
             _ = state.marks
