@@ -149,8 +149,8 @@ class Publisher:
         event_time_ns: EventTimeNs | None = None,
         qos: QoS = 2,
         wait: Wait = "stored",
-        acknowledged_by: AcknowledgedBy = "all",
-        timeout_s: DeliveryS = DELIVERED_S,
+        acknowledged_by: AcknowledgedBy | None = None,
+        timeout_s: DeliveryS | None = None,
     ) -> Receipt:
         """Put one message; return when it is stored as durably as the proxy promises.
 
@@ -160,7 +160,8 @@ class Publisher:
                 caller puts again what is in doubt. 0 stores nothing, sends no request and returns
                 at once: it is sent once to the current listeners (`Receipt.fate`).
             wait: delivered returns only when subscribers have acknowledged the message too, and
-                the receipt then says who; see `wait_delivered` for the other two.
+                the receipt then says who; see `wait_delivered` for the other two, which are for
+                it only.
 
         Raises:
             InvalidNameError, TooLargeError: nothing was sent.
@@ -179,6 +180,12 @@ class Publisher:
             None if headers is None else [headers],
             None if event_time_ns is None else [event_time_ns],
         )
+        if wait == "stored" and not (acknowledged_by is None and timeout_s is None):
+            given = "timeout_s" if acknowledged_by is None else "acknowledged_by"
+            raise UsageError(
+                f"{given} needs wait='delivered': by default a put waits for the proxy, and for no "
+                "subscriber. Nothing was sent"
+            )
         if wait == "delivered" and qos == 0:
             raise UsageError(
                 "wait='delivered' needs QoS 1 or 2: messages at QoS 0 are not stored and never "
@@ -188,7 +195,9 @@ class Publisher:
         if wait == "stored":
             return receipt
         delivery = self.wait_delivered(
-            receipt, acknowledged_by=acknowledged_by, timeout_s=timeout_s
+            receipt,
+            acknowledged_by="all" if acknowledged_by is None else acknowledged_by,
+            timeout_s=DELIVERED_S if timeout_s is None else timeout_s,
         )
         return replace(receipt, delivery=delivery)
 

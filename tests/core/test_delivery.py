@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from reliable_pubsub.common.core.errors import LogChangedError, NotDeliveredError, UsageError
@@ -174,6 +176,20 @@ class TestAPutThatWaits:
 
         with pytest.raises(LogChangedError):
             publisher.wait_delivered(receipt)
+
+    @pytest.mark.parametrize(
+        "given", [{"acknowledged_by": 2}, {"acknowledged_by": "all"}, {"timeout_s": 5}]
+    )
+    def test_is_asked_for_where_its_arguments_are_given(self, given: Any) -> None:
+        link = Link(with_subscribers("s"))
+        publisher = Publisher("q", _world=a_world(link))
+
+        (name,) = given
+
+        with pytest.raises(UsageError, match=f"^{name} needs wait='delivered'.* Nothing was sent"):
+            publisher.put("t", b"b", **given)
+
+        assert publisher.put("t", b"b").first_sequence == 1
 
     @pytest.mark.parametrize("wrong", [0, -1, 2001, True])
     def test_has_a_range_of_subscribers(self, wrong: int) -> None:
