@@ -64,6 +64,7 @@ class Transaction:
         self._rows: dict[str, list[list[_Row]]] = {}  # by topic, batch by batch
         self._sizes: dict[str, int] = {}  # of the last batch of a topic
         self._bytes = 0
+        self._begun = False
         self._ended = False
         self._under_way: list[str] = []  # a put that is running, or was interrupted
         self.receipts: tuple[Receipt, ...] = ()  # after the block: one for each topic
@@ -85,6 +86,11 @@ class Transaction:
         """
         if self._ended:
             raise UsageError("this transaction has ended; begin another one")
+        if not self._begun:  # without a block nothing sends it, and it would be lost in silence
+            raise UsageError(
+                "a transaction sends when its with block ends, and this one is used without: "
+                "nothing was added. Use `with publisher.transaction() as transaction:`"
+            )
         self._check_whole()
         topic = names.exact(topic)
         if topic not in self._rows:
@@ -122,6 +128,7 @@ class Transaction:
             )
 
     def __enter__(self) -> Transaction:
+        self._begun = True
         return self
 
     def __exit__(

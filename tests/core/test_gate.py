@@ -195,7 +195,7 @@ def a_publisher(link: Callable[[Sequence[bytes]], Sequence[bytes] | None]) -> Pu
 def test_what_is_open_when_a_call_is_broken_off_is_void_and_says_so() -> None:
     link = Link(MemoryProxy())
     publisher = a_publisher(link)
-    transaction = publisher.transaction()
+    transaction = publisher.transaction().__enter__()
     transaction.put("t", b"never")
     link.proxy, proxy = None, link.proxy  # type: ignore[assignment]
     with pytest.raises(AttributeError):

@@ -179,6 +179,20 @@ class TestABlock:
             with pytest.raises(TooLargeError, match="make several transactions"):
                 transaction.put("b", b"x" * 5_000)
 
+    def test_takes_nothing_outside_its_block(self) -> None:
+        """Nothing would send it."""
+        link = Link(MemoryProxy())
+        transaction = a_publisher(link).transaction()
+
+        with pytest.raises(UsageError, match=r"with block.* nothing was added"):
+            transaction.put("a", b"1")
+        with transaction:
+            transaction.put("a", b"2")
+        with pytest.raises(UsageError, match="has ended"):
+            transaction.put("a", b"3")
+
+        assert stored(link.proxy) == {"a": [a_body(b"2")]}
+
     def test_is_not_begun_beside_a_stream(self) -> None:
         publisher = a_publisher(Link(MemoryProxy()))
         with publisher.stream(), pytest.raises(UsageError, match="open stream"):

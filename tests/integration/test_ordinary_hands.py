@@ -90,7 +90,7 @@ subscriber = Subscriber("s", endpoint=subscribers, state_dir=state)
 subscriber.subscribe("t")
 publisher.put("t", b"before")
 assert [m.payload for m in subscriber.get("t")] == [b"before"]
-transaction = publisher.transaction()
+transaction = publisher.transaction().__enter__()
 streaming = Publisher("q", endpoint=publishers)
 stream = streaming.stream(linger_s=3600)
 ticket = stream.put("u", b"of the parent")

@@ -155,7 +155,7 @@ def test_a_stream_with_messages_to_send_is_not_taken_over(house: House) -> None:
 def test_a_transaction_that_is_open_when_its_publisher_is_taken_over_stores_nothing(
     house: House,
 ) -> None:
-    both = house.publisher().transaction()
+    both = house.publisher().transaction().__enter__()
     both.put("t", b"never")
     house.publisher().put("t", b"1")
 
