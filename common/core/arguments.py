@@ -453,4 +453,7 @@ def _asked_by(protocol: type) -> Iterator[str]:
 
 def _either(words: Sequence[str]) -> str:
     words = list(dict.fromkeys(words))
+    if "None" in words and any(word.endswith(" or None") for word in words):
+        words.remove("None")  # at the end it would read as a part of those words
+        return f"None, or {_either(words)}"
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"

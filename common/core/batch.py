@@ -118,7 +118,7 @@ def encode_batch(batch: Batch) -> bytes:
 
     Raises:
         TooLargeError: more than 65,536 messages, or more than 1 MiB encoded.
-        UsageError: there is no message, or a column has an invalid value.
+        UsageError: there is no message, or a column has an invalid value or another length.
     """
     if batch.event_times_ns is not None:
         _check_event_times(batch.event_times_ns)
@@ -134,11 +134,14 @@ def encode_batch(batch: Batch) -> bytes:
         )
     if not _BYTES.issuperset(map(type, batch.payloads)):
         raise UsageError("a payload is bytes; encode text first, for example text.encode()")
+    is_plain = batch.keys is None and batch.headers is None and batch.event_times_ns is None
+    if not is_plain:
+        _check_lengths(batch)
     try:
         body = _encoder.encode(batch)
     except (TypeError, OverflowError, UnicodeEncodeError) as error:
         raise UsageError(f"keys, headers or event times: {error}") from error
-    if not (batch.keys is None and batch.headers is None and batch.event_times_ns is None):
+    if not is_plain:
         try:
             decode_batch(body, count)  # invalid columns would make the batch unreadable
         except MalformedError as error:
@@ -151,6 +154,22 @@ def encode_batch(batch: Batch) -> bytes:
             advice="send fewer or smaller messages at once",
         )
     return body
+
+
+def _check_lengths(batch: Batch) -> None:
+    """Refuse columns that are shorter or longer than the payloads.
+
+    Raises:
+        UsageError: names the first wrong column.
+    """
+    for name in ("keys", "headers", "event_times_ns"):
+        column, count = getattr(batch, name), len(batch.payloads)
+        if column is not None and len(column) != count:
+            entries = "1 entry" if len(column) == 1 else f"{len(column):,} entries"
+            raise UsageError(
+                f"{name} has {entries}, payloads {count:,}: give one for each, or None. Nothing "
+                "was sent"
+            )
 
 
 def _check_event_times(times: Sequence[int | None]) -> None:

@@ -497,6 +497,26 @@ def test_entries_and_fields_are_named_where_they_are_wrong() -> None:
             "its offset is '0' (str), not a whole number",
         ),
         (lambda: house.publisher.put_many("t", iter([b"a"])), "make a list of it first"),
+        (
+            lambda: house.publisher.put_many("t", [b"a", b"b"], keys=[b"a"]),
+            "keys has 1 entry, payloads 2: give one for each, or None",
+        ),
+        (
+            lambda: house.publisher.put_many("t", [b"a"], headers=[None, {}]),
+            "headers has 2 entries, payloads 1",
+        ),
+        (
+            lambda: house.publisher.put_batch("t", Batch([b"a"], event_times_ns=[])),
+            "event_times_ns has 0 entries, payloads 1",
+        ),
+        (
+            lambda: house.publisher.put_many("t", [b"a"], keys=1),
+            "keys is 1 (int), allowed is None, or a list or tuple, each entry bytes or None. Not",
+        ),
+        (
+            lambda: house.publisher.put_many("t", [b"a"], headers=1),
+            "is None, or a list or tuple, each entry a mapping of text to text or None. Not",
+        ),
         (lambda: house.publisher.put("t", "text"), "text.encode()"),
         (lambda: house.publisher.put_many("t", []), "at least one message"),
         (lambda: house.publisher.put("t", b"", qos=0, wait="delivered"), "never acknowledged"),
