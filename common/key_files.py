@@ -18,6 +18,7 @@ from .core.certificates import (
     is_key,
     parse_certificate,
 )
+from .core.endpoint import check_endpoint
 from .core.errors import ConfigurationError
 from .core.keys import ClientKeys, KeyPair, SecureEndpoint, ServerKeys
 from .core.names import client_id
@@ -78,18 +79,26 @@ def _read(path: Path, *, is_secret: bool = False) -> str:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
-        why = "is a link, and links are not followed" if path.is_symlink() else error.strerror
+        is_link = os.path.islink(path)
+        why = "is a link, and links are not followed" if is_link else error.strerror
         raise ConfigurationError(f"the key file {path} cannot be read: {why}") from error
-    with os.fdopen(descriptor, "rb") as file:
+    except ValueError as error:  # a NUL, or no UTF-8 form
+        raise ConfigurationError(
+            f"the key file {str(path)!r:.120} cannot be read: no file can have this name"
+        ) from error
+    try:
         mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
+        if not stat.S_ISREG(mode):  # `open` does not take a folder
             raise ConfigurationError(f"{path} is no file: expected a key file")
         if is_secret and mode & 0o077:
             raise ConfigurationError(
                 f"others may read the secret key {path} (mode {stat.S_IMODE(mode):04o}): run "
                 f"`chmod 600 {path}`; if another user may have read it, make a new one"
             )
-        return file.read(FILE_BYTES_MAX).decode("ascii", errors="replace")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read(FILE_BYTES_MAX).decode("ascii", errors="replace")
+    finally:
+        os.close(descriptor)
 
 
 def read_pair(path: Path) -> KeyPair:
@@ -116,6 +125,11 @@ def read_public(text: str) -> str:
     """
     if is_key(text):
         return text
+    if not text:
+        raise ConfigurationError(
+            "the public key of the server is empty: expected the key, or the path of its "
+            f"{PUBLIC_SUFFIX} file"
+        )
     return parse_certificate(_read(Path(text)), text)[0]
 
 
@@ -152,8 +166,9 @@ def secure(endpoint: str, server_key: str, secret_key: str = "") -> str:
             ends with this process, enough where the server lets every key in.
 
     Raises:
-        ConfigurationError: a key cannot be read.
+        ConfigurationError: a key cannot be read, or the endpoint has another form.
     """
+    check_endpoint(endpoint, allow_plaintext=False, encrypted=True)
     return SecureEndpoint(endpoint, _client_keys(server_key, secret_key))
 
 

@@ -160,6 +160,34 @@ class TestAnEndpointWithKeys:
         assert one.own != other.own
 
 
+class TestWhatIsNoEndpointWithKeys:
+    @pytest.mark.parametrize("server_key", ["", "/", "\0", "\ud800", "x" * 5000, "/no/such.key"])
+    def test_for_its_server_key_is_refused(self, server_key: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"expected|cannot be read"):
+            secure("tcp://host:1", server_key)
+
+    @pytest.mark.parametrize("secret_key", ["/", "\0", "\ud800", "x" * 5000, "/no/such.key_secret"])
+    def test_for_its_secret_key_is_refused(self, secret_key: str) -> None:
+        with pytest.raises(ConfigurationError, match=r"expected|cannot be read"):
+            secure("tcp://host:1", "x" * 40, secret_key)
+
+    @pytest.mark.parametrize(
+        "endpoint", ["", "localhost:5555", "tcp://*:1", "tcp://host", "ipc://\0"]
+    )
+    def test_for_its_form_is_refused(self, endpoint: str) -> None:
+        with pytest.raises(ConfigurationError, match="expected an endpoint such as"):
+            secure(endpoint, "x" * 40)
+
+    def test_leaves_no_file_open(self) -> None:
+        os.close(free := os.open("/", os.O_RDONLY))
+
+        with pytest.raises(ConfigurationError, match="is no file"):
+            secure("tcp://host:1", "/")
+
+        os.close(still_free := os.open("/", os.O_RDONLY))
+        assert still_free == free
+
+
 class TestTheSettings:
     def test_of_a_client_with_a_key_name_that_of_its_server(self, tmp_path: Path) -> None:
         _, secret_file = new_pair(tmp_path, "sensor-1")

@@ -13,7 +13,6 @@ import zmq
 from zmq.auth import load_certificate
 
 from reliable_pubsub import ProxyUnreachableError, RetryPolicy, secure
-from reliable_pubsub.common.core.keys import keys_of
 from reliable_pubsub.common.key_files import new_pair, read_pair
 from reliable_pubsub.common.transport import ReqTransport
 
@@ -206,12 +205,11 @@ def test_a_send_to_a_server_that_refuses_for_good_does_not_wait(service: KeyedSe
     """Status 400 of ZAP, as other servers give: libzmq then gives the connection up."""
     context = zmq.Context()
     server, zap = context.socket(zmq.ROUTER), context.socket(zmq.REP)
-    pair = keys_of(service.reach("", "proxy"))
-    assert pair is not None
+    pair = read_pair(service.secret("proxy"))
     try:
         zap.bind("inproc://zeromq.zap.01")
         server.setsockopt(zmq.CURVE_SERVER, 1)
-        server.setsockopt(zmq.CURVE_SECRETKEY, pair.own.secret.encode())
+        server.setsockopt(zmq.CURVE_SECRETKEY, pair.secret.encode())
         port = server.bind_to_random_port("tcp://127.0.0.1")
         transport = ReqTransport(service.reach(f"tcp://127.0.0.1:{port}", "stranger"))
         version, request, *_ = zap.recv_multipart()
