@@ -19,7 +19,7 @@ from reliable_pubsub.common.core.messages import Count, LeaseS, QoS, SessionKind
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
-from reliable_pubsub.common.core.start import Place, start_of
+from reliable_pubsub.common.core.start import Place
 from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close
 from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.state_file import MemoryState, StateFile, open_state
@@ -32,7 +32,7 @@ from .core.inbox import Inbox
 from .core.push_queue import PushCounts, PushTiming, timing_of
 from .core.pushing import Pushing
 from .core.qos0_queue import UnstoredCounts
-from .core.reading import Reading, read_history, read_newest
+from .core.reading import Reading, read_history, read_newest, start_of_reading
 from .core.session import SubscriberSession
 from .core.subscribing import OnLogChanged, asked_of, lease_ms_of
 from .loop import Loop
@@ -444,9 +444,10 @@ class Subscriber:
 
         Raises:
             TruncatedError: `start` is no longer stored; the error has the first stored offset.
-            LostError: an operator has discarded damaged messages there. UsageError, InDoubtError.
+            LostError: an operator has discarded damaged messages there.
+            UsageError: `start` is `LastReceived` or `Now`. InDoubtError.
         """
-        session, begin = self._engine.session, start_of(start)
+        session, begin = self._engine.session, start_of_reading(start)
         return self._run(read_history(session, names.exact(topic), begin, max_messages))
 
     @gated

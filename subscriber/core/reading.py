@@ -10,6 +10,7 @@ from reliable_pubsub.common.core.errors import (
     LogChangedError,
     LostError,
     MalformedError,
+    UsageError,
 )
 from reliable_pubsub.common.core.messages import (
     AnyReply,
@@ -21,7 +22,7 @@ from reliable_pubsub.common.core.messages import (
     Start,
 )
 from reliable_pubsub.common.core.session import ClientSession, refusal
-from reliable_pubsub.common.core.start import Position, in_words, newest
+from reliable_pubsub.common.core.start import Position, in_words, newest, start_of
 
 from .direct_followers import StoredBatch, direct_batches, messages_in
 
@@ -31,6 +32,27 @@ class Reading(Struct, frozen=True):
 
     message: Message | None  # None: nothing is stored
     position: Position
+
+
+def start_of_reading(place: int | Start) -> Start:
+    """The start of a reading; a number is an offset.
+
+    Raises:
+        UsageError: it is `LastReceived` or `Now`, which have a meaning for a subscription only; or
+            the offset is out of range.
+    """
+    start = start_of(place)
+    if start.at in ("last", "now"):
+        name, why = (
+            ("LastReceived", "belongs to a subscription, and history reads without one")
+            if start.at == "last"
+            else ("Now", "is after everything that is stored, and history reads what is stored")
+        )
+        raise UsageError(
+            f"history does not begin at {name}: it {why}. Expected an offset, Earliest, "
+            "at_offset(n), newest(n), at_time(t) or ago(age). Nothing was asked"
+        )
+    return start
 
 
 def read_history(

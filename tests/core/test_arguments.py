@@ -26,6 +26,8 @@ from msgspec.structs import replace
 import reliable_pubsub.pipeline
 from reliable_pubsub import (
     Earliest,
+    LastReceived,
+    Now,
     Position,
     Profile,
     Publisher,
@@ -521,6 +523,14 @@ def test_entries_and_fields_are_named_where_they_are_wrong() -> None:
         (lambda: house.publisher.put_many("t", []), "at least one message"),
         (lambda: house.publisher.put("t", b"", qos=0, wait="delivered"), "never acknowledged"),
         (lambda: house.subscriber.push_counts("t"), "push is not on"),
+        (
+            lambda: house.subscriber.history("t", LastReceived),
+            "does not begin at LastReceived: it belongs to a subscription",
+        ),
+        (
+            lambda: house.subscriber.history("t", Now),
+            "Expected an offset, Earliest, at_offset(n), newest(n), at_time(t) or ago(age)",
+        ),
         (lambda: house.subscriber.subscribe("t", start=Position("u", 0)), "one of 'u'"),
     ]
     for call, told in calls:
