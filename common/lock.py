@@ -55,7 +55,7 @@ class FileLock:
                 if not self._take() and not (self._ask_holder() and self._take()):
                     raise InUseError(path=str(path.parent), what=what, is_here=bool(self._here()))
         except BaseException:
-            self.file.close()
+            self.close()
             raise
 
     def _take(self) -> bool:
@@ -86,6 +86,7 @@ class FileLock:
         if not self.file.closed:
             fcntl.flock(self.file, fcntl.LOCK_UN)
             self.file.close()
+        _held.discard(self)
 
     def __enter__(self) -> FileLock:
         return self
