@@ -56,6 +56,14 @@ def running(service: Service) -> Service:
     return service
 
 
+@pytest.fixture
+def small_heap() -> Iterator[None]:
+    """Collections look at what the test makes only: a lock that is held makes one."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 # C3: a client that was not closed.
 
 A_PUBLISHER = "publisher = Publisher('p', endpoint=publishers, state_dir=state, retry=ONCE)\n"
@@ -253,13 +261,13 @@ def test_a_client_that_was_broken_off_at_any_line_of_its_sockets_does_not_hang_w
     run(BROKEN_OFF, NOWHERE, NOWHERE, tmp_path)
 
 
+@pytest.mark.usefixtures("small_heap")
 @pytest.mark.parametrize("kind", [Publisher, Subscriber])
 def test_what_a_signal_handler_raises_in_a_constructor_comes_out_and_the_id_is_free_again(
     kind: type[Publisher] | type[Subscriber], tmp_path: Path
 ) -> None:
     """`TimeoutError` is an `OSError`, as what the system says of a file is."""
     kept: BaseException | None = None
-    gc.freeze()  # the lock collects garbage where it is held, and there is much else here
     for line in count(1):
         try:
             with Interrupter((line,), error=lambda: TimeoutError("an alarm")):
@@ -270,7 +278,6 @@ def test_what_a_signal_handler_raises_in_a_constructor_comes_out_and_the_id_is_f
             client.close()
             break
 
-    gc.unfreeze()
     assert kept is not None
     assert line > 100
     kind("c", endpoint=NOWHERE, state_dir=tmp_path).close()

@@ -225,7 +225,7 @@ class Copy:
 
     @property
     def rows(self) -> list[int]:
-        """What stands in topic `u`."""
+        """What topic `u` holds."""
         return [int(text) for text in self._service.payloads("u")]
 
     @property
