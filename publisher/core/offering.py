@@ -114,8 +114,11 @@ class Offering:
         self.counts.sent += count
         return "sent"
 
-    def meet(self, topic: str) -> Conversation[Interest]:
+    def meet(self, topic: str, until_s: float = float("inf")) -> Conversation[Where]:
         """Ask for the listeners, and wait until the link has the same information.
+
+        Args:
+            until_s: on the monotonic clock; the wait ends then, or when the patience is over.
 
         Raises:
             InDoubtError: no answer.
@@ -126,13 +129,13 @@ class Offering:
         if self._link is None or where.endpoint != self._endpoint:
             self.close()
             self._link, self._endpoint = self._connect(where.endpoint), where.endpoint
-        deadline_s = self._asked_at_s + self._patience_s
+        deadline_s = min(until_s, self._asked_at_s + self._patience_s)
         while not self._knows(topic, where):
             left_s = deadline_s - self._now_s()
             if left_s <= 0:
                 break
             yield Listen(self._link, left_s)
-        return where.interest
+        return where
 
     def _knows(self, topic: str, where: Where) -> bool:
         assert self._link is not None
@@ -143,10 +146,10 @@ class Offering:
         """Wait until a topic has a listener; changes on the link trigger the next request."""
         deadline_s = self._now_s() + timeout_s
         while True:
-            found = yield from self.meet(topic)
+            where = yield from self.meet(topic, deadline_s)
             left_s = deadline_s - self._now_s()
-            if found or left_s <= 0:
-                return found
+            if left_s <= 0 or (where.interest and self._knows(topic, where)):
+                return where.interest
             assert self._link is not None
             yield Listen(self._link, min(left_s, ASK_AGAIN_S))
 

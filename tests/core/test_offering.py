@@ -54,6 +54,7 @@ class FakeLink:
         self.clock = clock
         self.wanted: set[bytes] = {LINKED}
         self.arriving: set[bytes] = set()  # said while the publisher waits
+        self.known_at_s = float("inf")  # when the link comes up, and "t" is wanted
         self.has_room = True
         self.sent: list[Sequence[bytes]] = []
         self.is_closed = False
@@ -72,6 +73,8 @@ class FakeLink:
             self.arriving = set()
         else:
             self.clock.at_s += seconds
+        if self.clock.at_s >= self.known_at_s:
+            self.wanted |= {LINKED, b"t" + END}
 
     def close(self) -> None:
         self.is_closed = True
@@ -198,6 +201,23 @@ class TestWaitingForInterest:
         assert asked.run(asked.offering.wait_for_interest("t", 60)) == Interest(2, True)
 
         assert asked.clock.at_s == 100.0
+
+    def test_goes_on_until_the_link_knows_it_too_so_that_the_next_message_is_sent(self) -> None:
+        asked = Asked()
+        asked.link.wanted.clear()
+        asked.link.known_at_s = 100.0 + 5 * PATIENCE_S
+
+        assert asked.run(asked.offering.wait_for_interest("t", 60))
+
+        assert asked.offer() == "sent"
+
+    def test_ends_in_time_on_a_link_that_stays_down(self) -> None:
+        asked = Asked()
+        asked.link.wanted.clear()
+
+        asked.run(asked.offering.wait_for_interest("t", PATIENCE_S / 4))
+
+        assert asked.clock.at_s == 100.0 + PATIENCE_S / 4
 
 
 @pytest.mark.parametrize(

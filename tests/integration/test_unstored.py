@@ -6,12 +6,13 @@ import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import zmq
 from msgspec import UNSET
 
-from reliable_pubsub import Earliest, QoSWarning, Subscriber
+from reliable_pubsub import Earliest, Publisher, QoSWarning, Subscriber
 from reliable_pubsub.common.core.batch import NO_OFFSET, crc32
 from reliable_pubsub.common.core.limits import MIB, RING_BYTES_MAX
 from reliable_pubsub.common.core.messages import IngressStatus
@@ -22,10 +23,18 @@ from reliable_pubsub.publisher.offer_link import ZmqOfferLink
 from reliable_pubsub.relay.core.unstored import LINKED, Offer, encode_offer
 from reliable_pubsub.relay.topology import ask_node
 
-from .harness import Service, eventually
+from .harness import BELIEVING, BELIEVING_OPTIONS, Service, eventually
 from .relay_tree import LinkTo, RelayProcess, zmq_context
 
 pytestmark = pytest.mark.filterwarnings("ignore::reliable_pubsub.QoSWarning")
+
+
+def open_publisher(service: Service, **more: Any) -> Publisher:
+    """One that waits for its link to the ingress as long as a test waits for anything.
+
+    The first message of a topic waits for it at most `timeout_s`, and is dropped then.
+    """
+    return service.open_publisher("p", retry=BELIEVING, **more)
 
 
 @pytest.fixture
@@ -59,7 +68,7 @@ class TestAPutAtLevel0:
     def test_comes_once_at_level_0_whatever_the_subscription_asked_for(
         self, running: Service, qos: int, push: bool
     ) -> None:
-        with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
+        with running.open_subscriber("s") as subscriber, open_publisher(running) as publisher:
             subscriber.subscribe("t", qos=qos, push=push)  # type: ignore[arg-type]
             receipt = publisher.put_many("t", [b"1", b"2"], qos=0)
             (first, second) = (
@@ -73,7 +82,7 @@ class TestAPutAtLevel0:
         assert (receipt.offset, receipt.qos, receipt.fate) == (None, 0, "sent")
 
     def test_is_never_stored_and_in_no_history(self, running: Service) -> None:
-        with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
+        with running.open_subscriber("s") as subscriber, open_publisher(running) as publisher:
             subscriber.subscribe("t")
             before = running.status().committer
             publisher.put("t", b"gone", qos=0)
@@ -86,7 +95,7 @@ class TestAPutAtLevel0:
         assert before is not UNSET
 
     def test_leaves_the_numbers_of_level_2_alone(self, running: Service) -> None:
-        with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
+        with running.open_subscriber("s") as subscriber, open_publisher(running) as publisher:
             subscriber.subscribe("t")
             publisher.put("t", b"a", qos=2)
             publisher.put("t", b"b", qos=0)
@@ -96,7 +105,7 @@ class TestAPutAtLevel0:
         assert (numbers.qos, numbers.last_sequence) == (2, 2)
 
     def test_warns_a_subscription_of_a_higher_level_once(self, running: Service) -> None:
-        with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
+        with running.open_subscriber("s") as subscriber, open_publisher(running) as publisher:
             subscriber.subscribe("t")
             publisher.put_many("t", [b"1", b"2"], qos=0)
             with pytest.warns(QoSWarning, match="'p' puts at QoS 0"):
@@ -106,10 +115,10 @@ class TestAPutAtLevel0:
                 assert len(subscriber.get("t", timeout_s=20)) == 1
 
     def test_of_a_replaced_process_is_not_passed_on(self, running: Service) -> None:
-        with running.open_subscriber("s") as subscriber, running.open_publisher("p") as older:
+        with running.open_subscriber("s") as subscriber, open_publisher(running) as older:
             subscriber.subscribe("t")
             older.put("t", b"1", qos=0)
-            with running.open_publisher("p") as newer:
+            with open_publisher(running) as newer:
                 newer.put("t", b"2", qos=0)
                 older.put("t", b"3", qos=0)
                 eventually(lambda: ingress(running).refused == 1, "refusal")
@@ -117,7 +126,7 @@ class TestAPutAtLevel0:
 
     def test_is_not_handed_to_the_next_process_of_a_subscriber(self, running: Service) -> None:
         """At most once: nobody knows what the one that died did with it."""
-        with running.open_publisher("p") as publisher:
+        with open_publisher(running) as publisher:
             dies = running.open_subscriber("s")
             dies.subscribe("t")
             publisher.put("t", b"1", qos=0)
@@ -130,7 +139,7 @@ class TestAPutAtLevel0:
                 assert received(again, 1) == [b"3"]
 
     def test_comes_again_from_a_proxy_that_was_killed(self, running: Service) -> None:
-        with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
+        with running.open_subscriber("s") as subscriber, open_publisher(running) as publisher:
             subscriber.subscribe("t")
             publisher.put("t", b"1", qos=0)
             assert received(subscriber, 1) == [b"1"]
@@ -147,7 +156,7 @@ class TestTheRing:
     def test_that_overran_is_told_to_whoever_comes_too_late(self, running: Service) -> None:
         count = 2 * RING_BYTES_MAX // MIB
         body = bytes(MIB - 1000)
-        with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
+        with running.open_subscriber("s") as subscriber, open_publisher(running) as publisher:
             subscriber.subscribe("t")
             for _ in range(count):
                 publisher.put("t", body, qos=0)
@@ -165,7 +174,7 @@ class TestTheRing:
 class TestASubscriptionAtLevel0:
     def test_hands_a_stored_message_over_at_most_once_whatever_dies(self, running: Service) -> None:
         state = running.state_dir
-        with running.open_publisher("p") as publisher:
+        with open_publisher(running) as publisher:
             dies = running.open_subscriber("s", state_dir=state)
             dies.subscribe("t", qos=0)
             publisher.put_many("t", [b"1", b"2", b"3"])
@@ -179,7 +188,7 @@ class TestASubscriptionAtLevel0:
                 assert again.get("t") == []
 
     def test_begins_where_it_is_told_to(self, running: Service) -> None:
-        with running.open_publisher("p") as publisher, running.open_subscriber("s") as subscriber:
+        with open_publisher(running) as publisher, running.open_subscriber("s") as subscriber:
             publisher.put_many("t", [b"1", b"2"])
             subscriber.subscribe("t", qos=0, start=Earliest)
             assert received(subscriber, 2) == [b"1", b"2"]
@@ -188,7 +197,7 @@ class TestASubscriptionAtLevel0:
         """It holds nothing back, so there may be something to count; nobody is stopped by it."""
         settings = service.file("proxy.yaml", "history_bytes: 0")
         service.start_proxy("-f", settings)
-        with service.open_publisher("p") as publisher, service.open_subscriber("s") as subscriber:
+        with open_publisher(service) as publisher, service.open_subscriber("s") as subscriber:
             subscriber.subscribe("t", qos=0)
             for _ in range(4):
                 publisher.put("t", bytes(MIB - 1000))
@@ -210,8 +219,8 @@ class TestALinkToTheProxy:
         """Row 4.2 at the source: dropped in the publisher, before the network; in bytes."""
         with (
             running.open_subscriber("s") as subscriber,
-            running.open_publisher(
-                "p", _world=World(connect_data=lambda _: ZmqOfferLink(link.endpoint))
+            open_publisher(
+                running, _world=World(connect_data=lambda _: ZmqOfferLink(link.endpoint))
             ) as publisher,
         ):
             subscriber.subscribe("wanted")
@@ -231,8 +240,8 @@ class TestALinkToTheProxy:
     def test_that_is_down_drops_and_says_so(self, running: Service, link: LinkTo) -> None:
         with (
             running.open_subscriber("s") as subscriber,
-            running.open_publisher(
-                "p", _world=World(connect_data=lambda _: ZmqOfferLink(link.endpoint))
+            open_publisher(
+                running, _world=World(connect_data=lambda _: ZmqOfferLink(link.endpoint))
             ) as publisher,
         ):
             subscriber.subscribe("t")
@@ -245,7 +254,7 @@ class TestALinkToTheProxy:
         with (
             zmq_context() as context,
             running.open_subscriber("s") as subscriber,
-            running.open_publisher("p") as publisher,
+            open_publisher(running) as publisher,
         ):
             subscriber.subscribe("t")
             own = Offer(publisher="nobody", epoch=1, first_sequence=1, count=1, crc=crc32(b""))
@@ -274,7 +283,7 @@ class TestThroughARelay:
         relay = RelayProcess(running, "r", "--upstream", running.subscriber_endpoint)
         with (
             running.open_subscriber("s", endpoint=relay.endpoint) as subscriber,
-            running.open_publisher("p") as publisher,
+            open_publisher(running) as publisher,
         ):
             subscriber.subscribe("t", push=push)
             for number in range(20):
@@ -290,7 +299,7 @@ def test_histories_at_level_0_are_written_and_judged(service: Service, tmp_path:
     service.start_proxy("--journal", folder / "proxy.jsonl")
     with (
         service.open_subscriber("s", journal=folder / "s.jsonl") as subscriber,
-        service.open_publisher("p", journal=folder / "p.jsonl") as publisher,
+        open_publisher(service, journal=folder / "p.jsonl") as publisher,
     ):
         subscriber.subscribe("t", qos=1, push=True)
         for number in range(30):
@@ -325,14 +334,16 @@ def test_step_files_put_and_subscribe_at_level_0(running: Service) -> None:
         """
     subscriber = running.subscriber("s", get)
     running.subscribed("t", "s")
-    publisher = running.publisher("p", put)
+    publisher = running.publisher("p", put, options=BELIEVING_OPTIONS)
     publisher.done()
     subscriber.done()
     lines = running.output("s").read_text()
     assert [f'"m_{number}"' in lines for number in (1, 2, 3)] == [True] * 3
     assert '"offset":null' in lines
 
-    nobody = running.publisher("q", put.replace("topic: t", "topic: unwanted"))
+    nobody = running.publisher(
+        "q", put.replace("topic: t", "topic: unwanted"), options=BELIEVING_OPTIONS
+    )
     nobody.done()
     assert "3 messages had no listener" in " ".join(nobody.stderr.split())
 
@@ -351,7 +362,7 @@ def test_between_two_addresses_it_arrives_where_nobody_chose_an_ingress(service:
     assert all(one.startswith("tcp://127.0.0.2:") for one in found.groups())
     with (
         service.open_subscriber("s", endpoint=found[2]) as subscriber,
-        service.open_publisher("p", endpoint=found[1]) as publisher,
+        open_publisher(service, endpoint=found[1]) as publisher,
     ):
         subscriber.subscribe("t", push=True)
         publisher.put("t", b"x", qos=0)
