@@ -54,7 +54,7 @@ def resolve_here(
     """
     path = Path(os.environ.get(DIRECTORY_VARIABLE, ".")) / component / "settings.json"
     found: dict[str, Resolved] = {}
-    if path.is_file():
+    if path.exists():
         try:
             found = parse_settings_json(path.read_text(encoding="utf-8"), str(path))
         except (OSError, UnicodeDecodeError) as error:
@@ -98,8 +98,8 @@ def client_here(
     keys = keys_of(endpoint) or client_keys(settings)
     if keys is not None:
         endpoint = SecureEndpoint(endpoint, keys)
-    used = [endpoint, settings.push_via] if role == "subscriber" else [endpoint]
-    for place in used if settings.push_via else [endpoint]:
+    data = push_via or settings.push_via
+    for place in [endpoint, data] if role == "subscriber" and data else [endpoint]:
         risk = check_endpoint(place, allow_plaintext, encrypted=keys is not None)
         if risk:
             log.warning(risk, extra={"client": client, "endpoint": place})

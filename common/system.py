@@ -100,8 +100,16 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def counts_memory() -> bool:
+    """Whether the system says how much memory this process holds: Linux, with /proc mounted."""
+    try:
+        return resident_bytes() > 0
+    except OSError:
+        return False
+
+
 def resident_bytes() -> int:
-    """The memory that this process holds; Linux only."""
+    """The memory that this process holds; where `counts_memory`."""
     with open("/proc/self/statm", "rb") as file:
         return int(file.read().split()[1]) * _PAGE_BYTES
 

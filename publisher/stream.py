@@ -31,6 +31,9 @@ from .core.receipt import Receipt
 MESSAGE_OVERHEAD_BYTES: Final = 5  # of the encoding, for each payload, at most
 FULL_BATCHES_MAX: Final = 4  # that may wait for the sender; then `put` waits
 BYTES_MAX: Final = BODY_BYTES_MAX - 64
+# How often the sender looks for itself whether the stream was dropped or closed: an exception of a
+# signal handler within `notify` leaves a waiter that has gone, and the next one wakes only that.
+LOOK_S: Final = 0.1
 YEAR_S: Final = 366 * 86_400  # locks have a maximum timeout
 LingerS = Annotated[float, Meta(ge=0, le=3600)]
 
@@ -105,13 +108,18 @@ class Ticket:
 class StreamSender:
     """The part of a stream that its thread uses: the batches and their outcomes.
 
-    The thread has no reference to the `Stream`, so an abandoned stream is garbage collected; its
-    messages are then sent, and the thread ends.
+    The thread has only a weak reference to the `Stream`, so a dropped stream is garbage collected.
+    The thread looks for that itself: then it sends what was put, and ends.
     """
 
-    def __init__(self, put_batch: Callable[[str, Batch], Receipt], linger_s: float) -> None:
+    def __init__(
+        self,
+        put_batch: Callable[[str, Batch], Receipt],
+        linger_s: float,
+        stream: weakref.ref[Stream],
+    ) -> None:
         """Start the sending thread."""
-        self.stream: Callable[[], Stream | None] = lambda: None  # a weak reference
+        self._stream = stream
         self._put_batch = put_batch
         self._linger_s = linger_s
         self._make_locks()
@@ -130,26 +138,25 @@ class StreamSender:
         """Whether nothing waits to be sent."""
         return not (self.open or self._full or self._sending)
 
-    @property
-    def is_over(self) -> bool:
-        """Whether it was closed or abandoned, and sends no more."""
-        return self._closing and not self._thread.is_alive()
-
     def check_over(self) -> None:
         """Refuse what needs the publisher, while the stream has it.
 
         Raises:
             UsageError: the stream is open, or was dropped and still sends what it had.
         """
-        if self.is_over:
+        if self._is_ending and not self._thread.is_alive():
             return
-        if self.stream() is not None:
+        if self._stream() is not None:
             raise UsageError("this publisher has an open stream; put through it, or close it")
-        self.abandon()  # again: an exception of a signal handler may have ended the finalizer
+        self.let_go()
         raise UsageError(
             "a stream of this publisher was dropped without close() and still sends what was put "
             "through it; ask again in a moment, or use it in a `with` block"
         )
+
+    @property
+    def _is_ending(self) -> bool:
+        return self._closing or self._stream() is None
 
     def _make_locks(self) -> None:
         self.lock = threading.RLock()  # guards everything that changes
@@ -208,12 +215,6 @@ class StreamSender:
                 self._work.notify()
             self._thread.join()
 
-    def abandon(self) -> None:
-        """The stream was garbage collected: send the collected messages, and end the thread."""
-        with self.lock:
-            self._flushing = self._closing = True
-            self._work.notify()
-
     def begin_batch(self, topic: str, payload_bytes: int) -> StreamBatch:
         """Close the open batch and open one; the lock is held."""
         if payload_bytes > PAYLOAD_BYTES_MAX:
@@ -246,16 +247,16 @@ class StreamSender:
                     break
                 if self.open is not None:
                     left_s = self.open.due_at_s - time.monotonic()
-                    if left_s <= 0 or self._flushing:
+                    if left_s <= 0 or self._flushing or self._is_ending:
                         self._full.append(self.open)
                         self.open = None
                         break
-                    self._work.wait(left_s)
+                    self._work.wait(min(left_s, LOOK_S))
                     continue
                 self._room.notify_all()
-                if self._closing:
+                if self._is_ending:
                     return None
-                self._work.wait()
+                self._work.wait(LOOK_S)
             batch = self._sending = self._full.popleft()
             self._room.notify_all()
             return batch
@@ -291,9 +292,7 @@ class Stream:
 
     def __init__(self, put_batch: Callable[[str, Batch], Receipt], *, linger_s: float) -> None:
         """Start the sending thread; use `Publisher.stream`."""
-        self.sender = StreamSender(put_batch, linger_s)
-        self.sender.stream = weakref.ref(self)
-        weakref.finalize(self, self.sender.abandon).atexit = False
+        self.sender = StreamSender(put_batch, linger_s, weakref.ref(self))
 
     def put(self, topic: TopicName, payload: bytes) -> Ticket:
         """Add a message; it is sent when its batch is full, or `linger_s` has passed.

@@ -19,7 +19,7 @@ from contextlib import suppress
 from typing import Final
 
 from reliable_pubsub.common.core.limits import CALM_BYTES_MAX, FREED_BYTES_MIN
-from reliable_pubsub.common.system import WakeUp, give_back_memory, resident_bytes
+from reliable_pubsub.common.system import WakeUp, counts_memory, give_back_memory, resident_bytes
 
 from .connections import Connection, Connections, counts_bytes, kernel_counts
 from .core.allowance import Admission, Allowance, Growth, Said
@@ -39,15 +39,19 @@ _EACH_ARRIVAL: Final = (
 
 def guard_of(*endpoints: Connections) -> Guard | None:
     """A guard of these endpoints, where the kernel counts bytes for us; else None."""
-    return Guard(endpoints) if counts_bytes() else None
+    return Guard(endpoints) if _can_guard() else None
 
 
 def guard_of_push(endpoint: Listening) -> Guard | None:
     """A guard of a push endpoint, where the kernel counts bytes for us; else None."""
-    if endpoint.listener is None or endpoint.hears_resets or not counts_bytes():
+    if endpoint.listener is None or endpoint.hears_resets or not _can_guard():
         return None
     entrance = Entrance(Gate(endpoint.listener))
     return Guard([endpoint.connections], entrance=entrance, look_s=PUSH_LOOK_S)
+
+
+def _can_guard() -> bool:
+    return counts_bytes() and counts_memory()
 
 
 class Entrance:

@@ -13,34 +13,40 @@ import pytest
 from .harness import REPOSITORY, Process, Service
 
 # Python imports this at its start (`sitecustomize`), also in the processes that the lab starts.
-WITHOUT_LINUX = """
-import asyncio, builtins, fcntl, io, os, select, selectors, socket, subprocess, sys
+WITHOUT_PROC = """
+import builtins, io
 
-for module, names in {
-    os: ["eventfd", "eventfd_read", "eventfd_write", "fdatasync", "pidfd_open", "pipe2",
-         "posix_fallocate", "sched_getaffinity", "sched_setaffinity", "O_TMPFILE"],
-    select: ["epoll"],
-    socket: ["SOCK_NONBLOCK", "SOCK_CLOEXEC", "TCP_INFO"],
-}.items():
-    for name in names:
-        if hasattr(module, name):
-            delattr(module, name)
-selectors.DefaultSelector = selectors.PollSelector
-
-plain_fcntl, plain_open = fcntl.fcntl, open
-
-def full_sync(descriptor, command, *rest):
-    if command == fcntl.F_FULLFSYNC:
-        return os.fsync(descriptor)
-    return plain_fcntl(descriptor, command, *rest)
+plain_open = open
 
 def no_proc(path, *rest, **more):
     if str(path).startswith("/proc/"):
         raise FileNotFoundError(2, "No such file or directory", str(path))
     return plain_open(path, *rest, **more)
 
-fcntl.F_FULLFSYNC, fcntl.fcntl = 51, full_sync
 builtins.open = io.open = no_proc
+"""
+WITHOUT_LINUX = f"""{WITHOUT_PROC}
+import asyncio, fcntl, os, select, selectors, socket, subprocess, sys
+
+for module, names in {{
+    os: ["eventfd", "eventfd_read", "eventfd_write", "fdatasync", "pidfd_open", "pipe2",
+         "posix_fallocate", "sched_getaffinity", "sched_setaffinity", "O_TMPFILE"],
+    select: ["epoll"],
+    socket: ["SOCK_NONBLOCK", "SOCK_CLOEXEC", "TCP_INFO"],
+}}.items():
+    for name in names:
+        if hasattr(module, name):
+            delattr(module, name)
+selectors.DefaultSelector = selectors.PollSelector
+
+plain_fcntl = fcntl.fcntl
+
+def full_sync(descriptor, command, *rest):
+    if command == fcntl.F_FULLFSYNC:
+        return os.fsync(descriptor)
+    return plain_fcntl(descriptor, command, *rest)
+
+fcntl.F_FULLFSYNC, fcntl.fcntl = 51, full_sync
 sys.platform = "darwin"
 """
 
@@ -64,20 +70,23 @@ with Publisher("p", endpoint=publishers, state_dir=state) as publisher:
 """
 
 
-def elsewhere(service: Service, module: str, *arguments: object) -> Process:
+def elsewhere(
+    service: Service, module: str, *arguments: object, system: str = WITHOUT_LINUX
+) -> Process:
     """A module of ours, where the system is another one."""
-    service.file("sitecustomize.py", WITHOUT_LINUX)
+    service.file("sitecustomize.py", system)
     path = f"PYTHONPATH={service.directory}:{REPOSITORY}"
     command = ["env", path, sys.executable, "-m", module, *map(str, arguments)]
     return service.run_command(module.split(".")[-1], command)
 
 
-def proxy_elsewhere(service: Service) -> Process:
+def proxy_elsewhere(service: Service, system: str = WITHOUT_LINUX) -> Process:
     return elsewhere(
         service, "reliable_pubsub.proxy",
         *("--data-dir", service.data_dir, "--publisher-endpoint", service.publisher_endpoint),
         *("--subscriber-endpoint", service.subscriber_endpoint),
         *("--push-endpoint", service.push_endpoint, "--ingress-endpoint", service.ingress_endpoint),
+        system=system,
     )  # fmt: skip
 
 
@@ -106,6 +115,17 @@ def test_without_linux_a_proxy_that_is_killed_goes_on_and_clients_have_each_mess
     last = proxy_elsewhere(service)
     last.ready()
     assert last.terminate() == 0
+
+
+def test_on_a_linux_without_proc_a_proxy_serves(service: Service) -> None:
+    proxy = proxy_elsewhere(service, WITHOUT_PROC)
+    proxy.ready()
+    with service.open_publisher("p") as publisher, service.open_subscriber("s") as subscriber:
+        subscriber.subscribe("t", push=True)
+        publisher.put("t", b"m")
+        assert subscriber.get("t", timeout_s=30)[0].payload == b"m"
+
+    assert proxy.terminate() == 0
 
 
 def test_without_linux_a_relay_passes_messages_on_and_ends_by_a_signal(service: Service) -> None:

@@ -202,3 +202,15 @@ def test_a_program_that_does_not_listen_hears_nothing() -> None:
     )
 
     assert done.stderr == b""
+
+
+def test_a_settings_json_that_is_no_file_is_refused_and_not_passed_over(tmp_path: Path) -> None:
+    (tmp_path / "p" / "settings.json").mkdir(parents=True)
+
+    with pytest.raises(ConfigurationError, match=r"p/settings\.json: cannot be read"):
+        Publisher("p")
+
+
+def test_a_blank_endpoint_of_pushed_data_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="endpoint ' '"):
+        Subscriber("s", push_via=" ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,6 @@ import pytest
 
 from reliable_pubsub import InUseError, Publisher, PubSubError, Subscriber, UsageError
 from reliable_pubsub.common.core.batch import decode_batch
-from reliable_pubsub.publisher.stream import StreamSender
 from tests.fakes import Link, MemoryProxy, a_world
 
 from .harness import PATIENCE_S
@@ -182,25 +182,39 @@ def test_a_stream_that_is_dropped_sends_what_it_has_and_ends_by_itself(house: Ho
     assert dropped() is None
 
 
-def test_a_dropped_stream_whose_finalizer_was_broken_off_ends_with_the_next_call(
-    house: House, monkeypatch: pytest.MonkeyPatch
+def test_a_stream_closes_although_an_exception_within_a_notify_left_a_waiter_that_has_gone(
+    house: House,
 ) -> None:
-    """An exception that leaves a finalizer is printed and gone, so it must not have to be done."""
     publisher = house.publisher()
-    with monkeypatch.context() as broken:
-        broken.setattr(StreamSender, "abandon", lambda _: None)
-        stream = publisher.stream(linger_s=3600)
-    thread = stream.sender._thread
+    stream = publisher.stream()
     ticket = stream.put("t", b"1")
+    with stream.sender.lock:
+        gone = threading.Lock()
+        gone.acquire()
+        stream.sender._work._waiters.appendleft(gone)  # type: ignore[attr-defined]
+
+    stream.close()
+
+    assert ticket.result(timeout_s=0).offset == 0
+    assert publisher.put("t", b"2").offset == 1
+
+
+def test_a_stream_that_was_dropped_in_the_middle_of_a_put_ends_with_the_next_call(
+    house: House,
+) -> None:
+    """The exception that ended the put came where the lock was held, and another one at once."""
+    publisher = house.publisher()
+    stream = publisher.stream()
+    thread = stream.sender._thread
+    stream.sender.lock.acquire()
     del stream
     gc.collect()
 
     with pytest.raises(UsageError, match="dropped without close"):
-        publisher.put("t", b"2")
+        publisher.put("t", b"1")
 
     thread.join(PATIENCE_S)
-    assert ticket.result(timeout_s=0).offset == 0
-    assert publisher.put("t", b"2").offset == 1
+    assert publisher.put("t", b"1").offset == 0
 
 
 def test_a_stream_that_is_dropped_with_its_publisher_keeps_neither(house: House) -> None:
