@@ -123,6 +123,18 @@ class ReqTransport:
         except zmq.Again:
             return None
 
+    def take(self) -> Sequence[bytes] | None:
+        """The answer, if it has come. Never waits."""
+        try:
+            return self._socket.recv_multipart(zmq.DONTWAIT)
+        except zmq.Again:
+            return None
+
+    @property
+    def descriptor(self) -> int:
+        """A file descriptor that becomes readable after a `take` that found nothing."""
+        return int(self._socket.getsockopt(zmq.FD))
+
     def reopen(self) -> None:
         """Discard the socket and its request in flight; open a new one."""
         self._socket.close(linger=0)
@@ -131,6 +143,32 @@ class ReqTransport:
     def close(self) -> None:
         """Close the socket and its context."""
         self._context.destroy(linger=0)
+
+
+class DataLink:
+    """The sockets of a link on which something may arrive. Implements `conversation.Hears`."""
+
+    due_in_s = float("inf")  # when the link has something to do itself
+
+    def __init__(self, *sockets: zmq.Socket[bytes]) -> None:
+        """Wait on these sockets, which stay the same."""
+        self._sockets = sockets
+        self._poller = zmq.Poller()
+        for socket in sockets:
+            self._poller.register(socket, zmq.POLLIN)
+
+    def wait(self, seconds: float) -> None:
+        """See `Hears`."""
+        self._poller.poll(max(int(min(seconds, self.due_in_s) * 1000), 1))
+
+    def has_arrived(self) -> bool:
+        """Whether a message waits to be received."""
+        return any(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN for socket in self._sockets)
+
+    @property
+    def descriptors(self) -> tuple[int, ...]:
+        """One becomes readable after `has_arrived` was false."""
+        return tuple(int(socket.getsockopt(zmq.FD)) for socket in self._sockets)
 
 
 class SystemClock:

@@ -13,7 +13,6 @@ from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, checked
 from reliable_pubsub.common.core.batch import Batch, EventTimeNs
 from reliable_pubsub.common.core.dead_letter import check_put_on
-from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.messages import Count, QoS
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
@@ -23,7 +22,7 @@ from reliable_pubsub.common.state_file import MemoryState, StateFile
 from reliable_pubsub.common.world import REAL, World
 
 from .core.combining import WaitingPut, topic_to_put_on
-from .core.delivery import AcknowledgedBy, Delivery, DeliveryS
+from .core.delivery import AcknowledgedBy, Delivery, DeliveryS, check_wait
 from .core.delivery_wait import DeliveryWait
 from .core.offering import Interest, OfferCounts
 from .core.outbox import Encoded, Numbered, Pending
@@ -180,17 +179,7 @@ class Publisher:
             None if headers is None else [headers],
             None if event_time_ns is None else [event_time_ns],
         )
-        if wait == "stored" and not (acknowledged_by is None and timeout_s is None):
-            given = "timeout_s" if acknowledged_by is None else "acknowledged_by"
-            raise UsageError(
-                f"{given} needs wait='delivered': by default a put waits for the proxy, and for no "
-                "subscriber. Nothing was sent"
-            )
-        if wait == "delivered" and qos == 0:
-            raise UsageError(
-                "wait='delivered' needs QoS 1 or 2: messages at QoS 0 are not stored and never "
-                "acknowledged. Nothing was sent"
-            )
+        check_wait(wait, acknowledged_by, timeout_s, qos)
         receipt = self._put(topic, batch, None, qos)
         if wait == "stored":
             return receipt

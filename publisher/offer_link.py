@@ -7,13 +7,13 @@ from typing import Final
 
 import zmq
 
-from reliable_pubsub.common.transport import ClientContext, end_with
+from reliable_pubsub.common.transport import ClientContext, DataLink, end_with
 from reliable_pubsub.relay.sockets import DATA_MESSAGES_MAX, connecting
 
 LINGER_MS: Final = 1_000  # how long close waits to send the last messages
 
 
-class ZmqOfferLink:
+class ZmqOfferLink(DataLink):
     """A link over ZeroMQ. Implements `core.offering.OfferLink`."""
 
     def __init__(self, endpoint: str) -> None:
@@ -30,6 +30,7 @@ class ZmqOfferLink:
         self._socket.setsockopt(zmq.LINGER, LINGER_MS)
         self._socket.connect(endpoint)
         self._wanted: frozenset[bytes] = frozenset()
+        super().__init__(self._socket)
 
     def prefixes(self) -> frozenset[bytes]:
         """See `OfferLink`."""
@@ -51,10 +52,6 @@ class ZmqOfferLink:
         except zmq.Again:
             return False
         return True
-
-    def wait(self, seconds: float) -> None:
-        """See `OfferLink`."""
-        self._socket.poll(max(int(seconds * 1000), 1))
 
     def close(self) -> None:
         """See `OfferLink`."""

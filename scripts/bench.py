@@ -13,7 +13,7 @@ from msgspec import Struct
 from rich.console import Console
 from rich.progress import Progress
 
-from .bench_levels import level_rows, shared_puts
+from .bench_levels import level_rows, puts_of_tasks, shared_puts
 from .bench_peers import peers
 from .bench_profile import profile
 from .bench_push import push_rows
@@ -46,9 +46,9 @@ PARTS: Final = {
         lambda rounds, tick: scale_rows(rounds, MILLION, MILLION, 1.0, tick),
     ),
     "threads": Part(
-        lambda rounds: rounds,
-        lambda rounds, tick: [shared_puts(rounds, tick)],
-        "Eight threads with one publisher against one thread.",
+        lambda rounds: 2 * rounds,
+        lambda rounds, tick: [shared_puts(rounds, tick), puts_of_tasks(rounds, tick)],
+        "Eight threads, and 100 tasks of asyncio, with one publisher against one thread.",
     ),
     "push": Part(
         lambda _: 2,

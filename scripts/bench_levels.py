@@ -1,14 +1,15 @@
-"""QoS 0, 1 and 2 against each other, replay against live, threads that share a publisher."""
+"""QoS 0, 1 and 2 against each other, replay against live, and who shares a publisher."""
 
 from __future__ import annotations
 
+import asyncio
 import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from reliable_pubsub import Earliest, Publisher, Subscriber
+from reliable_pubsub import Earliest, Publisher, Subscriber, aio
 from reliable_pubsub.common.core.messages import QoS
 
 from .measuring import PAYLOAD, Proxy, Row, compared, forked, proxy
@@ -141,3 +142,34 @@ def shared_puts(rounds: int, tick: Callable[[], None]) -> Row:
         tick()
     name = "1 publisher used by 8 threads, one message per put"
     return compared(name, "puts/s", together, alone, "the same by 1 thread", 1.5)
+
+
+def put_from_tasks(endpoint: str, tasks: int) -> float:
+    """Puts a second of an asyncio publisher that several tasks use, one message each."""
+    each = 10_000 // tasks
+
+    async def program() -> float:
+        async with aio.Publisher("bench-tasks", endpoint=endpoint) as publisher:
+            await publisher.put("bench", PAYLOAD)
+
+            async def puts_of_task() -> None:
+                for _ in range(each):
+                    await publisher.put("bench", PAYLOAD)
+
+            begin_s = time.perf_counter()
+            await asyncio.gather(*(puts_of_task() for _ in range(tasks)))
+            return each * tasks / (time.perf_counter() - begin_s)
+
+    return asyncio.run(program())
+
+
+def puts_of_tasks(rounds: int, tick: Callable[[], None]) -> Row:
+    """A hundred tasks with one asyncio publisher against the blocking loop."""
+    alone, together = [], []
+    for _ in range(rounds):
+        with proxy() as running:
+            alone.append(put_from_threads(running.publishers, 1))
+            together.append(put_from_tasks(running.publishers, 100))
+        tick()
+    name = "1 asyncio publisher used by 100 tasks, one message per put"
+    return compared(name, "puts/s", together, alone, "a blocking one in a loop", 4.0)

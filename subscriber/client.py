@@ -8,35 +8,28 @@ from types import TracebackType
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.asking import Asker
 from reliable_pubsub.common.conversing import Shell
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, checked, when_refused
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.dead_letter import MaxDeliveries, check_may_die, check_reason
-from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, UsageError
-from reliable_pubsub.common.core.messages import Count, LeaseS, QoS, SessionKind, Start, Terms
+from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
+from reliable_pubsub.common.core.messages import Count, LeaseS, QoS, SessionKind, Start
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import Place
 from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close
-from reliable_pubsub.common.journal_file import open_journal
-from reliable_pubsub.common.state_file import MemoryState, StateFile, open_state
-from reliable_pubsub.common.surroundings import client_here
+from reliable_pubsub.common.state_file import MemoryState, StateFile
 from reliable_pubsub.common.world import REAL, World
 
-from .core.engine import SubscriberEngine
 from .core.fetching import OnLowerQoS
-from .core.inbox import Inbox
-from .core.push_queue import PushCounts, PushTiming, timing_of
-from .core.pushing import Pushing
+from .core.push_queue import PushCounts, PushTiming
 from .core.qos0_queue import UnstoredCounts
 from .core.reading import Reading, read_history, read_newest, start_of_reading
-from .core.session import SubscriberSession
-from .core.subscribing import OnLogChanged, asked_of, lease_ms_of
+from .core.subscribing import OnLogChanged, asked_of
 from .loop import Loop
-from .push_link import ZmqPushLink
+from .opening import open_parts
 from .qos_warning import warn_of_lower_qos
 
 
@@ -94,50 +87,21 @@ class Subscriber:
                 cannot be opened.
         """
         self.client = names.client_id(client)
-        world = _world or REAL
-        here = client_here(
-            "subscriber",
+        self._recorder, self._state, self.inbox, self._asker, self._engine = open_parts(
             self.client,
-            *(endpoint, state_dir, retry),
+            endpoint,
+            state_dir,
+            retry,
             allow_plaintext=allow_plaintext,
-            push_via=push_via,
-            looks=world.is_real,
-        )
-        self._recorder = world.recorder or open_journal(journal, self.client)
-        self._state = world.state or open_state(here.state_dir, "subscriber", self.client)
-        self.inbox = Inbox(self._state.load(), lambda: self._state.marks)
-        self._asker = Asker(
-            self.client,
-            here.endpoint,
-            retry=here.retry,
+            on_log_changed=on_log_changed,
             on_silence=on_silence,
-            role="subscriber",
-            world=world,
+            on_lower_qos=on_lower_qos,
+            journal=journal,
+            push_timing=push_timing,
+            push_via=push_via,
+            world=_world or REAL,
         )
         self._run = Shell(self._asker.transport, self._asker.clock, self._state).run
-        session = SubscriberSession(
-            self._asker,
-            self.inbox,
-            nonce=world.token(16),
-            marks=lambda: self._state.marks,
-            recorder=self._recorder,
-        )
-        connect = world.connect_data or (
-            lambda endpoint: ZmqPushLink(endpoint, self.client, here.settings.push_via)
-        )
-        pushing = Pushing(
-            self.inbox,
-            lambda: connect(here.endpoint),
-            timing=push_timing or timing_of(here.settings),
-            now_s=self._asker.clock.now_s,
-        )
-        self._engine = SubscriberEngine(
-            session,
-            pushing,
-            on_log_changed=on_log_changed,
-            on_lower_qos=on_lower_qos,
-            now_s=self._asker.clock.now_s,
-        )
         self._gate = Gate(f"subscriber {self.client!r}", self._begin_again, threads=False)
         self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
         if isinstance(self._state, StateFile):
@@ -265,10 +229,16 @@ class Subscriber:
             UsageError: an argument is not possible here.
         """
         topic = names.exact(topic)
-        self._check_bound(topic, max_deliveries)
-        lease_ms = lease_ms_of(session, lease_s)
-        terms = Terms(qos=qos, session=session, lease_ms=lease_ms)
-        asked = asked_of(topic, start, replay, terms, max_deliveries)
+        asked = asked_of(
+            topic,
+            start=start,
+            replay=replay,
+            qos=qos,
+            session=session,
+            lease_s=lease_s,
+            max_deliveries=max_deliveries,
+            remembers=not isinstance(self._state, MemoryState),
+        )
         return self._run(self._engine.subscribe(topic, asked, push=push))
 
     @gated
@@ -476,13 +446,3 @@ class Subscriber:
     def connect(self) -> None:
         """Get an epoch now; the other calls do it when they need one."""
         self._run(self._engine.session.connecting())
-
-    def _check_bound(self, topic: str, max_deliveries: int | None) -> None:
-        if max_deliveries is None:
-            return
-        check_may_die(topic)
-        if isinstance(self._state, MemoryState):
-            raise UsageError(
-                "max_deliveries needs a state_dir: a process without one does not know how often "
-                "a message was delivered before"
-            )

@@ -8,7 +8,7 @@ waits to be. So no code has to run to note that a step was interrupted.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Generator
+from collections.abc import Callable, Coroutine, Generator
 from types import GeneratorType
 
 from reliable_pubsub.common.core.batch import Message
@@ -65,6 +65,52 @@ class Loop:
         if steps is not None and steps.gi_running and not self.is_in_call:
             self.messages[:] = messages
             return False
+        self._settle(messages)
+        return True
+
+    def _settle(self, messages: list[Message]) -> None:
         if self.is_run and self._subscription is not None:
             self._subscription.end_run(messages)
+
+
+class AioLoop(Loop):
+    """The steps of an `async for` over messages. A step awaits only where it is a call."""
+
+    def __init__(self, take: Callable[[AioLoop], Coroutine[object, object, None]]) -> None:
+        """Create a loop that has taken nothing.
+
+        Args:
+            take: settles what was taken, and begins with the next messages.
+        """
+        super().__init__()
+        self.on_taken: Callable[[Message], None] | None = None  # records a step of a run
+        self._take = take
+        self._taken = 0
+
+    def __aiter__(self) -> AioLoop:
+        return self
+
+    async def __anext__(self) -> Message:
+        if self._taken >= len(self.messages):
+            await self._take(self)
+            self._taken = 0
+            if not self.messages:
+                raise StopAsyncIteration
+        message = self.messages[self._taken]
+        self._taken += 1
+        self.marks[self.slot] = self.first + self._taken
+        if self.is_run and self.on_taken is not None:
+            self.on_taken(message)
+        return message
+
+    @property
+    def was_interrupted(self) -> bool:
+        """See `Steps`: an interrupted call is known to its gate."""
+        return False
+
+    def end(self) -> bool:
+        """See `Steps`."""
+        messages = self.messages[:]
+        self.messages.clear()
+        self._settle(messages)
         return True

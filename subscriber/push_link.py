@@ -8,7 +8,7 @@ import zmq
 
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import INTEREST_PATTERNS_MAX
-from reliable_pubsub.common.transport import ClientContext, end_with
+from reliable_pubsub.common.transport import ClientContext, DataLink, end_with
 from reliable_pubsub.relay.above import NodeAbove
 from reliable_pubsub.relay.core.pattern import Pattern
 from reliable_pubsub.relay.core.push import AnyPush, decode_any_push
@@ -16,7 +16,7 @@ from reliable_pubsub.relay.core.push import AnyPush, decode_any_push
 TURN_MAX = 1_000  # pushes that are taken at once
 
 
-class ZmqPushLink:
+class ZmqPushLink(DataLink):
     """A link over ZeroMQ. Implements `PushLink`."""
 
     def __init__(self, endpoint: str, client: str, push_via: str = "") -> None:
@@ -26,10 +26,8 @@ class ZmqPushLink:
         self._above = NodeAbove(
             self._context, endpoint, client, cap=INTEREST_PATTERNS_MAX, push_via=push_via
         )
-        self._poller = zmq.Poller()
-        self._poller.register(self._above.data, zmq.POLLIN)
-        self._poller.register(self._above.interest, zmq.POLLIN)
-        self._due_in_s = 0.0
+        super().__init__(self._above.data, self._above.interest)
+        self.due_in_s = 0.0
 
     def want(self, topics: frozenset[str]) -> None:
         """See `PushLink`."""
@@ -37,7 +35,7 @@ class ZmqPushLink:
 
     def turn(self, now_s: float) -> bool:
         """See `PushLink`."""
-        self._due_in_s = self._above.turn(now_s)
+        self.due_in_s = self._above.turn(now_s)
         return self._above.wish.settled
 
     def doubt(self, now_s: float) -> None:
@@ -55,10 +53,6 @@ class ZmqPushLink:
             except MalformedError:
                 continue  # as if it were lost
         return found
-
-    def wait(self, seconds: float) -> None:
-        """See `PushLink`."""
-        self._poller.poll(max(int(min(seconds, self._due_in_s) * 1000), 1))
 
     def close(self) -> None:
         """See `PushLink`."""

@@ -72,7 +72,20 @@ def when_refused(told: Callable[..., object]) -> Callable[[D], D]:
 
 
 def checked(function: D) -> D:
-    """Decorate a function so that its arguments are checked."""
+    """Decorate a function, or a coroutine function, so that its arguments are checked."""
+    call = _checking(function)
+    if not inspect.iscoroutinefunction(function):
+        return cast(D, call)
+
+    @functools.wraps(function)
+    async def awaited(*given: Any, **named: Any) -> Any:  # refused where it is awaited
+        return await call(*given, **named)
+
+    return cast(D, awaited)
+
+
+def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, called with arguments that were checked."""
     code = function.__code__
     refused = getattr(function, "when_refused", None)
     own = int(code.co_varnames[:1] == ("self",))
@@ -105,7 +118,7 @@ def checked(function: D) -> D:
             raise
         return function(*given, **named)
 
-    return cast(D, call)
+    return call
 
 
 def check_fields(value: Struct) -> None:

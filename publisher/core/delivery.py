@@ -11,8 +11,10 @@ from typing import Annotated, Final, Literal, assert_never
 
 from msgspec import Meta, Struct
 
+from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.limits import DELIVERY_SUBSCRIBERS_MAX
-from reliable_pubsub.common.core.messages import Delivered
+from reliable_pubsub.common.core.messages import Delivered, QoS
+from reliable_pubsub.common.core.steps import Wait
 
 TIMEOUT_S_MAX: Final = 86_400  # a day, as for the pauses of step files
 AcknowledgedBy = Annotated[int, Meta(ge=1, le=DELIVERY_SUBSCRIBERS_MAX)] | Literal["all"]
@@ -60,3 +62,27 @@ class DeliveryWatch:
                 return len(self._acknowledged) >= subscribers
             case never:
                 assert_never(never)
+
+
+def check_wait(
+    wait: Wait,
+    acknowledged_by: AcknowledgedBy | None,
+    timeout_s: float | None,
+    qos: QoS,
+) -> None:
+    """Refuse arguments of `put` that would have no effect.
+
+    Raises:
+        UsageError: they are for another `wait`, or the messages are never acknowledged.
+    """
+    if wait == "stored" and not (acknowledged_by is None and timeout_s is None):
+        given = "timeout_s" if acknowledged_by is None else "acknowledged_by"
+        raise UsageError(
+            f"{given} needs wait='delivered': by default a put waits for the proxy, and for no "
+            "subscriber. Nothing was sent"
+        )
+    if wait == "delivered" and qos == 0:
+        raise UsageError(
+            "wait='delivered' needs QoS 1 or 2: messages at QoS 0 are not stored and never "
+            "acknowledged. Nothing was sent"
+        )

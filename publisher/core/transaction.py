@@ -57,6 +57,8 @@ class CommitBatches(Protocol):
 class Transaction:
     """Messages that are stored all or not at all. Use it in a `with` block, in one thread."""
 
+    _block = "with"
+
     @checked
     def __init__(self, commit: CommitBatches) -> None:
         """Create an empty transaction; use `Publisher.transaction`."""
@@ -88,8 +90,8 @@ class Transaction:
             raise UsageError("this transaction has ended; begin another one")
         if not self._begun:  # without a block nothing sends it, and it would be lost in silence
             raise UsageError(
-                "a transaction sends when its with block ends, and this one is used without: "
-                "nothing was added. Use `with publisher.transaction() as transaction:`"
+                f"a transaction sends when its {self._block} block ends, and this one is used "
+                f"without: nothing was added. Use `{self._block} publisher.transaction() as both:`"
             )
         self._check_whole()
         topic = names.exact(topic)
@@ -127,8 +129,29 @@ class Transaction:
                 "ours; nothing of it is stored. Begin another one"
             )
 
-    def __enter__(self) -> Transaction:
+    def _begin(self) -> None:
         self._begun = True
+
+    def _end(self, error: BaseException | None) -> Sequence[Encoded]:
+        """End the block; what it stores is nothing after an error.
+
+        Raises:
+            UsageError: a put was broken off.
+        """
+        self._ended = True
+        if error is not None or not self._rows:
+            return ()
+        self._check_whole()
+        return list(self._encoded())
+
+    def _encoded(self) -> Iterator[Encoded]:
+        for topic, batches in self._rows.items():
+            for rows in batches:
+                body = encode_batch(_batch(rows))
+                yield Encoded(topic, len(rows), crc32(body), body)
+
+    def __enter__(self) -> Transaction:
+        self._begin()
         return self
 
     def __exit__(
@@ -145,16 +168,8 @@ class Transaction:
             RefusedError: as `Publisher.put`; nothing was stored.
             UsageError: a put was broken off; nothing was stored.
         """
-        self._ended = True
-        if error is None and self._rows:
-            self._check_whole()
-            self.receipts = self._commit(list(self._encoded()))
-
-    def _encoded(self) -> Iterator[Encoded]:
-        for topic, batches in self._rows.items():
-            for rows in batches:
-                body = encode_batch(_batch(rows))
-                yield Encoded(topic, len(rows), crc32(body), body)
+        if batches := self._end(error):
+            self.receipts = self._commit(batches)
 
 
 def _too_large(what: str, size: int) -> TooLargeError:

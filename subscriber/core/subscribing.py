@@ -9,6 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.conversation import Conversation
+from reliable_pubsub.common.core.dead_letter import check_may_die
 from reliable_pubsub.common.core.errors import LogChangedError, UsageError
 from reliable_pubsub.common.core.messages import (
     AnyReply,
@@ -17,6 +18,7 @@ from reliable_pubsub.common.core.messages import (
     Fenced,
     LogChanged,
     NotSub,
+    QoS,
     SessionKind,
     Start,
     Sub,
@@ -263,16 +265,31 @@ def lease_ms_of(session: SessionKind, lease_s: float | None) -> int:
 
 def asked_of(
     topic: str,
+    *,
     start: Start | Position | None,
     replay: bool,
-    terms: Terms,
+    qos: QoS,
+    session: SessionKind,
+    lease_s: float | None,
     max_deliveries: int | None,
+    remembers: bool,
 ) -> Asked:
     """Check the arguments of `subscribe`; a clean session begins with new messages.
 
+    Args:
+        remembers: the state is on disk.
+
     Raises:
-        UsageError: a replay without a start to replay from, or a position of another topic.
+        UsageError: a replay without a start to replay from, a position of another topic, or a bound
+            of deliveries without a state to count them in.
     """
+    if max_deliveries is not None:
+        check_may_die(topic)
+        if not remembers:
+            raise UsageError(
+                "max_deliveries needs a state_dir: a process without one does not know how often "
+                "a message was delivered before"
+            )
     if replay and (start is None or start in (Now, LastReceived)):
         raise UsageError(
             "replay needs a start that may lie below what was acknowledged: Earliest, "
@@ -283,6 +300,7 @@ def asked_of(
         if start.topic != topic:
             raise UsageError(f"the position is one of {start.topic!r}, not of {topic!r}")
         log, start = start.log, at_offset(start.offset)
-    if terms.session == "clean" and start is None:
+    if session == "clean" and start is None:
         start = Now
+    terms = Terms(qos=qos, session=session, lease_ms=lease_ms_of(session, lease_s))
     return Asked(start=start, replay=replay, log=log, terms=terms, max_deliveries=max_deliveries)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 
 from .harness import REPOSITORY, Service
 
 BLOCKS = re.findall(r"(?ms)^```python\n(.*?)^```", (REPOSITORY / "README.md").read_text("utf-8"))
-FIRST, LIBRARY, STARTS, SPARK = BLOCKS
+FIRST, LIBRARY, STARTS, ASYNCIO, SPARK = BLOCKS
 BOTH_OPEN = """
 from reliable_pubsub import Publisher, Subscriber
 publisher, subscriber = Publisher("p"), Subscriber("s")
@@ -27,12 +28,19 @@ def what_it_prints(service: Service, program: str) -> str:
     return process.stdout
 
 
+def as_program(block: str) -> str:
+    """A block that awaits, as an asyncio program."""
+    body = textwrap.indent(block, "    ")
+    return f"import asyncio\nasync def main():\n{body}\nasyncio.run(main())"
+
+
 def test_the_python_of_the_readme_runs_as_it_is_printed(service: Service) -> None:
     service.start_proxy()
 
     assert what_it_prints(service, FIRST) == "0 b'hello'\n"
     assert re.fullmatch(r"sensor-1\S* 10\d\d\d\n", what_it_prints(service, LIBRARY))
     assert what_it_prints(service, BOTH_OPEN + STARTS) == ""
+    assert what_it_prints(service, as_program(ASYNCIO)) == "b'7'\n"
     assert 'format("reliable_pubsub")' in SPARK  # run by the tests of the pipeline
 
 

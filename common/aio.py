@@ -1,0 +1,260 @@
+"""Carries out conversations, and awaits: the shell of the asyncio clients, and their gate.
+
+The gate keeps rule R25, as that of the blocking clients does (`gate.py`): a call ends properly if
+it returns or raises an error of this package. Every other exit, a cancellation above all, counts as
+a crash of the client within its process, so the next call first resets it to its stored state.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterable
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, assert_never
+
+from .core.arguments import checked
+from .core.conversation import Conversation, Effect, Exchange, Listen, Pause, Reopen, Save
+from .core.errors import ForkedError, PubSubError, UsageError
+from .core.retry import Transport
+from .gate import Steps
+from .state_file import ClientState
+from .transport import DataLink, ReqTransport
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class AioShell:
+    """A socket and a state; for one conversation at a time, in one event loop."""
+
+    def __init__(self, transport: Transport, state: ClientState) -> None:
+        """Put them together; the transport is a `ReqTransport`."""
+        assert isinstance(transport, ReqTransport)
+        self._transport = transport
+        self._state = state
+
+    async def run(self, conversation: Conversation[T]) -> T:
+        """Carry out each effect, until the conversation returns.
+
+        Writes of the state do not await: a lazy one takes some 30 us, a durable one a sync.
+
+        Raises:
+            PubSubError: what the conversation raises.
+        """
+        step: Callable[[Any], Effect] = conversation.send
+        value: object = None
+        while True:
+            try:
+                effect = step(value)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            step, value = conversation.send, None
+            try:
+                if isinstance(effect, Exchange):
+                    value = await self._exchange(effect)
+                elif isinstance(effect, Save):
+                    self._state.write(effect.changes, durable=effect.durable)
+                elif isinstance(effect, Pause):
+                    await asyncio.sleep(effect.seconds)
+                elif isinstance(effect, Reopen):
+                    self._transport.reopen()
+                elif isinstance(effect, Listen):
+                    await _listen(effect)
+                else:
+                    assert_never(effect)
+            except PubSubError as error:
+                step, value = conversation.throw, error
+
+    async def _exchange(self, exchange: Exchange) -> object:
+        transport = self._transport  # after a cancellation the gate has it reopened
+        transport.send(exchange.frames)
+        answer = await _look(transport.take, [transport.descriptor], exchange.timeout_s)
+        if answer is None:
+            transport.reopen()  # it missed its answer, and must not send again (rule R1)
+        return answer
+
+
+async def _listen(listen: Listen) -> None:
+    link = listen.link
+    assert isinstance(link, DataLink)
+    seconds = min(listen.seconds, link.due_in_s)
+    await _look(lambda: link.has_arrived() or None, link.descriptors, seconds)
+
+
+async def _look(
+    look: Callable[[], T | None], descriptors: Iterable[int], timeout_s: float
+) -> T | None:
+    """Look at once, and whenever a descriptor is readable, until there is something.
+
+    A descriptor of ZeroMQ says that a socket's state may have changed, not that a message is there.
+    """
+    loop = asyncio.get_running_loop()
+    deadline_s = loop.time() + timeout_s
+    while (found := look()) is None and loop.time() < deadline_s:
+        woken: asyncio.Future[None] = loop.create_future()
+        timer = loop.call_at(deadline_s, _wake, woken)
+        for descriptor in descriptors:
+            loop.add_reader(descriptor, _wake, woken)
+        try:
+            await woken
+        finally:
+            timer.cancel()
+            for descriptor in descriptors:
+                loop.remove_reader(descriptor)
+    return found
+
+
+def _wake(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+class AioGate:
+    """Admits one call at a time, and resets a client whose last call was interrupted."""
+
+    def __init__(self, what: str, recover: Callable[[], None], *, waits: bool) -> None:
+        """Create the gate of a client; no call is open.
+
+        Args:
+            what: names the client in errors.
+            recover: resets the client to its stored state.
+            waits: let the calls of several tasks wait for each other; else refuse the second.
+        """
+        self.what = what
+        self.closed = False
+        self.lives = 1  # incremented by each reset
+        self.steps: Steps | None = None  # of the loop that had the last call
+        self._closed_why = "is closed; make another one"
+        self._recover = recover
+        self._waits = waits
+        self._pid = os.getpid()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._turn = asyncio.Lock()
+        self._is_broken = False
+
+    async def enter(self, *, closes: bool) -> None:
+        """Begin a call; wait for the one that is open.
+
+        Args:
+            closes: it may be called on a closed client, and resets nothing.
+
+        Raises:
+            ForkedError: the client belongs to the parent of this process.
+            UsageError: it is closed, or used in two event loops, or by two tasks.
+        """
+        if self._pid != os.getpid():
+            raise ForkedError(what=self.what, pid=self._pid)
+        loop = asyncio.get_running_loop()
+        if self._loop is not None and self._loop is not loop:
+            raise UsageError(f"{self.what} belongs to another event loop; make one for each loop")
+        self._loop = loop
+        if self._turn.locked() and not self._waits:
+            raise UsageError(
+                f"{self.what} is in the middle of a call of another task; make one for each task, "
+                "with an id of its own, or call one after the other"
+            )
+        await self._turn.acquire()
+        try:
+            self._begin(closes=closes)
+        except BaseException:
+            self._turn.release()
+            raise
+
+    def _begin(self, *, closes: bool) -> None:
+        if (steps := self.steps) is not None:
+            if self._is_broken or steps.was_interrupted:
+                self._is_broken = True
+                steps.drop()
+            else:
+                steps.end()
+            self.steps = None
+        if closes:
+            return
+        if self.closed:
+            raise UsageError(f"{self.what} {self._closed_why}")
+        self.begin_again()
+
+    def begin_again(self) -> None:
+        """Reset the client if its last call was interrupted."""
+        if self._is_broken:
+            self._recover()
+            self.lives += 1
+            self._is_broken = False
+
+    def life(self) -> int:
+        """The life that a stream or transaction begins in; see `check_life`."""
+        if not self._turn.locked():
+            self.begin_again()
+        return self.lives
+
+    def leave(self, error: BaseException | None) -> None:
+        """End a call, by an error or without."""
+        if error is not None and not isinstance(error, PubSubError):
+            self._is_broken = True
+        self._turn.release()
+
+    def check_life(self, life: int, what: str) -> None:
+        """Refuse to use a stream or transaction from before a reset.
+
+        Raises:
+            UsageError: the client was reset since `lives` was `life`.
+        """
+        if life != self.lives:
+            raise UsageError(
+                f"{what} ended when a call of {self.what} was broken off by an exception that was "
+                "not ours; nothing more of it is sent. Begin another one"
+            )
+
+    def replace(self, free: Callable[[], None]) -> bool:
+        """Close the client for another one of this process, if no call of it is open."""
+        if self._turn.locked():
+            return False
+        if self.steps is not None and not self.steps.end():
+            return False
+        self.closed = True
+        self._closed_why = (
+            "was closed when another client of this process took over its id and state directory; "
+            "use that one, or give one of them another id"
+        )
+        free()
+        return True
+
+
+class Gated(Protocol):
+    """A client with a gate."""
+
+    _gate: AioGate
+
+
+S = TypeVar("S", bound=Gated)
+Method = Callable[Concatenate[S, P], Coroutine[Any, Any, T]]
+
+
+def _through_the_gate(method: Method[S, P, T], *, closes: bool) -> Method[S, P, T]:
+    inner = method if method.__name__.startswith("_") else checked(method)
+
+    @wraps(method)
+    async def call(self: S, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        gate = self._gate
+        await gate.enter(closes=closes)
+        try:
+            result = await inner(self, *args, **kwargs)
+        except BaseException as error:
+            gate.leave(error)
+            raise
+        gate.leave(None)
+        return result
+
+    return call
+
+
+def gated(method: Method[S, P, T]) -> Method[S, P, T]:
+    """Decorate a call of a client; its arguments are checked. It must not call gated methods."""
+    return _through_the_gate(method, closes=False)
+
+
+def closing(method: Method[S, P, T]) -> Method[S, P, T]:
+    """Decorate a call that releases what a client holds; it may be repeated."""
+    return _through_the_gate(method, closes=True)

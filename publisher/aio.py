@@ -1,0 +1,294 @@
+"""`aio.Publisher`: the publisher for asyncio, over the engine of the blocking one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Never
+
+from msgspec.structs import replace
+
+from reliable_pubsub.common.aio import AioGate, AioShell, closing, gated
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.arguments import Seconds, checked
+from reliable_pubsub.common.core.batch import Batch, EventTimeNs
+from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.messages import QoS
+from reliable_pubsub.common.core.names import TopicName
+from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
+from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
+from reliable_pubsub.common.state_file import MemoryState, StateFile
+from reliable_pubsub.common.world import REAL, World
+
+from .aio_stream import Stream
+from .core import transaction
+from .core.combining import WaitingPut, topic_to_put_on
+from .core.delivery import AcknowledgedBy, Delivery, DeliveryS, check_wait
+from .core.delivery_wait import DeliveryWait
+from .core.offering import Interest, OfferCounts
+from .core.outbox import Encoded, Numbered, Pending
+from .core.receipt import Receipt
+from .core.session import OnLogChanged
+from .opening import open_parts
+from .stream import LingerS
+
+
+class Publisher:
+    """Puts messages on topics, each exactly once, across its own crashes and the proxy's.
+
+    The calls are those of the blocking `Publisher`, awaited; a proxy that is away does not stop the
+    event loop. Puts of several tasks on one topic that wait share a request. A call that is
+    cancelled counts as a crash of the client within its process: its message is stored once or not
+    at all, and what was sent already is settled by the next call.
+    """
+
+    @checked
+    def __init__(
+        self,
+        client: str,
+        *,
+        endpoint: str | None = None,
+        state_dir: Path | str | None = None,
+        retry: RetryPolicy | None = None,
+        allow_plaintext: bool = False,
+        on_log_changed: OnLogChanged = "stop",
+        on_silence: Silence = unheard,
+        journal: Path | str | None = None,
+        _world: World | None = None,
+    ) -> None:
+        """Lock and read the state; see the blocking `Publisher` for arguments and errors."""
+        self.client = names.client_id(client)
+        self._recorder, self._state, self._asker, self._engine = open_parts(
+            self.client,
+            endpoint,
+            state_dir,
+            retry,
+            allow_plaintext=allow_plaintext,
+            on_log_changed=on_log_changed,
+            on_silence=on_silence,
+            journal=journal,
+            world=_world or REAL,
+        )
+        self._outbox = self._engine.outbox
+        self._run = AioShell(self._asker.transport, self._state).run
+        self._waiting: list[WaitingPut] = []
+        self._stream: Stream | None = None
+        self._gate = AioGate(f"publisher {self.client!r}", self._begin_again, waits=True)
+        self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
+        if isinstance(self._state, StateFile):
+            self._state.may_be_taken(lambda: self._gate.replace(lambda: self._free(None)))
+
+    def _begin_again(self) -> None:
+        """Reset to the stored state, after an interrupted call."""
+        self._asker.transport.reopen()
+        self._stream = None
+        self._outbox.reload(self._state.load())
+        self._engine.begin_again()
+        self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
+
+    async def __aenter__(self) -> Publisher:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._close(error)
+
+    async def close(self) -> None:
+        """Close the socket and the state. A batch in doubt stays in the state."""
+        await self._close(None)
+
+    @closing
+    async def _close(self, error: BaseException | None) -> None:
+        self._free(error)
+
+    def _free(self, error: BaseException | None) -> None:
+        self._gate.closed = True
+        self._asker.close()
+        self._engine.unnumbered.offering.close()
+        self._state.close()
+        self._recorder.end(error)
+
+    @checked
+    async def put(
+        self,
+        topic: TopicName,
+        payload: bytes,
+        *,
+        key: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        event_time_ns: EventTimeNs | None = None,
+        qos: QoS = 2,
+        wait: Wait = "stored",
+        acknowledged_by: AcknowledgedBy | None = None,
+        timeout_s: DeliveryS | None = None,
+    ) -> Receipt:
+        """Put one message; return when it is stored as durably as the proxy promises.
+
+        Arguments and errors are those of the blocking client. Of a put that is cancelled it is not
+        known whether the message is stored: it is, at most once.
+        """
+        batch = Batch(
+            [payload],
+            None if key is None else [key],
+            None if headers is None else [headers],
+            None if event_time_ns is None else [event_time_ns],
+        )
+        check_wait(wait, acknowledged_by, timeout_s, qos)
+        receipt = await self._put(topic, batch, qos)
+        if wait == "stored":
+            return receipt
+        delivery = await self.wait_delivered(
+            receipt,
+            acknowledged_by="all" if acknowledged_by is None else acknowledged_by,
+            timeout_s=DELIVERED_S if timeout_s is None else timeout_s,
+        )
+        return replace(receipt, delivery=delivery)
+
+    @checked
+    async def wait_delivered(
+        self,
+        receipt: Receipt,
+        *,
+        acknowledged_by: AcknowledgedBy = "all",
+        timeout_s: DeliveryS = DELIVERED_S,
+    ) -> Delivery:
+        """Wait until subscribers have acknowledged the messages of a receipt."""
+        clock = self._asker.clock
+        wait = DeliveryWait(receipt, acknowledged_by, timeout_s, now_s=clock.now_s)
+        while (pause_s := await self._look(wait)) is not None:
+            await asyncio.sleep(pause_s)
+        return wait.delivery
+
+    @gated
+    async def _look(self, wait: DeliveryWait) -> float | None:
+        return await self._run(wait.look(self._engine.session, self._outbox))
+
+    @checked
+    async def put_many(
+        self,
+        topic: TopicName,
+        payloads: Sequence[bytes],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        headers: Sequence[Mapping[str, str] | None] | None = None,
+        event_times_ns: Sequence[int | None] | None = None,
+        qos: QoS = 2,
+    ) -> Receipt:
+        """Put messages as one batch: one request, one commit, all or none of them."""
+        return await self._put(topic, Batch(payloads, keys, headers, event_times_ns), qos)
+
+    async def _put(self, topic: TopicName, batch: Batch, qos: QoS) -> Receipt:
+        put = WaitingPut(topic_to_put_on(topic), batch, qos, is_alone=qos == 0)
+        self._waiting.append(put)
+        try:
+            await self._settle(put)
+        finally:
+            self._waiting.remove(put)
+        return put.result()
+
+    @gated
+    async def _settle(self, put: WaitingPut) -> None:
+        """Put it, unless the call before has put it along with its own."""
+        if put.is_settled:
+            return
+        self._check_no_stream()
+        await self._run(self._engine.put(put, lambda: [w for w in self._waiting if w is not put]))
+
+    def _check_no_stream(self) -> None:
+        if self._stream is not None and not self._stream.is_over:
+            raise UsageError("this publisher has an open stream; put through it, or close it")
+
+    @gated
+    async def interest(self, topic: TopicName) -> Interest:
+        """Ask the proxy for the listeners of a topic; false if there are none."""
+        return (await self._run(self._engine.unnumbered.where(names.exact(topic)))).interest
+
+    @gated
+    async def wait_for_interest(self, topic: TopicName, timeout_s: Seconds) -> Interest:
+        """Wait until a topic has a listener, to avoid work that no subscriber needs."""
+        offering = self._engine.unnumbered.offering
+        return await self._run(offering.wait_for_interest(names.exact(topic), timeout_s))
+
+    @property
+    def offer_counts(self) -> OfferCounts:
+        """Counts of the QoS 0 messages of this process."""
+        return self._engine.unnumbered.offering.counts
+
+    @property
+    def in_doubt(self) -> Numbered | Pending | None:
+        """The batch or transaction that is numbered and kept, and not known to be stored."""
+        pending = self._outbox.pending
+        return pending if pending is None or pending.number else pending.batches[0]
+
+    @gated
+    async def resume(self) -> Receipt | None:
+        """Send what is in doubt; return its receipt (of a transaction the first), None: nothing."""
+        return (await self._run(self._engine.settle()))[0] if self._outbox.pending else None
+
+    @checked
+    def stream(self, *, linger_s: LingerS = 0.005) -> Stream:
+        """Put without waiting: messages are collected into batches, and sent in order by a task.
+
+        Use it in an `async with` block; until it is closed, the publisher belongs to it.
+        """
+        life = self._gate.life()
+        self._check_no_stream()
+        self._stream = Stream(lambda *put: self._put_from_stream(life, *put), linger_s=linger_s)
+        return self._stream
+
+    @gated
+    async def _put_from_stream(self, life: int, topic: str, batch: Batch) -> Receipt:
+        self._gate.check_life(life, "this stream")
+        put = WaitingPut(topic, batch, 2, is_alone=True)
+        await self._run(self._engine.put(put, tuple))
+        return put.result()
+
+    def transaction(self) -> Transaction:
+        """Put messages on several topics, all of them or none, exactly once.
+
+        async with publisher.transaction() as both:
+            both.put("orders", order)
+            both.put("audit", line)
+        """
+        life = self._gate.life()
+        self._check_no_stream()
+        return Transaction(lambda batches: self._transact(life, batches))  # type: ignore[arg-type]
+
+    @gated
+    async def _transact(self, life: int, batches: Sequence[Encoded]) -> tuple[Receipt, ...]:
+        self._gate.check_life(life, "this transaction")
+        return await self._run(self._engine.transact(batches, None))
+
+    @gated
+    async def connect(self) -> None:
+        """Get an epoch; any older process with this id is fenced from now on (rule R11)."""
+        await self._run(self._engine.session.connecting())
+
+
+class Transaction(transaction.Transaction):
+    """Messages that are stored all or not at all. Use it in an `async with` block."""
+
+    _block = "async with"
+
+    def __enter__(self) -> Never:
+        raise UsageError("use it in a block: `async with publisher.transaction() as both`")
+
+    async def __aenter__(self) -> Transaction:
+        self._begin()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Store everything, or, after an error, nothing; see the blocking `Transaction`."""
+        if batches := self._end(error):
+            self.receipts = await self._commit(batches)  # type: ignore[misc]  # a coroutine here

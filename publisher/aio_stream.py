@@ -1,0 +1,240 @@
+"""`aio.Stream`: puts that return at once, and are sent in batches by a task.
+
+As in the blocking stream, the next batch grows while one is in flight.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from reliable_pubsub.common.core.arguments import checked
+from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, TooLargeError, UsageError
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, PAYLOAD_BYTES_MAX
+from reliable_pubsub.common.core.names import TopicName
+
+from .core.combining import topic_to_put_on
+from .core.receipt import Receipt
+from .stream import BYTES_MAX, FULL_BATCHES_MAX, MESSAGE_OVERHEAD_BYTES
+
+PutBatch = Callable[[str, Batch], Coroutine[Any, Any, Receipt]]
+
+
+class StreamBatch:
+    """Messages that are sent together and have one outcome."""
+
+    def __init__(self, topic: str, due_at_s: float) -> None:
+        self.topic = topic
+        self.due_at_s = due_at_s  # of the event loop's clock; then it is sent, full or not
+        self.payloads: list[bytes] = []
+        self.size = 0
+        self.outcome: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+
+    def has_room(self, topic: str, size: int) -> bool:
+        """Whether a message fits."""
+        return (
+            self.topic == topic
+            and self.size + size <= BYTES_MAX
+            and len(self.payloads) < BATCH_MESSAGES_MAX
+        )
+
+
+class Ticket:
+    """The outcome of one message of a stream, now or later."""
+
+    __slots__ = ("_batch", "_index")
+
+    def __init__(self, batch: StreamBatch, index: int) -> None:
+        self._batch = batch
+        self._index = index
+
+    async def result(self) -> Receipt:
+        """Wait until the message is stored.
+
+        Raises:
+            PubSubError: why it was not stored, or is in doubt.
+        """
+        return (await asyncio.shield(self._batch.outcome)).part(self._index)
+
+
+class Stream:
+    """A buffered publisher, in an `async with` block; the publisher is its own until it closes.
+
+    After the first error nothing more is sent, so that no message overtakes one in doubt: every
+    later message ends with the same error.
+    """
+
+    def __init__(self, put_batch: PutBatch, *, linger_s: float) -> None:
+        """Create it without a task; use `Publisher.stream`."""
+        self._put_batch = put_batch
+        self._linger_s = linger_s
+        self._open: StreamBatch | None = None  # still growing
+        self._full: deque[StreamBatch] = deque()
+        self._sending: StreamBatch | None = None
+        self._changed = asyncio.Condition()
+        self._flushing = False
+        self._closing = False
+        self._error: BaseException | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it sends no more."""
+        return self._closing or (self._task is not None and self._task.done())
+
+    async def __aenter__(self) -> Stream:
+        if self._task is not None:
+            raise UsageError("this stream was used before; open another one")
+        self._task = asyncio.create_task(self._run(), name="publisher stream")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    @checked
+    async def put(self, topic: TopicName, payload: bytes) -> Ticket:
+        """Add a message; it is sent when its batch is full, or `linger_s` has passed.
+
+        Waits only while FULL_BATCHES_MAX full batches are queued. A put that is cancelled has added
+        nothing.
+
+        Raises:
+            UsageError, TooLargeError, InvalidNameError: nothing was added.
+            PubSubError: the stream has failed; `Ticket.result` has the outcome of each message.
+        """
+        if len(payload) > PAYLOAD_BYTES_MAX:
+            raise TooLargeError(
+                what="payload in bytes",
+                size=len(payload),
+                size_max=PAYLOAD_BYTES_MAX,
+                advice="split it, or put a reference to it",
+            )
+        topic, size = topic_to_put_on(topic), len(payload) + MESSAGE_OVERHEAD_BYTES
+        batch = self._open
+        if batch is None or not batch.has_room(topic, size):
+            batch = await self._begin_batch(topic, size)
+        batch.size += size
+        batch.payloads.append(payload)
+        return Ticket(batch, len(batch.payloads) - 1)
+
+    async def _begin_batch(self, topic: str, size: int) -> StreamBatch:
+        """Close the open batch, and open one with room."""
+        async with self._changed:
+            while True:
+                if self._closing:
+                    raise UsageError("the stream is closed")
+                if self._error is not None:
+                    raise self._error
+                if self._task is None:
+                    raise UsageError("use it in a block: `async with publisher.stream() as stream`")
+                if self._open is not None and self._open.has_room(topic, size):
+                    return self._open  # of another task's put
+                if len(self._full) < FULL_BATCHES_MAX:
+                    break
+                await self._changed.wait()
+            if self._open is not None:
+                self._full.append(self._open)
+            now_s = asyncio.get_running_loop().time()
+            self._open = StreamBatch(topic, now_s + self._linger_s)
+            self._changed.notify_all()
+            return self._open
+
+    async def flush(self) -> None:
+        """Send everything now; return when it is stored.
+
+        Raises:
+            PubSubError: the first thing that went wrong.
+        """
+        async with self._changed:
+            self._flushing = True
+            self._changed.notify_all()
+            try:
+                while (self._open or self._full or self._sending) and self._error is None:
+                    await self._changed.wait()
+            finally:
+                self._flushing = False
+            if self._error is not None:
+                raise self._error
+
+    async def close(self) -> None:
+        """Flush, and release the publisher.
+
+        If it is cancelled, so is the batch in flight: the next call of the publisher settles that,
+        and nothing more is sent.
+
+        Raises:
+            PubSubError: as `flush`; the publisher is released nevertheless.
+        """
+        task = self._task
+        if task is None or self._closing:
+            return
+        try:
+            await self.flush()
+        finally:
+            self._closing = True
+            task.cancel()
+            self._end(  # after a flush nothing is left
+                InDoubtError(
+                    "the stream was broken off; if this message was sent, the next call of its "
+                    "publisher settles it, and else it is not stored"
+                )
+            )
+            await asyncio.wait([task])
+
+    async def _take(self) -> StreamBatch:
+        """Wait for a batch that is due."""
+        loop = asyncio.get_running_loop()
+        async with self._changed:
+            self._sending = None
+            self._changed.notify_all()
+            while not self._full:
+                if self._open is None:
+                    await self._changed.wait()
+                    continue
+                left_s = self._open.due_at_s - loop.time()
+                if left_s <= 0 or self._flushing:
+                    self._full.append(self._open)
+                    self._open = None
+                    break
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(left_s):  # `wait_for` may swallow a cancellation
+                        await self._changed.wait()
+            self._sending = self._full.popleft()
+            self._changed.notify_all()
+            return self._sending
+
+    async def _run(self) -> None:
+        try:
+            while True:
+                batch = await self._take()
+                receipt = await self._put_batch(batch.topic, Batch(batch.payloads))
+                if not batch.outcome.done():  # the stream may have been broken off
+                    batch.outcome.set_result(receipt)
+        except PubSubError as error:
+            await self._fail(error)
+
+    async def _fail(self, error: PubSubError) -> None:
+        async with self._changed:
+            self._end(error)
+            self._changed.notify_all()
+
+    def _end(self, error: PubSubError) -> None:
+        """End every message that is not stored with the same error."""
+        self._error = error
+        left = [self._sending, *self._full, self._open]
+        self._full.clear()
+        self._sending = self._open = None
+        for batch in left:
+            if batch is not None and not batch.outcome.done():
+                batch.outcome.set_exception(error)
+                batch.outcome.exception()  # no warning if the program does not ask

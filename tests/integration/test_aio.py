@@ -1,0 +1,543 @@
+"""The asyncio clients against a real proxy; a cancellation is judged like a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import reliable_pubsub
+from reliable_pubsub import (
+    Earliest,
+    ForkedError,
+    InDoubtError,
+    Message,
+    ProxyUnreachableError,
+    UsageError,
+    aio,
+)
+from tests.cancelling import cancelled_at, surely_cancelled
+
+from .harness import BELIEVING, IMPATIENT, NOWHERE, STUBBORN, Service
+
+
+@pytest.fixture
+def running(service: Service) -> Service:
+    """A service whose proxy runs."""
+    service.start_proxy()
+    return service
+
+
+def publisher(service: Service, client: str = "p", **more: Any) -> aio.Publisher:
+    options: dict[str, Any] = {"endpoint": service.publisher_endpoint, "retry": STUBBORN} | more
+    return aio.Publisher(client, **options)
+
+
+def subscriber(service: Service, client: str = "s", **more: Any) -> aio.Subscriber:
+    options: dict[str, Any] = {"endpoint": service.subscriber_endpoint, "retry": STUBBORN} | more
+    return aio.Subscriber(client, **options)
+
+
+def stored(service: Service, topic: str = "t") -> list[bytes]:
+    with service.open_subscriber("judge") as judge:
+        return [message.payload for message in judge.history(topic, max_messages=10_000)]
+
+
+async def taken(reader: aio.Subscriber, count: int, topic: str = "t") -> list[Message]:
+    messages = []
+    async for message in reader.messages(topic, timeout_s=30):
+        messages.append(message)
+        if len(messages) == count:
+            break
+    return messages
+
+
+class TestAProgram:
+    def test_has_each_message_once_and_in_order(self, running: Service) -> None:
+        async def program() -> list[bytes]:
+            async with publisher(running) as one, subscriber(running) as other:
+                await other.subscribe("t")
+                for number in range(20):
+                    await one.put("t", b"%d" % number)
+                return [message.payload for message in await taken(other, 20)]
+
+        assert asyncio.run(program()) == [b"%d" % number for number in range(20)]
+
+    def test_puts_of_many_tasks_share_requests(self, running: Service) -> None:
+        before = running.status().requests_count
+
+        async def program() -> list[reliable_pubsub.Receipt]:
+            async with publisher(running) as one:
+                return await asyncio.gather(*(one.put("t", b"%d" % n) for n in range(100)))
+
+        receipts = asyncio.run(program())
+
+        assert [receipt.offset for receipt in receipts] == list(range(100))
+        assert stored(running) == [b"%d" % number for number in range(100)]
+        assert running.status().requests_count - before < 20
+
+    def test_is_pushed_to_and_puts_at_every_level(self, running: Service) -> None:
+        async def program() -> list[Message]:
+            async with publisher(running, retry=BELIEVING) as one, subscriber(running) as other:
+                await other.subscribe("t", push=True)
+                found = []
+                for qos in (0, 1, 2):
+                    assert await one.wait_for_interest("t", 30)
+                    receipt = await one.put("t", b"%d" % qos, qos=qos)
+                    assert receipt.qos == qos
+                    found += await taken(other, 1)
+                return found
+
+        with pytest.warns(reliable_pubsub.QoSWarning):
+            messages = asyncio.run(program())
+        assert [message.payload for message in messages] == [b"0", b"1", b"2"]
+
+    def test_stores_a_transaction_as_a_whole_or_not_at_all(self, running: Service) -> None:
+        async def program() -> None:
+            async with publisher(running) as one:
+                async with one.transaction() as both:
+                    both.put("t", b"1")
+                    both.put("u", b"2")
+                with suppress(ZeroDivisionError):
+                    async with one.transaction() as both:
+                        both.put("t", b"never")
+                        raise ZeroDivisionError
+                with pytest.raises(UsageError, match="async with publisher"):
+                    one.transaction().put("t", b"never")
+
+        asyncio.run(program())
+        assert (stored(running, "t"), stored(running, "u")) == ([b"1"], [b"2"])
+
+    def test_keeps_what_it_had_across_its_processes(self, running: Service) -> None:
+        async def program(expected: bytes) -> Message:
+            async with subscriber(running, state_dir=running.state_dir) as reader:
+                await reader.subscribe("t", start=Earliest)
+                (message,) = await reader.get("t", timeout_s=30)
+                assert message.payload == expected
+                return message
+
+        with running.open_publisher("p") as writer:
+            writer.put_many("t", [b"1", b"2"])
+        asyncio.run(program(b"1"))
+        assert not asyncio.run(program(b"2")).redelivered
+
+    def test_waits_until_a_subscriber_has_acknowledged(self, running: Service) -> None:
+        async def program() -> tuple[str, ...]:
+            async with publisher(running) as one, subscriber(running) as other:
+                await other.subscribe("t")
+                putting = asyncio.create_task(one.put("t", b"m", wait="delivered", timeout_s=60))
+                assert len(await other.get("t", timeout_s=30)) == 1
+                await other.acknowledge("t")
+                delivery = (await putting).delivery
+                assert delivery is not None
+                return delivery.acknowledged
+
+        assert asyncio.run(program()) == ("s",)
+
+    def test_leaves_a_loop_and_goes_on_after_what_it_has_taken(self, running: Service) -> None:
+        async def program() -> list[tuple[bytes, bool]]:
+            async with subscriber(running) as reader:
+                await reader.subscribe("t", start=Earliest)
+                found = await taken(reader, 3) + await reader.get("t", timeout_s=30)
+                async for message in reader.messages("t", timeout_s=0.01):
+                    found.append(message)
+                return [(message.payload, message.redelivered) for message in found]
+
+        with running.open_publisher("p") as writer:
+            writer.put_many("t", [b"%d" % number for number in range(10)])
+        assert asyncio.run(program()) == [(b"%d" % number, False) for number in range(10)]
+
+
+class TestAProxyThatIsAway:
+    @pytest.mark.parametrize("call", ["put", "subscribe"])
+    def test_does_not_stop_the_event_loop(self, call: str) -> None:
+        async def program() -> int:
+            turns = 0
+
+            async def tick() -> None:
+                nonlocal turns
+                while True:
+                    await asyncio.sleep(0)
+                    turns += 1
+
+            ticking = asyncio.create_task(tick())
+            one = aio.Publisher("p", endpoint=NOWHERE, retry=IMPATIENT)
+            other = aio.Subscriber("s", endpoint=NOWHERE, retry=IMPATIENT)
+            with pytest.raises(ProxyUnreachableError):
+                await (one.put("t", b"x") if call == "put" else other.subscribe("t"))
+            await one.close()
+            await other.close()
+            ticking.cancel()
+            return turns
+
+        assert asyncio.run(program()) > 100
+
+    def test_ends_every_put_that_shared_the_request_in_doubt(self) -> None:
+        async def program() -> list[object]:
+            async with aio.Publisher("p", endpoint=NOWHERE, retry=IMPATIENT) as one:
+                puts = (one.put("t", b"x") for _ in range(3))
+                return await asyncio.gather(*puts, return_exceptions=True)
+
+        found = asyncio.run(program())
+        assert [type(error) for error in found] == [ProxyUnreachableError] * 3
+
+
+class TestAClient:
+    def test_of_a_subscriber_refuses_a_second_task(self, running: Service) -> None:
+        async def program() -> None:
+            async with subscriber(running) as reader:
+                await reader.subscribe("t")
+                waiting = asyncio.create_task(reader.get("t", timeout_s=60))
+                await asyncio.sleep(0)
+                with pytest.raises(UsageError, match="in the middle of a call of another task"):
+                    await reader.get("t")
+                waiting.cancel()
+                with suppress(asyncio.CancelledError):
+                    await waiting
+                assert await reader.get("t") == []
+
+        asyncio.run(program())
+
+    def test_is_of_one_event_loop_and_one_process(self, running: Service) -> None:
+        one = publisher(running)
+        asyncio.run(one.put("t", b"1"))
+        with pytest.raises(UsageError, match="belongs to another event loop"):
+            asyncio.run(one.put("t", b"2"))
+        one._gate._pid += 1
+        with pytest.raises(ForkedError):
+            asyncio.run(one.put("t", b"2"))
+
+    def test_that_is_closed_or_was_taken_over_says_so(self, running: Service) -> None:
+        async def program() -> None:
+            old = publisher(running, state_dir=running.state_dir)
+            await old.put("t", b"1")
+            async with publisher(running, state_dir=running.state_dir) as new:
+                await new.put("t", b"2")
+                with pytest.raises(UsageError, match="took over its id"):
+                    await old.put("t", b"never")
+                await old.close()
+            with pytest.raises(UsageError, match="is closed"):
+                await new.put("t", b"never")
+
+        asyncio.run(program())
+        assert stored(running) == [b"1", b"2"]
+
+    @pytest.mark.parametrize("name", ["Publisher", "Subscriber"])
+    def test_has_the_calls_of_the_blocking_one_with_their_arguments(self, name: str) -> None:
+        def calls(of: type) -> dict[str, str]:
+            return {
+                call: ", ".join(inspect.signature(function).parameters)
+                for call, function in inspect.getmembers(of, inspect.isfunction)
+                if not call.startswith("_") or call == "__init__"
+            }
+
+        # What step files and the pipeline put with: notes are stored beside a program's own place.
+        notes = {"put_batch", "begin_run", "ready_for", "record", "mark_plan"}
+        blocking = calls(getattr(reliable_pubsub, name))
+        awaited = calls(getattr(aio, name))
+        blocking.pop("transaction", None), awaited.pop("transaction", None)  # no note either
+
+        assert awaited == {call: said for call, said in blocking.items() if call not in notes}
+
+
+RIGHT: dict[str, Any] = {
+    "topic": "t",
+    "payload": b"x",
+    "payloads": [b"x"],
+    "timeout_s": 1,
+    "push": True,
+    "reason": "bad",
+    "message": None,
+    "receipt": None,
+}
+
+
+@pytest.mark.parametrize("kind", [aio.Publisher, aio.Subscriber])
+def test_a_wrong_argument_is_refused_before_anything_is_sent(kind: Any) -> None:
+    """The annotations are those of the blocking calls, which are tried with every odd value."""
+    refused = []
+
+    async def program() -> None:
+        client = kind("c", endpoint=NOWHERE)
+        for name, call in inspect.getmembers(kind, inspect.iscoroutinefunction):
+            parameters = list(inspect.signature(call).parameters.values())[1:]
+            needed = {one.name for one in parameters if one.default is one.empty}
+            for parameter in () if name.startswith("_") else parameters:
+                given = {one: RIGHT[one] for one in needed} | {parameter.name: object()}
+                with pytest.raises(UsageError):
+                    await getattr(client, name)(**given)
+                refused.append(f"{name} {parameter.name}")
+        await client.close()
+
+    asyncio.run(program())
+    assert len(refused) > 20
+
+
+# Streams.
+
+
+class TestAStream:
+    def test_stores_what_was_put_in_order_and_gives_each_its_receipt(
+        self, running: Service
+    ) -> None:
+        async def program() -> list[int | None]:
+            async with publisher(running) as one:
+                async with one.stream() as stream:
+                    tickets = [await stream.put("t", b"%d" % n) for n in range(5_000)]
+                    with pytest.raises(UsageError, match="open stream"):
+                        await one.put("t", b"never")
+                offsets = [(await ticket.result()).offset for ticket in tickets]
+                assert (await one.put("t", b"after")).offset == 5_000
+                return offsets
+
+        assert asyncio.run(program()) == list(range(5_000))
+        assert stored(running) == [*(b"%d" % number for number in range(5_000)), b"after"]
+
+    def test_sends_after_its_linger_and_takes_several_topics_in_order(
+        self, running: Service
+    ) -> None:
+        async def program() -> None:
+            async with publisher(running) as one, one.stream(linger_s=0.001) as stream:
+                tickets = [await stream.put("tu"[n % 2], b"%d" % n) for n in range(10)]
+                for ticket in tickets:
+                    await ticket.result()
+
+        asyncio.run(program())
+        assert stored(running, "t") == [b"0", b"2", b"4", b"6", b"8"]
+        assert stored(running, "u") == [b"1", b"3", b"5", b"7", b"9"]
+
+    def test_that_fails_ends_every_message_with_the_same_error(self) -> None:
+        async def program() -> list[object]:
+            async with aio.Publisher("p", endpoint=NOWHERE, retry=IMPATIENT) as one:
+                stream = one.stream(linger_s=0)
+                tickets = []
+                with pytest.raises(InDoubtError):
+                    async with stream:
+                        tickets += [await stream.put("t", b"x"), await stream.put("u", b"x")]
+                with pytest.raises(UsageError, match="the stream is closed"):
+                    await stream.put("t", b"x")
+                waits = (ticket.result() for ticket in tickets)
+                return await asyncio.gather(*waits, return_exceptions=True)
+
+        assert [type(one) for one in asyncio.run(program())] == [ProxyUnreachableError] * 2
+
+    @pytest.mark.parametrize("at", range(4))
+    def test_whose_close_is_cancelled_stores_each_message_once_or_not_at_all(
+        self, running: Service, at: int
+    ) -> None:
+        async def program() -> None:
+            async with publisher(running, state_dir=running.state_dir) as one:
+                stream = await one.stream(linger_s=3600).__aenter__()
+                ticket = await stream.put("t", b"1")
+                cancelled, _ = await cancelled_at(stream.close(), at)
+                if cancelled:
+                    with suppress(InDoubtError):
+                        await ticket.result()
+                await one.put("t", b"2")
+
+        asyncio.run(program())
+        assert stored(running) in ([b"1", b"2"], [b"2"])
+
+
+# Cancellation.
+
+
+async def at_each_await(attempt: Callable[[int], Awaitable[bool]], awaits: int) -> int:
+    """Run an attempt for each await; return how many of them were cancelled.
+
+    A call has an await less where the answer has come already when it looks.
+    """
+    return sum([await attempt(at) for at in range(awaits)])
+
+
+async def _put(one: aio.Publisher, payload: bytes) -> None:
+    await one.put("t", payload)
+
+
+async def _put_by_two_tasks(one: aio.Publisher, payload: bytes) -> None:
+    other = asyncio.create_task(one.put("t", payload + b"+"))
+    try:
+        await one.put("t", payload)
+    finally:
+        await asyncio.wait([other])  # where this is cancelled, the other task is not
+
+
+async def _put_unnumbered(one: aio.Publisher, payload: bytes) -> None:
+    await one.put("t", payload, qos=1)
+
+
+async def _transact(one: aio.Publisher, payload: bytes) -> None:
+    async with one.transaction() as both:
+        both.put("t", payload)
+        both.put("u", payload)
+
+
+async def _stream(one: aio.Publisher, payload: bytes) -> None:
+    async with one.stream(linger_s=0) as stream:
+        await stream.put("t", payload)
+
+
+@pytest.mark.parametrize("remembers", [False, True])
+@pytest.mark.parametrize("call", [_put, _put_by_two_tasks, _put_unnumbered, _transact, _stream])
+def test_a_put_that_is_cancelled_at_any_await_is_stored_once_or_not_at_all(
+    running: Service,
+    call: Callable[[aio.Publisher, bytes], Coroutine[Any, Any, None]],
+    remembers: bool,
+) -> None:
+    returned: list[bytes] = []
+    begun: list[bytes] = []
+
+    async def attempt(at: int) -> bool:
+        state_dir = running.state_dir if remembers else None
+        async with publisher(running, state_dir=state_dir) as one:
+            begun.append(b"cancelled %d" % at)
+            cancelled, _ = await cancelled_at(call(one, begun[-1]), at)
+            if not cancelled:
+                returned.append(begun[-1])
+            begun.append(b"after %d" % at)
+            await call(one, begun[-1])
+            returned.append(begun[-1])
+            return cancelled
+
+    assert asyncio.run(at_each_await(attempt, 8)) > 1
+    found = [payload for payload in stored(running) if not payload.endswith(b"+")]
+    assert len(found) == len(set(found))
+    assert [payload for payload in begun if payload in set(found)] == found
+    assert set(returned) <= set(found) <= set(begun)
+    others = [payload for payload in stored(running) if payload.endswith(b"+")]
+    assert len(others) == len(set(others))
+    if call is _put_by_two_tasks:  # its own task was not cancelled
+        assert set(others) == {payload + b"+" for payload in begun}
+    if call is _transact:
+        assert stored(running, "u") == found
+
+
+async def _get(reader: aio.Subscriber) -> list[Message]:
+    return await reader.get("t", max_messages=3)
+
+
+async def _next(reader: aio.Subscriber) -> list[Message]:
+    return [message async for message in _first(reader.messages("t", timeout_s=0))]
+
+
+async def _first(messages: AsyncIterator[Message]) -> AsyncIterator[Message]:
+    async for message in messages:
+        yield message
+        return
+
+
+@pytest.mark.parametrize("push", [False, True])
+@pytest.mark.parametrize("remembers", [False, True])
+@pytest.mark.parametrize("call", [_get, _next])
+def test_a_get_that_is_cancelled_at_any_await_loses_nothing_and_repeats_only_marked(
+    running: Service,
+    call: Callable[[aio.Subscriber], Coroutine[Any, Any, list[Message]]],
+    remembers: bool,
+    push: bool,
+) -> None:
+    payloads = [b"%d" % number for number in range(400)]
+    with running.open_publisher("w") as writer:
+        writer.put_many("t", payloads)
+    got: list[Message] = []
+
+    async def program() -> None:
+        state_dir = running.state_dir if remembers else None
+        async with subscriber(running, state_dir=state_dir) as reader:
+            await reader.subscribe("t", start=Earliest, push=push)
+
+            async def attempt(at: int) -> bool:
+                cancelled, messages = await cancelled_at(call(reader), at)
+                got.extend(messages or [])
+                got.extend(await call(reader))
+                return cancelled
+
+            # A get that was answered before needs no answer, so every await is tried often.
+            for _ in range(10):
+                await at_each_await(attempt, 4)
+            while messages := await reader.get("t", max_messages=50, timeout_s=0.1):
+                got.extend(messages)
+
+    asyncio.run(program())
+    first_time = [message.payload for message in got if not message.redelivered]
+    assert first_time == payloads[: len(first_time)] or set(payloads) == {m.payload for m in got}
+    assert {message.payload for message in got} == set(payloads)
+    assert len(first_time) == len(set(first_time))
+
+
+@pytest.mark.parametrize("name", ["subscribe", "unsubscribe", "acknowledge", "reject", "close"])
+def test_another_call_that_is_cancelled_at_any_await_can_be_made_again(
+    running: Service, name: str
+) -> None:
+    async def attempt(at: int) -> bool:
+        topic = f"t{at}"
+        reader = subscriber(running, f"s{at}", state_dir=running.state_dir)
+        await reader.subscribe(topic)
+        with running.open_publisher("w") as writer:
+            writer.put_many(topic, [b"1", b"2"])
+        (message,) = await reader.get(topic, timeout_s=30)
+
+        async def call() -> None:
+            if name == "reject":
+                await reader.reject(message, "not a number")
+            elif name == "close":
+                await reader.close()
+            else:
+                await getattr(reader, name)(topic)
+
+        cancelled, _ = await cancelled_at(call(), at)
+        if name == "close":
+            await reader.close()
+            reader = subscriber(running, f"s{at}", state_dir=running.state_dir)
+        if name == "unsubscribe":
+            await reader.unsubscribe(topic)
+            assert await reader.subscribe(topic) == 2
+        else:
+            left = []
+            while found := await reader.get(topic, timeout_s=0.1):
+                left += found
+            assert [one.payload for one in left][-1] == b"2"
+            assert [one.payload for one in left if not one.redelivered] in ([b"2"], [])
+        await reader.close()
+        return cancelled
+
+    assert asyncio.run(at_each_await(attempt, 4)) >= 1
+
+
+def test_messages_in_hand_come_again_marked_after_a_call_that_was_cancelled(
+    running: Service,
+) -> None:
+    with running.open_publisher("w") as writer:
+        writer.put_many("t", [b"1", b"2"])
+
+    async def program() -> list[tuple[bytes, bool]]:
+        async with subscriber(running) as reader:
+            await reader.subscribe("t", start=Earliest)
+            assert len(await reader.get("t", timeout_s=30)) == 1
+            await surely_cancelled(lambda: reader.history("t"))
+            found = [*await reader.get("t", timeout_s=30), *await reader.get("t", timeout_s=30)]
+            return [(message.payload, message.redelivered) for message in found]
+
+    assert asyncio.run(program()) == [(b"1", True), (b"2", False)]
+
+
+def test_a_stream_and_a_transaction_end_with_a_call_that_was_cancelled(running: Service) -> None:
+    async def program() -> None:
+        async with publisher(running) as one:
+            await one.connect()
+            both = one.transaction()
+            stream = await one.stream().__aenter__()
+            ticket = await stream.put("t", b"never")
+            await surely_cancelled(lambda: one.interest("t"))
+            with pytest.raises(UsageError, match="ended when a call"):
+                await ticket.result()
+            with pytest.raises(UsageError, match="ended when a call"):
+                async with both:
+                    both.put("t", b"never")
+            await one.put("t", b"1")
+
+    asyncio.run(program())
+    assert stored(running) == [b"1"]
