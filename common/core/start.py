@@ -102,18 +102,16 @@ def at_time(
 
 
 @checked
-def ago(age: Annotated[timedelta | int, "a timedelta, or nanoseconds"]) -> Start:
+def ago(age: Annotated[timedelta, "a timedelta, such as timedelta(hours=1)"]) -> Start:
     """At the first message that the proxy stored at most `age` ago, by its clock.
 
     Args:
-        age: a timedelta, or nanoseconds.
+        age: no number, which one would take for seconds and another for nanoseconds.
 
     Raises:
-        UsageError: below 0, or beyond what 64 bits hold.
+        UsageError: below 0, or no timedelta.
     """
-    if isinstance(age, timedelta):
-        age = (age // timedelta(microseconds=1)) * 1000
-    return _checked("age", age)
+    return _checked("age", (age // timedelta(microseconds=1)) * 1000)
 
 
 def parse_start(text: str) -> Start:

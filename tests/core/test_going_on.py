@@ -6,6 +6,7 @@ A replay is asked for by its name, and what it gives again is marked.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
@@ -42,8 +43,8 @@ from reliable_pubsub.subscriber.runner import SubscriberRun
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
 
 ONCE = RetryPolicy(retries_max=0)
-HOUR_NS = 3_600 * 10**9
-FAR_BACK: Sequence[Start] = (ago(HOUR_NS), Earliest, at_offset(0), newest(100), at_time(1))
+HOUR = timedelta(hours=1)
+FAR_BACK: Sequence[Start] = (ago(HOUR), Earliest, at_offset(0), newest(100), at_time(1))
 
 
 class House:
@@ -146,7 +147,7 @@ class TestAStart:
         process.abandon()
 
         process = house.process()
-        process.subscribe("t", start=ago(HOUR_NS))
+        process.subscribe("t", start=ago(HOUR))
 
         assert marked(process.get("t", max_messages=9))[:2] == [0, 1]
 
@@ -171,11 +172,11 @@ class TestAStart:
             process.connect()
             house.link.script(lost)
             with pytest.raises(InDoubtError):
-                process.subscribe("t", start=ago(HOUR_NS))
+                process.subscribe("t", start=ago(HOUR))
             process.abandon()
 
         process = house.process()
-        process.subscribe("t", start=ago(HOUR_NS))
+        process.subscribe("t", start=ago(HOUR))
 
         assert offsets(process.get("t", max_messages=9)) == [3, 4]
 
@@ -341,7 +342,7 @@ def test_a_step_file_that_is_run_again_writes_each_message_once(tmp_path: Path) 
     house = House()
     path = tmp_path / "out.jsonl"
     steps = [
-        SubscriberStep(action="subscribe", topic="t", start=ago(HOUR_NS)),
+        SubscriberStep(action="subscribe", topic="t", start=ago(HOUR)),
         SubscriberStep(action="get", topic="t", number_of_times=5, on_empty="skip"),
     ]
     for _ in range(2):

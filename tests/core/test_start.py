@@ -67,7 +67,7 @@ def test_what_says_no_place_is_refused_with_what_can_be_said(text: str) -> None:
     st.sampled_from(["now", "last", "earliest"]).map(parse_start)
     | st.builds(at_offset, st.integers(0, 2**63 - 1))
     | st.builds(newest, st.integers(0, 2**63 - 1))
-    | st.builds(ago, st.integers(0, 2**63 - 1))
+    | st.builds(ago, st.timedeltas(timedelta(0), timedelta(days=36_500)))
 )
 def test_a_start_in_words_is_read_back_as_it_was(start: Start) -> None:
     assert parse_start(in_words(start)) == start
@@ -85,3 +85,10 @@ def test_a_number_outside_64_bits_is_refused_before_anything_is_sent(make) -> No
     for value in (-1, 2**63, True):
         with pytest.raises(UsageError):
             make(value)
+
+
+def test_an_age_is_no_number_because_one_would_take_it_for_seconds() -> None:
+    with pytest.raises(UsageError, match=r"timedelta\(hours=1\)"):
+        ago(3600)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="age -1000 is not allowed"):
+        ago(timedelta(microseconds=-1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from types import MappingProxyType
 
@@ -292,7 +293,7 @@ class TestASubscriberFile:
 
     @pytest.mark.parametrize(
         ("text", "start"),
-        [("earliest", Earliest), ("offset 5", at_offset(5)), ("age 1h", ago(3600 * 10**9))],
+        [("earliest", Earliest), ("offset 5", at_offset(5)), ("age 1h", ago(timedelta(hours=1)))],
     )
     def test_a_subscribe_may_say_where_it_begins(self, text: str, start: Start) -> None:
         (step,) = subscriber_steps(f"steps:\n- action: subscribe\n  topic: t\n  from: {text}\n")
