@@ -66,7 +66,7 @@ def list_keys(folder: Path) -> None:
     """List the keys of a folder: name, public key, whether the secret is here."""
     with readable_errors():
         table = Table("name", "public key", "secret")
-        for key, name in sorted(read_clients(folder).items(), key=lambda item: item[1]):
-            is_here = (folder / f"{name}{SECRET_SUFFIX}").exists()
-            table.add_row(name, Text(key), "here" if is_here else "")
+        for key, one in sorted(read_clients(folder).items(), key=lambda item: item[1].name):
+            is_here = (folder / f"{one.name}{SECRET_SUFFIX}").exists()
+            table.add_row(one.name, Text(key), "here" if is_here else "")
         Console().print(table)
