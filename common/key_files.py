@@ -214,4 +214,5 @@ def server_keys(settings: Settings) -> ServerKeys | None:
                 "with `reliable-pubsub keys new proxy` and set secret_key to its .key_secret file"
             )
         return None
-    return ServerKeys(own=read_pair(Path(settings.secret_key)), clients=settings.clients)
+    own = read_pair(Path(settings.secret_key))
+    return ServerKeys(own=own, clients=settings.clients, audit_log=settings.audit_log)

@@ -102,7 +102,7 @@ class Server:
             self._boot = secrets.token_hex(8)
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
             self._authentication = Authentication(
-                self._context, settings.keys, settings.data_dir / AUDIT_FILE
+                self._context, settings.keys, settings.data_dir / AUDIT_FILE, warn
             )
             self._bind()
             self.engine = self._new_engine()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
 from pathlib import Path
@@ -32,11 +33,12 @@ class _File(RotatingFileHandler):
     """Says once that it cannot write, instead of a traceback for each line."""
 
     has_failed = False
+    warn: Callable[[str], None]
 
     def handleError(self, record: logging.LogRecord) -> None:
         if not self.has_failed:
             self.has_failed = True
-            _LOG.error("the audit log %s cannot be written; refusals are lost", self.baseFilename)
+            self.warn(f"warning: the audit log {self.baseFilename} cannot be written")
 
 
 class _Waiting(QueueHandler):
@@ -54,10 +56,11 @@ class _Waiting(QueueHandler):
 class AuditLog:
     """Writes refusals; used by the loop thread only."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, warn: Callable[[str], None]) -> None:
         """Open it.
 
         Args:
+            warn: called once, by another thread, if the file cannot be written.
             path: of the newest file; None: lines go to the logger `reliable_pubsub.audit` alone.
 
         Raises:
@@ -74,6 +77,7 @@ class AuditLog:
             raise ConfigurationError(
                 f"the audit log {path} cannot be opened: {error.strerror}"
             ) from error
+        file.warn = warn
         queue: Queue[Any] = Queue(WAITING_MAX)
         self._waiting = _Waiting(queue)
         self._listener = QueueListener(queue, file)

@@ -8,6 +8,7 @@ key may do, `core/rights.py` decides.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -47,13 +48,19 @@ class Authentication:
     """Lets connections into all sockets of a context, or refuses them."""
 
     def __init__(
-        self, context: Context, keys: ServerKeys | None, audit_path: Path | None = None
+        self,
+        context: Context,
+        keys: ServerKeys | None,
+        audit_path: Path | None = None,
+        warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Encrypt every socket that the context makes from now on, and start to answer ZAP.
 
         Args:
             keys: None: endpoints stay plaintext, and everyone is let in.
-            audit_path: where refused requests are written; None: they are logged only.
+            audit_path: where refused requests are written, if the keys do not say it; None: they
+                are logged only.
+            warn: called with what an operator should look at.
 
         Raises:
             ConfigurationError: the known keys cannot be read.
@@ -62,6 +69,7 @@ class Authentication:
         self._known: dict[str, Client] = {}  # by public key
         self._zap: _Authenticator | None = None
         self._audit: AuditLog | None = None
+        self._warn = warn
         self._is_strict = False  # rights were said, and going back takes a restart
         self._looked_s = 0.0
         if keys is None:
@@ -70,7 +78,12 @@ class Authentication:
             self._place = Path(keys.clients)
             self._signature = _signature(self._place)
             self._know(read_clients(self._place))
-            self._audit = AuditLog(audit_path)
+            self._audit = AuditLog(Path(keys.audit_log) if keys.audit_log else audit_path, warn)
+            if self._known and not self.authority.has_rights:
+                warn(
+                    f"warning: {keys.clients} says no rights, so each of these keys may use any id "
+                    f"and any topic; say them in {RIGHTS_FILE} (docs/security.md)"
+                )
             self._zap = _Authenticator(context, log=_LOG)
             self._zap.configure_curve_callback(ZAP_DOMAIN, self)
             self._zap.start()
@@ -130,7 +143,7 @@ class Authentication:
                 )
             self._know(clients)
         except ConfigurationError as error:
-            _LOG.error("the known keys and rights stay as they were: %s", error)
+            self._warn(f"warning: the known keys and rights stay as they were: {error}")
             return frozenset()
         _LOG.info("%d keys are let in", len(self._known))
         return before.changed(self.authority)

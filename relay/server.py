@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -57,8 +57,13 @@ class RelaySettings(Struct, frozen=True, kw_only=True):
 class Relay:
     """A relay: binds, and runs until `stop`."""
 
-    def __init__(self, settings: RelaySettings) -> None:
+    def __init__(
+        self, settings: RelaySettings, warn: Callable[[str], None] = lambda _: None
+    ) -> None:
         """Bind, and connect to what is above.
+
+        Args:
+            warn: called with what an operator should look at.
 
         Raises:
             ConfigurationError: an endpoint cannot be bound.
@@ -67,7 +72,7 @@ class Relay:
         self._kinds = settings.own_kinds
         self._boot = secrets.token_hex(8)
         self._context: Context = zmq.Context()
-        self._authentication = Authentication(self._context, settings.keys)
+        self._authentication = Authentication(self._context, settings.keys, warn=warn)
         self._table: InterestTable[bytes] = InterestTable(
             strategy=settings.strategy, cap=settings.cap, kinds=self._kinds
         )

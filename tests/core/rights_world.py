@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from msgspec import convert
@@ -17,7 +16,7 @@ from reliable_pubsub.relay.core.rights import Authority, Denial
 from reliable_pubsub.relay.core.wire import decode_node_reply
 from tests.fakes import MemoryProxy
 
-Said = Mapping[str, object]  # rights as an operator writes them
+Said = dict[str, Any]  # rights as an operator writes them
 
 
 def key_of(name: str) -> str:

@@ -12,51 +12,12 @@ import pytest
 import zmq
 from zmq.auth import load_certificate
 
-from reliable_pubsub import ProxyUnreachableError, RetryPolicy, secure
+from reliable_pubsub import ProxyUnreachableError
 from reliable_pubsub.common.key_files import new_pair, read_pair
 from reliable_pubsub.common.transport import ReqTransport
 
-from .harness import Service, eventually
-
-ONCE = RetryPolicy(timeout_s=1.0, retries_max=0)
-
-
-class KeyedService(Service):
-    """A service whose proxy has a key and knows `sensor-1`; `stranger` has one, too."""
-
-    def __init__(self, directory: Path) -> None:
-        """Make the keys; the endpoints are those of `sensor-1`."""
-        super().__init__(directory)
-        self.keys = directory / "keys"
-        self.known = directory / "clients"
-        self.known.mkdir()
-        for name in ("proxy", "sensor-1", "stranger"):
-            new_pair(self.keys, name)
-        shutil.copy(self.keys / "sensor-1.key", self.known)
-
-    def start(self) -> None:
-        """Start the proxy; look at it as `sensor-1`."""
-        self.start_proxy("--secret-key", self.secret("proxy"), "--clients", self.known)
-        self.publisher_endpoint = self.reach(self.publisher_endpoint, "sensor-1")
-        self.subscriber_endpoint = self.reach(self.subscriber_endpoint, "sensor-1")
-
-    def secret(self, name: str) -> Path:
-        """A file of a secret key."""
-        return self.keys / f"{name}.key_secret"
-
-    def reach(self, endpoint: str, name: str, server: str = "proxy") -> str:
-        """An endpoint as one of the names reaches it."""
-        return secure(endpoint, str(self.keys / f"{server}.key"), str(self.secret(name)))
-
-    def is_heard(self, name: str) -> bool:
-        """Whether the proxy answers one of the names."""
-        endpoint = self.reach(self.publisher_endpoint, name)
-        try:
-            with self.open_publisher(name, endpoint=endpoint, retry=ONCE) as publisher:
-                publisher.put("t", name.encode())
-        except ProxyUnreachableError:
-            return False
-        return True
+from .harness import eventually
+from .keyed_service import ONCE, KeyedService
 
 
 @pytest.fixture
