@@ -42,8 +42,8 @@ class _Said:
 
     __slots__ = ("key", "link", "prefixes", "size_bytes")
 
-    def __init__(self, key: str = "") -> None:
-        self.key = key
+    def __init__(self) -> None:
+        self.key = ""
         self.link = b""
         self.prefixes: set[bytes] = set()
         self.size_bytes = 0
@@ -138,7 +138,8 @@ class FanOut:
             self.connections.cut(speaker)  # it was revoked
             return
         is_added, what = said[:1] == b"\1", said[1:]
-        known = self._said.setdefault(speaker, _Said(key))
+        known = self._said.setdefault(speaker, _Said())
+        known.key = key
         if what[:1] != END:
             if not self._is_denied(key, what):
                 self._plain_said(known, what, is_added)

@@ -33,10 +33,10 @@ Source: group commit and its order, Gray and Reuter, Transaction Processing (199
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import MalformedError
@@ -51,7 +51,6 @@ from reliable_pubsub.common.core.messages import (
     Request,
     Ring,
     Role,
-    Status,
     StatusReport,
 )
 from reliable_pubsub.common.core.wire import decode_request, encode_reply
@@ -60,7 +59,7 @@ from reliable_pubsub.relay.core.unstored import decode_offer
 from reliable_pubsub.relay.core.wire import decode_node_request, is_for_node
 
 from . import applying, broker
-from .backlog import Backlog, HeldAnswer
+from .backlog import Backlog, EngineTiming, HeldAnswer
 from .leases import heard, longest_wait_s
 from .outputs import Answer, Output, Visible, Work
 from .pushes import Pushes
@@ -73,13 +72,6 @@ from .state import Setup, State
 from .waiting_gets import WaitingGets
 
 BecameOfOffer = Literal["taken", "unwanted", "refused"]
-
-
-class EngineTiming(Struct, frozen=True, kw_only=True):
-    """How long the engine waits, in seconds."""
-
-    lazy_s: float = 0.1  # how long a cursor that came with a GET may wait to be written
-    disk_patience_s: float = 1.0  # a reply that waits longer is replaced by BUSY
 
 
 class Engine:
@@ -159,7 +151,7 @@ class Engine:
             request, body = decode_request(frames)
         except MalformedError as error:
             if role == "subscriber" and is_for_node(frames):
-                self._receive_of_node(frames, reply_to, key, now_s)
+                self._take_node(frames, reply_to, key, now_s)
                 return
             self.malformed_count += 1
             self._answer(reply_to, malformed(self.state, str(error)))
@@ -171,17 +163,14 @@ class Engine:
             self._answer(reply_to, malformed(self.state, text, request))
             return
         if self.authority.has_rights:
-            if self._is_denied(request, reply_to, key, needs_of_staged(self.state, request)):
+            if self._is_denied(request, reply_to, key, *needs_of_staged(self.state, request)):
                 return
-            shown = self.authority.shown(key, request) if isinstance(request, Status) else None
-            if isinstance(request, Status) and shown is not None:
+            if (shown := self.authority.shown(key, request)) is not None:
                 self._answer(reply_to, part_of_status(self.state, request, now_ns, shown))
                 return
         self.handle(request, body, reply_to, now_s=now_s, now_ns=now_ns)
 
-    def _receive_of_node(
-        self, frames: Sequence[bytes], reply_to: Any, key: str, now_s: float
-    ) -> None:
+    def _take_node(self, frames: Sequence[bytes], reply_to: Any, key: str, now_s: float) -> None:
         """Take a request about the push tree."""
         try:
             request = decode_node_request(frames)
@@ -189,13 +178,10 @@ class Engine:
             self._answer(reply_to, malformed(self.state, str(error)))
             return
         if not self._is_denied(request, reply_to, key):
-            may_get_all = self.authority.gets_everything(key)
-            reply = self.pushes.answer(request, now_s, key=key, may_get_all=may_get_all)
-            self._answer(reply_to, reply)
+            may_all = self.authority.gets_everything(key)
+            self._answer(reply_to, self.pushes.answer(request, now_s, key=key, may_get_all=may_all))
 
-    def _is_denied(
-        self, request: Request, reply_to: Any, key: str, more: Iterable[Need] = ()
-    ) -> bool:
+    def _is_denied(self, request: Request, reply_to: Any, key: str, *more: Need) -> bool:
         """Whether the key lacks a right; then that is the answer, and nothing else happens."""
         denial = self.authority.denial(key, request, more)
         if denial is not None:

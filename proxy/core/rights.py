@@ -28,9 +28,10 @@ def needs_of_staged(state: State, request: AnyRequest) -> Iterator[Need]:
 
 
 def part_of_status(
-    state: State, request: Status, now_ns: int, shown: Callable[[str], bool]
+    state: State, request: AnyRequest, now_ns: int, shown: Callable[[str], bool]
 ) -> StatusReport:
     """A STATUS of some topics, without the figures of the whole proxy."""
+    assert isinstance(request, Status)
     report = status(state, request, b"", now_ns, shown).reply
     assert isinstance(report, StatusReport)
     return replace(report, sessions_count=0, staging=UNSET)

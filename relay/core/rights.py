@@ -297,8 +297,11 @@ class Authority:
         )
 
     def shown(self, key: str, request: Request) -> Callable[[str], bool] | None:
-        """The test of topics that STATUS shows; None: all. Of a relay's, by both its keys."""
-        if not self.has_rights:
+        """The test of the topics that a STATUS shows; None: all, or it is another request.
+
+        One that a relay passes on shows what both its keys may see.
+        """
+        if not self.has_rights or not isinstance(request, messages.Status):
             return None
         found = {self._permit(key), self._permit(self.asker(key, request))}
         names = [one.topics["status"] for one in found]

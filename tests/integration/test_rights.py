@@ -42,9 +42,10 @@ SENSOR = {"ids": ["sensor-1", "sensor-1.*"], "put": ["readings.*"], "get": ["com
 class GovernedService(KeyedService):
     """The keys `sensor-1` and `operator` have rights; the tests look on as `operator`."""
 
-    def start(self, **rights: Mapping[str, object]) -> None:
+    def start(self, **rights: Mapping[str, object]) -> None:  # type: ignore[override]
         self.add_key("operator")
-        self.say_rights(**{"sensor_1": SENSOR, "operator": OPERATOR, **rights})
+        said: dict[str, Mapping[str, object]] = {"sensor_1": SENSOR, "operator": OPERATOR}
+        self.say_rights(**said | rights)
         self.start_proxy("--secret-key", self.secret("proxy"), "--clients", self.known)
         plain = (self.publisher_endpoint, self.subscriber_endpoint)
         self.of_sensor = tuple(self.reach(one, "sensor-1") for one in plain)
