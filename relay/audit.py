@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from io import TextIOWrapper
 from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
 from pathlib import Path
 from queue import Full, Queue
@@ -29,11 +31,18 @@ WAITING_MAX: Final = 1_000  # lines that the disk has not taken
 _LOG = logging.getLogger("reliable_pubsub.audit")
 
 
+def _for_its_owner(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
 class _File(RotatingFileHandler):
     """Says once that it cannot write, instead of a traceback for each line."""
 
     has_failed = False
     warn: Callable[[str], None]
+
+    def _open(self) -> TextIOWrapper:
+        return open(self.baseFilename, "a", encoding="utf-8", opener=_for_its_owner)
 
     def handleError(self, record: logging.LogRecord) -> None:
         if not self.has_failed:
@@ -56,7 +65,14 @@ class _Waiting(QueueHandler):
 class AuditLog:
     """Writes refusals; used by the loop thread only."""
 
-    def __init__(self, path: Path | None, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        path: Path | None,
+        warn: Callable[[str], None],
+        *,
+        file_bytes_max: int = FILE_BYTES_MAX,
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Open it.
 
         Args:
@@ -66,13 +82,13 @@ class AuditLog:
         Raises:
             ConfigurationError: the file cannot be opened.
         """
+        self._now_s = now_s
         self._second, self._lines, self._skipped = 0, 0, 0
         self._waiting: _Waiting | None = None
         if path is None:
             return
         try:
-            path.touch(mode=0o600)
-            file = _File(path, maxBytes=FILE_BYTES_MAX, backupCount=FILES_MAX - 1, encoding="utf-8")
+            file = _File(path, maxBytes=file_bytes_max, backupCount=FILES_MAX - 1)
         except OSError as error:
             raise ConfigurationError(
                 f"the audit log {path} cannot be opened: {error.strerror}"
@@ -86,7 +102,7 @@ class AuditLog:
 
     def write(self, denial: Denial) -> None:
         """Write one refusal; more than LINES_S_MAX in a second are counted only."""
-        second = int(time.monotonic())
+        second = int(self._now_s())
         if second != self._second:
             self._second, self._lines = second, 0
         self._lines += 1

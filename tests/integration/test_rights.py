@@ -42,7 +42,7 @@ SENSOR = {"ids": ["sensor-1", "sensor-1.*"], "put": ["readings.*"], "get": ["com
 class GovernedService(KeyedService):
     """The keys `sensor-1` and `operator` have rights; the tests look on as `operator`."""
 
-    def start(self, **rights: Mapping[str, object]) -> None:  # type: ignore[override]
+    def start(self, **rights: Mapping[str, object]) -> None:
         self.add_key("operator")
         said: dict[str, Mapping[str, object]] = {"sensor_1": SENSOR, "operator": OPERATOR}
         self.say_rights(**said | rights)
