@@ -201,6 +201,7 @@ class Links:
         self._boot = boot
         self._lease_s = lease_s
         self._links: dict[bytes, _Link] = {}
+        self._gone: list[bytes] = []  # forgotten, and not told yet
         self._steps_left = INTEREST_TURN_STEPS  # of reading; below 0, turns to come pay
         self.below = frozenset({node})  # ourselves, and every relay whose interest came to us
 
@@ -286,9 +287,10 @@ class Links:
             self._links[link].applied = 0
 
     def expire(self, now_s: float) -> list[bytes]:
-        """Forget the links whose lease is over; give their names."""
+        """Forget the links whose lease is over; give all that were since the last call."""
         gone = [link for link, known in self._links.items() if known.expires_at_s <= now_s]
         self._forget(gone)
+        gone, self._gone = self._gone, []
         return gone
 
     def revoke(self, keys: Container[str]) -> None:
@@ -299,6 +301,7 @@ class Links:
         for link in gone:
             del self._links[link]
             self._table.forget(link)
+        self._gone += gone
         if gone:
             self._count_below()
 

@@ -289,6 +289,15 @@ class TestWhatIsPushed:
         assert isinstance(proxy.ask_as("sensor", an_interest(*patterns)), Denied)
         assert len(proxy.engine.pushes.links) == 0
 
+    @pytest.mark.parametrize("pattern", [EVERYTHING, Pattern("prefix", "a"), *exact("a.dead")])
+    def test_has_no_dead_letters_without_the_right_to_them(self, pattern: Pattern) -> None:
+        proxy = GovernedProxy(sensor={"ids": ["s"], "get": ["*"]})
+
+        reply = proxy.ask_as("sensor", an_interest(pattern))
+
+        assert isinstance(reply, Denied)
+        assert reply.right == "dead_letters"
+
     def test_is_not_everything_where_a_link_has_too_many_patterns(self) -> None:
         proxy = GovernedProxy(sensor=LIMITED, relay=ALL)
         many = an_interest(*exact(*(f"a.{number}" for number in range(100))))
@@ -307,7 +316,7 @@ class TestWhatIsPushed:
         assert not isinstance(reply, InterestAck)
 
     def test_by_level_0_needs_the_id_and_the_topic(self) -> None:
-        proxy = GovernedProxy(sensor={"ids": ["p"], "put": ["a"]}, other=ALL)
+        proxy = GovernedProxy(sensor={"ids": ["p"], "put": ["a", "a.*"]}, other=ALL)
         proxy.ask_as("other", a_hello("publisher", "p"))
         proxy.ask_as("other", a_hello("publisher", "q"))
         proxy.ask_as("other", an_interest(EVERYTHING))
@@ -393,4 +402,5 @@ class TestOtherRights:
 
         assert proxy.answer() is not None
         assert len(proxy.engine.pushes.links) == 1
+        assert proxy.engine.pushes.links.expire(0.0) == [LINK]  # for the data socket to forget
         assert isinstance(proxy.ask_as("sensor", a_get(0, request=2)), Denied)

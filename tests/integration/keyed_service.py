@@ -16,7 +16,7 @@ from reliable_pubsub.common.key_files import new_pair, read_public
 from reliable_pubsub.common.transport import ReqTransport
 from reliable_pubsub.relay.core.wire import decode_node_reply
 
-from .harness import PATIENCE_S, Process, Service
+from .harness import PATIENCE_S, Process, Service, eventually
 
 ONCE = RetryPolicy(timeout_s=1.0, retries_max=0)
 
@@ -75,9 +75,14 @@ class KeyedService(Service):
         (self.directory / "rights.new").write_text(text)  # JSON is YAML
         os.replace(self.directory / "rights.new", self.known / "rights.yaml")
 
-    def audit(self) -> list[dict[str, Any]]:
-        """The lines of the audit log."""
-        return [json.loads(line) for line in (self.data_dir / "audit.jsonl").open()]
+    def audit(self, count: int) -> list[dict[str, Any]]:
+        """The lines of the audit log, once there are so many: a thread writes them."""
+
+        def lines() -> list[str]:
+            whole = (self.data_dir / "audit.jsonl").read_text().split("\n")[:-1]
+            return whole if len(whole) >= count else []
+
+        return [json.loads(line) for line in eventually(lines, "audit log")]
 
     def ask(self, endpoint: str, request: Any, body: bytes | None = None) -> Reply:
         """Ask by hand, whatever the library would say to it."""
