@@ -26,6 +26,7 @@ from .pattern import EVERYTHING, Kinds, Pattern, canonical, is_simple
 TopicRight = Literal["put", "get", "history", "dead_letters", "status", "admin"]
 Right = Literal["id", "relay"] | TopicRight
 
+_NAMES_MAX: Final = 1_024  # that each right of a key remembers
 _KINDS: Final = Kinds()  # those known everywhere: own kinds of a node are not for rights
 
 
@@ -129,10 +130,16 @@ class Names:
         self.patterns = tuple(map(_pattern, globs))
         self._tests = tuple(map(_KINDS.test, self.patterns))
         self.is_all = EVERYTHING in self.patterns
+        self._found: dict[str, bool] = {}
 
     def has(self, name: str) -> bool:
-        """Whether it is one of them."""
-        return any(test(name) for test in self._tests)
+        """Whether it is one of them; remembered, because a glob takes many steps."""
+        found = self._found.get(name)
+        if found is None:
+            if len(self._found) >= _NAMES_MAX:
+                self._found.clear()
+            found = self._found[name] = any(test(name) for test in self._tests)
+        return found
 
     def cover(self, wanted: Pattern, effort: Effort) -> bool:
         """Whether they surely include all that a pattern matches; of another kind than exact and
