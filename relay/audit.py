@@ -129,5 +129,8 @@ class AuditLog:
     def close(self) -> None:
         """Write what waits, and close the file."""
         if self._waiting is not None:
-            self._listener.stop()
+            try:
+                self._listener.stop()
+            except Full:
+                return  # the disk hangs, and its thread ends with the process
             self._file.close()

@@ -7,10 +7,12 @@ import logging
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.rights import NOTHING, Client, Rights
 from reliable_pubsub.common.key_files import new_pair, read_clients, read_public
+from reliable_pubsub.common.keys_command import main as keys_command
 from reliable_pubsub.relay.audit import FILE_BYTES_MAX, FILES_MAX, LINES_S_MAX, AuditLog
 from reliable_pubsub.relay.core.rights import Authority, Denial
 from tests.core.rights_world import authority
@@ -71,6 +73,16 @@ class TestAFolder:
 
         with pytest.raises(ConfigurationError, match=r"rights\.yaml"):
             read_clients(folder)
+
+
+def test_keys_list_shows_which_rights_each_key_has(folder: Path) -> None:
+    def listed() -> list[str]:
+        found = CliRunner().invoke(keys_command, ["list", "--folder", str(folder)])
+        return [" ".join(line.split("│")[4].split()) for line in found.output.splitlines()[3:-1]]
+
+    assert listed() == ["all: none are said"] * 2
+    (folder / "rights.yaml").write_text("sensor-1: {put: [a], relay: true, get: []}")
+    assert listed() == ["none", "put, relay"]
 
 
 def test_a_file_of_keys_may_say_their_rights(folder: Path, tmp_path: Path) -> None:

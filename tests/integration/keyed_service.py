@@ -95,12 +95,15 @@ class KeyedService(Service):
         assert frames is not None
         return decode_node_reply(frames[:2])
 
-    def start_relay(self, name: str, above: str, *, server: str = "proxy") -> str:
+    def start_relay(
+        self, name: str, above: str, *, server: str = "proxy", knows_keys: bool = True
+    ) -> str:
         """Start a relay that knows the same keys; give its endpoint, without keys."""
+        clients = ("--clients", self.known) if knows_keys else ()
         endpoint, push = self.own_endpoint(), self.own_endpoint()
         relay: Process = self.run(
             *("relay", "-i", name, "--endpoint", endpoint, "--push-endpoint", push),
-            *("--upstream", str(above), "--clients", self.known),
+            *("--upstream", str(above), *clients),
             *("--secret-key", self.secret(name), "--server-key", self.keys / f"{server}.key"),
         )
         relay.ready()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import zmq
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub import DeniedError, Subscriber
@@ -396,3 +397,27 @@ class TestARelay:
 
         assert isinstance(reply, Denied)
         assert reply.right == "relay"
+
+    def test_that_knows_no_keys_does_not_lend_its_own(self, service: GovernedService) -> None:
+        service.add_key("relay-1")
+        service.start(relay_1=self.RELAY)
+        below = service.start_relay("relay-1", service.subscriber_endpoint, knows_keys=False)
+        at = service.reach(below, "stranger", server="relay-1")
+
+        for key in (UNSET, service.public("operator")):
+            reply = service.ask(at, replace(a_hello("subscriber", "reader"), key=key))
+            assert isinstance(reply, Denied)
+            assert reply.right == "relay"
+
+    def test_below_another_says_whose_request_it_is(self, service: GovernedService) -> None:
+        service.add_key("relay-1")
+        service.add_key("relay-2")
+        service.start(relay_1=self.RELAY, relay_2=self.RELAY)
+        upper = service.start_relay("relay-1", service.subscriber_endpoint)
+        lower = service.start_relay("relay-2", upper, server="relay-1")
+        at = service.reach(lower, "sensor-1", server="relay-2")
+
+        with service.open_subscriber("sensor-1", endpoint=at) as subscriber:
+            assert subscriber.subscribe("commands") is not None
+            with pytest.raises(DeniedError, match="the key 'sensor-1', by way of 'relay-1'"):
+                subscriber.subscribe("secret")
