@@ -26,7 +26,7 @@ from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import use_keys_of
 from reliable_pubsub.relay.core.messages import InterestAck
 from reliable_pubsub.relay.core.pattern import EVERYTHING
-from reliable_pubsub.relay.core.unstored import LINKED, Offer, encode_offer, topic_frame
+from reliable_pubsub.relay.core.unstored import Offer, encode_offer, topic_frame
 from tests.core.test_rights import an_interest, exact
 from tests.fakes import a_get, a_hello, a_history, a_put, a_sub, put_body
 
@@ -258,7 +258,7 @@ def test_what_is_put_at_level_0_under_a_stolen_id_or_topic_is_dropped(
             assert isinstance(reply, HelloAck)
         with service.data_socket(zmq.XPUB, service.ingress_endpoint, "sensor-1") as socket:
             seen: set[bytes] = set()
-            while not {b"\1" + LINKED, b"\1" + topic_frame("secret")} <= seen:
+            while not {b"\1" + topic_frame(one) for one in ("readings.1", "secret")} <= seen:
                 seen.add(socket.recv())
             for client, topic in (
                 ("victim", "readings.1"),
