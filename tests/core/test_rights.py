@@ -179,6 +179,11 @@ class TestAKey:
         assert not isinstance(proxy.ask_as("sensor-1", a_hello("publisher", "sensor-1")), Denied)
         assert isinstance(proxy.ask_as("sensor-1", a_hello("publisher", "sensor-2")), Denied)
 
+    def test_whose_name_looks_like_a_pattern_has_one_id(self) -> None:
+        proxy = GovernedProxy(**{"*": {"put": ["*"]}})
+
+        assert isinstance(proxy.ask_as("*", a_hello("publisher", "sensor-2")), Denied)
+
     def test_without_an_entry_may_do_nothing_where_others_have_one(self) -> None:
         proxy = GovernedProxy(sensor={"put": ["*"]})
 
@@ -347,13 +352,16 @@ class TestARelay:
         assert not isinstance(proxy.ask_as("relay", sub), Denied)
         refused = proxy.ask_as("relay", replace(sub, topic="other"))
         assert isinstance(refused, Denied)
-        assert "the key 'sensor', by way of 'relay', may not" in refused.text
+        assert "the key 'sensor' may not" in refused.text
+        assert "(asked by 'sensor', by way of 'relay')" in refused.text
 
     def test_cannot_do_for_another_what_it_may_not_do_itself(self) -> None:
         proxy = GovernedProxy(relay={"relay": True, "ids": ["*"], "get": ["here.*"]}, sensor=ALL)
         sub = replace(a_sub(topic="there"), key=key_of("sensor"))
 
-        assert isinstance(proxy.ask_as("relay", sub), Denied)
+        refused = proxy.ask_as("relay", sub)
+        assert isinstance(refused, Denied)
+        assert "the key 'relay' may not" in refused.text
         assert not isinstance(proxy.ask_as("relay", replace(sub, topic="here.1")), Denied)
 
     def test_that_does_not_say_for_whom_it_asks_is_refused(self) -> None:

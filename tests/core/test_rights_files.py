@@ -111,7 +111,9 @@ def test_a_key_has_changed_if_it_came_went_or_has_other_rights() -> None:
 
 
 def a_denial(topic: str = "t") -> Denial:
-    return Denial(name="sensor", client="victim", verb="PUT", right="put", topic=topic)
+    return Denial(
+        name="sensor", lacking="sensor", client="victim", verb="PUT", right="put", topic=topic
+    )
 
 
 def written(path: Path) -> list[dict[str, object]]:
@@ -130,6 +132,7 @@ class TestTheAuditLog:
         assert line == {
             "event": "denied",
             "name": "sensor",
+            "lacking": "sensor",
             "client": "victim",
             "verb": "PUT",
             "right": "put",

@@ -357,7 +357,7 @@ class TestARelay:
             with pytest.raises(DeniedError) as refused:
                 subscriber.subscribe("secret")
 
-        assert "'sensor-1', by way of 'relay-1'" in str(refused.value)
+        assert "asked by 'sensor-1', by way of 'relay-1'" in str(refused.value)
         assert service.audit(1)[-1]["via"] == "relay-1"
 
     def test_serves_no_one_what_another_may_read(
@@ -419,5 +419,5 @@ class TestARelay:
 
         with service.open_subscriber("sensor-1", endpoint=at) as subscriber:
             assert subscriber.subscribe("commands") is not None
-            with pytest.raises(DeniedError, match="the key 'sensor-1', by way of 'relay-1'"):
+            with pytest.raises(DeniedError, match="asked by 'sensor-1', by way of 'relay-1'"):
                 subscriber.subscribe("secret")
