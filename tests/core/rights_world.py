@@ -60,6 +60,7 @@ class GovernedProxy(MemoryProxy):
     def answer(self) -> Reply | None:
         """Make all durable; give the answer that has come."""
         found: Reply | None = None
+        self.frames_of_answer: list[bytes] = []
         for _ in range(3):
             self.engine.end_turn(now_s=self.now_s, now_ns=self.now_ns)
             self.engine.flush()
@@ -70,6 +71,7 @@ class GovernedProxy(MemoryProxy):
                     case Visible(batches):
                         self.log.add(batches)
                     case Answer(_, frames):
+                        self.frames_of_answer = frames
                         found = (
                             decode_reply(frames)[0]
                             if len(frames) > 2
