@@ -1,4 +1,4 @@
-"""A known key asks for everything, under every name, in any order: it gets what its rights allow."""
+"""A known key asks for everything, under every name, in any order: its rights bound it."""
 
 from __future__ import annotations
 
