@@ -66,6 +66,16 @@ def test_a_stranger_is_not_heard(service: KeyedService, how: str) -> None:
     assert len(service.status().topics) == 0
 
 
+def test_keys_without_rights_may_do_everything_and_the_proxy_warns_of_it(
+    service: KeyedService,
+) -> None:
+    service.start()
+
+    with service.open_publisher("any-id") as publisher:
+        assert publisher.put("any-topic", b"x").offset == 0
+    assert "each of these keys may use any id and any topic" in service.proxy.complaints
+
+
 def test_keys_come_and_go_without_a_restart(service: KeyedService) -> None:
     service.start()
     assert not service.is_heard("stranger")
