@@ -14,7 +14,6 @@ from .core.certificates import (
     PUBLIC_SUFFIX,
     SECRET_SUFFIX,
     certificate,
-    clients_of,
     is_key,
     parse_certificate,
 )
@@ -22,10 +21,12 @@ from .core.endpoint import check_endpoint
 from .core.errors import ConfigurationError
 from .core.keys import ClientKeys, KeyPair, SecureEndpoint, ServerKeys
 from .core.names import client_id
+from .core.rights import Client, clients_of, rights_of, with_rights
 from .core.settings import Settings
 from .yaml_file import load_yaml
 
 FILE_BYTES_MAX: Final = 64 * 1024
+RIGHTS_FILE: Final = "rights.yaml"  # in a folder of clients
 
 
 def new_pair(folder: Path, name: str) -> tuple[Path, Path]:
@@ -133,26 +134,32 @@ def read_public(text: str) -> str:
     return parse_certificate(_read(Path(text)), text)[0]
 
 
-def read_clients(path: Path) -> dict[str, str]:
-    """Who may connect: a folder of `NAME.key` files, or a YAML map of public keys to names.
+def read_clients(path: Path) -> dict[str, Client]:
+    """Who may connect, and what each may do.
+
+    A folder has `NAME.key` files and perhaps `rights.yaml`, a map of names to rights. A YAML file
+    maps public keys to names, or to a name and its rights.
 
     Returns:
-        The name by public key.
+        The client by public key.
 
     Raises:
         ConfigurationError: it is not there, a file is wrong, or one key has two names.
     """
     if not path.is_dir():
         return clients_of(load_yaml(path).data, str(path))
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for file in sorted(path.glob(f"*{PUBLIC_SUFFIX}")):
         key = read_public(str(file))
-        if key in found:
+        if key in names:
             raise ConfigurationError(
-                f"{path}: {found[key]} and {file.stem} have the same key: remove one file"
+                f"{path}: {names[key]} and {file.stem} have the same key: remove one file"
             )
-        found[key] = file.stem
-    return found
+        names[key] = file.stem
+    rights = path / RIGHTS_FILE
+    if not os.path.lexists(rights):
+        return {key: Client(name=name) for key, name in names.items()}
+    return with_rights(names, rights_of(load_yaml(rights).data, str(rights)))
 
 
 @checked
@@ -207,4 +214,5 @@ def server_keys(settings: Settings) -> ServerKeys | None:
                 "with `reliable-pubsub keys new proxy` and set secret_key to its .key_secret file"
             )
         return None
-    return ServerKeys(own=read_pair(Path(settings.secret_key)), clients=settings.clients)
+    own = read_pair(Path(settings.secret_key))
+    return ServerKeys(own=own, clients=settings.clients, audit_log=settings.audit_log)

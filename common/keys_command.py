@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
+from msgspec import structs
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from .command_line import CONTEXT_SETTINGS, readable_errors
 from .core.certificates import PUBLIC_SUFFIX, SECRET_SUFFIX
+from .core.rights import Rights
 from .key_files import new_pair, read_clients, read_public
 
 _FOLDER = click.option(
@@ -63,10 +65,23 @@ def show(name: str, folder: Path) -> None:
 @main.command("list")
 @_FOLDER
 def list_keys(folder: Path) -> None:
-    """List the keys of a folder: name, public key, whether the secret is here."""
+    """List the keys of a folder: name, public key, whether the secret is here, and its rights.
+
+    With a folder of clients it tells mistakes in rights.yaml, too.
+    """
     with readable_errors():
-        table = Table("name", "public key", "secret")
-        for key, name in sorted(read_clients(folder).items(), key=lambda item: item[1]):
-            is_here = (folder / f"{name}{SECRET_SUFFIX}").exists()
-            table.add_row(name, Text(key), "here" if is_here else "")
+        table = Table("name", "public key", "secret", "rights")
+        for key, one in sorted(read_clients(folder).items(), key=lambda item: item[1].name):
+            is_here = (folder / f"{one.name}{SECRET_SUFFIX}").exists()
+            table.add_row(
+                one.name, Text(key), "here" if is_here else "", Text(_in_words(one.rights))
+            )
         Console().print(table)
+
+
+def _in_words(rights: Rights | None) -> str:
+    """Which rights a key has, without their patterns."""
+    if rights is None:
+        return "all: none are said"
+    words = [name for name, value in structs.asdict(rights).items() if value and name != "ids"]
+    return ", ".join(words) or "none"

@@ -8,10 +8,10 @@ import msgspec
 from msgspec import UNSET
 
 from .asking import Asker
-from .core.errors import RefusedError
 from .core.limits import STATUS_ROWS_MAX
 from .core.messages import Status, StatusReport, TopicStatus
 from .core.retry import RetryPolicy
+from .core.session import refusal
 from .world import REAL, World
 
 
@@ -36,7 +36,7 @@ class StatusClient:
             rows_max: subscriptions shown of each topic, and publishers; with 0 it is cheap.
 
         Raises:
-            ProxyUnreachableError: no answer.
+            ProxyUnreachableError: no answer. DeniedError: the key may not ask.
         """
         topics: list[TopicStatus] = []
         after = ""
@@ -44,7 +44,7 @@ class StatusClient:
             request = Status(**self._asker.head(), after_topic=after, rows_max=rows_max)
             reply, _ = self._asker.ask(request)
             if not isinstance(reply, StatusReport):
-                raise RefusedError(f"the proxy answered {type(reply).__name__} to STATUS")
+                raise refusal(reply, client=request.client, epoch=0)
             topics += reply.topics
             if reply.next_topic is UNSET:
                 return msgspec.structs.replace(reply, topics=tuple(topics))

@@ -19,7 +19,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from .core.engine import Work
+from .core.outputs import Work
 from .core.records import Record
 from .store import Store
 

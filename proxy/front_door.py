@@ -25,6 +25,7 @@ class Asker(Struct, frozen=True, gc=False):
 
     door: FrontDoor
     envelope: tuple[bytes, ...]
+    key: str = ""  # public key of the connection, where keys are known
 
     def answer(self, frames: Sequence[bytes]) -> None:
         """Send an answer; a peer that has left, or does not read, loses it."""
@@ -46,18 +47,19 @@ class FrontDoor:
         context: Context,
         role: Role,
         endpoint: str,
-        admits: Callable[[zmq.Frame], bool] = lambda _: True,
+        key_of: Callable[[zmq.Frame], str | None] = lambda _: "",
     ) -> None:
         """Bind.
 
         Args:
-            admits: whether the connection on which a message came may speak.
+            key_of: the public key of the connection on which a message came; None: it may not
+                speak.
 
         Raises:
             ConfigurationError: the endpoint cannot be bound.
         """
         self.role = role
-        self._admits = admits
+        self._key_of = key_of
         # A REQ peer has one request in flight. A peer that does not read loses its replies, and one
         # that floods is stopped, so that neither piles up in memory.
         listener = listening(context, zmq.ROUTER, endpoint, role, sent_max=PEER_ANSWERS_MAX)
@@ -77,13 +79,14 @@ class FrontDoor:
             return None
         first, frames = taken
         self.connections.heard(first)
-        if not self._admits(first):
-            return None  # its key was revoked
+        key = self._key_of(first)
+        if key is None:
+            return None  # it was revoked
         try:
             begin = frames.index(b"", 1) + 1  # after the name that the ROUTER gave its peer
         except ValueError:
             return None  # no delimiter, so there is no return address
-        return Asker(self, tuple(frames[:begin])), frames[begin:]
+        return Asker(self, tuple(frames[:begin]), key), frames[begin:]
 
     def close(self) -> None:
         """Unbind."""

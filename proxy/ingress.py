@@ -8,6 +8,7 @@ no high-water mark is between them and the publishers (decision 0013), so none i
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Final
 
 import zmq
@@ -26,8 +27,16 @@ TURN_MAX: Final = 64  # batches that one turn of the loop takes
 class Ingress:
     """The XSUB socket; used by the loop thread only."""
 
-    def __init__(self, context: Context, settings: EndpointSettings) -> None:
+    def __init__(
+        self,
+        context: Context,
+        settings: EndpointSettings,
+        key_of: Callable[[zmq.Frame], str | None] = lambda _: "",
+    ) -> None:
         """Bind.
+
+        Args:
+            key_of: as that of `FrontDoor`.
 
         Raises:
             ConfigurationError: the endpoint cannot be bound.
@@ -35,6 +44,7 @@ class Ingress:
         listener = bind(settings, lambda to: _listening(context, to))
         self.socket, self.connections = listener.socket, listener.connections
         self._receiver = Receiver(self.socket)
+        self._key_of = key_of
         self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._counts = {"taken": 0, "unwanted": 0, "refused": 0}
 
@@ -56,7 +66,9 @@ class Ingress:
                 return
             first, frames = taken
             speaker = self.connections.heard(first)
-            became = engine.offered(frames, now_ns=time.time_ns())
+            key = self._key_of(first)
+            # None: the key was revoked
+            became = None if key is None else engine.offered(frames, now_ns=time.time_ns(), key=key)
             self._counts[became or "refused"] += 1
             if became is None and speaker is not None:
                 self.connections.cut(speaker)

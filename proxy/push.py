@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from contextlib import suppress
 from typing import TypeVar
 
@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.endpoint import any_port_beside
 from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.relay.authentication import Authentication
 from reliable_pubsub.relay.core.interest_table import InterestTable
 from reliable_pubsub.relay.core.pattern import Kinds
 from reliable_pubsub.relay.fan_out import FanOut
@@ -31,7 +32,14 @@ class EndpointSettings(Struct, frozen=True, kw_only=True):
 class Push:
     """The socket of pushes; used by the loop thread only."""
 
-    def __init__(self, context: Context, settings: EndpointSettings, *, boot: str) -> None:
+    def __init__(
+        self,
+        context: Context,
+        settings: EndpointSettings,
+        authentication: Authentication | None = None,
+        *,
+        boot: str,
+    ) -> None:
         """Bind.
 
         Raises:
@@ -39,7 +47,7 @@ class Push:
         """
         kinds = Kinds()
         table: InterestTable[bytes] = InterestTable(strategy="dedup", kinds=kinds)
-        self._fan_out = bind(settings, lambda to: FanOut(context, to, table, kinds))
+        self._fan_out = bind(settings, lambda to: FanOut(context, to, table, kinds, authentication))
         self.socket = self._fan_out.socket
         self.endpoint = self._fan_out.endpoint
         self.pushes = Pushes(
@@ -62,6 +70,10 @@ class Push:
         """Forget the links whose lease has ended."""
         self._fan_out.forget(self.pushes.links.expire(now_s))
         self._fan_out.forget_ended()
+
+    def cut(self, keys: Container[str]) -> None:
+        """End the connections of these keys, whose rights have changed."""
+        self._fan_out.cut(keys)
 
     def close(self) -> None:
         """Unbind."""

@@ -18,12 +18,14 @@ from reliable_pubsub.common.core.messages import CommitterStatus, Durability, St
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.system import WakeUp
 from reliable_pubsub.relay.authentication import Authentication
+from reliable_pubsub.relay.core.rights import Denial
 from reliable_pubsub.relay.guard import guard_of
 
 from .check import BadRange, Checked, check_store
 from .committer import Committer, Failed
-from .core.engine import Answer, Engine, Visible, Work
+from .core.engine import Engine
 from .core.journal import ProxyJournal
+from .core.outputs import Answer, Visible, Work
 from .core.pushes import Down
 from .core.qos0_interest import Want
 from .core.state import BrokerSettings, Setup
@@ -38,6 +40,7 @@ from .store import LOG_BYTES_MAX, Store
 from .stored_state import open_reader, read_state, reading
 
 TICK_S: Final = 0.1
+AUDIT_FILE: Final = "audit.jsonl"  # in the data directory, and older ones beside it
 HANGS_S: Final = 1.0  # that a commit under way has to end after an error
 REQUESTS_TURN_MAX: Final = 64  # of one endpoint that one turn of the loop takes
 
@@ -98,7 +101,9 @@ class Server:
             self._reader = StoreReader(self._state_connection)
             self._boot = secrets.token_hex(8)
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-            self._authentication = Authentication(self._context, settings.keys)
+            self._authentication = Authentication(
+                self._context, settings.keys, settings.data_dir / AUDIT_FILE, warn
+            )
             self._bind()
             self.engine = self._new_engine()
         except BaseException:
@@ -125,13 +130,13 @@ class Server:
         self._stopping = False
 
     def _bind(self) -> None:
-        settings, admits = self._settings, self._authentication.admits
+        settings, key_of = self._settings, self._authentication.key_of
         self.doors = [
-            FrontDoor(self._context, "publisher", settings.publisher_endpoint, admits),
-            FrontDoor(self._context, "subscriber", settings.subscriber_endpoint, admits),
+            FrontDoor(self._context, "publisher", settings.publisher_endpoint, key_of),
+            FrontDoor(self._context, "subscriber", settings.subscriber_endpoint, key_of),
         ]
-        self.push = Push(self._context, settings.push, boot=self._boot)
-        self.ingress = Ingress(self._context, settings.ingress)
+        self.push = Push(self._context, settings.push, self._authentication, boot=self._boot)
+        self.ingress = Ingress(self._context, settings.ingress, key_of)
         self._guard = guard_of(self.ingress.connections, *(one.connections for one in self.doors))
 
     def _new_engine(self) -> Engine:
@@ -143,13 +148,15 @@ class Server:
             durability=self._settings.durability,
             settings=self._settings.broker,
         )
-        return Engine(
+        engine = Engine(
             stored,
             setup,
             pushes=self.push.pushes,
             ingress_endpoint=self.ingress.endpoint,
             describe=self._described,
         )
+        engine.authority = self._authentication.authority
+        return engine
 
     def stop(self) -> None:
         """Ask the loop to end; safe in a signal handler and from another thread."""
@@ -236,7 +243,9 @@ class Server:
             if taken is not None:
                 asker, frames = taken
                 now_s, now_ns = time.monotonic(), time.time_ns()
-                self.engine.receive(frames, asker, role=door.role, now_s=now_s, now_ns=now_ns)
+                self.engine.receive(
+                    frames, asker, role=door.role, now_s=now_s, now_ns=now_ns, key=asker.key
+                )
                 self._carry_out()
         self._poll.look_at(door.socket)
 
@@ -277,6 +286,8 @@ class Server:
                 case Want():
                     self.ingress.tell(output)
                     self._poll.look_at(self.ingress.socket)
+                case Denial():
+                    self._authentication.refused(output)
 
     def _take_outcomes(self) -> None:
         """Report the results of commits to the engine."""
@@ -313,7 +324,9 @@ class Server:
             return
         self._tick_at_s = now_s + TICK_S / 2
         self._look_at_log()
-        self._authentication.look(now_s)
+        if changed := self._authentication.look(now_s):
+            self.engine.govern(self._authentication.authority)
+            self.push.cut(changed)
         self.push.expire(now_s)
         self.engine.tick(now_s=now_s, now_ns=time.time_ns())
         self._carry_out()

@@ -11,6 +11,7 @@ from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
     EXIT_CODES,
     accept_endpoint,
+    complain,
     journal_option,
     key_options,
     readable_errors,
@@ -112,7 +113,8 @@ def main(
                 cap=settings.relay_max_subscriptions,
                 lease_s=settings.relay_lease,
                 keys=keys,
-            )
+            ),
+            warn=complain,
         )
 
         recorder = open_journal(journal, relay.settings.node)

@@ -1,12 +1,14 @@
 """Encrypted endpoints: whose keys are let in, asked by ZAP before anything else is read.
 
 ZAP (RFC 27) is answered by `zmq.auth` in a thread of its own. The folder or file of known keys is
-read again when it changes, so that new and revoked keys need no restart.
+read again when it changes, so that new and revoked keys, and other rights, need no restart. What a
+key may do, `core/rights.py` decides.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -16,13 +18,16 @@ from zmq.auth.thread import ThreadAuthenticator
 from reliable_pubsub.common.core.certificates import PUBLIC_SUFFIX
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.keys import ServerKeys
-from reliable_pubsub.common.key_files import read_clients
+from reliable_pubsub.common.core.rights import Client, has_rights
+from reliable_pubsub.common.key_files import RIGHTS_FILE, read_clients
 
+from .audit import AuditLog
+from .core.rights import Authority, Denial
 from .sockets import ZAP_DOMAIN, Context
 
 LOOK_S: Final = 1.0  # how often the known keys are looked at
 _LOG = logging.getLogger("reliable_pubsub.keys")
-_Signature = tuple[tuple[str, int, int], ...]
+_Signature = tuple[tuple[str, int, int, int], ...]
 
 
 class _Authenticator(ThreadAuthenticator):
@@ -42,24 +47,43 @@ class _Authenticator(ThreadAuthenticator):
 class Authentication:
     """Lets connections into all sockets of a context, or refuses them."""
 
-    def __init__(self, context: Context, keys: ServerKeys | None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        keys: ServerKeys | None,
+        audit_path: Path | None = None,
+        warn: Callable[[str], None] = lambda _: None,
+    ) -> None:
         """Encrypt every socket that the context makes from now on, and start to answer ZAP.
 
         Args:
             keys: None: endpoints stay plaintext, and everyone is let in.
+            audit_path: where refused requests are written, if the keys do not say it; None: they
+                are logged only.
+            warn: called with what an operator should look at.
 
         Raises:
             ConfigurationError: the known keys cannot be read.
         """
-        self._known: dict[str, str] = {}  # name by public key
+        self.authority = Authority({})
+        self._known: dict[str, Client] = {}  # by public key
         self._zap: _Authenticator | None = None
+        self._audit: AuditLog | None = None
+        self._warn = warn
+        self._is_strict = False  # rights were said, and going back takes a restart
         self._looked_s = 0.0
         if keys is None:
             return
         if keys.clients:
             self._place = Path(keys.clients)
             self._signature = _signature(self._place)
-            self._known = read_clients(self._place)
+            self._know(read_clients(self._place))
+            self._audit = AuditLog(Path(keys.audit_log) if keys.audit_log else audit_path, warn)
+            if self._known and not self.authority.has_rights:
+                warn(
+                    f"warning: {keys.clients} says no rights, so each of these keys may use any id "
+                    f"and any topic; say them in {RIGHTS_FILE} (docs/security.md)"
+                )
             self._zap = _Authenticator(context, log=_LOG)
             self._zap.configure_curve_callback(ZAP_DOMAIN, self)
             self._zap.start()
@@ -73,40 +97,80 @@ class Authentication:
             _LOG.warning("refused a connection: unknown key %s", key.decode())
         return is_known
 
-    def admits(self, first: zmq.Frame) -> bool:
-        """Whether the key of the connection that a message came on is still known."""
-        return self._zap is None or first.get("User-Id") in self._known
+    def _know(self, clients: dict[str, Client]) -> None:
+        self.authority = Authority(clients)
+        self._known = clients
+        self._is_strict = self._is_strict or self.authority.has_rights
 
-    def look(self, now_s: float) -> None:
-        """Read the known keys again if they have changed; what cannot be read changes nothing."""
+    @property
+    def knows_keys(self) -> bool:
+        """Whether each connection has a known key."""
+        return self._zap is not None
+
+    def key_of(self, first: zmq.Frame) -> str | None:
+        """The public key of the connection that a message came on; None: it was revoked.
+
+        "" where every connection is let in.
+        """
+        if self._zap is None:
+            return ""
+        try:
+            key = str(first.get("User-Id"))
+        except zmq.ZMQError:  # libzmq itself says it, of a connection that has ended
+            return None
+        return key if key in self._known else None
+
+    def look(self, now_s: float) -> frozenset[str]:
+        """Read the known keys and rights again if they have changed.
+
+        Returns:
+            The keys that came, went, or have other rights. What cannot be read changes nothing.
+        """
         if self._zap is None or now_s < self._looked_s + LOOK_S:
-            return
+            return frozenset()
         self._looked_s = now_s
         signature = _signature(self._place)
         if signature == self._signature:
-            return
+            return frozenset()
         self._signature = signature
+        before = self.authority
         try:
-            self._known = read_clients(self._place)
+            clients = read_clients(self._place)
+            if self._is_strict and clients and not has_rights(clients):
+                raise ConfigurationError(
+                    f"{self._place}: no rights are said any more, which would let every key do "
+                    "everything; restart with it to mean that"
+                )
+            self._know(clients)
         except ConfigurationError as error:
-            _LOG.error("the known keys stay as they were: %s", error)
-        else:
-            _LOG.info("%d keys are let in", len(self._known))
+            self._warn(f"warning: the known keys and rights stay as they were: {error}")
+            return frozenset()
+        _LOG.info("%d keys are let in", len(self._known))
+        return before.changed(self.authority)
+
+    def refused(self, denial: Denial) -> None:
+        """Write to the audit log that a request was refused."""
+        if self._audit is not None:
+            self._audit.write(denial)
 
     def close(self) -> None:
-        """Stop the thread; before the context ends."""
+        """Stop the threads; before the context ends."""
+        if self._audit is not None:
+            self._audit.close()
         if self._zap is not None:
             self._zap.stop()
 
 
 def _signature(place: Path) -> _Signature:
-    """What changes when a key is added, changed or removed."""
-    files = sorted(place.glob(f"*{PUBLIC_SUFFIX}")) if place.is_dir() else [place]
+    """What changes when a key or rights are added, changed or removed."""
+    files = [*sorted(place.glob(f"*{PUBLIC_SUFFIX}")), place / RIGHTS_FILE]
+    if not place.is_dir():
+        files = [place]
     found = []
     for file in files:
         try:
             facts = file.lstat()
         except OSError:
             continue
-        found.append((file.name, facts.st_mtime_ns, facts.st_ino))
+        found.append((file.name, facts.st_mtime_ns, facts.st_ino, facts.st_size))
     return tuple(found)

@@ -9,7 +9,7 @@ subscriber is served as it asks.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import zmq
 
@@ -24,6 +24,7 @@ from reliable_pubsub.common.core.limits import (
     PUSH_WAITING_CONNECTIONS_MAX,
 )
 
+from .authentication import Authentication
 from .connections import Connection
 from .core.interest_link import Links
 from .core.interest_table import InterestTable
@@ -39,9 +40,10 @@ PLAIN = b"plain"  # all plain subscribers together are one consumer; no link has
 class _Said:
     """What one connection has subscribed to, as libzmq keeps it."""
 
-    __slots__ = ("link", "prefixes", "size_bytes")
+    __slots__ = ("key", "link", "prefixes", "size_bytes")
 
     def __init__(self) -> None:
+        self.key = ""
         self.link = b""
         self.prefixes: set[bytes] = set()
         self.size_bytes = 0
@@ -55,9 +57,17 @@ class FanOut:
     """Sends data to all peers below that want it, once to each."""
 
     def __init__(
-        self, context: Context, endpoint: str, table: InterestTable[bytes], kinds: Kinds
+        self,
+        context: Context,
+        endpoint: str,
+        table: InterestTable[bytes],
+        kinds: Kinds,
+        authentication: Authentication | None = None,
     ) -> None:
         """Bind.
+
+        Args:
+            authentication: of the connections; None: everything is sent to everyone.
 
         Raises:
             ConfigurationError: the endpoint cannot be bound.
@@ -79,6 +89,7 @@ class FanOut:
         self.sent_singly = 0
         self._table = table
         self._kinds = kinds
+        self._authentication = authentication or Authentication(context, None)
         self._is_mixed_up = False  # the last pipe to speak is unknown
         self._said: dict[Connection, _Said] = {}
         self._size_bytes = 0  # of all that was said
@@ -106,13 +117,14 @@ class FanOut:
             except zmq.Again:
                 self._is_mixed_up = is_more = False
                 break
-            self._take(frame.bytes, self.connections.heard(frame), links)
+            key = self._authentication.key_of(frame)
+            self._take(frame.bytes, self.connections.heard(frame), links, key)
         else:
             is_more = True
         self.forget_ended()
         return is_more
 
-    def _take(self, said: bytes, speaker: Connection | None, links: Links) -> None:
+    def _take(self, said: bytes, speaker: Connection | None, links: Links, key: str | None) -> None:
         if said[:1] not in (b"\0", b"\1"):
             # libzmq 4.3.5 counts what is no subscription as one too: until all is read, the
             # connection it takes an option for is that of a later message.
@@ -122,13 +134,18 @@ class FanOut:
             return
         if speaker is None:
             return  # libzmq says what an ended connection had subscribed to; we know
+        if key is None:
+            self.connections.cut(speaker)  # it was revoked
+            return
         is_added, what = said[:1] == b"\1", said[1:]
         known = self._said.setdefault(speaker, _Said())
+        known.key = key
         if what[:1] != END:
-            self._plain_said(known, what, is_added)
+            if not self._is_denied(key, what):
+                self._plain_said(known, what, is_added)
         elif is_added and len(what) == 1 + LINK_BYTES and known.link in (b"", what):
             known.link = what
-            self._place(what[1:], links)
+            self._place(what[1:], links, key)
         elif is_added:
             self.connections.cut(speaker)  # a connection is that of one link
         if known.size_bytes > PREFIX_BYTES_MAX:
@@ -136,12 +153,24 @@ class FanOut:
         elif self._size_bytes > PREFIX_BYTES_MAX_TOGETHER:
             self.connections.cut(max(self._said, key=lambda one: self._said[one].size_bytes))
 
-    def _place(self, link: bytes, links: Links) -> None:
+    def _is_denied(self, key: str, prefix: bytes) -> bool:
+        denial = self._authentication.authority.denial_of_push(key, pattern_of_plain(prefix))
+        if denial is not None:
+            self._authentication.refused(denial)
+        return denial is not None
+
+    def cut(self, keys: Container[str]) -> None:
+        """End the connections of these keys, whose rights have changed; they come again."""
+        for connection, known in self._said.items():
+            if known.key in keys:
+                self.connections.cut(connection)
+
+    def _place(self, link: bytes, links: Links, key: str) -> None:
         """The pipe that spoke last is that of this link: send it what the link wants."""
         if self._is_mixed_up:
             links.misplaced(link)
             return
-        patterns = links.applied(link)
+        patterns = links.applied(link, key)
         self._served.replace(link, patterns)
         wanted = prefixes_of(patterns, self._kinds)
         self.socket.setsockopt(zmq.SUBSCRIBE, END + link)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 import zmq
 from msgspec import Struct
 
 from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.common.core.keys import ServerKeys
+from reliable_pubsub.common.core.keys import ServerKeys, keys_of
 from reliable_pubsub.common.core.limits import STATUS_ROWS_MAX
 from reliable_pubsub.common.core.messages import Malformed, Reply
 from reliable_pubsub.common.core.wire import encode_reply
@@ -27,6 +28,7 @@ from .core.one_proxy import OneProxy
 from .core.passing import Passing, ToAbove, ToPeer
 from .core.pattern import Kinds, Strategy
 from .core.push import PushFrames, decode_any_push, shared_topic_frame
+from .core.rights import denied
 from .core.wire import decode_node_request, is_for_node
 from .fan_out import TURN_MAX, FanOut
 from .guard import guard_of
@@ -55,8 +57,13 @@ class RelaySettings(Struct, frozen=True, kw_only=True):
 class Relay:
     """A relay: binds, and runs until `stop`."""
 
-    def __init__(self, settings: RelaySettings) -> None:
+    def __init__(
+        self, settings: RelaySettings, warn: Callable[[str], None] = lambda _: None
+    ) -> None:
         """Bind, and connect to what is above.
+
+        Args:
+            warn: called with what an operator should look at.
 
         Raises:
             ConfigurationError: an endpoint cannot be bound.
@@ -65,7 +72,7 @@ class Relay:
         self._kinds = settings.own_kinds
         self._boot = secrets.token_hex(8)
         self._context: Context = zmq.Context()
-        self._authentication = Authentication(self._context, settings.keys)
+        self._authentication = Authentication(self._context, settings.keys, warn=warn)
         self._table: InterestTable[bytes] = InterestTable(
             strategy=settings.strategy, cap=settings.cap, kinds=self._kinds
         )
@@ -75,7 +82,13 @@ class Relay:
             )
             self._requests, self._connections = listener.socket, listener.connections
             self._receiver = Receiver(self._requests)
-            self.fan_out = FanOut(self._context, settings.push_endpoint, self._table, self._kinds)
+            self.fan_out = FanOut(
+                self._context,
+                settings.push_endpoint,
+                self._table,
+                self._kinds,
+                self._authentication,
+            )
         except BaseException:
             self._authentication.close()
             self._context.destroy(linger=0)
@@ -89,7 +102,8 @@ class Relay:
             boot=self._boot,
             lease_s=settings.lease_s,
         )
-        self._passing = Passing(BatchCache())
+        has_keys = settings.keys is not None or any(map(keys_of, settings.upstreams))
+        self._passing = Passing(BatchCache(), passes_unread=not has_keys)
         self._pulled = connecting(
             self._context,
             zmq.DEALER,
@@ -172,7 +186,9 @@ class Relay:
             self._tick_at_s = now_s + TICK_S
             self.fan_out.forget(self._links.expire(now_s))
             self.fan_out.forget_ended()
-            self._authentication.look(now_s)
+            if changed := self._authentication.look(now_s):
+                self._links.revoke(changed)
+                self.fan_out.cut(changed)
             self._passing.tick(now_s)
         self._carry_out()
         if now_s >= self._join_at_s:
@@ -231,24 +247,35 @@ class Relay:
                 return
             first, parts = taken
             self._connections.heard(first)
-            if b"" not in parts or not self._authentication.admits(first):
+            key = self._authentication.key_of(first)
+            if b"" not in parts or key is None:
                 continue  # no envelope, so no way to answer; or its key was revoked
             begin = parts.index(b"") + 1
             envelope, frames = tuple(parts[:begin]), parts[begin:]
             if is_for_node(frames):
-                self._reply(envelope, self._answer_node(frames, now_s))
+                self._reply(envelope, self._answer_node(frames, now_s, key))
             elif len(frames) > 2:
                 self._reply(envelope, self._unread("a body does not belong on this endpoint"))
             else:
-                self._passing.request(envelope, frames, now_s)
+                asker = partial(self._authentication.authority.asker, key)
+                try:
+                    self._passing.request(envelope, frames, now_s, asker)
+                except MalformedError as error:
+                    self._reply(envelope, self._unread(str(error)))
 
-    def _answer_node(self, frames: Sequence[bytes], now_s: float) -> Reply:
+    def _answer_node(self, frames: Sequence[bytes], now_s: float, key: str) -> Reply:
         try:
             request = decode_node_request(frames)
         except MalformedError as error:
             return self._unread(str(error))
+        authority = self._authentication.authority
+        denial = authority.denial(key, request)
+        if denial is not None:
+            self._authentication.refused(denial)
+            return denied(denial, request, boot=self._boot)
         if isinstance(request, Interest):
-            return self._links.take(request, now_s)
+            may_get_all = authority.gets_everything(key)
+            return self._links.take(request, now_s, key=key, may_get_all=may_get_all)
         return self._report(request)
 
     def _unread(self, text: str) -> Malformed:

@@ -28,7 +28,9 @@ from reliable_pubsub.common.core.errors import (
     ProxyUnreachableError,
     RefusedError,
 )
+from reliable_pubsub.common.core.messages import Denied
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.session import refusal
 from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.common.key_files import client_keys
 from reliable_pubsub.common.status_client import StatusClient
@@ -51,7 +53,7 @@ def ask_node(endpoint: str, *, timeout_s: float = TIMEOUT_S) -> NodeReport:
 
     Raises:
         ProxyUnreachableError: no answer.
-        RefusedError: it is no node of the push tree.
+        RefusedError: it is no node of the push tree. DeniedError: the key may not ask.
     """
     transport = ReqTransport(endpoint)
     try:
@@ -65,6 +67,8 @@ def ask_node(endpoint: str, *, timeout_s: float = TIMEOUT_S) -> NodeReport:
             endpoint=endpoint, attempts=1, waited_s=timeout_s, verb="STATUS"
         )
     reply = decode_node_reply(frames)
+    if isinstance(reply, Denied):
+        raise refusal(reply, client=request.client, epoch=0)
     if not isinstance(reply, NodeReport):
         raise RefusedError(f"{endpoint} answered {type(reply).__name__} to NODE: it is no relay")
     return reply

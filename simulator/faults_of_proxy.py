@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from reliable_pubsub.proxy.core.engine import Answer, Engine
+from reliable_pubsub.proxy.core.engine import Engine
+from reliable_pubsub.proxy.core.outputs import Answer
 from reliable_pubsub.proxy.core.records import CursorMoved, Decision, Record, StoredState
 
 from .simulated_proxy import SimulatedProxy

@@ -80,8 +80,10 @@ def number_anew(
 class StoresIt(Engine):
     """What comes at QoS 0 is put, too."""
 
-    def offered(self, frames: Sequence[bytes], *, now_ns: int) -> BecameOfOffer | None:
-        became = super().offered(frames, now_ns=now_ns)
+    def offered(
+        self, frames: Sequence[bytes], *, now_ns: int, key: str = ""
+    ) -> BecameOfOffer | None:
+        became = super().offered(frames, now_ns=now_ns, key=key)
         offered = decode_offer(frames)
         offer = offered.offer
         put = Put(

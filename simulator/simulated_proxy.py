@@ -29,7 +29,9 @@ from reliable_pubsub.common.core.messages import (
 )
 from reliable_pubsub.common.core.settings import OnBound
 from reliable_pubsub.common.core.wire import decode_request
-from reliable_pubsub.proxy.core.engine import Answer, Engine, EngineTiming, Visible, Work
+from reliable_pubsub.proxy.core.backlog import EngineTiming
+from reliable_pubsub.proxy.core.engine import Engine
+from reliable_pubsub.proxy.core.outputs import Answer, Visible, Work
 from reliable_pubsub.proxy.core.pushes import Down, Pushes
 from reliable_pubsub.proxy.core.qos0_interest import Want
 from reliable_pubsub.proxy.core.records import Appended, Decision, Record, StoredState

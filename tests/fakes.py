@@ -38,8 +38,9 @@ from reliable_pubsub.common.core.wire import decode_reply, decode_request
 from reliable_pubsub.common.state_file import ClientState
 from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.applying import apply, committed
-from reliable_pubsub.proxy.core.engine import Answer as AnswerToSend
-from reliable_pubsub.proxy.core.engine import Engine, Visible, Work
+from reliable_pubsub.proxy.core.engine import Engine
+from reliable_pubsub.proxy.core.outputs import Answer as AnswerToSend
+from reliable_pubsub.proxy.core.outputs import Visible, Work
 from reliable_pubsub.proxy.core.records import (
     Appended,
     Decision,

@@ -6,9 +6,10 @@ import re
 from typing import Final
 
 from .errors import ConfigurationError
+from .names import KEY_PATTERN
 
 KEY_CHARS: Final = 40
-_KEY = re.compile(r"[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}\Z")
+_KEY = re.compile(KEY_PATTERN)
 _LINE = re.compile(r"(?m)^\s*(public|secret)-key\s*=\s*[\"']?([^\s\"']+)[\"']?\s*$")
 PUBLIC_SUFFIX: Final = ".key"
 SECRET_SUFFIX: Final = ".key_secret"
@@ -57,27 +58,3 @@ def certificate(name: str, public: str, secret: str | None = None) -> str:
     if secret:
         lines.append(f'    secret-key = "{secret}"')
     return "\n".join(lines) + "\n"
-
-
-def clients_of(document: object, path: str) -> dict[str, str]:
-    """Read a document that maps public keys to names.
-
-    Returns:
-        The name by public key.
-
-    Raises:
-        ConfigurationError: it is another sort of document, or a key or name is not one.
-    """
-    if not isinstance(document, dict) or not document:
-        raise ConfigurationError(
-            f"{path}: expected a map of public keys to names, as `{'x' * 4}...: sensor-1`"
-        )
-    for key, name in document.items():
-        if not isinstance(key, str) or not is_key(key):
-            raise ConfigurationError(
-                f"{path}: {key!r:.80} is not a public key: expected {KEY_CHARS} characters of Z85, "
-                "which `reliable-pubsub keys show NAME` prints; put it in quotes"
-            )
-        if not isinstance(name, str) or not name:
-            raise ConfigurationError(f"{path}: the key {key} has no name, but {name!r:.80}")
-    return dict(document)

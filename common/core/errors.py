@@ -24,6 +24,7 @@ PubSubError                      code                 exit
 │   ├── TruncatedError           TRUNCATED
 │   ├── OutOfRangeError          OUT_OF_RANGE
 │   ├── LostError                LOST
+│   ├── DeniedError              DENIED
 │   ├── LimitError               LIMIT
 │   │   └── DeadLetterRefusedError  DEAD_LETTER_REFUSED
 │   ├── MalformedError           MALFORMED
@@ -301,6 +302,18 @@ class LostError(RefusedError):
         self.topic = topic
         self.first = first
         self.end = end
+
+
+class DeniedError(RefusedError):
+    """The key of this client lacks a right; nothing was changed."""
+
+    code = "DENIED"
+
+    def __init__(self, text: str, *, client: str, right: str, topic: str) -> None:
+        super().__init__(text)
+        self.client = client
+        self.right = right  # id, relay, or put, get, history, dead_letters, status, admin
+        self.topic = topic  # "": it is not of one topic
 
 
 class LimitError(RefusedError):

@@ -55,3 +55,4 @@ class ServerKeys(Struct, frozen=True, kw_only=True):
 
     own: KeyPair
     clients: str = ""  # folder or file that says whose keys are let in; "": every key is
+    audit_log: str = ""  # file of refused requests; "": where the process has its data, if it has

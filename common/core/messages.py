@@ -24,7 +24,7 @@ from .limits import (
     TRANSACTION_TASKS_MAX,
     WAIT_MS_MAX,
 )
-from .names import CLIENT_ID_PATTERN, TOPIC_PATTERN
+from .names import CLIENT_ID_PATTERN, KEY_PATTERN, TOPIC_PATTERN
 
 Role = Literal["publisher", "subscriber"]
 Durability = Literal["sync", "os", "snapshot"]
@@ -35,6 +35,7 @@ LeaseS = Annotated[float, Meta(ge=0.001, le=LEASE_MS_MAX // 1000)]  # allowed si
 
 ClientField = Annotated[str, Meta(pattern=CLIENT_ID_PATTERN)]
 TopicField = Annotated[str, Meta(pattern=TOPIC_PATTERN)]
+KeyField = Annotated[str, Meta(pattern=KEY_PATTERN)]
 Count = Annotated[int, Meta(ge=1, le=BATCH_MESSAGES_MAX)]
 Natural = Annotated[int, Meta(ge=0, le=NUMBER_MAX)]
 Positive = Annotated[int, Meta(ge=1, le=NUMBER_MAX)]
@@ -73,6 +74,7 @@ class Request(Struct, frozen=True, kw_only=True, tag_field="verb", forbid_unknow
     client: ClientField
     epoch: Natural  # the sender's incarnation, granted by HELLO; an older one is FENCED
     request: Natural  # 1, 2, 3, ... within the epoch; every attempt of a request repeats it
+    key: KeyField | UnsetType = UNSET  # public key of the sender, said by a relay between
 
 
 class Hello(Request, frozen=True, kw_only=True, tag="HELLO"):
@@ -522,6 +524,13 @@ class OutOfRange(Refusal, frozen=True, kw_only=True, tag="OUT_OF_RANGE"):
     end: int
 
 
+class Denied(Refusal, frozen=True, kw_only=True, tag="DENIED"):
+    """The key of the sender lacks a right (docs/security.md). Nothing was changed."""
+
+    right: str  # what is missing: id, relay, or a right by topic
+    topic: str  # "": it is not of one topic
+
+
 class Limit(Refusal, frozen=True, kw_only=True, tag="LIMIT"):
     """A bound of the proxy is reached; waiting does not help."""
 
@@ -696,6 +705,7 @@ AnyReply = (
     | LogChanged
     | Truncated
     | OutOfRange
+    | Denied
     | Limit
     | Malformed
     | Full

@@ -18,8 +18,11 @@ Epoch = NewType("Epoch", int)  # incarnation of a client, 1, 2, 3, ...; a higher
 CLIENT_ID_PATTERN = rf"^[A-Za-z0-9][A-Za-z0-9.-]{{0,{CLIENT_ID_CHARS_MAX - 1}}}\Z"
 TOPIC_PATTERN = rf"^[^\x00-\x1f\x7f-\x9f]{{1,{TOPIC_BYTES_MAX}}}\Z"
 
+KEY_PATTERN = r"^[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}\Z"  # a public key, in Z85
+
 _client_id = re.compile(CLIENT_ID_PATTERN)
 _topic = re.compile(TOPIC_PATTERN)
+_passing = re.compile(r"(?:reader|status|topology)-[0-9a-f]{8}\Z")
 _pattern_marks = re.compile(r"[*?\[\]]|(?:^|/)[+#](?:/|\Z)")  # of globs, and of MQTT
 
 
@@ -37,6 +40,11 @@ def client_id(text: str) -> ClientId:
             "digit ('_' separates publisher and sequence in message ids)",
         )
     return ClientId(text)
+
+
+def is_passing_id(text: str) -> bool:
+    """Whether it is a random id, as readers and commands have it: no state belongs to it."""
+    return _passing.match(text) is not None
 
 
 def topic(text: str) -> Topic:

@@ -9,6 +9,7 @@ from typing import Any, Final, NoReturn, ParamSpec, Protocol
 from .conversation import Conversation, Save
 from .errors import (
     ConflictError,
+    DeniedError,
     FencedError,
     LimitError,
     LogChangedError,
@@ -24,6 +25,7 @@ from .errors import (
 from .messages import (
     AnyReply,
     Conflict,
+    Denied,
     Fenced,
     Gap,
     Hello,
@@ -231,5 +233,7 @@ def refusal(reply: AnyReply, *, client: str, epoch: int, topic: str = "") -> Pub
             return StageLostError(reply.text)
         case Limit():
             return LimitError(reply.text)
+        case Denied():
+            return DeniedError(reply.text, client=client, right=reply.right, topic=reply.topic)
         case _:
             return RefusedError(f"the proxy answered {type(reply).__name__}, which fits no request")

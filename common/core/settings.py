@@ -205,7 +205,14 @@ class Settings(Struct, frozen=True, kw_only=True):
         KeyPlace,
         Meta(
             description="whose keys may connect: a folder of .key files, or a YAML file of public "
-            "keys and names; looked at again when it changes. Default: any key"
+            "keys and names, with their rights; looked at again when it changes. Default: any key"
+        ),
+    ] = ""
+    audit_log: Annotated[
+        KeyPlace,
+        Meta(
+            description="the file of requests that were refused for lack of a right. Default: "
+            "audit.jsonl in the data directory of a proxy; a relay has none"
         ),
     ] = ""
     data_dir: Annotated[Directory, Meta(description="where the proxy keeps its store")] = (

@@ -23,6 +23,13 @@ UNWRITTEN_BYTES_MAX: Final = 16 * MIB  # above it puts, and a `snapshot` ACK, wa
 assert UNWRITTEN_BYTES_MAX + BODY_BYTES_MAX < CACHE_BYTES_MAX  # so all of it can be read
 
 
+class EngineTiming(Struct, frozen=True, kw_only=True):
+    """How long the engine waits, in seconds."""
+
+    lazy_s: float = 0.1  # how long a cursor that came with a GET may wait to be written
+    disk_patience_s: float = 1.0  # a reply that waits longer is replaced by BUSY
+
+
 class HeldAnswer(Struct, frozen=True):
     """An answer that waits for the disk."""
 

@@ -34,6 +34,7 @@ from reliable_pubsub.common.core.messages import (
     Listeners,
     Put,
     Ring,
+    Role,
     Stage,
     Status,
     StorageFull,
@@ -91,6 +92,19 @@ def decide(state: State, request: AnyRequest, body: bytes, *, now_ns: int) -> De
     if state.storage_full_until_s is not None and decision.records:
         return _without_storage(state, request, decision)
     return decision
+
+
+def belongs(request: AnyRequest, role: Role) -> bool:
+    """Whether the endpoint of a role takes this verb."""
+    match request:
+        case Hello():
+            return request.role == role
+        case Status():
+            return True
+        case Put() | Stage() | Commit() | Abort() | Listeners() | Delivery():
+            return role == "publisher"
+        case _:
+            return role == "subscriber"
 
 
 def due(state: State, *, now_s: float, now_ns: int) -> Sequence[Record]:

@@ -18,7 +18,7 @@ Values go in, values come out. The shell around it (`server.py`; in the simulato
     committed(lsn)               the store has it    Visible     batches that may be read now
     failed(stored)               the disk was full   Down        frames to push
     tick(now)                    time has passed     Want        patterns for QoS 0 publishers
-    end_turn()                   nothing more came
+    end_turn()                   nothing more came       Denial      a line of the audit log
 
 A GET that waits (`waiting_gets.py`) is decided again at the end of the turn in which something has
 come for it.
@@ -36,76 +36,42 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.messages import (
-    Abort,
     AnyReply,
     AnyRequest,
-    Commit,
-    Delivery,
     Get,
-    Hello,
-    Listeners,
     ListenersReport,
     NoMessagesYet,
-    Put,
     Refusal,
     Reply,
+    Request,
     Ring,
     Role,
-    Stage,
-    Status,
     StatusReport,
 )
 from reliable_pubsub.common.core.wire import decode_request, encode_reply
+from reliable_pubsub.relay.core.rights import Authority, Need, denied
 from reliable_pubsub.relay.core.unstored import decode_offer
-from reliable_pubsub.relay.core.wire import is_for_node
+from reliable_pubsub.relay.core.wire import decode_node_request, is_for_node
 
 from . import applying, broker
-from .backlog import Backlog, HeldAnswer
+from .backlog import Backlog, EngineTiming, HeldAnswer
 from .leases import heard, longest_wait_s
-from .pushes import Down, Pushes
+from .outputs import Answer, Output, Visible, Work
+from .pushes import Pushes
 from .qos0 import take_offer
-from .qos0_interest import Want, Wanted
+from .qos0_interest import Wanted
 from .records import Appended, Decision, Expired, Record, StoredState
 from .replies import malformed
+from .rights import needs_of_staged, part_of_status
 from .state import Setup, State
 from .waiting_gets import WaitingGets
 
 BecameOfOffer = Literal["taken", "unwanted", "refused"]
-
-
-class Answer(Struct, frozen=True, gc=False):
-    """A reply to send now."""
-
-    reply_to: Any  # as passed to `receive`
-    frames: list[bytes]
-
-
-class Work(Struct, frozen=True):
-    """Records for the store, in one commit or with others."""
-
-    records: Sequence[Record]
-    lsn: int  # number of the last of them
-
-
-class Visible(Struct, frozen=True):
-    """Batches that are durable: they may be read now."""
-
-    batches: Sequence[Appended]
-
-
-Output = Answer | Work | Visible | Down | Want
-
-
-class EngineTiming(Struct, frozen=True, kw_only=True):
-    """How long the engine waits, in seconds."""
-
-    lazy_s: float = 0.1  # how long a cursor that came with a GET may wait to be written
-    disk_patience_s: float = 1.0  # a reply that waits longer is replaced by BUSY
 
 
 class Engine:
@@ -142,6 +108,7 @@ class Engine:
         self._is_urgent = False  # an answer waits for one of them
         self._lazy_at_s: float | None = None  # when the others are returned
         self._disk_hangs = False  # since a commit takes longer than answers wait
+        self.authority = Authority({})  # what each key may do; see `govern`
         self.requests_count = 0
         self.malformed_count = 0
 
@@ -155,8 +122,22 @@ class Engine:
 
     # Input.
 
+    def govern(self, authority: Authority) -> None:
+        """Decide by these rights from now on. GETs that wait are answered, and ask again."""
+        gone = self.authority.changed(authority)
+        self.authority = authority
+        self.waiting.end_all()
+        self.pushes.revoke(gone)
+
     def receive(
-        self, frames: Sequence[bytes], reply_to: Any, *, role: Role, now_s: float, now_ns: int
+        self,
+        frames: Sequence[bytes],
+        reply_to: Any,
+        *,
+        role: Role,
+        now_s: float,
+        now_ns: int,
+        key: str = "",
     ) -> None:
         """Take a request; its reply follows once, when the records it depends on are durable.
 
@@ -164,23 +145,49 @@ class Engine:
             reply_to: identifies the client; returned with the reply.
             role: of the endpoint that received it.
             now_s: monotonic clock. now_ns: wall clock, for timestamps only.
+            key: public key of the connection; "": it has none.
         """
         try:
             request, body = decode_request(frames)
         except MalformedError as error:
             if role == "subscriber" and is_for_node(frames):
-                self._answer(reply_to, self.pushes.answer(frames, now_s))
+                self._take_node(frames, reply_to, key, now_s)
                 return
             self.malformed_count += 1
             self._answer(reply_to, malformed(self.state, str(error)))
             return
         self.requests_count += 1
-        if not _belongs(request, role):
+        if not broker.belongs(request, role):
             self.malformed_count += 1
             text = f"{type(request).__name__.upper()} does not belong on the {role} endpoint"
             self._answer(reply_to, malformed(self.state, text, request))
             return
+        if self.authority.has_rights:
+            if self._is_denied(request, reply_to, key, *needs_of_staged(self.state, request)):
+                return
+            if (shown := self.authority.shown(key, request)) is not None:
+                self._answer(reply_to, part_of_status(self.state, request, now_ns, shown))
+                return
         self.handle(request, body, reply_to, now_s=now_s, now_ns=now_ns)
+
+    def _take_node(self, frames: Sequence[bytes], reply_to: Any, key: str, now_s: float) -> None:
+        """Take a request about the push tree."""
+        try:
+            request = decode_node_request(frames)
+        except MalformedError as error:
+            self._answer(reply_to, malformed(self.state, str(error)))
+            return
+        if not self._is_denied(request, reply_to, key):
+            may_all = self.authority.gets_everything(key)
+            self._answer(reply_to, self.pushes.answer(request, now_s, key=key, may_get_all=may_all))
+
+    def _is_denied(self, request: Request, reply_to: Any, key: str, *more: Need) -> bool:
+        """Whether the key lacks a right; then that is the answer, and nothing else happens."""
+        denial = self.authority.denial(key, request, more)
+        if denial is not None:
+            self._outputs.append(denial)
+            self._answer(reply_to, denied(denial, request, boot=self._setup.boot))
+        return denial is not None
 
     def handle(
         self, request: AnyRequest, body: bytes, reply_to: Any, *, now_s: float, now_ns: int
@@ -261,7 +268,9 @@ class Engine:
         if self._setup.durability == "snapshot" and self.backlog.is_readable:
             self._show(applying.committed(self.state, self.state.lsn))  # memory counts as durable
 
-    def offered(self, frames: Sequence[bytes], *, now_ns: int) -> BecameOfOffer | None:
+    def offered(
+        self, frames: Sequence[bytes], *, now_ns: int, key: str = ""
+    ) -> BecameOfOffer | None:
         """Take a QoS 0 message: push it and keep it in its ring; no record is made.
 
         Returns:
@@ -271,6 +280,10 @@ class Engine:
             offered = decode_offer(frames)
         except MalformedError:
             return None
+        denial = self.authority.denial_of_offer(key, offered.offer.publisher, offered.topic)
+        if denial is not None:
+            self._outputs.append(denial)
+            return "refused"
         is_pushed = self.pushes.is_wanted(offered.topic)
         is_wanted = is_pushed or offered.topic in self.state.listened_topics
         taken = take_offer(self.state, offered, is_wanted=is_wanted, now_ns=now_ns)
@@ -384,16 +397,3 @@ class Engine:
 
     def _answer(self, reply_to: Any, reply: Reply, body: bytes | None = None) -> None:
         self._outputs.append(Answer(reply_to, encode_reply(reply, body)))
-
-
-def _belongs(request: AnyRequest, role: Role) -> bool:
-    """Whether this endpoint takes this verb."""
-    match request:
-        case Hello():
-            return request.role == role
-        case Status():
-            return True
-        case Put() | Stage() | Commit() | Abort() | Listeners() | Delivery():
-            return role == "publisher"
-        case _:
-            return role == "subscriber"

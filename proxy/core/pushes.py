@@ -8,21 +8,19 @@ misses a push fetches the messages with GET.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator
 from typing import Final, Protocol
 
 from msgspec import Struct
 
 from reliable_pubsub.common.core.batch import ENTRY_BYTES
-from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import MIB, STATUS_ROWS_MAX
-from reliable_pubsub.common.core.messages import BatchHeader, Malformed, PushStatus, Reply
+from reliable_pubsub.common.core.messages import BatchHeader, PushStatus, Reply
 from reliable_pubsub.relay.core.interest_link import LEASE_S, Links
 from reliable_pubsub.relay.core.interest_table import InterestTable
 from reliable_pubsub.relay.core.messages import Interest, Node, NodeReport
 from reliable_pubsub.relay.core.pattern import Kinds, Pattern
 from reliable_pubsub.relay.core.push import Pushed, PushedUnstored, encode_push
-from reliable_pubsub.relay.core.wire import decode_node_request
 
 from .records import Appended
 
@@ -156,16 +154,18 @@ class Pushes:
         """What is wanted below, as of the last `has_changed`."""
         return self._table.above
 
-    def answer(self, frames: Sequence[bytes], now_s: float) -> Reply:
-        """Answer a request for which `relay.wire.is_for_node` is true."""
+    def answer(
+        self, request: Interest | Node, now_s: float, *, key: str = "", may_get_all: bool = True
+    ) -> Reply:
+        """Answer a request about the push tree; the arguments are those of `Links.take`."""
         self._was_asked = True
-        try:
-            request = decode_node_request(frames)
-        except MalformedError as error:
-            return Malformed(client="", epoch=0, request=0, boot=self._boot, text=str(error))
         if isinstance(request, Interest):
-            return self.links.take(request, now_s)
+            return self.links.take(request, now_s, key=key, may_get_all=may_get_all)
         return self._report(request)
+
+    def revoke(self, keys: Container[str]) -> None:
+        """Forget the links of keys whose rights have changed; they say again what they want."""
+        self.links.revoke(keys)
 
     # For operators.
 

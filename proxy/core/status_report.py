@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from heapq import nsmallest
 
 from msgspec import UNSET
@@ -23,10 +24,20 @@ from .topic_log import TopicLog
 from .transactions import staging_status
 
 
-def status(state: State, request: Status, _body: bytes, now_ns: int) -> Decision:
-    """One page, topics in the order of their names, those after `after_topic`."""
+def status(
+    state: State,
+    request: Status,
+    _body: bytes,
+    now_ns: int,
+    shown: Callable[[str], bool] | None = None,
+) -> Decision:
+    """One page, topics in the order of their names, those after `after_topic`.
+
+    Args:
+        shown: a test of topics; the others are left out. None: all are shown.
+    """
     topics = state.topics
-    names = sorted(topics)
+    names = sorted(filter(shown, topics) if shown else topics)
     first = bisect_right(names, request.after_topic) if request.after_topic else 0
     page: list[TopicStatus] = []
     rows = 0

@@ -26,6 +26,7 @@ from reliable_pubsub.common.core.messages import (
     AnyReply,
     CommitAck,
     Conflict,
+    Denied,
     Duplicate,
     Gap,
     Limit,
@@ -207,8 +208,9 @@ class PublisherEngine:
                     call.unknown(used)  # the numbers may have had this very content
                 raise used
             return (yield from self._stored(reply, calls))
-        if isinstance(reply, Limit):
+        if isinstance(reply, Limit | Denied):
             yield from self._give_up()
+            session.met.clear()  # an attempt before a right was taken may have been stored
         session.refused(reply)
 
     def _send(self, calls: Sequence[Call]) -> Conversation[AnyReply]:

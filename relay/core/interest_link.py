@@ -13,7 +13,7 @@ the place of an older one that waits. A hung node above costs that, and affects 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -29,7 +29,7 @@ from reliable_pubsub.common.core.limits import (
 from reliable_pubsub.common.core.messages import Limit, Malformed, Reply
 from reliable_pubsub.common.core.settings import RELAY_LEASE_S
 
-from .interest_table import InterestTable
+from .interest_table import CAP, InterestTable
 from .messages import BelowStatus, Interest, InterestAck, Loop
 from .pattern import Kinds, Pattern, is_simple
 
@@ -163,9 +163,10 @@ class Wish:
 
 
 class _Link:
-    __slots__ = ("applied", "below", "client", "digest", "expires_at_s", "version")
+    __slots__ = ("applied", "below", "client", "digest", "expires_at_s", "key", "version")
 
-    def __init__(self) -> None:
+    def __init__(self, key: str = "") -> None:
+        self.key = key
         self.client = ""
         self.version = 0
         self.digest = b""
@@ -200,11 +201,19 @@ class Links:
         self._boot = boot
         self._lease_s = lease_s
         self._links: dict[bytes, _Link] = {}
+        self._gone: list[bytes] = []  # forgotten, and not told yet
         self._steps_left = INTEREST_TURN_STEPS  # of reading; below 0, turns to come pay
         self.below = frozenset({node})  # ourselves, and every relay whose interest came to us
 
-    def take(self, said: Interest, now_s: float) -> Reply:
-        """Take a set or a digest; answer with what is known of the link then."""
+    def take(
+        self, said: Interest, now_s: float, *, key: str = "", may_get_all: bool = True
+    ) -> Reply:
+        """Take a set or a digest; answer with what is known of the link then.
+
+        Args:
+            key: public key of the connection; a link belongs to the key that it came with.
+            may_get_all: whether it may be sent more than it asks for, where that costs less.
+        """
         if self._node in said.below:
             text = f"relay {self._node!r} is below {said.client!r}; data would go round for ever: "
             text += "connect it to a node that is not below it"
@@ -216,13 +225,21 @@ class Links:
             text = f"there would be more than {RELAYS_BELOW_MAX} relays below {self._node!r}"
             return Limit(**self._echo(said), text=text, limit=RELAYS_BELOW_MAX)
         known = self._links.get(said.link)
+        if known is not None and known.key != key:
+            text = "this link was made with another key; make a link of your own"
+            return Malformed(**self._echo(said), text=text)
         is_new = known is None or said.version > known.version
         if said.patterns is not None and is_new and self._may_read(said.patterns):
             try:
-                known = self._new_set(said, said.patterns)
+                known = self._new_set(said, said.patterns, key)
             except InvalidPatternError as error:
                 self._steps_left -= PATTERN_STEPS_MAX  # it may have taken so many to find out
                 return Malformed(**self._echo(said), text=str(error))
+            if not may_get_all and self._table.is_full(said.link):
+                self._forget([said.link])
+                text = "these are more patterns than can be told apart for one link, and its key "
+                text += "may not be sent every topic: want fewer, or poll"
+                return Limit(**self._echo(said), text=text, limit=CAP)
         if known is None:
             return self._ack(said, _Link())
         known.expires_at_s = now_s + self._lease_s
@@ -236,7 +253,7 @@ class Links:
         """Whether there is time for a set; who is told no, says it again soon (`wanted`)."""
         return self._steps_left > 0 or all(map(is_simple, patterns))
 
-    def _new_set(self, said: Interest, patterns: tuple[Pattern, ...]) -> _Link:
+    def _new_set(self, said: Interest, patterns: tuple[Pattern, ...], key: str) -> _Link:
         checked, steps = [], 0
         for pattern in patterns:
             if steps > INTEREST_STEPS_MAX:
@@ -245,7 +262,7 @@ class Links:
             cost = self._kinds.cost(checked[-1])[0]
             steps += cost
             self._steps_left -= cost
-        known = self._links.setdefault(said.link, _Link())
+        known = self._links.setdefault(said.link, _Link(key))
         known.client, known.below = said.client, said.below
         known.version, known.digest = said.version, digest_of(patterns, said.below)
         self._table.replace(said.link, checked, is_costly=steps > INTEREST_STEPS_MAX)
@@ -256,10 +273,10 @@ class Links:
         below = (known.below for known in self._links.values() if known.below)
         self.below = frozenset({self._node}.union(*below))
 
-    def applied(self, link: bytes) -> frozenset[Pattern]:
+    def applied(self, link: bytes, key: str = "") -> frozenset[Pattern]:
         """The data socket of a link has said its name: give what it is to be sent."""
         known = self._links.get(link)
-        if known is None:
+        if known is None or known.key != key:
             return frozenset()
         known.applied = known.version
         return self._table.patterns_of(link)
@@ -270,14 +287,23 @@ class Links:
             self._links[link].applied = 0
 
     def expire(self, now_s: float) -> list[bytes]:
-        """Forget the links whose lease is over; give their names."""
+        """Forget the links whose lease is over; give all that were since the last call."""
         gone = [link for link, known in self._links.items() if known.expires_at_s <= now_s]
+        self._forget(gone)
+        gone, self._gone = self._gone, []
+        return gone
+
+    def revoke(self, keys: Container[str]) -> None:
+        """Forget the links of these keys at once."""
+        self._forget([link for link, known in self._links.items() if known.key in keys])
+
+    def _forget(self, gone: Sequence[bytes]) -> None:
         for link in gone:
             del self._links[link]
             self._table.forget(link)
+        self._gone += gone
         if gone:
             self._count_below()
-        return gone
 
     def __len__(self) -> int:
         """How many links there are."""

@@ -10,7 +10,7 @@ knows it as late as it would have it on disk.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from msgspec import UNSET, Struct
@@ -112,15 +112,19 @@ class _Reader:
         self.told_at_s = 0.0
 
     def is_of(self, request: Get | Ack) -> bool:
-        ours = (self.newest.epoch, self.newest.generation, self.newest.boot)
-        return ours == (request.epoch, request.generation, request.boot)
+        ours = (self.newest.epoch, self.newest.generation, self.newest.boot, self.newest.key)
+        return ours == (request.epoch, request.generation, request.boot, request.key)
 
 
 def _what_is_asked(request: _Reading) -> bytes:
-    """A request without its sender: who asks the same gets the same answer."""
+    """A request without its sender: who asks the same gets the same answer.
+
+    A GET is shared only by subscriptions that the proxy has confirmed; for a HISTORY each key
+    counts for itself.
+    """
     asked = replace(request, client="any", epoch=0, request=0)
     if isinstance(asked, Get):
-        asked = replace(asked, generation=1)
+        asked = replace(asked, generation=1, key=UNSET)
     return encode_request(asked)[1]
 
 
@@ -167,9 +171,15 @@ class _Waiting:
 class Passing:
     """What is under way through one node; gives actions, does nothing itself."""
 
-    def __init__(self, cache: BatchCache) -> None:
-        """Nothing is under way."""
+    def __init__(self, cache: BatchCache, *, passes_unread: bool = True) -> None:
+        """Nothing is under way.
+
+        Args:
+            passes_unread: whether what cannot be decoded is passed on, for a newer proxy may read
+                it. Not where a key speaks for us above: it may name the key of another.
+        """
         self.cache = cache
+        self._passes_unread = passes_unread
         self.from_cache_count = 0
         self.shared_count = 0
         self.passed_count = 0
@@ -188,13 +198,32 @@ class Passing:
 
     # From below.
 
-    def request(self, envelope: Envelope, frames: Sequence[bytes], now_s: float) -> None:
-        """Take a request from below; one that cannot be decoded is passed on to the proxy."""
+    def request(
+        self,
+        envelope: Envelope,
+        frames: Sequence[bytes],
+        now_s: float,
+        asker: Callable[[AnyRequest], str] = lambda _: "",
+    ) -> None:
+        """Take a request from below.
+
+        Args:
+            asker: the public key that it is of, by its connection; "": it has none.
+
+        Raises:
+            MalformedError: it cannot be decoded, and such ones are not passed on.
+        """
         try:
             request, _ = decode_request(frames)
         except MalformedError:
+            if not self._passes_unread:
+                raise
             self._pass_on(_Flight(list(frames), envelope, None), now_s)
             return
+        key = asker(request) or UNSET
+        if request.key != key:  # what a sender says of itself is not believed
+            request = replace(request, key=key)
+            frames = encode_request(request)
         if isinstance(request, Get):
             # Nothing waits through a node: it would take the place of 16 requests under way.
             request = replace(request, wait_ms=UNSET, ring=UNSET)
@@ -308,7 +337,8 @@ class Passing:
         self._send_waiting(now_s)
 
     def _still_known(self, request: _Reading) -> bool:
-        return isinstance(request, History) or (request.client, request.topic) in self._readers
+        known = self._readers.get((request.client, request.topic))
+        return isinstance(request, History) or (known is not None and known.is_of(request))
 
     def _learn(self, request: AnyRequest, reply: AnyReply, body: bytes, now_s: float) -> None:
         """Remember what an answer of the proxy says of a subscription, and its batches."""
@@ -363,6 +393,7 @@ class Passing:
             generation=newest.generation,
             boot=newest.boot,
             cursor=known.cursor,
+            key=newest.key,
         )
         self._pass_on(_Flight(encode_request(ack), None, ack), now_s)
 

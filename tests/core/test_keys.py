@@ -13,6 +13,7 @@ import pytest
 
 from reliable_pubsub import ConfigurationError, InvalidNameError, secure
 from reliable_pubsub.common.core.keys import SecureEndpoint, keys_of
+from reliable_pubsub.common.core.rights import Client
 from reliable_pubsub.common.core.settings import Settings
 from reliable_pubsub.common.key_files import (
     client_keys,
@@ -104,13 +105,15 @@ class TestTheKnownClients:
         new_pair(tmp_path, "sensor-1")
         new_pair(tmp_path, "sensor-2")
 
-        assert sorted(read_clients(tmp_path).values()) == ["sensor-1", "sensor-2"]
+        found = read_clients(tmp_path).values()
+
+        assert sorted(one.name for one in found) == ["sensor-1", "sensor-2"]
 
     def test_are_the_map_of_a_file(self, tmp_path: Path) -> None:
         public = read_public(str(new_pair(tmp_path, "sensor-1")[0]))
         (tmp_path / "clients.yaml").write_text(f'"{public}": sensor-1\n')
 
-        assert read_clients(tmp_path / "clients.yaml") == {public: "sensor-1"}
+        assert read_clients(tmp_path / "clients.yaml") == {public: Client(name="sensor-1")}
 
     def test_of_one_key_have_one_name(self, tmp_path: Path) -> None:
         public_file, _ = new_pair(tmp_path, "sensor-1")

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from reliable_pubsub.proxy.committer import FAST_S, Committed, Committer, Failed
-from reliable_pubsub.proxy.core.engine import Work
+from reliable_pubsub.proxy.core.outputs import Work
 from reliable_pubsub.proxy.core.records import Record
 from reliable_pubsub.proxy.push import EndpointSettings
 from reliable_pubsub.proxy.server import Server, ServerSettings

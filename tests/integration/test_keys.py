@@ -12,51 +12,12 @@ import pytest
 import zmq
 from zmq.auth import load_certificate
 
-from reliable_pubsub import ProxyUnreachableError, RetryPolicy, secure
+from reliable_pubsub import ProxyUnreachableError
 from reliable_pubsub.common.key_files import new_pair, read_pair
 from reliable_pubsub.common.transport import ReqTransport
 
-from .harness import Service, eventually
-
-ONCE = RetryPolicy(timeout_s=1.0, retries_max=0)
-
-
-class KeyedService(Service):
-    """A service whose proxy has a key and knows `sensor-1`; `stranger` has one, too."""
-
-    def __init__(self, directory: Path) -> None:
-        """Make the keys; the endpoints are those of `sensor-1`."""
-        super().__init__(directory)
-        self.keys = directory / "keys"
-        self.known = directory / "clients"
-        self.known.mkdir()
-        for name in ("proxy", "sensor-1", "stranger"):
-            new_pair(self.keys, name)
-        shutil.copy(self.keys / "sensor-1.key", self.known)
-
-    def start(self) -> None:
-        """Start the proxy; look at it as `sensor-1`."""
-        self.start_proxy("--secret-key", self.secret("proxy"), "--clients", self.known)
-        self.publisher_endpoint = self.reach(self.publisher_endpoint, "sensor-1")
-        self.subscriber_endpoint = self.reach(self.subscriber_endpoint, "sensor-1")
-
-    def secret(self, name: str) -> Path:
-        """A file of a secret key."""
-        return self.keys / f"{name}.key_secret"
-
-    def reach(self, endpoint: str, name: str, server: str = "proxy") -> str:
-        """An endpoint as one of the names reaches it."""
-        return secure(endpoint, str(self.keys / f"{server}.key"), str(self.secret(name)))
-
-    def is_heard(self, name: str) -> bool:
-        """Whether the proxy answers one of the names."""
-        endpoint = self.reach(self.publisher_endpoint, name)
-        try:
-            with self.open_publisher(name, endpoint=endpoint, retry=ONCE) as publisher:
-                publisher.put("t", name.encode())
-        except ProxyUnreachableError:
-            return False
-        return True
+from .harness import eventually
+from .keyed_service import ONCE, KeyedService
 
 
 @pytest.fixture
@@ -69,6 +30,7 @@ def service(tmp_path: Path) -> Iterator[KeyedService]:
     service.check_no_traceback()
 
 
+@pytest.mark.filterwarnings("ignore::reliable_pubsub.QoSWarning")
 def test_a_known_key_puts_gets_and_is_pushed_to_at_every_level(service: KeyedService) -> None:
     service.start()
     with service.open_subscriber("s") as subscriber, service.open_publisher("p") as publisher:
@@ -103,6 +65,16 @@ def test_a_stranger_is_not_heard(service: KeyedService, how: str) -> None:
 
     assert ("does not know ours" in str(refused.value)) == (how != "no key")
     assert len(service.status().topics) == 0
+
+
+def test_keys_without_rights_may_do_everything_and_the_proxy_warns_of_it(
+    service: KeyedService,
+) -> None:
+    service.start()
+
+    with service.open_publisher("any-id") as publisher:
+        assert publisher.put("any-topic", b"x").offset == 0
+    assert "each of these keys may use any id and any topic" in service.proxy.complaints
 
 
 def test_keys_come_and_go_without_a_restart(service: KeyedService) -> None:

@@ -1,0 +1,130 @@
+"""What a key may do, as an operator writes it. `relay/core/rights.py` decides by it.
+
+    # clients/rights.yaml, beside sensor-1.key
+    sensor-1:
+      ids: [sensor-1, sensor-1.*]
+      put: [readings.*]
+
+Patterns are globs (`*` any text, `?` one character, `[abc]` one of these). What is not named is
+denied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from .certificates import KEY_CHARS, is_key
+from .errors import ConfigurationError
+from .limits import CLIENT_ID_CHARS_MAX, PATTERN_CHARS_MAX
+
+PATTERNS_MAX: Final = 1_000  # of one right
+
+R = TypeVar("R", bound="Rights")
+_Glob = Annotated[str, Meta(min_length=1, max_length=PATTERN_CHARS_MAX)]
+Globs = Annotated[tuple[_Glob, ...], Meta(max_length=PATTERNS_MAX)]
+
+
+class Rights(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one key may do: each right with the names that it holds for."""
+
+    ids: Globs | UnsetType = UNSET  # that it may use; unset: the name of the key
+    put: Globs = ()  # topics; with their listeners and deliveries
+    get: Globs = ()  # topics; subscribe, get, acknowledge, and be pushed to
+    history: Globs = ()  # topics; read without a subscription
+    dead_letters: Globs = ()  # topics that end with `.dead`: to reject into, and to read
+    status: Globs = ()  # topics that are shown to it
+    admin: Globs = ()  # topics to administer
+    relay: bool = False  # whether it may speak for other keys, within its own rights
+
+
+NOTHING: Final = Rights(ids=())
+
+
+class Client(Struct, frozen=True, kw_only=True):
+    """A known key."""
+
+    name: str
+    rights: Rights | None = None  # None: nothing is said of the rights of any key; it may do all
+
+
+def has_rights(clients: Mapping[str, Client]) -> bool:
+    """Whether rights are said of any key; then a key of which none are said may do nothing."""
+    return any(one.rights is not None for one in clients.values())
+
+
+class _Entry(Rights, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The value of a YAML map of public keys."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=CLIENT_ID_CHARS_MAX)]
+
+
+def clients_of(document: object, path: str) -> dict[str, Client]:
+    """Read a document that maps public keys to names, or to a name with its rights.
+
+    Returns:
+        The client by public key. If one has rights, those without may do nothing.
+
+    Raises:
+        ConfigurationError: it is another sort of document, or a key, name or right is not one.
+    """
+    if not isinstance(document, dict) or not document:
+        raise ConfigurationError(
+            f"{path}: expected a map of public keys to names, as `{'x' * 4}...: sensor-1`"
+        )
+    named: dict[str, str] = {}
+    rights: dict[str, Rights] = {}
+    for key, value in document.items():
+        if not isinstance(key, str) or not is_key(key):
+            raise ConfigurationError(
+                f"{path}: {key!r:.80} is not a public key: expected {KEY_CHARS} characters of Z85, "
+                "which `reliable-pubsub keys show NAME` prints; put it in quotes"
+            )
+        if isinstance(value, dict):
+            entry = _converted(value, _Entry, f"{path}: the key {key}")
+            named[key], rights[key] = entry.name, entry
+        elif isinstance(value, str) and value:
+            named[key] = value
+        else:
+            raise ConfigurationError(f"{path}: the key {key} has no name, but {value!r:.80}")
+    return {
+        key: Client(name=name, rights=rights.get(key, NOTHING) if rights else None)
+        for key, name in named.items()
+    }
+
+
+def rights_of(document: object, path: str) -> dict[str, Rights]:
+    """Read a document that maps names of keys to their rights.
+
+    Raises:
+        ConfigurationError: it is another sort of document, or a right is not one.
+    """
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise ConfigurationError(
+            f"{path}: expected a map of names to rights, as `sensor-1: {{put: [readings.*]}}`"
+        )
+    return {name: _converted(one, Rights, f"{path}: {name}") for name, one in document.items()}
+
+
+def with_rights(names: Mapping[str, str], rights: Mapping[str, Rights]) -> dict[str, Client]:
+    """The clients of a folder that has a file of rights: a name without an entry may do nothing.
+
+    Args:
+        names: by public key. rights: by name; names without a key have no effect.
+    """
+    return {key: Client(name=name, rights=rights.get(name, NOTHING)) for key, name in names.items()}
+
+
+def _converted(value: object, kind: type[R], where: str) -> R:
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        words = ", ".join(field.name for field in msgspec.structs.fields(kind))
+        raise ConfigurationError(
+            f"{where}: {error}; expected rights with lists of patterns, of {words}"
+        ) from None

@@ -1,0 +1,37 @@
+"""What comes out of the engine: values that its shell carries out, in their order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from reliable_pubsub.relay.core.rights import Denial
+
+from .pushes import Down
+from .qos0_interest import Want
+from .records import Appended, Record
+
+
+class Answer(Struct, frozen=True, gc=False):
+    """A reply to send now."""
+
+    reply_to: Any  # as passed to `Engine.receive`
+    frames: list[bytes]
+
+
+class Work(Struct, frozen=True):
+    """Records for the store, in one commit or with others."""
+
+    records: Sequence[Record]
+    lsn: int  # number of the last of them
+
+
+class Visible(Struct, frozen=True):
+    """Batches that are durable: they may be read now."""
+
+    batches: Sequence[Appended]
+
+
+Output = Answer | Work | Visible | Down | Want | Denial

@@ -1,0 +1,37 @@
+"""What the rights of a key mean for the state: the topics of a COMMIT, and those of a STATUS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from reliable_pubsub.common.core.messages import AnyRequest, Commit, Status, StatusReport
+from reliable_pubsub.relay.core.rights import Need
+
+from .state import State
+from .status_report import status
+
+
+def needs_of_staged(state: State, request: AnyRequest) -> Iterator[Need]:
+    """A COMMIT needs the right to put to each topic that it names by its staged batches.
+
+    Another key with the same id may have staged them, and rights may have changed since.
+    """
+    if not isinstance(request, Commit):
+        return
+    one = state.staging.of(request.client, request.transaction)
+    staged = (batch for part in request.parts for batch in one.batches(part) or ())
+    for topic in {batch.topic: None for batch in staged}:
+        yield Need("put", topic)
+
+
+def part_of_status(
+    state: State, request: AnyRequest, now_ns: int, shown: Callable[[str], bool]
+) -> StatusReport:
+    """A STATUS of some topics, without the figures of the whole proxy."""
+    assert isinstance(request, Status)
+    report = status(state, request, b"", now_ns, shown).reply
+    assert isinstance(report, StatusReport)
+    return replace(report, sessions_count=0, staging=UNSET)

@@ -1,0 +1,366 @@
+"""Which request needs which right, and whether a key has it. Pure.
+
+`NEEDS` is the one table of that, for every verb of proxy and relays; a verb that is not in it is
+denied to every key with rights. How rights are written: `common/core/rights.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache, partial
+from typing import Any, Final, Literal
+
+from msgspec import UNSET, Struct
+
+from reliable_pubsub.common.core import messages
+from reliable_pubsub.common.core.dead_letter import dead_topic, is_dead
+from reliable_pubsub.common.core.errors import ConfigurationError, InvalidPatternError
+from reliable_pubsub.common.core.limits import COVER_STEPS_MAX
+from reliable_pubsub.common.core.messages import Denied, Request
+from reliable_pubsub.common.core.names import is_passing_id
+from reliable_pubsub.common.core.rights import NOTHING, Client, Globs, has_rights
+
+from .automaton import Effort
+from .messages import Interest, Node
+from .pattern import EVERYTHING, Kinds, Pattern, TopicTest, canonical, is_simple
+
+TopicRight = Literal["put", "get", "history", "dead_letters", "status", "admin"]
+Right = Literal["id", "relay"] | TopicRight
+
+_MATCHES_MAX: Final = 16_384  # of names with globs that are remembered: one takes up to 300 us
+_KINDS: Final = Kinds()  # those known everywhere: own kinds of a node are not for rights
+
+
+class Need(Struct, frozen=True):
+    """A right that a request needs."""
+
+    right: TopicRight
+    topic: str | None = None  # None: for any topic, the answer shows only those
+    covers: Pattern | None = None  # instead of a topic: all that it matches
+
+
+def _to_read(topic: str, right: TopicRight = "get") -> Need:
+    return Need("dead_letters" if is_dead(topic) else right, topic)
+
+
+def _reads(request: Any) -> Iterator[Need]:
+    yield _to_read(request.topic)
+
+
+def _puts(request: Any) -> Iterator[Need]:
+    yield Need("put", request.topic)
+
+
+def _hello(request: messages.Hello) -> Iterator[Need]:
+    return (Need("put", topic) for topic in request.topics)
+
+
+def _dead(request: messages.Dead) -> Iterator[Need]:
+    yield _to_read(request.topic)
+    letters = dead_topic(request.topic)
+    if letters is not None:
+        yield Need("dead_letters", letters)
+
+
+def _history(request: messages.History) -> Iterator[Need]:
+    yield _to_read(request.topic, "history")
+
+
+def to_be_pushed(pattern: Pattern) -> Iterator[Need]:
+    """What a node or a plain ZeroMQ subscriber needs, to be sent all that a pattern matches."""
+    if pattern.kind == "exact":
+        yield _to_read(pattern.text)
+    else:  # it may match topics of dead letters
+        yield Need("get", covers=pattern)
+        yield Need("dead_letters", covers=pattern)
+
+
+def _interest(request: Interest) -> Iterator[Need]:
+    for pattern in request.patterns or ():
+        yield from to_be_pushed(pattern)
+
+
+def _nothing(_: Any) -> Iterator[Need]:
+    return iter(())
+
+
+# Beside an id of the key, which every verb needs. COMMIT: the proxy adds its topics.
+NEEDS: Final[Mapping[type[Request], Callable[[Any], Iterator[Need]]]] = {
+    messages.Hello: _hello,
+    messages.Put: _puts,
+    messages.Stage: _puts,
+    messages.Commit: _nothing,
+    messages.Abort: _nothing,
+    messages.Delivery: _puts,
+    messages.Listeners: _puts,
+    messages.Get: _reads,
+    messages.Ack: _reads,
+    messages.Dead: _dead,
+    messages.Sub: _reads,
+    messages.Unsub: _nothing,
+    messages.Bye: _nothing,
+    messages.Ring: _reads,
+    messages.History: _history,
+    messages.Status: lambda _: iter((Need("status"),)),
+    Interest: _interest,
+    Node: lambda _: iter((Need("status", covers=EVERYTHING),)),
+}
+# They change nothing for their sender, so they may come under the random id of a command.
+_PASSING: Final = (messages.History, messages.Status, Node)
+# What a relay asks for itself; all else it passes on, and says for which key.
+_OWN_OF_RELAY: Final = (messages.Status, Interest, Node)
+
+
+def _pattern(glob: str) -> Pattern:
+    if not any(mark in glob for mark in "*?["):
+        return Pattern("exact", glob)
+    if not any(mark in glob[:-1] for mark in "*?[") and glob[-1] == "*":
+        return Pattern("prefix", glob[:-1])
+    return canonical(Pattern("glob", glob))
+
+
+def _test(pattern: Pattern) -> TopicTest:
+    return _KINDS.test(pattern) if is_simple(pattern) else partial(_matches, pattern)
+
+
+@lru_cache(_MATCHES_MAX)
+def _matches(pattern: Pattern, name: str) -> bool:
+    return _KINDS.test(pattern)(name)
+
+
+class Names:
+    """The names that a right holds for."""
+
+    def __init__(self, patterns: Iterable[Pattern]) -> None:
+        """Patterns in their simplest form."""
+        self.patterns = tuple(patterns)
+        self._tests = tuple(map(_test, self.patterns))
+        self.is_all = EVERYTHING in self.patterns
+
+    def has(self, name: str) -> bool:
+        """Whether it is one of them."""
+        return any(test(name) for test in self._tests)
+
+    def cover(self, wanted: Pattern, effort: Effort) -> bool:
+        """Whether they surely include all that a pattern matches; of another kind than exact and
+        prefix this is not examined, because no bound is on what it costs to decide.
+        """
+        if self.is_all:
+            return True
+        return is_simple(wanted) and any(
+            _KINDS.covers(own, wanted, effort) for own in self.patterns
+        )
+
+
+class Denial(Struct, frozen=True, kw_only=True):
+    """A refusal for lack of a right: what the audit log says of it."""
+
+    name: str  # of the key that asked
+    lacking: str  # name of the key that lacks the right: this one, or that of the relay
+    client: str
+    verb: str
+    right: Right
+    topic: str
+    via: str = ""  # name of the relay's key, if a relay asked for it
+
+    @property
+    def text(self) -> str:
+        """What happened, and what to do."""
+        if self.right == "relay":
+            may = "speak for the key that the request names, or for none: a relay says for whom"
+        elif self.right == "id":
+            may = f"use the id {self.client!r}"
+        else:
+            on = f"topic {self.topic!r}" if self.topic else "these topics"
+            may = f"do this: {self.right} on {on}"
+        via = f" (asked by {self.name!r}, by way of {self.via!r})" if self.via else ""
+        return (
+            f"{self.verb}: the key {self.lacking!r} may not {may}{via}; nothing was changed. Who "
+            "runs the proxy can allow it among the rights of that key (docs/security.md)"
+        )
+
+
+class _Permit:
+    """The rights of one key, read once."""
+
+    def __init__(self, client: Client) -> None:
+        rights = client.rights or NOTHING
+        named: dict[TopicRight, Globs] = {
+            "put": rights.put,
+            "get": rights.get,
+            "history": rights.history,
+            "dead_letters": rights.dead_letters,
+            "status": rights.status,
+            "admin": rights.admin,
+        }
+        self.name = client.name
+        self.is_relay = rights.relay
+        own = (Pattern("exact", client.name),)  # a name is no glob, whatever it looks like
+        self.ids = Names(own if rights.ids is UNSET else map(_pattern, rights.ids))
+        self.topics = {right: Names(map(_pattern, globs)) for right, globs in named.items()}
+
+    def lacks(self, request: Request, more: Iterable[Need]) -> tuple[Right, str] | None:
+        """The first right that a request lacks, with its topic."""
+        is_passing = isinstance(request, _PASSING) and is_passing_id(request.client)
+        if not is_passing and not self.ids.has(request.client):
+            return "id", ""
+        find = NEEDS.get(type(request))
+        if find is None:
+            return "admin", ""
+        return self.first_lacking((*find(request), *more))
+
+    def first_lacking(self, needs: Iterable[Need]) -> tuple[Right, str] | None:
+        """The first of these that is not held."""
+        effort = Effort(COVER_STEPS_MAX)
+        for need in needs:
+            names = self.topics[need.right]
+            if need.covers is not None:
+                if not names.cover(need.covers, effort):
+                    return need.right, need.covers.text
+            elif need.topic is None:
+                if not names.patterns:
+                    return need.right, ""
+            elif not names.has(need.topic):
+                return need.right, need.topic
+        return None
+
+
+_UNKNOWN: Final = Client(name="(unknown)", rights=NOTHING)
+
+
+class Authority:
+    """Decides for every key what it may do. Without rights of any key, everything."""
+
+    def __init__(self, clients: Mapping[str, Client]) -> None:
+        """Read the rights of all keys.
+
+        Raises:
+            ConfigurationError: a right has a pattern that cannot be read.
+        """
+        self._clients = clients
+        self._permits: dict[str, _Permit] = {}
+        self.has_rights = has_rights(clients)
+        for key, one in clients.items() if self.has_rights else ():
+            try:
+                self._permits[key] = _Permit(one)
+            except InvalidPatternError as error:
+                raise ConfigurationError(f"rights of {one.name}: {error}") from None
+        self._unknown = _Permit(_UNKNOWN)
+
+    def changed(self, other: Authority) -> frozenset[str]:
+        """The keys that have other rights there, or are not known in both."""
+        keys = self._clients.keys() | other._clients.keys()
+        return frozenset(k for k in keys if self._clients.get(k) != other._clients.get(k))
+
+    def asker(self, key: str, request: Request) -> str:
+        """The key that a request is of: a relay is believed, another key speaks for itself."""
+        return key if request.key is UNSET or not self._permit(key).is_relay else request.key
+
+    def denial(self, key: str, request: Request, more: Iterable[Need] = ()) -> Denial | None:
+        """Why a request is refused; None: it is allowed.
+
+        A relay needs every right itself, too, so that its entry bounds what it may pass on.
+
+        Args:
+            key: of the connection that it came on.
+            more: what it needs beside what `NEEDS` says.
+        """
+        if not self.has_rights:
+            return None
+        permit, more = self._permit(key), tuple(more)
+        if request.key is UNSET and not (
+            permit.is_relay and not isinstance(request, _OWN_OF_RELAY)
+        ):
+            return _denial(permit, request, permit.lacks(request, more))
+        if request.key is UNSET or not permit.is_relay:
+            return _denial(permit, request, ("relay", ""))
+        asker = self._permit(request.key)
+        for one in (asker, permit):
+            lacking = one.lacks(request, more)
+            if lacking is not None:
+                return _denial(asker, request, lacking, of=one, via=permit.name)
+        return None
+
+    def denial_of_offer(self, key: str, client: str, topic: str) -> Denial | None:
+        """Why what was put at QoS 0 is refused."""
+        if not self.has_rights:
+            return None
+        permit = self._permit(key)
+        right: Right = "id" if not permit.ids.has(client) else "put"
+        if right == "put" and permit.topics["put"].has(topic) and not is_dead(topic):
+            return None
+        name = permit.name
+        return Denial(
+            name=name, lacking=name, client=client, verb="OFFER", right=right, topic=topic
+        )
+
+    def denial_of_push(self, key: str, wanted: Pattern) -> Denial | None:
+        """Why a plain ZeroMQ subscriber is not sent what it has subscribed to."""
+        if not self.has_rights:
+            return None
+        permit = self._permit(key)
+        lacking = permit.first_lacking(to_be_pushed(wanted))
+        if lacking is None:
+            return None
+        (right, topic), name = lacking, permit.name
+        return Denial(
+            name=name, lacking=name, client="", verb="SUBSCRIBE", right=right, topic=topic
+        )
+
+    def gets_everything(self, key: str) -> bool:
+        """Whether a link of a key may be sent more than it has asked for."""
+        permit = self._permit(key)
+        return not self.has_rights or all(
+            permit.topics[right].is_all for right in ("get", "dead_letters")
+        )
+
+    def shown(self, key: str, request: Request) -> Callable[[str], bool] | None:
+        """The test of the topics that a STATUS shows; None: all, or it is another request.
+
+        One that a relay passes on shows what both its keys may see.
+        """
+        if not self.has_rights or not isinstance(request, messages.Status):
+            return None
+        found = {self._permit(key), self._permit(self.asker(key, request))}
+        names = [one.topics["status"] for one in found]
+        if all(one.is_all for one in names):
+            return None
+        return lambda topic: all(one.has(topic) for one in names)
+
+    def _permit(self, key: str) -> _Permit:
+        return self._permits.get(key, self._unknown)
+
+
+def _denial(
+    asker: _Permit,
+    request: Request,
+    lacking: tuple[Right, str] | None,
+    *,
+    of: _Permit | None = None,
+    via: str = "",
+) -> Denial | None:
+    if lacking is None:
+        return None
+    right, topic = lacking
+    return Denial(
+        name=asker.name,
+        lacking=(of or asker).name,
+        client=request.client,
+        verb=str(request.__struct_config__.tag),
+        right=right,
+        topic=topic,
+        via=via,
+    )
+
+
+def denied(denial: Denial, request: Request, *, boot: str) -> Denied:
+    """The answer to a refused request."""
+    return Denied(
+        client=request.client,
+        epoch=request.epoch,
+        request=request.request,
+        boot=boot,
+        right=denial.right,
+        topic=denial.topic,
+        text=denial.text,
+    )

@@ -1,0 +1,83 @@
+"""A proxy whose clients have keys and rights, for the tests of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import convert
+
+from reliable_pubsub.common.core.messages import Reply, Role
+from reliable_pubsub.common.core.rights import Client, Rights
+from reliable_pubsub.common.core.wire import decode_reply, encode_request
+from reliable_pubsub.proxy.core.broker import belongs
+from reliable_pubsub.proxy.core.outputs import Answer, Visible, Work
+from reliable_pubsub.relay.core.messages import Interest, Node
+from reliable_pubsub.relay.core.rights import Authority, Denial
+from reliable_pubsub.relay.core.wire import decode_node_reply
+from tests.fakes import MemoryProxy
+
+Said = dict[str, Any]  # rights as an operator writes them
+
+
+def key_of(name: str) -> str:
+    """The public key of a name."""
+    return f"{name:x<40}"
+
+
+def authority(**said: Said | None) -> Authority:
+    """What keys may do, by their names (`_` stands for `-`)."""
+    names = {name.replace("_", "-"): one for name, one in said.items()}
+    return Authority(
+        {
+            key_of(name): Client(name=name, rights=None if one is None else convert(one, Rights))
+            for name, one in names.items()
+        }
+    )
+
+
+class GovernedProxy(MemoryProxy):
+    """A proxy in memory, asked over connections with keys."""
+
+    def __init__(self, **said: Said | None) -> None:
+        super().__init__()
+        self.denials: list[Denial] = []
+        self.engine.govern(authority(**said))
+
+    def ask_as(self, name: str, request: Any, body: bytes | None = None) -> Reply | None:
+        """Ask over a connection with the key of a name; None: there is no answer yet."""
+        of_tree = isinstance(request, Interest | Node)
+        role: Role = "subscriber" if of_tree or belongs(request, "subscriber") else "publisher"
+        self.engine.receive(
+            encode_request(request, body),
+            "asker",
+            role=role,
+            now_s=self.now_s,
+            now_ns=self.now_ns,
+            key=key_of(name),
+        )
+        return self.answer()
+
+    def answer(self) -> Reply | None:
+        """Make all durable; give the answer that has come."""
+        found: Reply | None = None
+        self.frames_of_answer: list[bytes] = []
+        for _ in range(3):
+            self.engine.end_turn(now_s=self.now_s, now_ns=self.now_ns)
+            self.engine.flush()
+            for output in self.engine.outputs():
+                match output:
+                    case Work(records):
+                        self.uncommitted += records
+                    case Visible(batches):
+                        self.log.add(batches)
+                    case Answer(_, frames):
+                        self.frames_of_answer = frames
+                        found = (
+                            decode_reply(frames)[0]
+                            if len(frames) > 2
+                            else decode_node_reply(frames)
+                        )
+                    case Denial():
+                        self.denials.append(output)
+            self.engine.committed(self.state.lsn)
+        return found
