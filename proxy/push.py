@@ -56,6 +56,7 @@ class Push:
 
     def listen(self) -> bool:
         """Read the subscriptions of peers; return whether there may be more."""
+        self.pushes.is_used = True
         return self._fan_out.listen(self.pushes.links)
 
     def expire(self, now_s: float) -> None:

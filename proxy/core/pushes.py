@@ -102,6 +102,7 @@ class Pushes:
             boot=boot,
             lease_s=lease_s,
         )
+        self.is_used = False  # whether a peer has ever said what it wants
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._was_asked = False  # in this turn; requests of links are bounded per turn
@@ -158,7 +159,7 @@ class Pushes:
 
     def answer(self, frames: Sequence[bytes], now_s: float) -> Reply:
         """Answer a request for which `relay.wire.is_for_node` is true."""
-        self._was_asked = True
+        self.is_used = self._was_asked = True
         try:
             request = decode_node_request(frames)
         except MalformedError as error:
