@@ -79,7 +79,7 @@ class Committer:
         self.records = 0
         self.last_commit_s = 0.0
         # The loop's own commit, and who looks whether it ends.
-        self._lock = threading.Lock()  # of the next two
+        self._lock = threading.Lock()  # of the next two, at the end of that commit
         self._begun_s: float | None = None
         self._is_replaced = False
         self._begun_count = self._seen_count = self._quiet_looks = 0
@@ -103,8 +103,7 @@ class Committer:
             self.hand_over()
             return True
         work, self._submitted = self._submitted, []
-        with self._lock:
-            self._begun_s = time.monotonic()
+        self._begun_s = time.monotonic()
         self._begun_count += 1  # before the next line: see `_stalls`
         if not self._is_watched:
             self._is_watched = True
@@ -124,7 +123,7 @@ class Committer:
             not self._interval_s
             and self._handed_over == self._done
             and self.last_commit_s <= FAST_S
-            and sum(len(work.records) for work in self._submitted) <= FEW_RECORDS
+            and sum([len(work.records) for work in self._submitted]) <= FEW_RECORDS
         )
 
     def hand_over(self) -> None:
@@ -214,10 +213,8 @@ class Committer:
             elif isinstance(item, Work) and not self._failed:
                 records.extend(item.records)
                 lsn = item.lsn
-        if records:
-            self._commit(records, lsn)
-
-    def _commit(self, records: Sequence[Record], lsn: int) -> None:
+        if not records:
+            return
         begin_s = time.perf_counter()
         try:
             self._store.commit(records)

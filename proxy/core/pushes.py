@@ -102,7 +102,7 @@ class Pushes:
             boot=boot,
             lease_s=lease_s,
         )
-        self.is_used = False  # whether a peer has ever said what it wants
+        self.is_used = False  # a peer has said what it wants; until then no turn is for pushing
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._was_asked = False  # in this turn; requests of links are bounded per turn

@@ -7,9 +7,10 @@ each row halves the rate of a busy proxy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -71,7 +72,7 @@ def statements(
     """
     changes = _changes(records, topics)
     if changes.batches:
-        yield from _insert("INSERT INTO batch VALUES", map(_batch_row, changes.batches))
+        yield from _insert("INSERT INTO batch VALUES", list(map(_batch_row, changes.batches)))
     if changes.publishers:
         yield from _replace("publisher", changes.publishers, _publisher_row)
     if changes.subscriptions:
@@ -80,9 +81,9 @@ def statements(
         yield from _replace("session", changes.sessions)
     if changes.floors:
         floors = [(FLOORS[kind], str(floor)) for kind, floor in changes.floors.items() if floor]
-        yield from _insert("REPLACE INTO meta VALUES", map(_with_crc, floors))
+        yield from _insert("REPLACE INTO meta VALUES", list(map(_with_crc, floors)))
     if changes.transactions:
-        transactions = map(_transaction_row, changes.transactions.values())
+        transactions = list(map(_transaction_row, changes.transactions.values()))
         yield from _insert("REPLACE INTO last_transaction VALUES", transactions)
     for topic_id, (start, end, timestamp_ns) in changes.topics.items():
         places = (place_of(topic_id, 0), place_of(topic_id, start))
@@ -166,25 +167,21 @@ def _replace(
     Args:
         row_of: makes the row; None: it is its key and its other columns.
     """
-    kept = [
-        row_of(row) if row_of else _with_crc((*key, *row))
-        for key, row in rows.items()
-        if row is not None
-    ]
-    yield from _insert(f"REPLACE INTO {table} VALUES", kept)
-    is_it = " AND ".join([f"{column} = ?" for column in _KEYS[table]])
+    kept = []
     for key, row in rows.items():
         if row is None:
+            is_it = " AND ".join([f"{column} = ?" for column in _KEYS[table]])
             yield f"DELETE FROM {table} WHERE {is_it}", key
+        else:
+            kept.append(row_of(row) if row_of else _with_crc((*key, *row)))
+    yield from _insert(f"REPLACE INTO {table} VALUES", kept)
 
 
-def _insert(statement: str, rows: Iterable[Row]) -> Iterator[Statement]:
+def _insert(statement: str, rows: Sequence[Row]) -> Iterator[Statement]:
     """Write rows, several at once."""
-    rows = list(rows)
     for first in range(0, len(rows), ROWS_PER_STATEMENT):
         some = rows[first : first + ROWS_PER_STATEMENT]
-        values = [column for row in some for column in row]
-        yield _with_places(statement, len(some[0]), len(some)), values
+        yield _with_places(statement, len(some[0]), len(some)), tuple(chain(*some))
 
 
 @cache
