@@ -14,9 +14,11 @@ import zmq
 from msgspec import Struct
 
 from reliable_pubsub.common.core.messages import Role
+from reliable_pubsub.common.transport import sender_of
 from reliable_pubsub.relay.sockets import Context, Receiver, listening
 
 PEER_ANSWERS_MAX: Final = 32  # kept for one connection that does not read
+_MORE: Final = int(zmq.SNDMORE)
 LAST_ANSWERS_MS: Final = 200  # that a door which closes has for answers on their way
 
 
@@ -28,12 +30,10 @@ class Asker(Struct, frozen=True, gc=False):
 
     def answer(self, frames: Sequence[bytes]) -> None:
         """Send an answer; a peer that has left, or does not read, loses it."""
-        send = self.door.socket.send  # `send_multipart` looks at each frame before
-        for frame in self.envelope:
-            send(frame, zmq.SNDMORE)
-        for frame in frames[:-1]:
-            send(frame, zmq.SNDMORE)
-        send(frames[-1])
+        send = self.door.send
+        for frame in (*self.envelope, *frames[:-1]):
+            send(frame, _MORE)
+        send(frames[-1], 0)
 
 
 class FrontDoor:
@@ -62,6 +62,7 @@ class FrontDoor:
         self.socket, self.hears_resets = listener.socket, listener.hears_resets
         self.connections = listener.connections
         self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.send = sender_of(self.socket)
         self._receiver = Receiver(self.socket)
 
     def take(self) -> tuple[Asker, list[bytes]] | None:

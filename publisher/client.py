@@ -191,7 +191,9 @@ class Publisher:
                 "wait='delivered' needs QoS 1 or 2: messages at QoS 0 are not stored and never "
                 "acknowledged. Nothing was sent"
             )
-        receipt = self._put(topic, batch, None, qos)
+        alone = qos == 0  # it waits for no reply
+        put = WaitingPut(topic_to_put_on(topic), batch, qos, is_alone=alone)
+        receipt = self._share(put, None)
         if wait == "stored":
             return receipt
         delivery = self.wait_delivered(
