@@ -99,7 +99,10 @@ class Committer:
         """
         if not self._submitted:
             return True
-        if not self._is_for_the_loop():
+        # Handing over costs more than it gains where there is little to do, and nothing waits.
+        is_fast = not self._interval_s and self.last_commit_s <= FAST_S
+        is_little = sum([len(work.records) for work in self._submitted]) <= FEW_RECORDS
+        if not (is_fast and is_little and self._handed_over == self._done):
             self.hand_over()
             return True
         work, self._submitted = self._submitted, []
@@ -116,15 +119,6 @@ class Committer:
             self._done += 1
             self._wake()
         return not is_replaced
-
-    def _is_for_the_loop(self) -> bool:
-        """Whether handing over would cost more than it gains: little to do, and nothing waits."""
-        return (
-            not self._interval_s
-            and self._handed_over == self._done
-            and self.last_commit_s <= FAST_S
-            and sum([len(work.records) for work in self._submitted]) <= FEW_RECORDS
-        )
 
     def hand_over(self) -> None:
         """Let the second thread commit what was submitted."""

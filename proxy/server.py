@@ -219,6 +219,8 @@ class Server:
             if not self._committer.commit():
                 return False
             self._take_outcomes()
+            if self.engine.waiting.due:  # what has just become durable is what they wait for
+                self._end_turn(now_s, now_ns)
         self._finish()
         return True
 

@@ -202,7 +202,8 @@ class Store:
             self._tidy(self._checkpoint)
         if self.log_held_bytes >= self._log_bytes_max:
             raise StorageFullError(f"{self.path}-wal: {_HELD}", why=_HELD)
-        connection = self.connection
+        connection = self._opened
+        assert connection is not None
         bodies_bytes, trims = 0, False
         for record in records:
             bodies_bytes += len(getattr(record, "body", b""))

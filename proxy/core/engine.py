@@ -363,7 +363,8 @@ class Engine:
     @property
     def is_turn_due(self) -> bool:
         """Whether `end_turn` has anything to do."""
-        return self._is_urgent or bool(self.waiting.due) or self.pushes.is_turn_due
+        pushes_are_due = self.pushes.is_used and self.pushes.is_turn_due
+        return self._is_urgent or bool(self.waiting.due) or pushes_are_due
 
     def end_turn(self, *, now_s: float, now_ns: int) -> None:
         """End a turn of the loop: return work that a reply waits for, some pushes, some gets."""

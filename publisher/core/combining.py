@@ -130,7 +130,7 @@ def stored(puts: Iterable[WaitingPut], receipt: Receipt) -> None:
     """Settle each with its part of the receipt of their batch."""
     index = 0
     for put in puts:
-        if not put.is_settled:
+        if put.receipt is None and put.error is None:
             alone = put.count == receipt.count
             put.receipt = receipt if alone else receipt.part(index, put.count)
         index += put.count
