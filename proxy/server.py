@@ -213,6 +213,8 @@ class Server:
                     self._take_requests(self._door_of[socket])
                 self._carry_out()
             now_s, now_ns = time.monotonic(), time.time_ns()
+            if not ready and self.engine.waiting.of:  # else at the tick at the latest
+                self.engine.waiting.end(now_s)
             self._end_turn(now_s, now_ns)
             if now_s >= self._tick_at_s:
                 self._tick(now_s, now_ns)
@@ -253,8 +255,6 @@ class Server:
         self._poll.look_at.add(door.socket)
 
     def _end_turn(self, now_s: float, now_ns: int) -> None:
-        if self.engine.waiting.of:
-            self.engine.waiting.end(now_s)
         self.engine.end_turn(now_s=now_s, now_ns=now_ns)
         self._carry_out()
         if self._stopped:
