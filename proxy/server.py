@@ -209,9 +209,9 @@ class Server:
                 elif socket is self.ingress.socket:
                     self.ingress.turn(self.engine)
                     self._poll.look_at.add(socket)
+                    self._carry_out()
                 else:
                     self._take_requests(self._door_of[socket])
-                self._carry_out()
             now_s, now_ns = time.monotonic(), time.time_ns()
             if not ready and self.engine.waiting.of:  # else at the tick at the latest
                 self.engine.waiting.end(now_s)
@@ -256,7 +256,8 @@ class Server:
 
     def _end_turn(self, now_s: float, now_ns: int) -> None:
         self.engine.end_turn(now_s=now_s, now_ns=now_ns)
-        self._carry_out()
+        if self.engine.outputs:
+            self._carry_out()
         if self._stopped:
             takes_more = self.engine.backlog.takes_more
             again = {door for door in self._stopped if takes_more(door.role)}
@@ -305,7 +306,8 @@ class Server:
                 if self._recorder.active:  # before the replies that depend on it
                     self._journal.durable(outcome.lsn)
                 self.engine.committed(outcome.lsn)
-        self._carry_out()
+        if self.engine.outputs:
+            self._carry_out()
 
     def _commit_failed(self, error: Exception) -> None:
         """A full disk: go back to what is durable. Anything else ends the process."""

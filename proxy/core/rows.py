@@ -177,11 +177,16 @@ def _replace(
     yield from _insert(f"REPLACE INTO {table} VALUES", kept)
 
 
-def _insert(statement: str, rows: Sequence[Row]) -> Iterator[Statement]:
+def _insert(statement: str, rows: Sequence[Row]) -> Sequence[Statement]:
     """Write rows, several at once."""
+    if len(rows) == 1:
+        return ((_with_places(statement, len(rows[0]), 1), rows[0]),)
+    statements = []
     for first in range(0, len(rows), ROWS_PER_STATEMENT):
         some = rows[first : first + ROWS_PER_STATEMENT]
-        yield _with_places(statement, len(some[0]), len(some)), tuple(chain(*some))
+        sql = _with_places(statement, len(some[0]), len(some))
+        statements.append((sql, tuple(chain(*some))))
+    return statements
 
 
 @cache
