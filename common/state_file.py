@@ -151,6 +151,7 @@ class StateFile:
         )
 
     def _prepare(self) -> None:
+        self._is_durable: bool | None = None  # how writes are made now; None: it is not known
         for pragma in (
             "journal_mode = WAL",
             "synchronous = NORMAL",
@@ -196,16 +197,18 @@ class StateFile:
             StorageFailedError: the disk is full or failed; the state is as before.
         """
         try:
-            self._connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
-            self._connection.execute("BEGIN IMMEDIATE")
+            execute = self._connection.cursor().execute
+            if durable != self._is_durable:
+                self._is_durable = None  # until it is set, also if this is interrupted
+                execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")
+                self._is_durable = durable
+            execute("BEGIN IMMEDIATE")
             for name, value in changes.items():
                 if value is None:
-                    self._connection.execute("DELETE FROM state WHERE name = ?", (name,))
+                    execute("DELETE FROM state WHERE name = ?", (name,))
                 else:
-                    self._connection.execute(
-                        "REPLACE INTO state VALUES (?,?,?)", (name, value, _crc(name, value))
-                    )
-            self._connection.execute("COMMIT")
+                    execute("REPLACE INTO state VALUES (?,?,?)", (name, value, _crc(name, value)))
+            execute("COMMIT")
         except sqlite3.Error as error:
             self._undo()
             raise StorageFailedError(

@@ -10,7 +10,7 @@ import os
 import time
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import zmq
 
@@ -19,7 +19,8 @@ from .core.limits import FRAME_BYTES_MAX
 
 RECONNECT_MS = 50  # interval of ZeroMQ's connection attempts while no proxy listens
 RECONNECT_MS_MAX = 1_000
-_SEND_MORE = int(zmq.SNDMORE | zmq.DONTWAIT)
+_DONT_WAIT = int(zmq.DONTWAIT)  # as ints: enumerations are converted at each call
+_SEND_MORE = int(zmq.SNDMORE) | _DONT_WAIT
 _MORE = int(zmq.RCVMORE)
 
 
@@ -64,6 +65,15 @@ def _end(context: ClientContext, pid: int) -> None:
     context.destroy(linger=0)
 
 
+def sender_of(socket: zmq.Socket[bytes]) -> Callable[[bytes, int], object]:
+    """What sends a frame: the method in C, without the one in Python around it.
+
+    That one looks for options that only draft sockets have, for more time than sending takes.
+    """
+    send: Callable[[bytes, int], object] = super(zmq.Socket, socket).send
+    return send
+
+
 def use_keys_of(endpoint: str, socket: zmq.Socket[bytes]) -> None:
     """Encrypt the connections of a socket that is to be connected to an endpoint with keys."""
     if (keys := keys_of(endpoint)) is None:
@@ -92,21 +102,19 @@ class ReqTransport:
         socket.setsockopt(zmq.RECONNECT_IVL_MAX, RECONNECT_MS_MAX)
         use_keys_of(self.endpoint, socket)
         socket.connect(self.endpoint)
+        self._send = sender_of(socket)
         return socket
 
     def send(self, frames: Sequence[bytes]) -> None:
         """Send a request; ZeroMQ queues it until it is connected. Never waits."""
+        send = self._send
         try:
-            self._send(frames)
+            for frame in frames[:-1]:
+                send(frame, _SEND_MORE)
+            send(frames[-1], _DONT_WAIT)
         except zmq.Again:  # the server refused our key for good: libzmq has given up the connection
             self.reopen()
-            self._send(frames)
-
-    def _send(self, frames: Sequence[bytes]) -> None:
-        send = self._socket.send  # send_multipart checks each frame before
-        for frame in frames[:-1]:
-            send(frame, _SEND_MORE)
-        send(frames[-1], zmq.DONTWAIT)
+            self._socket.send_multipart(frames, _DONT_WAIT)
 
     def receive(self, timeout_s: float) -> Sequence[bytes] | None:
         """Wait for the answer; None after `timeout_s`."""

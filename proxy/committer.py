@@ -79,7 +79,7 @@ class Committer:
         self.records = 0
         self.last_commit_s = 0.0
         # The loop's own commit, and who looks whether it ends.
-        self._lock = threading.Lock()  # of the next two
+        self._lock = threading.Lock()  # of the next two, at the end of that commit
         self._begun_s: float | None = None
         self._is_replaced = False
         self._begun_count = self._seen_count = self._quiet_looks = 0
@@ -99,12 +99,14 @@ class Committer:
         """
         if not self._submitted:
             return True
-        if not self._is_for_the_loop():
+        # Handing over costs more than it gains where there is little to do, and nothing waits.
+        is_fast = not self._interval_s and self.last_commit_s <= FAST_S
+        is_little = sum([len(work.records) for work in self._submitted]) <= FEW_RECORDS
+        if not (is_fast and is_little and self._handed_over == self._done):
             self.hand_over()
             return True
         work, self._submitted = self._submitted, []
-        with self._lock:
-            self._begun_s = time.monotonic()
+        self._begun_s = time.monotonic()
         self._begun_count += 1  # before the next line: see `_stalls`
         if not self._is_watched:
             self._is_watched = True
@@ -117,15 +119,6 @@ class Committer:
             self._done += 1
             self._wake()
         return not is_replaced
-
-    def _is_for_the_loop(self) -> bool:
-        """Whether handing over would cost more than it gains: little to do, and nothing waits."""
-        return (
-            not self._interval_s
-            and self._handed_over == self._done
-            and self.last_commit_s <= FAST_S
-            and sum(len(work.records) for work in self._submitted) <= FEW_RECORDS
-        )
 
     def hand_over(self) -> None:
         """Let the second thread commit what was submitted."""
@@ -214,10 +207,8 @@ class Committer:
             elif isinstance(item, Work) and not self._failed:
                 records.extend(item.records)
                 lsn = item.lsn
-        if records:
-            self._commit(records, lsn)
-
-    def _commit(self, records: Sequence[Record], lsn: int) -> None:
+        if not records:
+            return
         begin_s = time.perf_counter()
         try:
             self._store.commit(records)

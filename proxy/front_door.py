@@ -14,9 +14,11 @@ import zmq
 from msgspec import Struct
 
 from reliable_pubsub.common.core.messages import Role
+from reliable_pubsub.common.transport import sender_of
 from reliable_pubsub.relay.sockets import Context, Receiver, listening
 
 PEER_ANSWERS_MAX: Final = 32  # kept for one connection that does not read
+_MORE: Final = int(zmq.SNDMORE)
 LAST_ANSWERS_MS: Final = 200  # that a door which closes has for answers on their way
 
 
@@ -29,14 +31,10 @@ class Asker(Struct, frozen=True, gc=False):
 
     def answer(self, frames: Sequence[bytes]) -> None:
         """Send an answer; a peer that has left, or does not read, loses it."""
-        send = (
-            self.door.socket.send
-        )  # `send_multipart` looks at each frame first, for twice the time
-        for frame in self.envelope:
-            send(frame, zmq.SNDMORE)
-        for frame in frames[:-1]:
-            send(frame, zmq.SNDMORE)
-        send(frames[-1])
+        send = self.door.send
+        for frame in (*self.envelope, *frames[:-1]):
+            send(frame, _MORE)
+        send(frames[-1], 0)
 
 
 class FrontDoor:
@@ -47,13 +45,13 @@ class FrontDoor:
         context: Context,
         role: Role,
         endpoint: str,
-        key_of: Callable[[zmq.Frame], str | None] = lambda _: "",
+        key_of: Callable[[zmq.Frame], str | None] | None = None,
     ) -> None:
         """Bind.
 
         Args:
             key_of: the public key of the connection on which a message came; None: it may not
-                speak.
+                speak. Without it each may.
 
         Raises:
             ConfigurationError: the endpoint cannot be bound.
@@ -66,6 +64,7 @@ class FrontDoor:
         self.socket, self.hears_resets = listener.socket, listener.hears_resets
         self.connections = listener.connections
         self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.send = sender_of(self.socket)
         self._receiver = Receiver(self.socket)
 
     def take(self) -> tuple[Asker, list[bytes]] | None:
@@ -79,7 +78,7 @@ class FrontDoor:
             return None
         first, frames = taken
         self.connections.heard(first)
-        key = self._key_of(first)
+        key = "" if self._key_of is None else self._key_of(first)
         if key is None:
             return None  # it was revoked
         try:

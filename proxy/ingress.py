@@ -31,7 +31,7 @@ class Ingress:
         self,
         context: Context,
         settings: EndpointSettings,
-        key_of: Callable[[zmq.Frame], str | None] = lambda _: "",
+        key_of: Callable[[zmq.Frame], str | None] | None = None,
     ) -> None:
         """Bind.
 
@@ -66,7 +66,7 @@ class Ingress:
                 return
             first, frames = taken
             speaker = self.connections.heard(first)
-            key = self._key_of(first)
+            key = "" if self._key_of is None else self._key_of(first)
             # None: the key was revoked
             became = None if key is None else engine.offered(frames, now_ns=time.time_ns(), key=key)
             self._counts[became or "refused"] += 1

@@ -64,7 +64,9 @@ class Push:
 
     def listen(self) -> bool:
         """Read the subscriptions of peers; return whether there may be more."""
-        return self._fan_out.listen(self.pushes.links)
+        is_more = self._fan_out.listen(self.pushes.links)
+        self.pushes.is_used |= self._fan_out.plain_count > 0
+        return is_more
 
     def expire(self, now_s: float) -> None:
         """Forget the links whose lease has ended."""

@@ -35,7 +35,7 @@ from .ingress import Ingress
 from .log_check import LogDamage
 from .log_reader import StoreReader
 from .push import EndpointSettings, Push
-from .socket_poll import SocketPoll
+from .socket_poll import SocketPoll, is_readable
 from .store import LOG_BYTES_MAX, Store
 from .stored_state import open_reader, read_state, reading
 
@@ -130,7 +130,9 @@ class Server:
         self._stopping = False
 
     def _bind(self) -> None:
-        settings, key_of = self._settings, self._authentication.key_of
+        settings = self._settings
+        asks = settings.keys is not None and settings.keys.clients
+        key_of = self._authentication.key_of if asks else None
         self.doors = [
             FrontDoor(self._context, "publisher", settings.publisher_endpoint, key_of),
             FrontDoor(self._context, "subscriber", settings.subscriber_endpoint, key_of),
@@ -202,25 +204,32 @@ class Server:
         """Take turns; return True at the end, False when the other thread runs the loop now."""
         while not self._stopping:
             woken, ready = self._poll.wait(self._idle_s())
-            self.push.new_turn()
+            if self.push.pushes.is_used:
+                self.push.new_turn()
             if woken:
                 self._wake_up.heard()
                 self._take_outcomes()
             for socket in ready:
                 if socket is self.push.socket:
                     if self.push.listen():
-                        self._poll.look_at(socket)
+                        self._poll.look_at.add(socket)
                 elif socket is self.ingress.socket:
                     self.ingress.turn(self.engine)
-                    self._poll.look_at(socket)
+                    self._poll.look_at.add(socket)
+                    self._carry_out()
                 else:
                     self._take_requests(self._door_of[socket])
-                self._carry_out()
-            self._end_turn()
-            self._tick()
+            now_s, now_ns = time.monotonic(), time.time_ns()
+            if not ready and self.engine.waiting.of:  # else at the tick at the latest
+                self.engine.waiting.end(now_s)
+            self._end_turn(now_s, now_ns)
+            if now_s >= self._tick_at_s:
+                self._tick(now_s, now_ns)
             if not self._committer.commit():
                 return False
             self._take_outcomes()
+            if self.engine.waiting.due:  # what has just become durable is what they wait for
+                self._end_turn(now_s, now_ns)
         self._finish()
         return True
 
@@ -228,6 +237,8 @@ class Server:
         """How long the loop may wait for something to happen."""
         if self.engine.is_turn_due:
             return 0.0
+        if not self.engine.waiting.of:
+            return TICK_S
         return min(TICK_S, max(self.engine.waiting.ends_at_s - time.monotonic(), 0.0))
 
     def _take_requests(self, door: FrontDoor) -> None:
@@ -246,23 +257,27 @@ class Server:
                 self.engine.receive(
                     frames, asker, role=door.role, now_s=now_s, now_ns=now_ns, key=asker.key
                 )
-                self._carry_out()
-        self._poll.look_at(door.socket)
+                if self.engine.outputs:
+                    self._carry_out()
+            if not is_readable(door.socket):
+                return
+        self._poll.look_at.add(door.socket)
 
-    def _end_turn(self) -> None:
-        now_s, now_ns = time.monotonic(), time.time_ns()
-        self.engine.waiting.end(now_s)
+    def _end_turn(self, now_s: float, now_ns: int) -> None:
         self.engine.end_turn(now_s=now_s, now_ns=now_ns)
-        self._carry_out()
-        for door in [one for one in self._stopped if self.engine.backlog.takes_more(one.role)]:
-            self._stopped.discard(door)
-            self._poll.look_at(door.socket)
+        if self.engine.outputs:
+            self._carry_out()
+        if self._stopped:
+            takes_more = self.engine.backlog.takes_more
+            again = {door for door in self._stopped if takes_more(door.role)}
+            self._stopped -= again
+            self._poll.look_at.update(door.socket for door in again)
 
     def _finish(self) -> None:
         """Make durable what was taken, and answer the GETs that wait: their clients ask again."""
         self.engine.waiting.end_all()
         while self.engine.is_turn_due:
-            self._end_turn()
+            self._end_turn(time.monotonic(), time.time_ns())
         self.engine.flush()
         self._carry_out()
         self._committer.close()
@@ -270,22 +285,24 @@ class Server:
 
     def _carry_out(self) -> None:
         """Carry out the outputs of the engine, in their order."""
-        for output in self.engine.outputs():
-            match output:
+        outputs = self.engine.outputs
+        while outputs:
+            match output := outputs.popleft():
                 case Answer(asker, frames):
                     asker.answer(frames)
-                    self._poll.look_at(asker.door.socket)
+                    self._poll.look_at.add(asker.door.socket)
                 case Work(records, lsn):
-                    self._journal.submitted(records, lsn)
+                    if self._recorder.active:
+                        self._journal.submitted(records, lsn)
                     self._committer.submit(output)
                 case Visible(batches):
                     self._reader.add(batches)
                 case Down():
                     self.push.send(output)
-                    self._poll.look_at(self.push.socket)
+                    self._poll.look_at.add(self.push.socket)
                 case Want():
                     self.ingress.tell(output)
-                    self._poll.look_at(self.ingress.socket)
+                    self._poll.look_at.add(self.ingress.socket)
                 case Denial():
                     self._authentication.refused(output)
 
@@ -297,9 +314,11 @@ class Server:
                 self._carry_out()  # what earlier commits made durable leaves, whatever follows
                 self._commit_failed(outcome.error)
             else:
-                self._journal.durable(outcome.lsn)  # before the replies that depend on it
+                if self._recorder.active:  # before the replies that depend on it
+                    self._journal.durable(outcome.lsn)
                 self.engine.committed(outcome.lsn)
-        self._carry_out()
+        if self.engine.outputs:
+            self._carry_out()
 
     def _commit_failed(self, error: Exception) -> None:
         """A full disk: go back to what is durable. Anything else ends the process."""
@@ -317,18 +336,15 @@ class Server:
         self._journal.forgotten()
         self.engine.failed(stored, error.why, now_s=time.monotonic())
 
-    def _tick(self) -> None:
+    def _tick(self, now_s: float, now_ns: int) -> None:
         """Do what is due by time."""
-        now_s = time.monotonic()
-        if now_s < self._tick_at_s:
-            return
         self._tick_at_s = now_s + TICK_S / 2
         self._look_at_log()
         if changed := self._authentication.look(now_s):
             self.engine.govern(self._authentication.authority)
             self.push.cut(changed)
         self.push.expire(now_s)
-        self.engine.tick(now_s=now_s, now_ns=time.time_ns())
+        self.engine.tick(now_s=now_s, now_ns=now_ns)
         self._carry_out()
 
     def _look_at_log(self) -> None:

@@ -202,15 +202,20 @@ class Store:
             self._tidy(self._checkpoint)
         if self.log_held_bytes >= self._log_bytes_max:
             raise StorageFullError(f"{self.path}-wal: {_HELD}", why=_HELD)
-        connection = self.connection
+        connection = self._opened
+        assert connection is not None
+        bodies_bytes, trims = 0, False
+        for record in records:
+            bodies_bytes += len(getattr(record, "body", b""))
+            trims = trims or isinstance(record, Trimmed)
         try:
-            connection.execute("BEGIN IMMEDIATE")
+            execute = connection.cursor().execute
+            execute("BEGIN IMMEDIATE")
             for statement, values in statements(records, self._topics):
-                connection.execute(statement, values)
-            connection.execute("COMMIT")
-            bodies_bytes = sum([len(getattr(record, "body", b"")) for record in records])
+                execute(statement, values)
+            execute("COMMIT")
             self._log_pages += 4 + len(records) // 8 + bodies_bytes // 4000  # an estimate
-            if any(isinstance(record, Trimmed) for record in records):
+            if trims:
                 self._tidy(self._give_space_back)
             if self._log_pages >= CHECKPOINT_PAGES:
                 self._tidy(self._checkpoint)

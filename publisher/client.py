@@ -180,7 +180,9 @@ class Publisher:
             None if event_time_ns is None else [event_time_ns],
         )
         check_wait(wait, acknowledged_by, timeout_s, qos)
-        receipt = self._put(topic, batch, None, qos)
+        alone = qos == 0  # it waits for no reply
+        put = WaitingPut(topic_to_put_on(topic), batch, qos, is_alone=alone)
+        receipt = self._share(put, None)
         if wait == "stored":
             return receipt
         delivery = self.wait_delivered(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -19,8 +20,8 @@ from .simulated_store import SimulatedStore
 class AckBeforeDurable(Engine):
     """Answers from memory: the seed's way, and the fault that Jepsen found in NATS."""
 
-    def _may_leave(self, decision: Decision) -> bool:
-        return True
+    def _leave(self, decision: Decision, reply_to: Any, now_s: float) -> None:
+        self._answer(reply_to, decision.reply, decision.body)
 
 
 class ForgetsNothingOnFullDisk(Engine):
@@ -48,7 +49,7 @@ class AcknowledgesWhatTheDiskHasNot(Engine):
 def _send_all_held(engine: Engine) -> None:
     while engine.backlog.answers:
         held = engine.backlog.answers.popleft()
-        engine._outputs.append(Answer(held.reply_to, held.frames))
+        engine.outputs.append(Answer(held.reply_to, held.frames))
 
 
 # The shell.

@@ -79,7 +79,7 @@ class LetsCopiesWait(WaitingGets):
 
     def heard(self, request: AnyRequest, reply_to: Any) -> None:
         if isinstance(request, Get):
-            self._of.pop(request.client, None)
+            self.of.pop(request.client, None)
             for on in self._on.values():
                 on.pop(request.client, None)
 

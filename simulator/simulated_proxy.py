@@ -204,7 +204,7 @@ class WatchedEngine(Engine):
         super()._apply(records)
         self._judge_quota(records)
 
-    def _waits(self, request: AnyRequest, decision: Decision, reply_to: Any, now_s: float) -> bool:
+    def _waits(self, request: Get, decision: Decision, reply_to: Any, now_s: float) -> bool:
         waits = super()._waits(request, decision, reply_to, now_s)
         self.world.counts["get_waits"] += waits
         return waits
@@ -447,7 +447,8 @@ class SimulatedProxy:
     def _carry_out(self) -> None:
         """Do what the engine says, in its order; the process may die before each output."""
         assert self.engine is not None
-        for output in self.engine.outputs():
+        while self.engine.outputs:
+            output = self.engine.outputs.popleft()
             self.point(f"before {type(output).__name__}")
             match output:
                 case Answer(reply, frames):

@@ -428,7 +428,8 @@ class MemoryProxy:
             self._carry_out_outputs()
 
     def _carry_out_outputs(self) -> None:
-        for output in self.engine.outputs():
+        while self.engine.outputs:
+            output = self.engine.outputs.popleft()
             match output:
                 case Work(records):
                     self.uncommitted += records

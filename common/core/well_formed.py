@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from .errors import MalformedError
-from .messages import AnyRequest, Commit, History, Start, Sub, Terms
+from .messages import Commit, History, Start, Sub, Terms
 
 _NAMED_BY_VALUE: Final = frozenset({"offset", "newest", "time", "age"})
 
@@ -47,24 +47,23 @@ def _entries(header: bytes | memoryview) -> int:
     return int.from_bytes(header[1:5]) if first == 0xDF else first & 0x0F
 
 
-def check(request: AnyRequest, header: bytes) -> None:
+def check_fields(request: Sub | History | Commit, header: bytes) -> None:
     """Check that the fields of a decoded request fit together.
 
     Raises:
         MalformedError: they do not; names the fields.
     """
-    check_keys(header)
-    if isinstance(request, Sub | History):
-        fields = _fields.decode(header)
-        if isinstance(request, Sub):
-            _check_sub(request)
-            _check_terms(fields)
-        if request.start is not None:
-            _check_start(request.start, fields)
-    elif isinstance(request, Commit):
+    if isinstance(request, Commit):
         tasks = [part.task for part in request.parts]
         if len(set(tasks)) != len(tasks):
             raise MalformedError("COMMIT: $.parts names a task twice; one try of each counts")
+        return
+    fields = _fields.decode(header)
+    if isinstance(request, Sub):
+        _check_sub(request)
+        _check_terms(fields)
+    if request.start is not None:
+        _check_start(request.start, fields)
 
 
 def _check_sub(request: Sub) -> None:

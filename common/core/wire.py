@@ -13,9 +13,22 @@ import msgspec
 from .batch import crc32
 from .errors import MalformedError
 from .limits import BODY_BYTES_MAX, FRAMES_MAX, HEADER_BYTES_MAX
-from .messages import AnyReply, AnyRequest, Dead, Hello, MessageBatches, Put, Reply, Request, Stage
+from .messages import (
+    AnyReply,
+    AnyRequest,
+    Commit,
+    Dead,
+    Hello,
+    History,
+    MessageBatches,
+    Put,
+    Reply,
+    Request,
+    Stage,
+    Sub,
+)
 from .names import topic_fits
-from .well_formed import check
+from .well_formed import check_fields, check_keys
 
 PROTOCOL = b"RPS1"
 
@@ -39,7 +52,10 @@ def decode_request(frames: Sequence[bytes]) -> tuple[AnyRequest, bytes]:
     header, body = _split(frames)
     try:
         request = _requests.decode(header)
-        check(request, header)
+        if _encoder.encode(request) != header:  # ours never differ
+            check_keys(header)
+        if isinstance(request, Sub | History | Commit):
+            check_fields(request, header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"header: {error}") from error
     if isinstance(request, Put | Stage | Dead):
@@ -55,9 +71,9 @@ def decode_request(frames: Sequence[bytes]) -> tuple[AnyRequest, bytes]:
             raise MalformedError(f"{verb}: sequence numbers end at 2^63 - 1")
     elif body is not None:
         raise MalformedError("only PUT, STAGE and DEAD have a body frame")
-    named = request.topics if isinstance(request, Hello) else (getattr(request, "topic", ""),)
-    if not all(map(topic_fits, named)):
-        raise MalformedError("topic: more than 255 bytes of UTF-8")
+    for topic in request.topics if isinstance(request, Hello) else (getattr(request, "topic", ""),):
+        if not (topic.isascii() or topic_fits(topic)):
+            raise MalformedError("topic: more than 255 bytes of UTF-8")
     return request, body or b""
 
 

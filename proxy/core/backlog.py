@@ -67,7 +67,9 @@ class Backlog:
 
     def add(self, records: Sequence[Record], lsn: int) -> None:
         """Records were applied; `lsn` is the number of the last one."""
-        size = sum(ENTRY_BYTES + len(getattr(one, "body", b"")) for one in records)
+        size = 0
+        for one in records:
+            size += ENTRY_BYTES + len(getattr(one, "body", b""))
         self._unwritten.append((lsn, size))
         self._unwritten_bytes += size
 

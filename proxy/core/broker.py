@@ -33,6 +33,7 @@ from reliable_pubsub.common.core.messages import (
     History,
     Listeners,
     Put,
+    Request,
     Ring,
     Role,
     Stage,
@@ -94,17 +95,24 @@ def decide(state: State, request: AnyRequest, body: bytes, *, now_ns: int) -> De
     return decision
 
 
+_ENDPOINTS: Final[Mapping[type[Request], Role | None]] = {  # of what subscribers do not say
+    Hello: None,  # of both
+    Status: None,
+    Put: "publisher",
+    Stage: "publisher",
+    Commit: "publisher",
+    Abort: "publisher",
+    Listeners: "publisher",
+    Delivery: "publisher",
+}
+
+
 def belongs(request: AnyRequest, role: Role) -> bool:
     """Whether the endpoint of a role takes this verb."""
-    match request:
-        case Hello():
-            return request.role == role
-        case Status():
-            return True
-        case Put() | Stage() | Commit() | Abort() | Listeners() | Delivery():
-            return role == "publisher"
-        case _:
-            return role == "subscriber"
+    of = _ENDPOINTS.get(type(request), "subscriber")
+    if of is None:
+        return isinstance(request, Status) or (isinstance(request, Hello) and request.role == role)
+    return of == role
 
 
 def due(state: State, *, now_s: float, now_ns: int) -> Sequence[Record]:

@@ -20,11 +20,9 @@ Values go in, values come out. The shell around it (`server.py`; in the simulato
     tick(now)                    time has passed     Want        patterns for QoS 0 publishers
     end_turn()                   nothing more came       Denial      a line of the audit log
 
-A GET that waits (`waiting_gets.py`) is decided again at the end of the turn in which something has
-come for it.
-
-`outputs` gives them in the order in which they are to happen. A crash between any two of them is a
-crash of the process there; the simulator tries all of these.
+A GET that waits (`waiting_gets.py`) is decided again at the end of a turn in which something came.
+`outputs` has them in the order in which they are to happen; the simulator tries a crash between
+any two of them.
 
 Source: group commit and its order, Gray and Reuter, Transaction Processing (1992), 10.3; the form
 (no input, no output), websockets' `Protocol` and h11.
@@ -33,7 +31,7 @@ Source: group commit and its order, Gray and Reuter, Transaction Processing (199
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 from msgspec import UNSET
@@ -44,6 +42,7 @@ from reliable_pubsub.common.core.messages import (
     AnyReply,
     AnyRequest,
     Get,
+    Listeners,
     ListenersReport,
     NoMessagesYet,
     Refusal,
@@ -51,6 +50,7 @@ from reliable_pubsub.common.core.messages import (
     Request,
     Ring,
     Role,
+    Status,
     StatusReport,
 )
 from reliable_pubsub.common.core.wire import decode_request, encode_reply
@@ -103,7 +103,7 @@ class Engine:
         self.wanted = Wanted(self.pushes)
         self.waiting = WaitingGets()
         self.backlog = Backlog()
-        self._outputs: deque[Output] = deque()
+        self.outputs: deque[Output] = deque()  # to be carried out in this order
         self._taken: list[Record] = []  # applied, not yet returned as `Work`
         self._is_urgent = False  # an answer waits for one of them
         self._lazy_at_s: float | None = None  # when the others are returned
@@ -114,11 +114,6 @@ class Engine:
 
     def _new_state(self, stored: StoredState) -> State:
         return State(stored, self._setup)
-
-    def outputs(self) -> Iterator[Output]:
-        """Take the outputs; carry them out in this order."""
-        while self._outputs:
-            yield self._outputs.popleft()
 
     # Input.
 
@@ -185,7 +180,7 @@ class Engine:
         """Whether the key lacks a right; then that is the answer, and nothing else happens."""
         denial = self.authority.denial(key, request, more)
         if denial is not None:
-            self._outputs.append(denial)
+            self.outputs.append(denial)
             self._answer(reply_to, denied(denial, request, boot=self._setup.boot))
         return denial is not None
 
@@ -198,9 +193,10 @@ class Engine:
             The decision; the reply of a GET that waits is decided again.
         """
         heard(self.state, request, now_s)
-        self.waiting.heard(request, reply_to)
+        if self.waiting.of:
+            self.waiting.heard(request, reply_to)
         decision = self._decided(request, body, now_ns)
-        if not self._waits(request, decision, reply_to, now_s):
+        if not (isinstance(request, Get) and self._waits(request, decision, reply_to, now_s)):
             self._leave(decision, reply_to, now_s)
         return decision
 
@@ -213,10 +209,9 @@ class Engine:
             self._apply(decision.records)
         return decision
 
-    def _waits(self, request: AnyRequest, decision: Decision, reply_to: Any, now_s: float) -> bool:
+    def _waits(self, request: Get, decision: Decision, reply_to: Any, now_s: float) -> bool:
         """Whether a GET has found nothing and is kept until there is something."""
-        is_empty = isinstance(decision.reply, NoMessagesYet)
-        if not isinstance(request, Get) or not request.wait_ms or not is_empty:
+        if not request.wait_ms or not isinstance(decision.reply, NoMessagesYet):
             return False
         most_s = longest_wait_s(self.state, request.client)
         ring_end = self.state.rings.end(request.topic)
@@ -224,7 +219,7 @@ class Engine:
 
     def _leave(self, decision: Decision, reply_to: Any, now_s: float) -> None:
         """Answer when everything that the reply reports is durable."""
-        if self._may_leave(decision):
+        if decision.visible_at <= self.state.durable_lsn:
             self._answer(reply_to, decision.reply, decision.body)
         else:
             frames = encode_reply(decision.reply, decision.body)
@@ -233,17 +228,20 @@ class Engine:
 
     def _decide(self, request: AnyRequest, body: bytes, now_ns: int) -> Decision:
         decision = broker.decide(self.state, request, body, now_ns=now_ns)
-        if isinstance(request, Ring) and not isinstance(decision.reply, Refusal):
-            self.state.rings.asked(request.topic, request.client, request.place)
-        elif isinstance(decision.reply, StatusReport | ListenersReport):
-            decision = replace(decision, reply=self._completed(decision.reply))
+        match request:
+            case Ring() if not isinstance(decision.reply, Refusal):
+                self.state.rings.asked(request.topic, request.client, request.place)
+            case Status() | Listeners():
+                decision = replace(decision, reply=self._completed(decision.reply))
         return decision
 
-    def _completed(self, report: StatusReport | ListenersReport) -> StatusReport | ListenersReport:
+    def _completed(self, report: AnyReply) -> AnyReply:
         """Add what the broker does not know."""
         if isinstance(report, ListenersReport):
             is_pushed = self.pushes.is_wanted(report.topic)
             return replace(report, pushed=is_pushed, ingress_endpoint=self._ingress_endpoint)
+        if not isinstance(report, StatusReport):
+            return report  # a refusal
         return self._describe(
             replace(
                 report,
@@ -253,17 +251,14 @@ class Engine:
             )
         )
 
-    def _may_leave(self, decision: Decision) -> bool:
-        """Whether everything that a reply reports is durable."""
-        return decision.visible_at <= self.state.durable_lsn
-
     def _apply(self, records: Sequence[Record]) -> None:
         applying.apply(self.state, records)
         self._taken.extend(records)
-        self._is_urgent = self._is_urgent or any(record.urgent for record in records)
         self.backlog.add(records, self.state.lsn)
-        for record in records if self.waiting else ():
-            if isinstance(record, Expired):
+        for record in records:
+            if record.urgent:
+                self._is_urgent = True
+            elif isinstance(record, Expired):
                 self.waiting.has_changed(record.subscriber)
         if self._setup.durability == "snapshot" and self.backlog.is_readable:
             self._show(applying.committed(self.state, self.state.lsn))  # memory counts as durable
@@ -282,7 +277,7 @@ class Engine:
             return None
         denial = self.authority.denial_of_offer(key, offered.offer.publisher, offered.topic)
         if denial is not None:
-            self._outputs.append(denial)
+            self.outputs.append(denial)
             return "refused"
         is_pushed = self.pushes.is_wanted(offered.topic)
         is_wanted = is_pushed or offered.topic in self.state.listened_topics
@@ -291,7 +286,7 @@ class Engine:
             return taken
         self.waiting.has_come(offered.topic, to_ring=True)
         if is_pushed:
-            self._outputs.append(self.pushes.unstored(offered.topic, taken, offered.body))
+            self.outputs.append(self.pushes.unstored(offered.topic, taken, offered.body))
         return "taken"
 
     # Reports of the store.
@@ -304,16 +299,18 @@ class Engine:
         answers = self.backlog.answers
         while answers and answers[0].visible_at <= self.state.durable_lsn:
             held = answers.popleft()
-            self._outputs.append(Answer(held.reply_to, held.frames))
+            self.outputs.append(Answer(held.reply_to, held.frames))
         self._show(newest)
 
     def _show(self, batches: Sequence[Appended]) -> None:
         if batches:
-            self._outputs.append(Visible(batches))
+            self.outputs.append(Visible(batches))
             for batch in batches:
                 log = self.state.topic_by_id[batch.topic_id]
-                self.pushes.take(log.topic, log.log, batch)
-                self.waiting.has_come(log.topic)
+                if self.pushes.is_used:
+                    self.pushes.take(log.topic, log.log, batch)
+                if self.waiting.of:
+                    self.waiting.has_come(log.topic)
 
     def failed(self, stored: StoredState, why: str, *, now_s: float) -> None:
         """The disk is full: discard all records since the last `committed`.
@@ -355,7 +352,8 @@ class Engine:
         Args:
             now_s: monotonic clock. now_ns: wall clock, for history by age.
         """
-        self.waiting.end(now_s)
+        if self.waiting.of:
+            self.waiting.end(now_s)
         answers = self.backlog.answers
         if answers and now_s - answers[0].since_s > self._timing.disk_patience_s:
             self._put_off()
@@ -370,7 +368,7 @@ class Engine:
             self.flush()
         want = self.wanted.changes(self.state)
         if want is not None:
-            self._outputs.append(want)
+            self.outputs.append(want)
 
     def _due(self, now_s: float, now_ns: int) -> Sequence[Record]:
         return broker.due(self.state, now_s=now_s, now_ns=now_ns)
@@ -378,22 +376,25 @@ class Engine:
     @property
     def is_turn_due(self) -> bool:
         """Whether `end_turn` has anything to do."""
-        return self._is_urgent or self.pushes.is_turn_due or bool(self.waiting.due)
+        pushes_are_due = self.pushes.is_used and self.pushes.is_turn_due
+        return self._is_urgent or bool(self.waiting.due) or pushes_are_due
 
     def end_turn(self, *, now_s: float, now_ns: int) -> None:
         """End a turn of the loop: return work that a reply waits for, some pushes, some gets."""
         if self._is_urgent:
             self.flush()
-        self._outputs.extend(self.pushes.turn())
-        for get in self.waiting.turn():
-            self._leave(self._decided(get.request, b"", now_ns), get.reply_to, now_s)
+        if self.pushes.is_used:
+            self.outputs.extend(self.pushes.turn())
+        if self.waiting.due:
+            for get in self.waiting.turn():
+                self._leave(self._decided(get.request, b"", now_ns), get.reply_to, now_s)
 
     def flush(self) -> None:
         """Return all work, including the cursors that came with a GET."""
         if self._taken:
-            self._outputs.append(Work(self._taken, self.state.lsn))
+            self.outputs.append(Work(self._taken, self.state.lsn))
             self._taken = []
             self._is_urgent = False
 
     def _answer(self, reply_to: Any, reply: Reply, body: bytes | None = None) -> None:
-        self._outputs.append(Answer(reply_to, encode_reply(reply, body)))
+        self.outputs.append(Answer(reply_to, encode_reply(reply, body)))

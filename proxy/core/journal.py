@@ -46,8 +46,7 @@ class ProxyJournal:
 
     def submitted(self, records: Sequence[Record], lsn: int) -> None:
         """Records were submitted to the committer; the last has number `lsn`."""
-        if self._recorder.active:
-            self._waiting.append((lsn, records))
+        self._waiting.append((lsn, records))
 
     def durable(self, lsn: int) -> None:
         """The store has everything up to number `lsn`.

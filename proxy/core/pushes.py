@@ -100,6 +100,7 @@ class Pushes:
             boot=boot,
             lease_s=lease_s,
         )
+        self.is_used = False  # a peer has said what it wants; until then no turn is for pushing
         self._waiting: deque[_Waiting] = deque()
         self._waiting_bytes = 0
         self._was_asked = False  # in this turn; requests of links are bounded per turn
@@ -158,7 +159,7 @@ class Pushes:
         self, request: Interest | Node, now_s: float, *, key: str = "", may_get_all: bool = True
     ) -> Reply:
         """Answer a request about the push tree; the arguments are those of `Links.take`."""
-        self._was_asked = True
+        self.is_used = self._was_asked = True
         if isinstance(request, Interest):
             return self.links.take(request, now_s, key=key, may_get_all=may_get_all)
         return self._report(request)

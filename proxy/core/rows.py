@@ -7,9 +7,10 @@ each row halves the rate of a busy proxy.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
@@ -61,34 +62,34 @@ class _Changes:
     topics: dict[int, Row] = field(default_factory=dict)  # start, end and newest timestamp
 
 
-def statements(
-    records: Sequence[Record], topics: dict[int, tuple[str, str]]
-) -> Iterator[Statement]:
+def statements(records: Sequence[Record], topics: dict[int, tuple[str, str]]) -> list[Statement]:
     """What to execute for the records, in this order and in one transaction.
 
     Args:
         topics: name and log id of each topic; those that the records create are added.
     """
     changes = _changes(records, topics)
+    found: list[Statement] = []
     if changes.batches:
-        yield from _insert("INSERT INTO batch VALUES", map(_batch_row, changes.batches))
+        found += _insert("INSERT INTO batch VALUES", list(map(_batch_row, changes.batches)))
     if changes.publishers:
-        yield from _replace("publisher", changes.publishers, _publisher_row)
+        found += _replace("publisher", changes.publishers, _publisher_row)
     if changes.subscriptions:
-        yield from _replace("subscription", changes.subscriptions)
+        found += _replace("subscription", changes.subscriptions)
     if changes.sessions:
-        yield from _replace("session", changes.sessions)
+        found += _replace("session", changes.sessions)
     if changes.floors:
         floors = [(FLOORS[kind], str(floor)) for kind, floor in changes.floors.items() if floor]
-        yield from _insert("REPLACE INTO meta VALUES", map(_with_crc, floors))
+        found += _insert("REPLACE INTO meta VALUES", list(map(_with_crc, floors)))
     if changes.transactions:
-        transactions = map(_transaction_row, changes.transactions.values())
-        yield from _insert("REPLACE INTO last_transaction VALUES", transactions)
+        transactions = list(map(_transaction_row, changes.transactions.values()))
+        found += _insert("REPLACE INTO last_transaction VALUES", transactions)
     for topic_id, (start, end, timestamp_ns) in changes.topics.items():
         places = (place_of(topic_id, 0), place_of(topic_id, start))
-        yield "DELETE FROM batch WHERE place >= ? AND place < ?", places
+        found.append(("DELETE FROM batch WHERE place >= ? AND place < ?", places))
         row = _with_crc((topic_id, *topics[topic_id], start, end, timestamp_ns))
-        yield from _insert("REPLACE INTO topic VALUES", [row])
+        found += _insert("REPLACE INTO topic VALUES", [row])
+    return found
 
 
 def _changes(records: Sequence[Record], topics: dict[int, tuple[str, str]]) -> _Changes:
@@ -160,31 +161,33 @@ def _replace(
     table: ForgottenKind,
     rows: Mapping[Row, Any],
     row_of: Callable[[Any], Row] | None = None,
-) -> Iterator[Statement]:
+) -> Sequence[Statement]:
     """Write rows by their keys; delete those that are None.
 
     Args:
         row_of: makes the row; None: it is its key and its other columns.
     """
-    kept = [
-        row_of(row) if row_of else _with_crc((*key, *row))
-        for key, row in rows.items()
-        if row is not None
-    ]
-    yield from _insert(f"REPLACE INTO {table} VALUES", kept)
-    is_it = " AND ".join([f"{column} = ?" for column in _KEYS[table]])
+    kept: list[Row] = []
+    deleted: list[Statement] = []
     for key, row in rows.items():
         if row is None:
-            yield f"DELETE FROM {table} WHERE {is_it}", key
+            is_it = " AND ".join([f"{column} = ?" for column in _KEYS[table]])
+            deleted.append((f"DELETE FROM {table} WHERE {is_it}", key))
+        else:
+            kept.append(row_of(row) if row_of else _with_crc((*key, *row)))
+    return _insert(f"REPLACE INTO {table} VALUES", kept) + deleted
 
 
-def _insert(statement: str, rows: Iterable[Row]) -> Iterator[Statement]:
+def _insert(statement: str, rows: Sequence[Row]) -> list[Statement]:
     """Write rows, several at once."""
-    rows = list(rows)
+    if len(rows) == 1:
+        return [(_with_places(statement, len(rows[0]), 1), rows[0])]
+    found: list[Statement] = []
     for first in range(0, len(rows), ROWS_PER_STATEMENT):
         some = rows[first : first + ROWS_PER_STATEMENT]
-        values = [column for row in some for column in row]
-        yield _with_places(statement, len(some[0]), len(some)), values
+        sql = _with_places(statement, len(some[0]), len(some))
+        found.append((sql, tuple(chain(*some))))
+    return found
 
 
 @cache

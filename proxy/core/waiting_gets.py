@@ -59,7 +59,7 @@ class WaitingGets:
             most: GETs that may wait; further ones are answered at once.
         """
         self._most = most
-        self._of: dict[str, WaitingGet] = {}  # by subscriber
+        self.of: dict[str, WaitingGet] = {}  # those that wait, by subscriber
         self._over: dict[Any, str] = {}  # subscriber, by return address
         self._on: dict[str, dict[str, None]] = {}  # subscribers, by topic
         self._ends: LowerBounds[str] = LowerBounds()  # subscribers, by when their time is over
@@ -67,7 +67,7 @@ class WaitingGets:
 
     def __len__(self) -> int:
         """How many have no answer yet."""
-        return len(self._of) + len(self.due)
+        return len(self.of) + len(self.due)
 
     def keep(
         self, request: Get, reply_to: Any, *, now_s: float, most_s: float, ring_end: int
@@ -80,10 +80,10 @@ class WaitingGets:
         """
         wait_s = min((request.wait_ms or 0) / 1000, most_s)
         has_ring = request.ring is not UNSET and request.ring < ring_end
-        if wait_s <= 0 or has_ring or request.client in self._of or len(self) >= self._most:
+        if wait_s <= 0 or has_ring or request.client in self.of or len(self) >= self._most:
             return False
         get = WaitingGet(request, reply_to, now_s + wait_s)
-        self._of[request.client] = get
+        self.of[request.client] = get
         if reply_to is not None:
             self._over[reply_to] = request.client
         self._on.setdefault(request.topic, {})[request.client] = None
@@ -97,8 +97,8 @@ class WaitingGets:
         over = self._over.get(reply_to)
         if over is not None:
             self._take([over])
-        if request.client in self._of and _is_of_subscriber(request):
-            before = self._of[request.client].request
+        if request.client in self.of and _is_of_subscriber(request):
+            before = self.of[request.client].request
             if (request.epoch, request.request) >= (before.epoch, before.request):
                 self._take([request.client])
 
@@ -106,23 +106,20 @@ class WaitingGets:
         """A topic has new messages."""
         on = self._on.get(topic)
         if on:
-            self._take(
-                [one for one in on if not to_ring or self._of[one].request.ring is not UNSET]
-            )
+            self._take([one for one in on if not to_ring or self.of[one].request.ring is not UNSET])
 
     def has_changed(self, subscriber: str) -> None:
         """A subscription of a subscriber has changed without a request of it."""
-        if subscriber in self._of:
+        if subscriber in self.of:
             self._take([subscriber])
 
     def end(self, now_s: float) -> None:
         """Some have waited for long enough."""
-        if self._of:
-            self._take(self._ends.take_below(math.nextafter(now_s, math.inf), self._end_of))
+        self._take(self._ends.take_below(math.nextafter(now_s, math.inf), self._end_of))
 
     def end_all(self) -> None:
         """Nothing waits any longer."""
-        self._take(list(self._of))
+        self._take(list(self.of))
 
     @property
     def ends_at_s(self) -> float:
@@ -135,12 +132,12 @@ class WaitingGets:
         return [self.due.popleft() for _ in range(min(len(self.due), TURN_MAX))]
 
     def _end_of(self, subscriber: str) -> float | None:
-        get = self._of.get(subscriber)
+        get = self.of.get(subscriber)
         return get.until_s if get else None
 
     def _take(self, subscribers: Iterable[str]) -> None:
         for subscriber in subscribers:
-            get = self._of.pop(subscriber)
+            get = self.of.pop(subscriber)
             self._over.pop(get.reply_to, None)
             on = self._on[get.request.topic]
             del on[subscriber]

@@ -11,13 +11,14 @@ from functools import lru_cache
 from typing import Final, TypeVar
 
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.batch import Batch, encode_batch
+from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.core.dead_letter import check_put_on
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
 from reliable_pubsub.common.core.messages import QoS
 from reliable_pubsub.common.core.names import TopicName
 
+from .outbox import Encoded
 from .receipt import Receipt
 
 ABSENT_BYTES: Final = 3  # of a message: its nil entries in columns that others use
@@ -41,7 +42,7 @@ def topic_to_put_on(topic: TopicName) -> str:
 class WaitingPut:
     """The put of one call, from its arguments to its outcome."""
 
-    __slots__ = ("batch", "body", "count", "error", "is_alone", "qos", "receipt", "topic")
+    __slots__ = ("batch", "count", "encoded", "error", "is_alone", "qos", "receipt", "topic")
 
     def __init__(self, topic: str, batch: Batch, qos: QoS, *, is_alone: bool = False) -> None:
         """Encode it, so that one thread's mistake does not fail the request of others.
@@ -56,8 +57,9 @@ class WaitingPut:
         self.batch = batch
         self.qos = qos
         self.is_alone = is_alone
-        self.body = encode_batch(batch)
+        body = encode_batch(batch)
         self.count = len(batch.payloads)
+        self.encoded = Encoded(topic, self.count, crc32(body), body)
         self.receipt: Receipt | None = None
         self.error: PubSubError | None = None
 
@@ -98,13 +100,13 @@ def fitting(first: WaitingPut, others: Iterable[object]) -> list[WaitingPut]:
 
 
 def _size(put: WaitingPut) -> int:
-    return len(put.body) + ABSENT_BYTES * put.count
+    return len(put.encoded.body) + ABSENT_BYTES * put.count
 
 
-def joined(puts: Sequence[WaitingPut]) -> tuple[Batch, bytes]:
-    """One batch of all their messages, and its encoded bytes."""
+def joined(puts: Sequence[WaitingPut]) -> tuple[Batch, Encoded]:
+    """One batch of all their messages, and what is sent of it."""
     if len(puts) == 1:
-        return puts[0].batch, puts[0].body
+        return puts[0].batch, puts[0].encoded
     batches = [put.batch for put in puts]
     batch = Batch(
         [payload for one in batches for payload in one.payloads],
@@ -112,7 +114,8 @@ def joined(puts: Sequence[WaitingPut]) -> tuple[Batch, bytes]:
         _column([(one.headers, len(one.payloads)) for one in batches]),
         _column([(one.event_times_ns, len(one.payloads)) for one in batches]),
     )
-    return batch, encode_batch(batch)
+    body = encode_batch(batch)
+    return batch, Encoded(puts[0].topic, len(batch.payloads), crc32(body), body)
 
 
 def _column(
@@ -127,7 +130,7 @@ def stored(puts: Iterable[WaitingPut], receipt: Receipt) -> None:
     """Settle each with its part of the receipt of their batch."""
     index = 0
     for put in puts:
-        if not put.is_settled:
+        if put.receipt is None and put.error is None:
             alone = put.count == receipt.count
             put.receipt = receipt if alone else receipt.part(index, put.count)
         index += put.count

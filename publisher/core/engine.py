@@ -103,7 +103,8 @@ class PublisherEngine:
                         return
                 if put.qos == 2:
                     self._sending = puts
-                    yield from self._store((_encoded(puts),), note)
+                    encoded = put.encoded if len(puts) == 1 else joined(puts)[1]
+                    yield from self._store((encoded,), note)
                 else:
                     yield from self._put_unnumbered(puts)
             except LimitError as error:
@@ -120,7 +121,8 @@ class PublisherEngine:
         """Put them at QoS 1 or 0."""
         unnumbered, topic = self.unnumbered, puts[0].topic
         put = unnumbered.put if puts[0].qos else unnumbered.offer
-        stored(puts, (yield from put(topic, *joined(puts))))
+        batch, encoded = joined(puts)
+        stored(puts, (yield from put(topic, batch, encoded.body)))
 
     def transact(
         self, batches: Sequence[Encoded], note: bytes | None
@@ -305,7 +307,8 @@ class PublisherEngine:
         self, reply: PutAck | Duplicate | CommitAck, calls: Sequence[Call]
     ) -> Conversation[tuple[Receipt, ...]]:
         """Record the offsets, settle the calls, and remove the put from the outbox."""
-        pending, client = self._pending, self.session.client
+        pending, client = self.outbox.pending, self.session.client
+        assert pending is not None
         receipts: tuple[Receipt, ...]
         if isinstance(reply, CommitAck):
             receipts = _receipts(reply, pending, client)
@@ -349,15 +352,6 @@ class PublisherEngine:
                 yield from self.session.asking(abort)
             except InDoubtError:
                 pass  # then the proxy drops it when it is idle
-
-
-def _encoded(puts: Sequence[WaitingPut]) -> Encoded:
-    """One batch of all their messages."""
-    put = puts[0]
-    if len(puts) == 1:
-        return Encoded(put.topic, put.count, crc32(put.body), put.body)
-    batch, body = joined(puts)
-    return Encoded(put.topic, len(batch.payloads), crc32(body), body)
 
 
 def _receipts(reply: CommitAck, pending: Pending, client: str) -> tuple[Receipt, ...]:

@@ -64,8 +64,8 @@ class GovernedProxy(MemoryProxy):
         for _ in range(3):
             self.engine.end_turn(now_s=self.now_s, now_ns=self.now_ns)
             self.engine.flush()
-            for output in self.engine.outputs():
-                match output:
+            while self.engine.outputs:
+                match output := self.engine.outputs.popleft():
                     case Work(records):
                         self.uncommitted += records
                     case Visible(batches):

@@ -37,7 +37,7 @@ def test_what_shares_a_request_fits_into_one() -> None:
     for puts in (large, many, [one for pair in zip(keyed, small, strict=True) for one in pair]):
         shared = fitting(puts[0], puts[1:])
         assert 1 < len(shared) < len(puts)
-        assert len(joined(shared)[1]) <= BODY_BYTES_MAX
+        assert len(joined(shared)[1].body) <= BODY_BYTES_MAX
 
 
 def test_a_joined_batch_has_each_message_with_its_own_key_headers_and_time() -> None:
@@ -47,10 +47,10 @@ def test_a_joined_batch_has_each_message_with_its_own_key_headers_and_time() -> 
         WaitingPut("t", Batch([b"all"], [b"a"], [{"h": "v"}], [7]), 2),
     ]
 
-    batch, body = joined(puts)
+    batch, encoded = joined(puts)
 
     assert list(batch.payloads) == [b"plain", b"too", b"keyed", b"all"]
-    found = decode_batch(body, 4)
+    found = decode_batch(encoded.body, 4)
     assert found.keys == [None, None, b"k", b"a"]
     assert found.headers == [None, None, None, {"h": "v"}]
     assert found.event_times_ns == [None, None, None, 7]

@@ -354,7 +354,7 @@ class TestManyThatWait:
             waits.keep(get, number, now_s=0.0, most_s=math.inf, ring_end=0)
         waits.end(1.0)
 
-        assert (len(waits.due), len(waits._of), len(waits._on), len(waits._over)) == (1000, 0, 0, 0)
+        assert (len(waits.due), len(waits.of), len(waits._on), len(waits._over)) == (1000, 0, 0, 0)
         assert waits.ends_at_s == math.inf
 
 

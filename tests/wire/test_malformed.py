@@ -230,6 +230,14 @@ class TestARequest:
 
         assert "twice" in refusal([b"RPS1", head])
 
+    def test_says_its_keys_in_any_order(self) -> None:
+        frames = encode_request(a_hello("publisher", "p"))
+        fields = reversed(msgspec.msgpack.decode(frames[1]).items())
+
+        assert decode_request([b"RPS1", msgspec.msgpack.encode(dict(fields))]) == decode_request(
+            frames
+        )
+
     @pytest.mark.parametrize("size", [b"\xde\x00\x05", b"\xdf\x00\x00\x00\x05"])
     def test_says_each_key_once_whatever_the_form_of_the_map(self, size: bytes) -> None:
         pairs = [*header(verb="STATUS", client="c", epoch=1, request=1)[1][1:]]
