@@ -318,14 +318,16 @@ class TestTwoSubscribers:
     def test_get_everything_each_whatever_happens_to_the_other(self) -> None:
         proxy = a_broker()
         failing = a_subscriber(Link(proxy), client="failing", retry=ONCE)
-        other = a_subscriber(Link(proxy), client="other")
-        for one in (failing, other):
-            one.subscribe("t")
+        failing.subscribe("t")
+        with a_subscriber(Link(proxy), client="other") as before:
+            before.subscribe("t")
         for sequence in (1, 2, 3):
             proxy.put(sequence)
 
         with pytest.raises(ZeroDivisionError), failing:
             process(failing.get("t"))
+        other = a_subscriber(Link(proxy), client="other")  # knows only what the proxy tells it
+        other.subscribe("t")
         got = [message for _ in range(3) for message in other.get("t")]
         other.acknowledge("t")
         cursors = {n: s.cursor for n, s in proxy.state.topics["t"].subscriptions.items()}
@@ -348,6 +350,8 @@ class TestTwoSubscribers:
         (bad,) = rejecting.get("t")
         rejecting.reject(bad, "not for me")
 
+        cursors = {n: s.cursor for n, s in proxy.state.topics["t"].subscriptions.items()}
+        assert cursors == {"r": 1, "o": 0}
         assert texts(rejecting.get("t")) == ["m2"]
         assert texts(other.get("t")) == ["m1"]
 
