@@ -362,6 +362,26 @@ class TestInterest:
         eventually(only_one, "end of the lease of the link that went")
         link.close()
 
+    def test_outlasts_its_connections(self, service: Service, context: Context) -> None:
+        """Row 4.9: what a plain subscriber wants ends with its connection, what a link wants with
+        its lease."""
+        source = Source(context)
+        top = RelayProcess(service, "top", "--publisher", source.endpoint)
+        requests, data = LinkTo(top.endpoint), LinkTo(top.push_endpoint)
+        Leaf(context, requests.endpoint, "cut-off", push_via=data.endpoint).want(exact("a"))
+        plain = context.socket(zmq.SUB)
+        plain.setsockopt(zmq.SUBSCRIBE, b"plain")
+        plain.connect(data.endpoint)
+        source.wants(b"a", b"plain")
+
+        requests.close()
+        data.close()
+        source.wants(b"a")
+
+        Leaf(context, top.endpoint, "later").want(exact("b"))
+        source.wants(b"a", b"b")
+        plain.close(linger=0)
+
     def test_survives_the_restart_of_the_node_above(
         self, service: Service, context: Context
     ) -> None:
