@@ -134,7 +134,7 @@ class TestData:
         leaves = [Leaf(context, bottom.endpoint, f"leaf-{n}") for n in range(3)]
         leaves[0].want(exact("a/1", "end") | prefix("a/"))  # several of its patterns match
         leaves[1].want(exact("a/1", "end"))
-        leaves[2].want(frozenset({Pattern("glob", "a/*/x")}) | exact("end"))
+        leaves[2].want(frozenset({Pattern("glob", "a/*/x")}) | exact("a/2/x", "end"))
         source.wants(b"a/", b"end")
 
         for topic in ("a/1", "b/1", "a/2/x", "a/2", "en", "ender", "end"):
