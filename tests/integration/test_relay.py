@@ -24,7 +24,7 @@ from reliable_pubsub.relay.core.interest_table import CAP
 from reliable_pubsub.relay.core.pattern import EVERYTHING, Pattern
 from reliable_pubsub.relay.core.wire import decode_node_reply
 from reliable_pubsub.relay.topology import ask_node
-from tests.integration.harness import ANY_PORT, Service, eventually
+from tests.integration.harness import ANY_PORT, PATIENCE_S, Service, eventually
 from tests.integration.relay_tree import (
     SILENCE_MS,
     Leaf,
@@ -242,6 +242,8 @@ class TestData:
         device = context.socket(zmq.SUB)
         device.setsockopt(zmq.SUBSCRIBE, b"a")
         device.connect(device_endpoint)
+        for one in (*subscribers, device):
+            one.setsockopt(zmq.RCVTIMEO, int(PATIENCE_S * 1000))
         leaf = Leaf(context, top.endpoint)
         leaf.want(exact("a"))
         source.wants(b"")
