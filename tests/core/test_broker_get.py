@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.errors import FencedError, LostError
 from reliable_pubsub.common.core.messages import (
     Fenced,
     LogChanged,
@@ -145,6 +146,24 @@ class TestAGet:
 
         assert isinstance(answer, Fenced)
         assert proxy.state.topics["t"].subscriptions["s"].cursor == 0
+
+
+def test_each_answer_that_is_no_message_says_what_to_do() -> None:
+    """Row 1.23: as the proxy says it, or the error that a program gets for it."""
+    proxy = with_batches(1)
+
+    not_subscribed = proxy.ask(a_get(0, topic="another"))
+    stale = proxy.ask(a_get(0, generation=7))
+    changed = proxy.ask(a_get(9))
+
+    assert isinstance(not_subscribed, NotSub)
+    assert "subscribe first" in not_subscribed.text
+    assert isinstance(stale, Stale)
+    assert "subscribe again" in stale.text
+    assert isinstance(changed, LogChanged)
+    assert "Choose with --on-log-changed" in changed.text
+    assert "the next get continues at offset 3" in str(LostError(topic="t", first=0, end=3))
+    assert "give it an id of its own" in str(FencedError(client="s", epoch=1, current_epoch=2))
 
 
 class TestWhatAGetShows:

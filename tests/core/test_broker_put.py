@@ -135,6 +135,19 @@ class TestANumber:
 
         assert isinstance(reply, PutAck)
 
+    @pytest.mark.parametrize("bits", [8, 16, 32, 48])
+    def test_that_was_used_is_not_taken_for_the_next_one_although_fewer_bits_are_the_same(
+        self, bits: int
+    ) -> None:
+        """A late copy of message 1 comes when the next number has the same lower bits."""
+        proxy = a_publisher_at(2**bits)
+        body = put_body(1)
+
+        reply = proxy.ask(a_put(1, body=body), body)
+
+        assert isinstance(reply, Duplicate)
+        assert not proxy.log.batches
+
     def test_ends_with_the_last_of_63_bits_and_does_not_begin_anew(self) -> None:
         proxy = a_publisher_at(NUMBER_MAX - 2)
 

@@ -210,6 +210,17 @@ class TestAGet:
         assert subscriber.get("t", timeout_s=1.5) == []
         assert clock.time_s == pytest.approx(1.5)
 
+    def test_polls_and_a_loop_over_messages_waits(self) -> None:
+        """Row 2.17."""
+        proxy, clock = a_broker(), FakeClock()
+        proxy.clock = clock
+        subscriber = Subscriber("s", _world=a_world(FakeTransport(Link(proxy), clock), clock))
+        subscriber.subscribe("t")
+        proxy.meanwhile = lambda: proxy.put(1)  # while somebody waits
+
+        assert subscriber.get("t") == []
+        assert next(subscriber.messages("t")).payload == b"m1"
+
     def test_does_not_acknowledge_what_it_gives(self) -> None:
         """H4, R9: the cursor moves when the program comes back, that is when it is done."""
         proxy = a_broker()
@@ -318,14 +329,16 @@ class TestTwoSubscribers:
     def test_get_everything_each_whatever_happens_to_the_other(self) -> None:
         proxy = a_broker()
         failing = a_subscriber(Link(proxy), client="failing", retry=ONCE)
-        other = a_subscriber(Link(proxy), client="other")
-        for one in (failing, other):
-            one.subscribe("t")
+        failing.subscribe("t")
+        with a_subscriber(Link(proxy), client="other") as before:
+            before.subscribe("t")
         for sequence in (1, 2, 3):
             proxy.put(sequence)
 
         with pytest.raises(ZeroDivisionError), failing:
             process(failing.get("t"))
+        other = a_subscriber(Link(proxy), client="other")  # knows only what the proxy tells it
+        other.subscribe("t")
         got = [message for _ in range(3) for message in other.get("t")]
         other.acknowledge("t")
         cursors = {n: s.cursor for n, s in proxy.state.topics["t"].subscriptions.items()}
@@ -348,6 +361,8 @@ class TestTwoSubscribers:
         (bad,) = rejecting.get("t")
         rejecting.reject(bad, "not for me")
 
+        cursors = {n: s.cursor for n, s in proxy.state.topics["t"].subscriptions.items()}
+        assert cursors == {"r": 1, "o": 0}
         assert texts(rejecting.get("t")) == ["m2"]
         assert texts(other.get("t")) == ["m1"]
 
@@ -381,6 +396,19 @@ class TestARestartOfTheProxy:
 
         with pytest.raises(LogChangedError, match="beyond its end"):
             subscriber.get("t")
+
+
+def test_a_position_of_another_log_is_no_place_to_begin() -> None:
+    """Row 2.18: an offset alone would be a place in every log."""
+    proxy = a_broker()
+    proxy.put(1)
+    subscriber = a_subscriber(Link(proxy))
+    position = subscriber.read("t").position
+
+    with pytest.raises(LogChangedError, match="the log is now"):
+        subscriber.subscribe("t", start=replace(position, log="another"))
+
+    assert subscriber.subscribe("t", start=position) == 1
 
 
 def test_a_dead_attempt_that_is_served_late_moves_nothing() -> None:

@@ -132,14 +132,21 @@ class TestASubscriber:
         assert queue.pull_due_in_s(1.0) == 0
 
     def test_tells_a_cursor_that_moved_with_a_pull_in_time(self) -> None:
+        """Row 2.16: also where pushes come so often that nothing else makes a pull due."""
         queue = a_queue(0)
-        queue.pushed(a_push(0), 0.5)
-        assert taken(queue) == [0]
+        pulled_s: list[float] = []
+        told = 0
+        for base in range(300):
+            now_s = (base + 1) / 100
+            queue.pushed(a_push(base), now_s)
+            if queue.pull_due_in_s(now_s) == 0:
+                pulled_s.append(now_s)
+                queue.pulled(base + 1, now_s)
+                told = base
+            queue.take()
+            queue.stand(Standing(LOG, BOOT, base + 1, told))
 
-        queue.stand(Standing(LOG, BOOT, 1, 0))
-
-        assert 0 < queue.pull_due_in_s(0.5) <= TIMING.tell_s
-        assert queue.pull_due_in_s(TIMING.tell_s) == 0
+        assert pulled_s == [TIMING.tell_s * number for number in (1, 2, 3)]
 
     def test_that_has_a_lease_is_heard_within_half_of_it_however_much_is_pushed(self) -> None:
         """Else the proxy takes it for silent, and ends its subscription under its hands."""

@@ -24,8 +24,8 @@ FULL = Full(client="p", epoch=1, request=7, text="the topic is full")
 QUICK = RetryPolicy(timeout_s=2.0, retries_max=3, pause_s=0.1, pause_s_max=10.0)
 
 
-def a_requester(endpoint: str, retry: RetryPolicy) -> Requester:
-    return Requester("p", endpoint, retry=retry, chance=lambda: 0.0)
+def a_requester(endpoint: str, retry: RetryPolicy, *, chance: float = 0.0) -> Requester:
+    return Requester("p", endpoint, retry=retry, chance=lambda: chance)
 
 
 class Script:
@@ -40,8 +40,9 @@ class Script:
         answer = self._answers.pop(0)
         return None if answer is None else encode_reply(answer)
 
-    def ask(self, retry: RetryPolicy = QUICK) -> AnyReply:
-        asking = a_requester(self.transport.endpoint, retry).asking(REQUEST, BODY)
+    def ask(self, retry: RetryPolicy = QUICK, *, chance: float = 0.0) -> AnyReply:
+        requester = a_requester(self.transport.endpoint, retry, chance=chance)
+        asking = requester.asking(REQUEST, BODY)
         return Shell(self.transport, self.clock).run(asking)[0]
 
 
@@ -136,6 +137,15 @@ class TestSilence:
         assert script.clock.sleeps == [0.1, 0.2, 0.4]
         assert caught.value.waited_s == pytest.approx(4 * 2.0 + 0.7)
 
+    def test_is_followed_by_pauses_that_chance_shortens(self) -> None:
+        """Row 0.11: clients that lost the same proxy do not all come back at once."""
+        script = Script(None, None, None, None)
+
+        with pytest.raises(ProxyUnreachableError):
+            script.ask(chance=0.5)
+
+        assert script.clock.sleeps == pytest.approx([0.075, 0.15, 0.3])
+
     def test_is_borne_once_if_there_are_no_retries(self) -> None:
         """0 retries are 0 retries, not the default."""
         script = Script(None)
@@ -160,8 +170,10 @@ class TestPauses:
         policy = RetryPolicy()
 
         longest = policy.pause_before(retry, 0.0)
+        shortest = policy.pause_before(retry, 1.0)
 
-        assert longest / 2 <= policy.pause_before(retry, chance) <= longest <= policy.pause_s_max
+        assert shortest == pytest.approx(longest / 2)
+        assert shortest <= policy.pause_before(retry, chance) <= longest <= policy.pause_s_max
 
     def test_between_empty_gets_grow_to_a_bound(self) -> None:
         pauses = [poll_pause_s(empty) for empty in range(1, 12)]

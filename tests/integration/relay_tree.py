@@ -95,9 +95,13 @@ class Leaf:
     """The lower end of a link in this process, as a subscriber has one."""
 
     def __init__(
-        self, context: zmq.Context[zmq.Socket[bytes]], endpoint: str, name: str = "leaf"
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        endpoint: str,
+        name: str = "leaf",
+        push_via: str = "",
     ) -> None:
-        self.above = NodeAbove(context, endpoint, name, cap=128)
+        self.above = NodeAbove(context, endpoint, name, cap=128, push_via=push_via)
 
     def want(self, patterns: frozenset[Pattern]) -> None:
         """Want these, and wait until the node above sends by them."""

@@ -125,6 +125,16 @@ def test_a_receipt_names_the_message_and_its_place(running: Service) -> None:
     assert running.payloads("t") == [b"one", b"two", b"three", b"four"]
 
 
+@pytest.mark.parametrize("durability", ["sync", "os", "snapshot"])
+def test_a_receipt_names_how_often_and_how_surely(service: Service, durability: str) -> None:
+    """Rows 0.22 and 1.42: the level is the publisher's, the durability the proxy's."""
+    service.start_proxy("--durability", durability)
+    with service.open_publisher("p") as publisher:
+        receipts = [publisher.put("t", b"m", qos=1), publisher.put("t", b"m", qos=2)]
+
+    assert [(one.qos, one.durability) for one in receipts] == [(1, durability), (2, durability)]
+
+
 def test_a_publisher_without_state_takes_its_numbering_from_the_proxy(running: Service) -> None:
     with running.open_publisher("p") as first:
         first.put_many("t", [b"1", b"2", b"3"])

@@ -24,7 +24,7 @@ from reliable_pubsub.relay.core.interest_table import CAP
 from reliable_pubsub.relay.core.pattern import EVERYTHING, Pattern
 from reliable_pubsub.relay.core.wire import decode_node_reply
 from reliable_pubsub.relay.topology import ask_node
-from tests.integration.harness import ANY_PORT, Service, eventually
+from tests.integration.harness import ANY_PORT, PATIENCE_S, Service, eventually
 from tests.integration.relay_tree import (
     SILENCE_MS,
     Leaf,
@@ -134,7 +134,7 @@ class TestData:
         leaves = [Leaf(context, bottom.endpoint, f"leaf-{n}") for n in range(3)]
         leaves[0].want(exact("a/1", "end") | prefix("a/"))  # several of its patterns match
         leaves[1].want(exact("a/1", "end"))
-        leaves[2].want(frozenset({Pattern("glob", "a/*/x")}) | exact("end"))
+        leaves[2].want(frozenset({Pattern("glob", "a/*/x")}) | exact("a/2/x", "end"))
         source.wants(b"a/", b"end")
 
         for topic in ("a/1", "b/1", "a/2/x", "a/2", "en", "ender", "end"):
@@ -242,6 +242,8 @@ class TestData:
         device = context.socket(zmq.SUB)
         device.setsockopt(zmq.SUBSCRIBE, b"a")
         device.connect(device_endpoint)
+        for one in (*subscribers, device):
+            one.setsockopt(zmq.RCVTIMEO, int(PATIENCE_S * 1000))
         leaf = Leaf(context, top.endpoint)
         leaf.want(exact("a"))
         source.wants(b"")
@@ -361,6 +363,26 @@ class TestInterest:
 
         eventually(only_one, "end of the lease of the link that went")
         link.close()
+
+    def test_outlasts_its_connections(self, service: Service, context: Context) -> None:
+        """Row 4.9: what a plain subscriber wants ends with its connection, what a link wants with
+        its lease."""
+        source = Source(context)
+        top = RelayProcess(service, "top", "--publisher", source.endpoint)
+        requests, data = LinkTo(top.endpoint), LinkTo(top.push_endpoint)
+        Leaf(context, requests.endpoint, "cut-off", push_via=data.endpoint).want(exact("a"))
+        plain = context.socket(zmq.SUB)
+        plain.setsockopt(zmq.SUBSCRIBE, b"plain")
+        plain.connect(data.endpoint)
+        source.wants(b"a", b"plain")
+
+        requests.close()
+        data.close()
+        source.wants(b"a")
+
+        Leaf(context, top.endpoint, "later").want(exact("b"))
+        source.wants(b"a", b"b")
+        plain.close(linger=0)
 
     def test_survives_the_restart_of_the_node_above(
         self, service: Service, context: Context

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import DamagedError, InUseError, StorageFailedError
 from reliable_pubsub.common.core.limits import KIB
-from reliable_pubsub.common.core.messages import TopicReceipt
+from reliable_pubsub.common.core.messages import Durability, TopicReceipt
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.core.records import (
     CursorMoved,
@@ -85,6 +85,19 @@ class TestACommit:
         (topic,) = stored_in(tmp_path / "killed").topics
 
         assert topic.end == 1
+
+    @pytest.mark.parametrize(
+        ("durability", "synchronous"), [("sync", 2), ("os", 1), ("snapshot", 1)]
+    )
+    def test_waits_for_the_disk_at_durability_sync_and_at_no_other(
+        self, tmp_path: Path, durability: Durability, synchronous: int
+    ) -> None:
+        """Row 1.42. SQLite's 2 is FULL (each commit is synced), 1 is NORMAL (none is)."""
+        store = Store(tmp_path, durability)
+        found = store.connection.execute("PRAGMA synchronous").fetchone()
+        store.close()
+
+        assert found == (synchronous,)
 
     def test_is_all_or_nothing_wherever_it_is_killed(self, tmp_path: Path) -> None:
         """H14: queues, cursors and numbers are one cut; a kill between two statements shows it."""
