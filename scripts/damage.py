@@ -11,7 +11,6 @@ import os
 import shutil
 import signal
 import sqlite3
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -30,6 +29,7 @@ from rich.table import Table
 
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.core.errors import DamagedError
+from reliable_pubsub.lab.child_process import ChildProcess, NotReadyError, proxy_command
 from reliable_pubsub.proxy import store as store_module
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.core.records import (
@@ -266,19 +266,14 @@ def judge_all(cases: Sequence[Case], subject: Subject) -> list[Outcome]:
 def judge_command(case: Case, subject: Subject, scratch: Path) -> Outcome:
     """The same through the real command: ready, or exit code 5 and no traceback."""
     put_files(scratch / "data", spoiled(case, subject))
-    command = [sys.executable, "-m", "reliable_pubsub.proxy", "--data-dir", str(scratch / "data")]
-    for role in ("publisher", "subscriber"):
-        command += [f"--{role}-endpoint", "tcp://127.0.0.1:*"]
-    with (scratch / "words").open("w+") as words:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=words)
-        assert process.stdout is not None
-        with process.stdout:
-            ready = process.stdout.readline().startswith(b"ready: ")
-            if ready:
-                process.terminate()
-        code = process.wait(HANG_S)
-        words.seek(0)
-        text = words.read()
+    with ChildProcess(proxy_command(scratch / "data"), scratch / "words", cwd=ROOT) as process:
+        ready = True
+        try:
+            process.ready(HANG_S)
+        except NotReadyError:
+            ready = False
+        code = process.end()
+        text = process.said()
     if "Traceback" in text or code != (0 if ready else 5):
         return Outcome(case, BROKEN, f"exit code {code}\n{text}")
     return Outcome(case, THERE if ready else REFUSED, text)
