@@ -20,17 +20,19 @@ from msgspec import Meta
 
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, check_argument, checked
-from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.common.core.batch import PAYLOAD_OVERHEAD_BYTES, Batch
 from reliable_pubsub.common.core.dead_letter import check_put_on
 from reliable_pubsub.common.core.errors import ForkedError, TooLargeError, UsageError
-from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, PAYLOAD_BYTES_MAX
+from reliable_pubsub.common.core.limits import (
+    BATCH_MESSAGES_MAX,
+    BATCH_ROOM_BYTES,
+    PAYLOAD_BYTES_MAX,
+)
 from reliable_pubsub.common.core.names import TopicName
 
 from .core.receipt import Receipt
 
-MESSAGE_OVERHEAD_BYTES: Final = 5  # of the encoding, for each payload, at most
 FULL_BATCHES_MAX: Final = 4  # that may wait for the sender; then `put` waits
-BYTES_MAX: Final = BODY_BYTES_MAX - 64
 YEAR_S: Final = 366 * 86_400  # locks have a maximum timeout
 LingerS = Annotated[float, Meta(ge=0, le=3600)]
 
@@ -309,14 +311,14 @@ class Stream:
         if type(topic) is not str:
             topic = check_argument(Stream.put, "topic", topic)
         sender = self.sender
-        size = len(payload) + MESSAGE_OVERHEAD_BYTES
+        size = len(payload) + PAYLOAD_OVERHEAD_BYTES
         try:
             sender.lock.acquire()
             batch = sender.open
             if (
                 batch is None
                 or batch.topic != topic
-                or batch.size + size > BYTES_MAX
+                or batch.size + size > BATCH_ROOM_BYTES
                 or len(batch.payloads) == BATCH_MESSAGES_MAX
             ):
                 batch = sender.begin_batch(topic, len(payload))

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.batch import Batch, encode_batch
+from reliable_pubsub.common.core.batch import ABSENT_BYTES, Batch, encode_batch
 from reliable_pubsub.common.core.dead_letter import check_put_on
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
-from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BATCH_ROOM_BYTES
 from reliable_pubsub.common.core.messages import QoS
 from reliable_pubsub.common.core.names import TopicName
 
 from .receipt import Receipt
-
-ABSENT_BYTES: Final = 3  # of a message: its nil entries in columns that others use
-BYTES_MAX: Final = BODY_BYTES_MAX - 64  # without the overhead of a batch
 
 Column = TypeVar("Column")
 
@@ -91,7 +88,7 @@ def fitting(first: WaitingPut, others: Iterable[object]) -> list[WaitingPut]:
         if put.is_alone or put.is_settled or (put.topic, put.qos) != (first.topic, first.qos):
             continue
         size_with, count_with = size + _size(put), count + put.count
-        if size_with <= BYTES_MAX and count_with <= BATCH_MESSAGES_MAX:
+        if size_with <= BATCH_ROOM_BYTES and count_with <= BATCH_MESSAGES_MAX:
             puts.append(put)
             size, count = size_with, count_with
     return puts
