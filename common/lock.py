@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 
 from .core.errors import ConfigurationError, InUseError
+from .system import system_errors
 
 _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
@@ -42,12 +43,10 @@ class FileLock:
         """
         self.make_way = make_way
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
+        with system_errors(
+            lambda error: ConfigurationError(f"{what}: cannot open {path}: {error.strerror}")
+        ):
             self.file = os.fdopen(os.open(path, flags, 0o600), "rb+", buffering=0)
-        except OSError as error:
-            if error.errno is None:  # not the system's: a signal handler raised it
-                raise
-            raise ConfigurationError(f"{what}: cannot open {path}: {error.strerror}") from error
         _held.add(self)  # before it has the lock: this may be broken off at any line
         try:
             if not self._take():
@@ -106,9 +105,7 @@ def make_directory(path: Path, *, what: str) -> None:
     Raises:
         ConfigurationError: it cannot be made, or a file has this name.
     """
-    try:
+    with system_errors(
+        lambda error: ConfigurationError(f"{what}: cannot make {path}: {error.strerror}")
+    ):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        if error.errno is None:  # not the system's: a signal handler raised it
-            raise
-        raise ConfigurationError(f"{what}: cannot make {path}: {error.strerror}") from error
