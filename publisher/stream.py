@@ -20,12 +20,11 @@ from msgspec import Meta
 
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, check_argument, checked
-from reliable_pubsub.common.core.batch import PAYLOAD_OVERHEAD_BYTES, Batch
+from reliable_pubsub.common.core.batch import BATCH_ROOM_BYTES, PAYLOAD_OVERHEAD_BYTES, Batch
 from reliable_pubsub.common.core.dead_letter import check_put_on
 from reliable_pubsub.common.core.errors import ForkedError, TooLargeError, UsageError
 from reliable_pubsub.common.core.limits import (
     BATCH_MESSAGES_MAX,
-    BATCH_ROOM_BYTES,
     PAYLOAD_BYTES_MAX,
 )
 from reliable_pubsub.common.core.names import TopicName

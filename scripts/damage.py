@@ -14,9 +14,8 @@ import sqlite3
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from types import FrameType
 
@@ -24,11 +23,11 @@ import click
 from msgspec import Struct
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.core.errors import DamagedError
+from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.lab.child_process import ChildProcess, NotReadyError, proxy_command
 from reliable_pubsub.proxy import store as store_module
 from reliable_pubsub.proxy.check import check_store
@@ -323,24 +322,18 @@ def sweep(
     subjects: Sequence[Subject],
     every: int,
     jobs: int,
-    tell: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Tally:
-    """Judge every case.
-
-    Args:
-        tell: called with the number of runs done, and of all, now and then.
-    """
-    tally, done, size = Tally(), 0, 200
+    """Judge every case."""
+    tally, size = Tally(), 200
     parts: list[tuple[list[Case], Subject]] = []
     for subject in subjects:
         cases = list(cases_of(subject, every))
         parts += [(cases[first : first + size], subject) for first in range(0, len(cases), size)]
     total = sum(len(cases) for cases, _ in parts)
-    with worker_pool(jobs) as pool:
+    with progress_bar(total, 0, quiet=False) as advance, worker_pool(jobs) as pool:
         for outcomes in pool.map(judge_all, *zip(*parts, strict=True)):
             tally.add(outcomes)
-            done += len(outcomes)
-            tell(done, total)
+            advance(len(outcomes), "damage")
     return tally
 
 
@@ -392,18 +385,11 @@ def main(every: int, jobs: int, commands: int, case: Case | None) -> None:
     kill -9, with commits in the log, and after a clean stop.
     """
     console = Console(width=None if sys.stdout.isatty() else 110)
-    columns = (TextColumn("damage"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with tempfile.TemporaryDirectory(dir=_memory()) as scratch:
         subjects = [build(Path(scratch), state) for state in ("killed", "stopped")]
         if case is not None:
             sys.exit(repeat(case, subjects, console).verdict in (SILENT, BROKEN))
-        error_console = Console(stderr=True)
-        with Progress(
-            *columns, console=error_console, disable=not error_console.is_terminal
-        ) as bar:
-            task = bar.add_task("damage")
-            tell = partial(_tell, bar, task)
-            tally = sweep(subjects, every, jobs, tell)
+        tally = sweep(subjects, every, jobs)
         sampled = sample_commands(subjects, commands, tally) if commands else 0
     console.print(tally.table(subjects))
     console.print(f"{sampled} of them through the real command: exit code 5, or ready.")
@@ -411,10 +397,6 @@ def main(every: int, jobs: int, commands: int, case: Case | None) -> None:
         line = f"{outcome.verdict}: scripts/damage --case {outcome.case}  {outcome.text:.200}"
         console.print(line, highlight=False, markup=False)
     sys.exit(1 if tally.bad else 0)
-
-
-def _tell(bar: Progress, task: object, done: int, total: int) -> None:
-    bar.update(task, completed=done, total=total)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

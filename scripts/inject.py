@@ -25,11 +25,11 @@ import click
 from msgspec import Struct
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.lab.child_process import PROXY_ENDPOINTS, ChildProcess, proxy_command
 from reliable_pubsub.proxy.check import check_store
@@ -379,17 +379,11 @@ def main(
     counts = {victim: count_calls(victim) for victim in victims or VICTIMS}
     console.print(f"calls of one run: {counts}", highlight=False)
     cases = list(cases_of(counts, every))
-    columns = (TextColumn("inject"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    error_console = Console(stderr=True)
     outcomes: list[Outcome] = []
-    with (
-        Progress(*columns, console=error_console, disable=not error_console.is_terminal) as bar,
-        ThreadPoolExecutor(jobs) as pool,
-    ):
-        task = bar.add_task("inject", total=len(cases))
+    with progress_bar(len(cases), 0, quiet=False) as advance, ThreadPoolExecutor(jobs) as pool:
         for outcome in pool.map(inject, cases):
             outcomes.append(outcome)
-            bar.advance(task)
+            advance(1, "inject")
             for violation in outcome.violations:
                 line = f"VIOLATION: scripts/inject --case {outcome.case}  {violation:.700}"
                 console.print(line, highlight=False, markup=False)

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from .errors import MalformedError, TooLargeError, UsageError
-from .limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, REPLY_BATCHES_MAX
+from .limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, REPLY_BATCHES_MAX
 from .names import message_id
 
 ENTRY_BYTES: Final = 400  # memory of a batch that is kept or waits, without its body
@@ -27,6 +27,7 @@ PAYLOAD_OVERHEAD_BYTES: Final = 5
 HEADER_OVERHEAD_BYTES: Final = 10  # to each header
 EVENT_TIME_BYTES: Final = 9
 ABSENT_BYTES: Final = 3  # a message's nil entries in the columns that others use
+BATCH_ROOM_BYTES: Final = PAYLOAD_BYTES_MAX  # what its messages take together, at most
 NO_OFFSET: Final = -1  # of a message that was never stored
 
 # Signed 64 bits, which every reader has: the years 1677 to 2262. Before 1970 it is negative.

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET, UnsetType
 
 from . import names
-from .batch import PAYLOAD_OVERHEAD_BYTES
+from .batch import BATCH_ROOM_BYTES, PAYLOAD_OVERHEAD_BYTES
 from .dead_letter import check_may_die, is_dead
 from .errors import InvalidNameError, UsageError
 from .fields import Problems, T, read
-from .limits import BATCH_ROOM_BYTES, BODY_BYTES_MAX
+from .limits import BODY_BYTES_MAX
 from .profiles import NO_PROFILE, PROFILES, Profile
 from .start import parse_start
 from .step_keys import (

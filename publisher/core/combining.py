@@ -11,10 +11,10 @@ from functools import lru_cache
 from typing import TypeVar
 
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.batch import ABSENT_BYTES, Batch, encode_batch
+from reliable_pubsub.common.core.batch import ABSENT_BYTES, BATCH_ROOM_BYTES, Batch, encode_batch
 from reliable_pubsub.common.core.dead_letter import check_put_on
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
-from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BATCH_ROOM_BYTES
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.messages import QoS
 from reliable_pubsub.common.core.names import TopicName
 

@@ -15,6 +15,7 @@ import msgspec
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import checked
 from reliable_pubsub.common.core.batch import (
+    BATCH_ROOM_BYTES,
     Batch,
     EventTimeNs,
     column,
@@ -27,7 +28,6 @@ from reliable_pubsub.common.core.errors import TooLargeError, UsageError
 from reliable_pubsub.common.core.limits import (
     BATCH_MESSAGES_MAX,
     BATCH_OVERHEAD_BYTES_MAX,
-    BATCH_ROOM_BYTES,
     STAGED_BATCH_BYTES,
     TRANSACTION_BYTES_MAX,
     TRANSACTION_TOPICS_MAX,
