@@ -8,7 +8,6 @@ import os
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 from .core.errors import ConfigurationError, InUseError
 from .system import system_errors
@@ -90,12 +89,7 @@ class FileLock:
     def __enter__(self) -> FileLock:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
