@@ -8,7 +8,6 @@ from types import TracebackType
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.asking import Asker
 from reliable_pubsub.common.conversing import Shell
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, checked, when_refused
@@ -21,22 +20,16 @@ from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import Place
 from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close
-from reliable_pubsub.common.journal_file import open_journal
-from reliable_pubsub.common.state_file import MemoryState, StateFile, open_state
-from reliable_pubsub.common.surroundings import client_here
+from reliable_pubsub.common.state_file import MemoryState, StateFile
 from reliable_pubsub.common.world import REAL, World
 
-from .core.engine import SubscriberEngine
 from .core.fetching import OnLowerQoS
-from .core.inbox import Inbox
-from .core.push_queue import PushCounts, PushTiming, timing_of
-from .core.pushing import Pushing
+from .core.push_queue import PushCounts, PushTiming
 from .core.qos0_queue import UnstoredCounts
 from .core.reading import Reading, read_history, read_newest, start_of_reading
-from .core.session import SubscriberSession
 from .core.subscribing import OnLogChanged, asked_of, lease_ms_of
 from .loop import Loop
-from .push_link import ZmqPushLink
+from .opening import open_parts
 from .qos_warning import warn_of_lower_qos
 
 
@@ -94,50 +87,22 @@ class Subscriber:
                 cannot be opened.
         """
         self.client = names.client_id(client)
-        world = _world or REAL
-        here = client_here(
-            "subscriber",
+        self._recorder, self._state, self._asker, self._engine = open_parts(
             self.client,
-            *(endpoint, state_dir, retry),
+            endpoint,
+            state_dir,
+            retry,
             allow_plaintext=allow_plaintext,
-            push_via=push_via,
-            looks=world.is_real,
-        )
-        self._recorder = world.recorder or open_journal(journal, self.client)
-        self._state = world.state or open_state(here.state_dir, "subscriber", self.client)
-        self.inbox = Inbox(self._state.load(), lambda: self._state.marks)
-        self._asker = Asker(
-            self.client,
-            here.endpoint,
-            retry=here.retry,
-            on_silence=on_silence,
-            role="subscriber",
-            world=world,
-        )
-        self._run = Shell(self._asker.transport, self._asker.clock, self._state).run
-        session = SubscriberSession(
-            self._asker,
-            self.inbox,
-            nonce=world.token(16),
-            marks=lambda: self._state.marks,
-            recorder=self._recorder,
-        )
-        connect = world.connect_data or (
-            lambda endpoint: ZmqPushLink(endpoint, self.client, here.settings.push_via)
-        )
-        pushing = Pushing(
-            self.inbox,
-            lambda: connect(here.endpoint),
-            timing=push_timing or timing_of(here.settings),
-            now_s=self._asker.clock.now_s,
-        )
-        self._engine = SubscriberEngine(
-            session,
-            pushing,
             on_log_changed=on_log_changed,
+            on_silence=on_silence,
             on_lower_qos=on_lower_qos,
-            now_s=self._asker.clock.now_s,
+            journal=journal,
+            push_timing=push_timing,
+            push_via=push_via,
+            world=_world or REAL,
         )
+        self.inbox = self._engine.session.inbox
+        self._run = Shell(self._asker.transport, self._asker.clock, self._state).run
         self._gate = Gate(f"subscriber {self.client!r}", self._begin_again, threads=False)
         self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
         if isinstance(self._state, StateFile):
@@ -181,9 +146,8 @@ class Subscriber:
             self._free(None)
             return
         if not isinstance(self._state, MemoryState):
-            self._asker.retry = replace(
-                self._asker.retry, retries_max=0
-            )  # the cursors can be sent later
+            # The cursors can be sent later.
+            self._asker.retry = replace(self._asker.retry, retries_max=0)
         try:
             self._gate.begin_again()
             # Messages that were prefetched but not delivered must not come again marked.

@@ -1,0 +1,89 @@
+"""Opens what a subscriber is made of: settings, journal, state, sockets and engine."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from reliable_pubsub.common.asking import Asker
+from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.common.core.retry import RetryPolicy, Silence
+from reliable_pubsub.common.journal_file import open_journal
+from reliable_pubsub.common.state_file import ClientState, open_state
+from reliable_pubsub.common.surroundings import client_here
+from reliable_pubsub.common.world import World
+
+from .core.engine import SubscriberEngine
+from .core.fetching import OnLowerQoS
+from .core.inbox import Inbox
+from .core.push_queue import PushTiming, timing_of
+from .core.pushing import Pushing
+from .core.session import SubscriberSession
+from .core.subscribing import OnLogChanged
+from .push_link import ZmqPushLink
+
+
+class Parts(NamedTuple):
+    """What a subscriber is made of."""
+
+    recorder: Recorder
+    state: ClientState
+    asker: Asker
+    engine: SubscriberEngine
+
+
+def open_parts(
+    client: str,
+    endpoint: str | None,
+    state_dir: Path | str | None,
+    retry: RetryPolicy | None,
+    *,
+    allow_plaintext: bool,
+    on_log_changed: OnLogChanged,
+    on_silence: Silence,
+    on_lower_qos: OnLowerQoS,
+    journal: Path | str | None,
+    push_timing: PushTiming | None,
+    push_via: str | None,
+    world: World,
+) -> Parts:
+    """Lock and read the state; the arguments are those of `Subscriber`."""
+    here = client_here(
+        "subscriber",
+        client,
+        *(endpoint, state_dir, retry),
+        allow_plaintext=allow_plaintext,
+        push_via=push_via,
+        looks=world.is_real,
+    )
+    recorder = world.recorder or open_journal(journal, client)
+    state = world.state or open_state(here.state_dir, "subscriber", client)
+    inbox = Inbox(state.load(), lambda: state.marks)
+    asker = Asker(
+        client,
+        here.endpoint,
+        retry=here.retry,
+        on_silence=on_silence,
+        role="subscriber",
+        world=world,
+    )
+    session = SubscriberSession(
+        asker, inbox, nonce=world.token(16), marks=lambda: state.marks, recorder=recorder
+    )
+    connect = world.connect_data or (
+        lambda endpoint: ZmqPushLink(endpoint, client, here.settings.push_via)
+    )
+    pushing = Pushing(
+        inbox,
+        lambda: connect(here.endpoint),
+        timing=push_timing or timing_of(here.settings),
+        now_s=asker.clock.now_s,
+    )
+    engine = SubscriberEngine(
+        session,
+        pushing,
+        on_log_changed=on_log_changed,
+        on_lower_qos=on_lower_qos,
+        now_s=asker.clock.now_s,
+    )
+    return Parts(recorder, state, asker, engine)
