@@ -300,20 +300,13 @@ class _Trial:
 
     def _after_absence(self) -> int:
         self._told(f"QoS {self._qos}: a subscriber that is away")
-        name, state = self._client(), self._directory
-        with Subscriber(
-            name, endpoint=self._proxy.endpoints["subscribers"], state_dir=state
-        ) as subscriber:
+        name = self._client()
+        with self._subscriber_on_disk(name) as subscriber:
             subscriber.subscribe("away", qos=self._qos)
         with self._publisher() as publisher:
             for _ in range(TRIED):
                 publisher.put("away", PAYLOAD, qos=self._qos)
-        with Subscriber(
-            name,
-            endpoint=self._proxy.endpoints["subscribers"],
-            state_dir=state,
-            on_lower_qos=_unheard,
-        ) as subscriber:
+        with self._subscriber_on_disk(name) as subscriber:
             subscriber.subscribe("away", qos=self._qos)
             count = self._rest(subscriber, "away")
             subscriber.unsubscribe("away")
@@ -340,24 +333,14 @@ class _Trial:
     def _after_subscriber_death(self) -> tuple[int, int]:
         """The message in hand, then what the next process of the same id is handed."""
         self._told(f"QoS {self._qos}: a subscriber that dies with a message in hand")
-        name, state = self._client(), self._directory
-        dies = Subscriber(
-            name,
-            endpoint=self._proxy.endpoints["subscribers"],
-            state_dir=state,
-            on_lower_qos=_unheard,
-        )
+        name = self._client()
+        dies = self._subscriber_on_disk(name)
         with self._publisher() as publisher:
             dies.subscribe("death", qos=self._qos)
             publisher.put("death", PAYLOAD, qos=self._qos)
             self._got(dies, "death", 1)
             dies.abandon()
-        with Subscriber(
-            name,
-            endpoint=self._proxy.endpoints["subscribers"],
-            state_dir=state,
-            on_lower_qos=_unheard,
-        ) as again:
+        with self._subscriber_on_disk(name) as again:
             again.subscribe("death", qos=self._qos)
             rest = list(again.messages("death", timeout_s=SILENCE_S))
             again.unsubscribe("death")
@@ -387,6 +370,14 @@ class _Trial:
             retry=RETRY,
             on_lower_qos=_unheard,
             _world=World(state=MemoryState()),
+        )
+
+    def _subscriber_on_disk(self, client: str) -> Subscriber:
+        return Subscriber(
+            client,
+            endpoint=self._proxy.endpoints["subscribers"],
+            state_dir=self._directory,
+            on_lower_qos=_unheard,
         )
 
     def _got(self, subscriber: Subscriber, topic: str, count: int) -> None:
