@@ -71,7 +71,6 @@ class JournalFile:
         )
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

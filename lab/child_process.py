@@ -115,14 +115,14 @@ class ChildProcess:
         self.end()
 
     @property
-    def runs(self) -> bool:
-        """Whether it lives, stopped or not."""
-        return self._child.poll() is None
-
-    @property
     def exit_code(self) -> int | None:
         """None while it runs; negative: the signal that ended it."""
         return self._child.poll()
+
+    @property
+    def runs(self) -> bool:
+        """Whether it lives, stopped or not."""
+        return self.exit_code is None
 
     # What it says.
 
@@ -198,7 +198,6 @@ class ChildProcess:
         return code
 
     def kill(self) -> int:
-        """kill -9, and reap."""
         self._child.kill()
         return self.wait()
 

@@ -39,6 +39,7 @@ class SmallDisk:
         except OSError as error:
             raise _not_here(f"unshare(1) cannot be run: {error.strerror}") from error
         except NotReadyError:
+            self._holder.kill()
             why = self._holder.said().strip()
             raise _not_here(why.splitlines()[-1] if why else "unshare(1) failed") from None
         self.enter = (
@@ -65,7 +66,6 @@ class SmallDisk:
         )
 
     def close(self) -> None:
-        """Unmount it."""
         self._holder.kill()
 
 

@@ -80,7 +80,6 @@ class PrivateProxy:
     """A proxy process of our own, on loopback, in a directory of ours."""
 
     def __init__(self, directory: Path) -> None:
-        """Start it."""
         self._directory = directory
         self.endpoints: Mapping[str, str] = {}
         self.start()
@@ -93,7 +92,6 @@ class PrivateProxy:
         self.endpoints = self._process.endpoints()
 
     def kill(self) -> None:
-        """kill -9."""
         self._process.kill()
 
     def status(self) -> StatusReport:
@@ -115,13 +113,11 @@ class CountingTransport(ReqTransport):
     """A REQ socket that counts requests, and can lose the next answer to one of them."""
 
     def __init__(self, endpoint: str) -> None:
-        """Connect."""
         super().__init__(endpoint)
         self.round_trips = 0
         self.loses_next = False
 
     def send(self, frames: Sequence[bytes]) -> None:
-        """Count it."""
         self.round_trips += 1
         super().send(frames)
 
@@ -138,7 +134,6 @@ class CountingState:
     """A client's state that counts the writes which wait for the disk. Implements `ClientState`."""
 
     def __init__(self, state: ClientState) -> None:
-        """Around another one."""
         self.durable_count = 0
         self.load = state.load
         self.close = state.close
@@ -150,7 +145,6 @@ class CountingState:
         return self._state.marks
 
     def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
-        """Count it."""
         self.durable_count += durable
         self._state.write(changes, durable=durable)
 

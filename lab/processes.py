@@ -28,7 +28,6 @@ class Member:
     """One process of the scenario, over all its lives."""
 
     def __init__(self, name: str, role: Role, directory: Path) -> None:
-        """Nothing runs yet."""
         self.name = name
         self.role: Role = role
         self.lives = 0
@@ -126,7 +125,6 @@ class Member:
             self.stopped = True
 
     def kill(self) -> None:
-        """kill -9, and reap."""
         if self._child is not None:
             self._child.kill()
             self.stopped = False

@@ -17,7 +17,6 @@ class ZmqOfferLink:
     """A link over ZeroMQ. Implements `core.offering.OfferLink`."""
 
     def __init__(self, endpoint: str) -> None:
-        """Connect in the background."""
         self._context = ClientContext()
         end_with(self, self._context)
         # No bound on received subscriptions: ZeroMQ drops them at a bound, and they are few.
@@ -32,7 +31,6 @@ class ZmqOfferLink:
         self._wanted: frozenset[bytes] = frozenset()
 
     def prefixes(self) -> frozenset[bytes]:
-        """See `OfferLink`."""
         if self._socket.poll(0):
             wanted = set(self._wanted)
             while self._socket.poll(0):
@@ -45,7 +43,6 @@ class ZmqOfferLink:
         return self._wanted
 
     def send(self, frames: Sequence[bytes]) -> bool:
-        """See `OfferLink`."""
         try:
             self._socket.send_multipart(frames, zmq.DONTWAIT)
         except zmq.Again:
@@ -53,9 +50,7 @@ class ZmqOfferLink:
         return True
 
     def wait(self, seconds: float) -> None:
-        """See `OfferLink`."""
         self._socket.poll(max(int(seconds * 1000), 1))
 
     def close(self) -> None:
-        """See `OfferLink`."""
         self._context.destroy()  # for LINGER_MS at most

@@ -32,7 +32,6 @@ STRATEGIES: tuple[Strategy, ...] = ("none", "dedup", "subsume", "all")
 
 
 def push_rows(tick: Callable[[], None]) -> list[Row]:
-    """All of it."""
     rows = [fan_out()]
     tick()
     rows += zapping()

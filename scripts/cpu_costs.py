@@ -44,7 +44,6 @@ class Puts:
     """A publisher, with what it is to do."""
 
     def __init__(self, endpoint: str) -> None:
-        """Create it."""
         self._publisher = Publisher("profile-publisher", endpoint=endpoint)
 
     def __enter__(self) -> Puts:
@@ -55,14 +54,12 @@ class Puts:
         self._publisher.close()
 
     def put(self, topic: str, messages: int, pause_s: float = 0.0) -> None:
-        """Put messages one by one."""
         for _ in range(messages):
             self._publisher.put(topic, PAYLOAD)
             if pause_s:
                 time.sleep(pause_s)
 
     def put_many(self, topic: str, messages: int) -> None:
-        """Put messages in batches."""
         payloads = [PAYLOAD] * BATCH
         for _ in range(messages // BATCH):
             self._publisher.put_many(topic, payloads)
@@ -74,7 +71,6 @@ class Reads:
     def __init__(
         self, client: str, endpoint: str, topics: Sequence[str], state_dir: str | None = None
     ) -> None:
-        """Create it."""
         self._subscriber = Subscriber(client, endpoint=endpoint, state_dir=state_dir)
         self._topics = topics
 
@@ -233,7 +229,6 @@ class There:
     """Another version: the same in a process that imports the package from its own tree."""
 
     def __init__(self, stack: ExitStack, tree: Path, scale: float) -> None:
-        """Start it."""
         serving = f"from scripts.cpu_costs import serve; serve({scale})"
         command = [sys.executable, "-c", serving]
         log = stack.enter_context(folder()) / "log"

@@ -95,7 +95,6 @@ def _hung(_number: int, _frame: FrameType | None) -> None:
 
 
 def judge(case: Case, subject: Subject, directory: Path) -> Outcome:
-    """Change, open, compare."""
     put_files(directory, spoiled(case, subject))
     signal.signal(signal.SIGALRM, _hung)
     signal.setitimer(signal.ITIMER_REAL, HANG_S)
@@ -151,12 +150,10 @@ class Tally:
     """Outcomes by state and file."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self.counts: dict[tuple[str, str], Counter[str]] = {}
         self.bad: list[Outcome] = []
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
-        """Count."""
         for outcome in outcomes:
             key = (outcome.case.state, outcome.case.file)
             self.counts.setdefault(key, Counter())[outcome.verdict] += 1
@@ -184,7 +181,6 @@ def sweep(
     every: int,
     jobs: int,
 ) -> Tally:
-    """Judge every case."""
     tally, size = Tally(), 200
     parts: list[tuple[list[Case], Subject]] = []
     for subject in subjects:

@@ -76,7 +76,6 @@ class Case(Struct, frozen=True):
 
 
 def process_of(victim: str) -> str:
-    """The process that a victim is."""
     return victim.split("-", maxsplit=1)[0]
 
 

@@ -277,7 +277,6 @@ def compared(
 
 
 def show(rows: Sequence[Row], console: Console) -> None:
-    """The table."""
     table = Table(title="scripts/bench", title_justify="left")
     for column in ("work", "ours", "against", "bare", "ratio", "goal", ""):
         table.add_column(column, justify="left" if column in ("work", "against") else "right")

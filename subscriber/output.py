@@ -164,7 +164,6 @@ class Output:
         return self.length
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._descriptor)
 
 

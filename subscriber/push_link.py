@@ -32,20 +32,16 @@ class ZmqPushLink:
         self._due_in_s = 0.0
 
     def want(self, topics: frozenset[str]) -> None:
-        """See `PushLink`."""
         self._above.want(frozenset(Pattern("exact", topic) for topic in topics), frozenset())
 
     def turn(self, now_s: float) -> bool:
-        """See `PushLink`."""
         self._due_in_s = self._above.turn(now_s)
         return self._above.wish.settled
 
     def doubt(self, now_s: float) -> None:
-        """See `PushLink`."""
         self._above.wish.ask_soon(now_s)
 
     def receive(self) -> Sequence[AnyPush]:
-        """See `PushLink`."""
         found: list[AnyPush] = []
         while len(found) < TURN_MAX:
             try:
@@ -57,9 +53,7 @@ class ZmqPushLink:
         return found
 
     def wait(self, seconds: float) -> None:
-        """See `PushLink`."""
         self._poller.poll(max(int(min(seconds, self._due_in_s) * 1000), 1))
 
     def close(self) -> None:
-        """See `PushLink`."""
         self._context.destroy(linger=0)

@@ -94,7 +94,6 @@ class _Reader:
         self._events = EventReader(problems, self._data, keys.events, self._roles)
 
     def scenario(self) -> Scenario:
-        """Read all of it."""
         keys = self._keys
         self._note_roles("relay", keys.relays)
         self._note_roles("publisher", keys.publishers)

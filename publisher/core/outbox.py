@@ -52,11 +52,7 @@ class Encoded(Struct, frozen=True):
 
 
 def encoded(topic: str, batch: Batch) -> Encoded:
-    """Encode a batch.
-
-    Raises:
-        TooLargeError, UsageError: it cannot be put.
-    """
+    """Encode a batch, or raise a TooLargeError or UsageError: it cannot be put."""
     body = encode_batch(batch)
     return Encoded(topic, len(batch.payloads), crc32(body), body)
 
@@ -199,7 +195,6 @@ class Outbox:
         return self.pending
 
     def write_note(self, note: bytes) -> Changes:
-        """Set the note."""
         self.note = note
         return {_NOTE: note}
 

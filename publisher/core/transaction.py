@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -63,7 +62,6 @@ class Transaction:
 
     @checked
     def __init__(self, commit: CommitBatches) -> None:
-        """Create an empty transaction; use `Publisher.transaction`."""
         self._commit = commit
         self._rows: dict[str, list[list[_Row]]] = {}  # by topic, batch by batch
         self._sizes: dict[str, int] = {}  # of the last batch of a topic
@@ -135,12 +133,7 @@ class Transaction:
         self._begun = True
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Store everything, or, after an error, nothing.
 
         Raises:
