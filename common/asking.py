@@ -48,7 +48,6 @@ class Asker(Requester):
         return self.shell.run(self.asking(request, body))
 
     def close(self) -> None:
-        """Close the socket."""
         close = getattr(self.transport, "close", None)  # a test's transport may have none
         if close is not None:
             close()
@@ -58,7 +57,6 @@ class Session(ClientSession):
     """A session whose requests block, with an epoch that ends with its process."""
 
     def __init__(self, asker: Asker, role: Role) -> None:
-        """Create a session that is not connected."""
         super().__init__(asker, role, nonce=secrets.token_bytes(16))
         self.asker = asker
 

@@ -64,7 +64,6 @@ class LazyGroup(click.Group):
         return [*self.commands, *self._modules]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Load it."""
         if cmd_name not in self._modules:
             return super().get_command(ctx, cmd_name)
         command = importlib.import_module(self._modules[cmd_name]).main

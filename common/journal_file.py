@@ -14,6 +14,7 @@ from pathlib import Path
 from .core.errors import ConfigurationError, StorageFailedError
 from .core.journal import AnyLine, encode_line
 from .core.recorder import Recorder
+from .system import system_errors
 
 
 class JournalFile:
@@ -31,16 +32,16 @@ class JournalFile:
         self.process = process
         self.pid = os.getpid()
         self._path = path
-        try:
+        with system_errors(
+            lambda error: ConfigurationError(
+                f"journal {path}: cannot be opened: {error.strerror}; its folder must exist and "
+                "be writable"
+            )
+        ):
             # A raw file: each write is one system call.
             self._file = open(path, "ab+", buffering=0, opener=partial(os.open, mode=0o644))  # noqa: SIM115
             size = os.fstat(self._file.fileno()).st_size
             self._torn = size > 0 and os.pread(self._file.fileno(), 1, size - 1) != b"\n"
-        except OSError as error:
-            raise ConfigurationError(
-                f"journal {path}: cannot be opened: {error.strerror}; its folder must exist and "
-                "be writable"
-            ) from error
 
     def now_ns(self) -> int:
         """The monotonic clock of this machine."""
@@ -57,10 +58,8 @@ class JournalFile:
             StorageFailedError: the line was not written, or only in part.
         """
         data = (b"\n" if self._torn else b"") + encode_line(line)
-        try:
+        with system_errors(lambda error: self._failed(str(error.strerror))):
             written = self._file.write(data) or 0
-        except OSError as error:
-            raise self._failed(str(error.strerror)) from error
         self._torn = (written == 0 and self._torn) or 0 < written < len(data)
         if written < len(data):
             raise self._failed("it took only a part of a line")
@@ -72,7 +71,6 @@ class JournalFile:
         )
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 

@@ -8,9 +8,9 @@ import os
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from types import TracebackType
 
 from .core.errors import ConfigurationError, InUseError
+from .system import system_errors
 
 _held: weakref.WeakSet[FileLock] = weakref.WeakSet()
 
@@ -42,12 +42,10 @@ class FileLock:
         """
         self.make_way = make_way
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-        try:
+        with system_errors(
+            lambda error: ConfigurationError(f"{what}: cannot open {path}: {error.strerror}")
+        ):
             self.file = os.fdopen(os.open(path, flags, 0o600), "rb+", buffering=0)
-        except OSError as error:
-            if error.errno is None:  # not the system's: a signal handler raised it
-                raise
-            raise ConfigurationError(f"{what}: cannot open {path}: {error.strerror}") from error
         _held.add(self)  # before it has the lock: this may be broken off at any line
         try:
             if not self._take():
@@ -91,12 +89,7 @@ class FileLock:
     def __enter__(self) -> FileLock:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 
@@ -106,9 +99,7 @@ def make_directory(path: Path, *, what: str) -> None:
     Raises:
         ConfigurationError: it cannot be made, or a file has this name.
     """
-    try:
+    with system_errors(
+        lambda error: ConfigurationError(f"{what}: cannot make {path}: {error.strerror}")
+    ):
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        if error.errno is None:  # not the system's: a signal handler raised it
-            raise
-        raise ConfigurationError(f"{what}: cannot make {path}: {error.strerror}") from error

@@ -24,7 +24,7 @@ from .core.messages import Role
 from .core.names import client_id
 from .damage import error_of
 from .lock import FileLock, make_directory
-from .system import FULL_SYNC_PRAGMAS, fill_file, sync_directory
+from .system import FULL_SYNC_PRAGMAS, fill_file, sync_directory, system_errors
 
 STATE_VERSION: Final = 1
 MARK_BYTES: Final = 8
@@ -119,28 +119,23 @@ class StateFile:
             make_way=self._close_unfinished,
         )
         try:
-            self._connection = sqlite3.connect(
-                self.path, isolation_level=None, check_same_thread=False
-            )
-            _open.add(self)
-            self.path.chmod(0o600)
-            self._prepare()
-            sync_directory(
-                directory
-            )  # each time: the process that made the file may have died here
-        except sqlite3.Error as error:
+            with system_errors(
+                lambda error: StorageFailedError(
+                    f"{error.filename or directory}: {error.strerror}; nothing is lost: look at "
+                    "the disk, then run the same command again"
+                )
+            ):
+                self._connection = sqlite3.connect(
+                    self.path, isolation_level=None, check_same_thread=False
+                )
+                _open.add(self)
+                self.path.chmod(0o600)
+                self._prepare()
+                sync_directory(directory)  # each time: who made the file may have died here
+        except BaseException as error:
             self._lock.close()
-            raise self._unreadable(error) from error
-        except OSError as error:
-            self._lock.close()
-            if error.errno is None:  # not the system's: a signal handler raised it
-                raise
-            raise StorageFailedError(
-                f"{error.filename or directory}: {error.strerror}; nothing is lost: look at the "
-                "disk, then run the same command again"
-            ) from error
-        except BaseException:
-            self._lock.close()
+            if isinstance(error, sqlite3.Error):
+                raise self._unreadable(error) from error
             raise
 
     def _unreadable(self, error: sqlite3.Error) -> DamagedError:
@@ -230,20 +225,18 @@ class StateFile:
         """
         if self._marks is None:
             path = self.path.with_suffix(".marks")
-            try:
+            with system_errors(
+                lambda error: StorageFailedError(
+                    f"{path}: cannot be made ({error.strerror}); nothing is lost, make space and "
+                    "run the same command again"
+                )
+            ):
                 descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
                 try:
                     fill_file(descriptor, MARKS_MAX * MARK_BYTES)
                     mapped = mmap.mmap(descriptor, MARKS_MAX * MARK_BYTES)
                 finally:
                     os.close(descriptor)
-            except OSError as error:
-                if error.errno is None:  # not the system's: a signal handler raised it
-                    raise
-                raise StorageFailedError(
-                    f"{path}: cannot be made ({error.strerror}); nothing is lost, make space and "
-                    "run the same command again"
-                ) from error
             self._marks = memoryview(mapped).cast("Q")
         return self._marks
 

@@ -28,6 +28,7 @@ from .core.settings import (
     unknown_variables,
 )
 from .key_files import client_keys
+from .system import system_errors
 
 
 class Here(Struct, frozen=True):
@@ -56,8 +57,11 @@ def resolve_here(
     found: dict[str, Resolved] = {}
     if path.exists():
         try:
-            found = parse_settings_json(path.read_text(encoding="utf-8"), str(path))
-        except (OSError, UnicodeDecodeError) as error:
+            with system_errors(
+                lambda error: ConfigurationError(f"{path}: cannot be read: {error}")
+            ):
+                found = parse_settings_json(path.read_text(encoding="utf-8"), str(path))
+        except UnicodeDecodeError as error:
             raise ConfigurationError(f"{path}: cannot be read: {error}") from error
     return resolve(said, {**found, **(file or {})}, os.environ)
 

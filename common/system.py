@@ -12,12 +12,29 @@ import os
 import resource
 import socket
 import sys
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from .core.errors import PubSubError
+
 IS_LINUX: Final = sys.platform.startswith("linux")
 _PAGE_BYTES: Final = resource.getpagesize()
+
+
+@contextmanager
+def system_errors(ours: Callable[[OSError], PubSubError]) -> Iterator[None]:
+    """Turn an error of the system into one of ours.
+
+    An OSError without a number is not the system's: a signal handler of the program raised it.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None:
+            raise
+        raise ours(error) from error
 
 
 class WakeUp:

@@ -18,6 +18,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from .core.errors import ConfigurationError
 from .core.limits import STEP_FILE_BYTES_MAX
+from .system import system_errors
 
 YAML_DEPTH_MAX: Final = 20  # lists and mappings inside each other
 PLAIN_CHARS_MAX: Final = 100  # of a number or a date; longer ones cost quadratic time to read
@@ -68,12 +69,15 @@ def load_yaml(path: Path) -> Document:
         ConfigurationError: the file cannot be read, is too large, is not UTF-8, or is not YAML
             of the kind this module accepts. One sentence, with line and column where there is one.
     """
+    wrong = f"{path}: cannot be read"
     try:
-        with path.open("rb") as file:
+        with (
+            system_errors(lambda error: ConfigurationError(f"{wrong}: {error.strerror}")),
+            path.open("rb") as file,
+        ):
             content = file.read(STEP_FILE_BYTES_MAX + 1)
-    except (OSError, ValueError) as error:  # ValueError: a NUL in the name
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ConfigurationError(f"{path}: cannot be read: {reason}") from error
+    except ValueError as error:  # a NUL in the name
+        raise ConfigurationError(f"{wrong}: {error}") from error
     if len(content) > STEP_FILE_BYTES_MAX:
         raise ConfigurationError(
             f"{path}: is larger than {STEP_FILE_BYTES_MAX:,} bytes, the most a YAML file may have; "

@@ -13,8 +13,8 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import Struct
 
-from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
-from reliable_pubsub.common.core.limits import BODY_BYTES_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX
 from reliable_pubsub.common.core.messages import (
     Abort,
     Ack,
@@ -32,12 +32,12 @@ from reliable_pubsub.common.core.messages import (
     Unsub,
 )
 from reliable_pubsub.common.core.start import Earliest
-from reliable_pubsub.common.core.wire import PROTOCOL, encode_request
+from reliable_pubsub.common.core.wire import encode_request
 
 from . import zmtp
+from .malformed import BODY, MALFORMED
 from .zmtp import OPENED, asked
 
-BODY = encode_batch(Batch([b"hostile"]))
 SILENCE_S = 3.0  # longer than the proxy waits for a handshake
 NO_ANSWER_S = 1.0
 
@@ -395,53 +395,3 @@ def asks_too_much_and_resets(_: random.Random, __: Scene, ___: Role) -> Attack:
 
 
 # What cannot be read, as the frames of a request.
-
-_STATUS_FIELDS = {"verb": "STATUS", "client": "stranger", "epoch": 0, "request": 1}
-
-
-def header(fields: object) -> bytes:
-    """A header without any check."""
-    return msgspec.msgpack.encode(fields)
-
-
-def a_put(**changed: object) -> Put:
-    """A put of a stranger."""
-    fields = {"client": "stranger", "epoch": 1, "request": 7, "topic": "t", "first_sequence": 1}
-    return msgspec.convert(fields | {"count": 1, "crc": crc32(BODY)} | changed, Put)
-
-
-MALFORMED: dict[str, list[bytes]] = {
-    "nothing": [b""],
-    "no header": [PROTOCOL],
-    "another protocol": [b"RPS2", header(_STATUS_FIELDS)],
-    "text": [b"hello"],
-    "empty header": [PROTOCOL, b""],
-    "header is no msgpack": [PROTOCOL, b"\xc1\xc1\xc1"],
-    "header is a list": [PROTOCOL, header([1, 2, 3])],
-    "cut header": [PROTOCOL, header(_STATUS_FIELDS)[:-2]],
-    "something behind the header": [PROTOCOL, header(_STATUS_FIELDS) + b"x"],
-    "nested deeper than the stack": [PROTOCOL, b"\x91" * 100_000],
-    "huge map": [PROTOCOL, b"\xdf\xff\xff\xff\xff"],
-    "huge text": [PROTOCOL, b"\x81\xa4verb\xdb\xff\xff\xff\xff"],
-    "unknown verb": [PROTOCOL, header(_STATUS_FIELDS | {"verb": "DELETE"})],
-    "no verb": [PROTOCOL, header({"client": "stranger"})],
-    "unknown field": [PROTOCOL, header(_STATUS_FIELDS | {"password": "x"})],
-    "bad id": [PROTOCOL, header(_STATUS_FIELDS | {"client": "../etc"})],
-    "negative number": [PROTOCOL, header(_STATUS_FIELDS | {"request": -1})],
-    "number above 2^63": [PROTOCOL, header(_STATUS_FIELDS | {"request": 2**63})],
-    "id is a number": [PROTOCOL, header(_STATUS_FIELDS | {"client": 5})],
-    "not UTF-8": [PROTOCOL, header(_STATUS_FIELDS).replace(b"stranger", b"\xff" * 8)],
-    "body where none belongs": [PROTOCOL, header(_STATUS_FIELDS), b"body"],
-    "nine frames": [PROTOCOL, header(_STATUS_FIELDS), *[b"x"] * 7],
-    "put without body": encode_request(a_put()),
-    "put with another crc": encode_request(a_put(crc=1), BODY),
-    "long topic": encode_request(a_put(topic="\u00fc" * 200), BODY),
-    "topic with a control character": [
-        PROTOCOL,
-        encode_request(a_put(topic="tab."))[1].replace(b"tab.", b"tab\t"),
-        BODY,
-    ],
-    "large header": [PROTOCOL, b"\xc0" * (HEADER_BYTES_MAX + 1)],
-    "large body": encode_request(a_put(), b"x" * (BODY_BYTES_MAX + 1)),
-    "largest frame that is read": encode_request(a_put(), b"x" * FRAME_BYTES_MAX),
-}

@@ -20,7 +20,8 @@ from reliable_pubsub.relay.core.push import END
 from reliable_pubsub.relay.core.unstored import Offer, encode_offer
 
 from . import zmtp
-from .attacks import BODY, KINDS, MALFORMED, Attack, Kind, Scene
+from .attacks import KINDS, Attack, Kind, Scene
+from .malformed import BODY, MALFORMED
 from .zmtp import OPENED, asked
 
 STAYS_S: Final = 2.0

@@ -12,6 +12,8 @@ from typing import Final
 
 from reliable_pubsub.common.core.errors import ConfigurationError
 
+from .child_process import ChildProcess, NotReadyError
+
 SIZE_MIB: Final = 32
 PATIENCE_S: Final = 20.0
 
@@ -19,31 +21,27 @@ PATIENCE_S: Final = 20.0
 class SmallDisk:
     """The disk under one directory."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, log: Path) -> None:
         """Mount it over an empty directory.
+
+        Args:
+            log: where what the system says goes.
 
         Raises:
             ConfigurationError: this machine does not let us.
         """
         # `cat` holds the namespace, and ends with us, however we end.
-        script = f'mount -t tmpfs -o size={SIZE_MIB}m none "$1" && echo ready && exec cat'
+        script = f'mount -t tmpfs -o size={SIZE_MIB}m none "$1" && echo ready: disk && exec cat'
         command = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
         try:
-            self._holder = subprocess.Popen(
-                [*command, str(directory)],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                process_group=0,
-            )
+            self._holder = ChildProcess([*command, str(directory)], log, talks=True)
+            self._holder.ready()
         except OSError as error:
             raise _not_here(f"unshare(1) cannot be run: {error.strerror}") from error
-        assert self._holder.stdout is not None
-        if self._holder.stdout.readline() != b"ready\n":
-            assert self._holder.stderr is not None
-            why = self._holder.stderr.read().decode(errors="replace").strip()
-            self.close()
-            raise _not_here(why.splitlines()[-1] if why else "unshare(1) failed")
+        except NotReadyError:
+            self._holder.kill()
+            why = self._holder.said().strip()
+            raise _not_here(why.splitlines()[-1] if why else "unshare(1) failed") from None
         self.enter = (
             *("nsenter", f"--target={self._holder.pid}", "--user", "--mount"),
             *("--preserve-credentials", f"--wd={Path.cwd()}", "--"),
@@ -68,9 +66,7 @@ class SmallDisk:
         )
 
     def close(self) -> None:
-        """Unmount it."""
         self._holder.kill()
-        self._holder.communicate()
 
 
 def _not_here(why: str) -> ConfigurationError:

@@ -84,7 +84,6 @@ def tables(measured: Measured) -> list[Table]:
 
 
 def profile_table() -> Table:
-    """The presets."""
     table = Table(title="profiles (`profile: NAME` in a step)", title_justify="left")
     for column in ("name", "QoS", "session", "lease", "push", "for"):
         table.add_column(column)

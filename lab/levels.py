@@ -7,9 +7,6 @@ state. What is kept is tried: a proxy is killed, an answer lost, a subscriber di
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,7 +14,7 @@ from typing import Any, Final
 
 from msgspec import UNSET, Struct
 
-from reliable_pubsub.common.core.errors import ConfigurationError, TimedOutError
+from reliable_pubsub.common.core.errors import TimedOutError
 from reliable_pubsub.common.core.marks import Marks
 from reliable_pubsub.common.core.messages import QoS, StatusReport
 from reliable_pubsub.common.core.retry import RetryPolicy
@@ -29,6 +26,7 @@ from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.offer_link import ZmqOfferLink
 from reliable_pubsub.subscriber.client import Subscriber
 
+from .child_process import ChildProcess, proxy_command
 from .link import LinkTo, Passed
 
 LEVELS: Final[tuple[QoS, ...]] = (0, 1, 2)
@@ -37,7 +35,6 @@ TRIED: Final = 10  # messages of each trial
 PATIENCE_S: Final = 30.0
 SILENCE_S: Final = 0.5  # what comes no more within it is not counted
 RETRY: Final = RetryPolicy(timeout_s=1.0, retries_max=30, pause_s=0.05, pause_s_max=0.2)
-ANY_PORT: Final = "tcp://127.0.0.1:*"
 
 
 class Cost(Struct, frozen=True, kw_only=True):
@@ -83,39 +80,23 @@ class PrivateProxy:
     """A proxy process of our own, on loopback, in a directory of ours."""
 
     def __init__(self, directory: Path) -> None:
-        """Start it."""
         self._directory = directory
-        self._endpoints = dict.fromkeys(("publisher", "subscriber", "push", "ingress"), ANY_PORT)
+        self.endpoints: Mapping[str, str] = {}
         self.start()
 
     def start(self) -> None:
         """Start it where it was."""
-        options = [[f"--{name}-endpoint", value] for name, value in self._endpoints.items()]
-        command = [sys.executable, "-m", "reliable_pubsub.proxy", "--data-dir"]
-        command += [str(self._directory / "data"), "--durability", "sync"]
-        self._process = subprocess.Popen(
-            [*command, *(word for option in options for word in option)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        found = re.search(r" publishers=(\S+) subscribers=(\S+) .* push=(\S+) ingress=(\S+)", line)
-        if found is None:
-            raise ConfigurationError("explain: the proxy did not start; run reliable-pubsub proxy")
-        self._endpoints = dict(zip(self._endpoints, found.groups(), strict=True))
-        self.publishers, self.subscribers = found.group(1, 2)
-        self.ingress = found.group(4)
+        data, log = self._directory / "data", self._directory / "proxy.log"
+        command = proxy_command(data, "--durability", "sync", endpoints=self.endpoints)
+        self._process = ChildProcess(command, log)
+        self.endpoints = self._process.endpoints()
 
     def kill(self) -> None:
-        """kill -9."""
         self._process.kill()
-        self._process.wait()
 
     def status(self) -> StatusReport:
         """What it says of itself."""
-        client = StatusClient(self.subscribers, RETRY)
+        client = StatusClient(self.endpoints["subscribers"], RETRY)
         try:
             return client.ask()
         finally:
@@ -132,13 +113,11 @@ class CountingTransport(ReqTransport):
     """A REQ socket that counts requests, and can lose the next answer to one of them."""
 
     def __init__(self, endpoint: str) -> None:
-        """Connect."""
         super().__init__(endpoint)
         self.round_trips = 0
         self.loses_next = False
 
     def send(self, frames: Sequence[bytes]) -> None:
-        """Count it."""
         self.round_trips += 1
         super().send(frames)
 
@@ -155,7 +134,6 @@ class CountingState:
     """A client's state that counts the writes which wait for the disk. Implements `ClientState`."""
 
     def __init__(self, state: ClientState) -> None:
-        """Around another one."""
         self.durable_count = 0
         self.load = state.load
         self.close = state.close
@@ -167,7 +145,6 @@ class CountingState:
         return self._state.marks
 
     def write(self, changes: Mapping[str, bytes | None], *, durable: bool) -> None:
-        """Count it."""
         self.durable_count += durable
         self._state.write(changes, durable=durable)
 
@@ -229,9 +206,9 @@ class _Trial:
         topic = f"cost-{self._qos}"
         self._told(f"QoS {self._qos}: {messages} messages, put and got one by one")
         links = [
-            LinkTo(self._proxy.publishers),
-            LinkTo(self._proxy.ingress),
-            LinkTo(self._proxy.subscribers),
+            LinkTo(self._proxy.endpoints["publishers"]),
+            LinkTo(self._proxy.endpoints["ingress"]),
+            LinkTo(self._proxy.endpoints["subscribers"]),
         ]
         put_link, offer_link, get_link = links
         puts, gets = CountingTransport(put_link.endpoint), CountingTransport(get_link.endpoint)
@@ -317,15 +294,13 @@ class _Trial:
 
     def _after_absence(self) -> int:
         self._told(f"QoS {self._qos}: a subscriber that is away")
-        name, state = self._client(), self._directory
-        with Subscriber(name, endpoint=self._proxy.subscribers, state_dir=state) as subscriber:
+        name = self._client()
+        with self._subscriber_on_disk(name) as subscriber:
             subscriber.subscribe("away", qos=self._qos)
         with self._publisher() as publisher:
             for _ in range(TRIED):
                 publisher.put("away", PAYLOAD, qos=self._qos)
-        with Subscriber(
-            name, endpoint=self._proxy.subscribers, state_dir=state, on_lower_qos=_unheard
-        ) as subscriber:
+        with self._subscriber_on_disk(name) as subscriber:
             subscriber.subscribe("away", qos=self._qos)
             count = self._rest(subscriber, "away")
             subscriber.unsubscribe("away")
@@ -333,7 +308,7 @@ class _Trial:
 
     def _after_lost_answer(self) -> int:
         self._told(f"QoS {self._qos}: an answer that is lost")
-        transport = CountingTransport(self._proxy.publishers)
+        transport = CountingTransport(self._proxy.endpoints["publishers"])
         with (
             self._subscriber() as subscriber,
             Publisher(
@@ -352,18 +327,14 @@ class _Trial:
     def _after_subscriber_death(self) -> tuple[int, int]:
         """The message in hand, then what the next process of the same id is handed."""
         self._told(f"QoS {self._qos}: a subscriber that dies with a message in hand")
-        name, state = self._client(), self._directory
-        dies = Subscriber(
-            name, endpoint=self._proxy.subscribers, state_dir=state, on_lower_qos=_unheard
-        )
+        name = self._client()
+        dies = self._subscriber_on_disk(name)
         with self._publisher() as publisher:
             dies.subscribe("death", qos=self._qos)
             publisher.put("death", PAYLOAD, qos=self._qos)
             self._got(dies, "death", 1)
             dies.abandon()
-        with Subscriber(
-            name, endpoint=self._proxy.subscribers, state_dir=state, on_lower_qos=_unheard
-        ) as again:
+        with self._subscriber_on_disk(name) as again:
             again.subscribe("death", qos=self._qos)
             rest = list(again.messages("death", timeout_s=SILENCE_S))
             again.unsubscribe("death")
@@ -381,7 +352,7 @@ class _Trial:
     def _publisher(self) -> Publisher:
         return Publisher(
             self._client(),
-            endpoint=self._proxy.publishers,
+            endpoint=self._proxy.endpoints["publishers"],
             retry=RETRY,
             _world=World(state=MemoryState()),
         )
@@ -389,10 +360,18 @@ class _Trial:
     def _subscriber(self) -> Subscriber:
         return Subscriber(
             self._client(),
-            endpoint=self._proxy.subscribers,
+            endpoint=self._proxy.endpoints["subscribers"],
             retry=RETRY,
             on_lower_qos=_unheard,
             _world=World(state=MemoryState()),
+        )
+
+    def _subscriber_on_disk(self, client: str) -> Subscriber:
+        return Subscriber(
+            client,
+            endpoint=self._proxy.endpoints["subscribers"],
+            state_dir=self._directory,
+            on_lower_qos=_unheard,
         )
 
     def _got(self, subscriber: Subscriber, topic: str, count: int) -> None:

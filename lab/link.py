@@ -37,7 +37,6 @@ class Passed(Struct, frozen=True):
     bytes: int
 
     def since(self, before: Passed) -> Passed:
-        """The difference."""
         return Passed(self.frames - before.frames, self.bytes - before.bytes)
 
 
@@ -45,7 +44,6 @@ class Links:
     """The thread in which all links of a run live."""
 
     def __init__(self) -> None:
-        """Start it."""
         self._loop = asyncio.new_event_loop()
         self._links: list[Link] = []
         self._thread = threading.Thread(target=self._loop.run_forever, name="links", daemon=True)
@@ -206,7 +204,6 @@ class Link:
         self.address = self._server.sockets[0].getsockname()
 
     async def stop(self) -> None:
-        """Close everything."""
         self._server.close()
         for connection in list(self._connections):
             connection.abort()
@@ -248,7 +245,6 @@ class LinkTo(Link):
         self.endpoint = f"tcp://127.0.0.1:{self.address[1]}"
 
     def close(self) -> None:
-        """Close everything."""
         if self._links is not None:
             self._links.close()
             self._links = None

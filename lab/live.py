@@ -30,7 +30,6 @@ class Story:
         self._at_once = not console.is_terminal and not quiet
 
     def tell(self, text: str) -> None:
-        """Add a line."""
         line = f"{self._clock() - self._begin_s:6.2f} s  {text}"
         self.lines.append(line)
         if self._at_once:

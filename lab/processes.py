@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import re
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from functools import partial
@@ -15,25 +12,22 @@ from typing import Final
 
 import yaml
 
+from .child_process import ANY_PORT, ChildProcess, endpoints_in
 from .core.scenario import PROXY, Client, Event, Relay, Role, Scenario
 from .disk import SmallDisk
 from .link import Address, Link, Links
 from .progress import JournalProgress, OutputProgress
 from .variants import OPTIONS
 
-ANY_PORT: Final = "tcp://127.0.0.1:*"
 FOLDERS: Final = ("plans", "journals", "outputs", "logs", "state", "data")
 BACKUPS: Final = "backups"
-GRACE_S: Final = 5.0  # between SIGTERM and SIGKILL, at the end
-READY: Final = re.compile(rb"^ready: (?:proxy|relay) (.*)\n", re.MULTILINE)
-DOOR: Final = re.compile(rb"\b(publishers|subscribers|requests|push)=tcp://127\.0\.0\.1:(\d+)\b")
+GRACE_S: Final = 5.0  # between SIGTERM and SIGKILL
 
 
 class Member:
     """One process of the scenario, over all its lives."""
 
     def __init__(self, name: str, role: Role, directory: Path) -> None:
-        """Nothing runs yet."""
         self.name = name
         self.role: Role = role
         self.lives = 0
@@ -47,8 +41,7 @@ class Member:
         self.state_dir = directory / "state" / name
         self.done = JournalProgress(self.journal)
         self.received = OutputProgress(self.output)
-        self._child: subprocess.Popen[bytes] | None = None
-        self._log_bytes = 0  # what earlier lives wrote
+        self._child: ChildProcess | None = None
 
     @property
     def links(self) -> tuple[Link, ...]:
@@ -57,12 +50,13 @@ class Member:
 
     def is_ready(self) -> bool:
         """Whether a node has said so in this life; from then on the links below reach it."""
-        if not self.doors and self.runs:
-            found = READY.search(self.said())
-            if found:
-                for name, port in DOOR.findall(found[1]):
-                    self.doors[name.decode()] = ("127.0.0.1", int(port))
-        return bool(self.doors) and self.runs
+        if self._child is None or not self._child.runs:
+            return False
+        if not self.doors and (line := self._child.ready_line()):
+            for name, endpoint in endpoints_in(line).items():
+                host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+                self.doors[name] = (host, int(port))
+        return bool(self.doors)
 
     def change_links(self, event: Event) -> str:
         """What breaks a network breaks both links; some events are of one. Gives a detail."""
@@ -93,12 +87,12 @@ class Member:
     @property
     def runs(self) -> bool:
         """Whether it lives, stopped or not."""
-        return self._child is not None and self._child.poll() is None
+        return self._child is not None and self._child.runs
 
     @property
     def exit_code(self) -> int | None:
         """Of its last life; negative: the signal that ended it; None while it runs, or before."""
-        return None if self._child is None else self._child.poll()
+        return None if self._child is None else self._child.exit_code
 
     @property
     def count(self) -> int:
@@ -113,55 +107,33 @@ class Member:
     def begin(self, command: list[str]) -> None:
         """Start a life; what it says goes to its log."""
         self.doors.clear()
-        self._log_bytes = self.log.stat().st_size if self.log.exists() else 0
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("RELIABLE_PUBSUB_")}
-        with self.log.open("ab") as log:
-            self._child = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=environment | {"PYTHONUNBUFFERED": "1", "COLUMNS": "100"},
-                process_group=0,  # Ctrl-C is for the lab, which ends them all
-            )
+        self._child = ChildProcess(command, self.log, environment={"PYTHONUNBUFFERED": "1"})
         self.lives += 1
         self.stopped = False
-
-    def said(self) -> bytes:
-        """What this life has written to its log."""
-        with self.log.open("rb") as file:
-            file.seek(self._log_bytes)
-            return file.read()
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if it lives."""
         if self._child is not None and self.runs:
-            self._child.send_signal(number)
+            self._child.signal(number)
             if number in (signal.SIGSTOP, signal.SIGCONT):
                 self.stopped = number == signal.SIGSTOP
 
     def pause(self) -> None:
         """Send SIGSTOP, and wait until the process is stopped."""
         if self._child is not None and self.runs:
-            self.signal(signal.SIGSTOP)
-            os.waitid(os.P_PID, self._child.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            self._child.pause()
+            self.stopped = True
 
     def kill(self) -> None:
-        """kill -9, and reap."""
         if self._child is not None:
             self._child.kill()
-            self._child.wait()
             self.stopped = False
 
     def end(self) -> None:
         """SIGTERM, patience, SIGKILL."""
         self.signal(signal.SIGCONT)
-        self.signal(signal.SIGTERM)
         if self._child is not None:
-            try:
-                self._child.wait(GRACE_S)
-            except subprocess.TimeoutExpired:
-                self.kill()
+            self._child.end(GRACE_S)
 
 
 class Processes:
@@ -178,7 +150,8 @@ class Processes:
         self.data_dir = directory / "data"
         for folder in FOLDERS:
             (directory / folder).mkdir(parents=True)
-        self.disk = SmallDisk(self.data_dir) if scenario.needs_small_disk else None
+        log = directory / "logs" / "disk.log"
+        self.disk = SmallDisk(self.data_dir, log) if scenario.needs_small_disk else None
         self.links = Links()
         self.proxy = Member(PROXY, "proxy", directory)
         self.members: dict[str, Member] = {PROXY: self.proxy}

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Final
 
 import click
 from msgspec.structs import replace
-from rich.console import Console
+from rich.console import Console, Group
 
 from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
@@ -65,8 +66,18 @@ def emptied(directory: Path, scenario_file: Path) -> Path:
     return directory.resolve()
 
 
-def perform(scenario: Scenario, directory: Path, console: Console, *, quiet: bool) -> list[str]:
+def perform(
+    scenario: Scenario,
+    directory: Path,
+    console: Console,
+    *,
+    quiet: bool,
+    see: Callable[[Group], None] | None = None,
+) -> list[str]:
     """Let it happen; every process is ended and reaped, whatever comes in between.
+
+    Args:
+        see: is given each picture of the run.
 
     Returns:
         What was not as the scenario expects, one sentence each.
@@ -77,15 +88,15 @@ def perform(scenario: Scenario, directory: Path, console: Console, *, quiet: boo
     try:
         recorder.begin("lab")
         director = Director(scenario, processes, recorder, clock=time.monotonic, tell=story.tell)
-        if console.is_terminal and not quiet:
-            with live(console) as shown:
-                while not director.turn():
-                    shown.update(picture(scenario, processes, story.lines))
-                    time.sleep(LOOK_AGAIN_S)
-            console.print(picture(scenario, processes, story.lines))
-        else:
+        is_live = console.is_terminal and not quiet
+        with live(console) if is_live else nullcontext() as screen:
+            views = [view for view in (screen and screen.update, see) if view]
             while not director.turn():
+                for view in views:
+                    view(picture(scenario, processes, story.lines))
                 time.sleep(LOOK_AGAIN_S)
+        if is_live:
+            console.print(picture(scenario, processes, story.lines))
         wrong = [f"{name}: {why}" for name, why in director.unfinished.items()]
         wrong += [f"it never came to this: {event.in_words}" for event in director.not_happened]
         if processes.look_for_doors():

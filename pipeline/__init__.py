@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from reliable_pubsub.common.core.arguments import checked, shown
+from reliable_pubsub.common.core.arguments import checked
 from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.parameters import shown
 
 from .core.progress import lag
 

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 from msgspec import Struct, structs
@@ -177,11 +177,8 @@ def main(
     subscriber: str,
     accept_loss: bool,
     master: str | None,
-    endpoint: str | None,
-    ack_timeout: str | None,
-    send_retries: str | None,
-    allow_plaintext: bool,
     quiet: bool,
+    **asked: Any,
 ) -> None:
     """Copy topics into a folder of Parquet files, each message once.
 
@@ -195,9 +192,7 @@ def main(
     with running_job():
         if merge and not available_now:
             raise UsageError("--merge is done at the end of a run: give --available-now with it")
-        where, retry = proxy_endpoint(
-            "subscriber", endpoint, ack_timeout, send_retries, allow_plaintext
-        )
+        where, retry = proxy_endpoint("subscriber", **asked)
         options = topics_wanted(
             topic,
             pattern,

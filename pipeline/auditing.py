@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 import pyarrow as pa
@@ -182,11 +182,8 @@ def main(
     tables: Path | None,
     report: Path | None,
     master: str | None,
-    endpoint: str | None,
-    ack_timeout: str | None,
-    send_retries: str | None,
-    allow_plaintext: bool,
     quiet: bool,
+    **asked: Any,
 ) -> None:
     """Was every put stored once, and every message delivered once, in order?
 
@@ -201,9 +198,7 @@ def main(
     with running_job():
         if not (live or archive or journal):
             raise UsageError("name what to audit: --live, --archive DIR, --journal DIR")
-        where, retry = proxy_endpoint(
-            "subscriber", endpoint, ack_timeout, send_retries, allow_plaintext
-        )
+        where, retry = proxy_endpoint("subscriber", **asked)
         wanted = topics_wanted(topic, "" if topic else ".*", endpoint=where, retry=retry)
         # Journals first: what they tell must be in a log that is read later.
         run = read_run(journal) if journal else Run(lines=[], outputs={})

@@ -194,7 +194,6 @@ class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailable
         return self._query
 
     def initialOffset(self) -> dict[str, Any]:
-        """See `QueryStream.initial`."""
         return self.query.initial()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -202,7 +201,6 @@ class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailable
         return ReadMaxRows(self._options.trigger_rows_max)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """See `QueryStream.latest`."""
         if isinstance(limit, ReadMaxRows):
             return self.query.latest(start, limit.max_rows)
         assert isinstance(limit, ReadAllAvailable), limit
@@ -213,15 +211,12 @@ class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailable
         return self.query.ends()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """See `QueryStream.prepare_available_now`."""
         self.query.prepare_available_now()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """See `QueryStream.ranges`."""
         return [MessagePartition(one) for one in self.query.ranges(start, end)]
 
     def commit(self, end: dict[str, Any]) -> None:
-        """See `QueryStream.processed`."""
         self.query.processed(end)
 
 

@@ -135,23 +135,17 @@ def subscriber_endpoint_option() -> Callable[[F], F]:
 
 
 def proxy_endpoint(
-    role: str,
-    endpoint: str | None,
-    ack_timeout: str | None,
-    send_retries: str | None,
-    allow_plaintext: bool,
+    role: str, *, endpoint: str | None, allow_plaintext: bool, **more: str | None
 ) -> tuple[str, RetryPolicy]:
     """The endpoint for publishers or subscribers, and how to ask there.
+
+    Args:
+        more: other settings that an option gives; see `asking_options`.
 
     Raises:
         ConfigurationError: before anything is sent.
     """
-    given = {
-        f"{role}_endpoint": endpoint,
-        "ack_timeout": ack_timeout,
-        "send_retries": send_retries,
-    }
-    settings = settings_from("pipeline", given)
+    settings = settings_from("pipeline", {f"{role}_endpoint": endpoint, **more})
     where: str = getattr(settings, f"{role}_endpoint")
     reached = accept_endpoint(where, allow_plaintext=allow_plaintext, keys=client_keys(settings))
     return reached, retry_policy(settings)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
-from typing import Final, cast
+from typing import Any, Final, cast
 
 import click
 from msgspec import Struct
@@ -173,11 +173,8 @@ def main(
     parallel: bool,
     master: str | None,
     subscriber_endpoint: str | None,
-    endpoint: str | None,
-    ack_timeout: str | None,
-    send_retries: str | None,
-    allow_plaintext: bool,
     quiet: bool,
+    **asked: Any,
 ) -> None:
     """Put the rows of files on a topic, each once, also if it is run again.
 
@@ -188,9 +185,8 @@ def main(
       reliable-pubsub pipeline load --file data/orders.csv --topic orders --key customer
     """
     with running_job():
-        asked = (ack_timeout, send_retries, allow_plaintext)
-        put_at, retry = proxy_endpoint("publisher", endpoint, *asked)
-        read_at, _ = proxy_endpoint("subscriber", subscriber_endpoint, *asked)
+        put_at, retry = proxy_endpoint("publisher", **asked)
+        read_at, _ = proxy_endpoint("subscriber", **{**asked, "endpoint": subscriber_endpoint})
         work = [
             LoadFile(
                 path=str(path),

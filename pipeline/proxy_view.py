@@ -137,7 +137,6 @@ class ProxyView:
             _log.warning("subscriber %s was not moved on: %s", self._options.subscriber, error)
 
     def close(self) -> None:
-        """Close the sockets."""
         self._status.close()
         self._reader.close()
         if self._kept is not None:

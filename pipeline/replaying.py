@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import click
 from msgspec import Struct
@@ -151,11 +152,8 @@ def main(
     replay_id: str | None,
     rate: float | None,
     subscriber_endpoint: str | None,
-    endpoint: str | None,
-    ack_timeout: str | None,
-    send_retries: str | None,
-    allow_plaintext: bool,
     quiet: bool,
+    **asked: Any,
 ) -> None:
     """Put the past of a topic on another one, in its order, each message once.
 
@@ -167,9 +165,8 @@ def main(
     with running_job():
         if target == topic:
             raise UsageError("--to is the topic itself: it would be read while it grows")
-        asked = (ack_timeout, send_retries, allow_plaintext)
-        put_at, retry = proxy_endpoint("publisher", endpoint, *asked)
-        read_at, _ = proxy_endpoint("subscriber", subscriber_endpoint, *asked)
+        put_at, retry = proxy_endpoint("publisher", **asked)
+        read_at, _ = proxy_endpoint("subscriber", **{**asked, "endpoint": subscriber_endpoint})
         with LogReader(read_at, retry=retry) as reader:
             if archive:
                 past = archived_past(archive, topic, first, end)

@@ -60,7 +60,6 @@ class SparkTasks:
     """Runs functions of a module on Spark, one task for each value."""
 
     def __init__(self, spark: SparkSession) -> None:
-        """Take the session."""
         self._context = spark.sparkContext
 
     @property

@@ -150,17 +150,10 @@ HEARS_RESETS = (
 @journal_option()
 def main(
     config_file: Path | None,
-    data_dir: str | None,
-    publisher_endpoint: str | None,
-    subscriber_endpoint: str | None,
-    push_endpoint: str | None,
-    ingress_endpoint: str | None,
-    durability: str | None,
     accept_loss: bool,
     allow_plaintext: bool,
-    secret_key: str | None,
-    clients: str | None,
     journal: Path | None,
+    **said: str | None,
 ) -> None:
     """Run the proxy: it keeps every message until all subscribers have it.
 
@@ -179,20 +172,7 @@ def main(
     """
     with readable_errors():
         file, topics = _settings_file(config_file) if config_file else ({}, {})
-        resolved = resolve_all(
-            "proxy",
-            {
-                "data_dir": data_dir,
-                "publisher_endpoint": publisher_endpoint,
-                "subscriber_endpoint": subscriber_endpoint,
-                "push_endpoint": push_endpoint,
-                "ingress_endpoint": ingress_endpoint,
-                "durability": durability,
-                "secret_key": secret_key,
-                "clients": clients,
-            },
-            file,
-        )
+        resolved = resolve_all("proxy", said, file)
         settings = typed(resolved)
         wanted = server_settings(
             resolved, broker_settings(resolved, topics), accept_loss=accept_loss

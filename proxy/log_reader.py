@@ -51,7 +51,6 @@ class StoreReader:
     def read(
         self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
     ) -> list[Appended]:
-        """See `storage.LogReader.read`."""
         bounds = {"messages_max": messages_max, "bytes_max": bytes_max}
         cached = self._cached(topic_id, offset)
         found = [batch for batch, _ in whole_batches(cached, offset, **bounds)]
@@ -97,7 +96,6 @@ class StoreReader:
                 end = batch.end
 
     def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
-        """See `storage.LogReader.timestamp_ns`."""
         cached = self._cache.get((topic_id, offset))
         if cached is not None:
             return cached.timestamp_ns
@@ -110,7 +108,6 @@ class StoreReader:
         return int(row[1]) if row is not None and offset < row[0] else None
 
     def first_since(self, topic_id: int, base: int, end: int, timestamp_ns: int) -> int | None:
-        """See `storage.LogReader.first_since`."""
         with reading():
             (found,) = self._connection.execute(
                 "SELECT min(base) FROM batch WHERE place >= ? AND place < ? AND timestamp_ns >= ?",
@@ -131,7 +128,6 @@ class StoreReader:
         )
 
     def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
-        """See `storage.LogReader.find`."""
         with reading():
             row = self._connection.execute(
                 f"SELECT {_COLUMNS}, row_crc FROM batch WHERE topic_id = ? AND publisher = ?"
@@ -144,7 +140,6 @@ class StoreReader:
         return batch if sequence <= batch.last_sequence else None
 
     def close(self) -> None:
-        """Close the connection."""
         self._connection.close()
 
 

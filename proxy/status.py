@@ -185,14 +185,7 @@ def _bytes(size: float) -> str:
 @click.option("--allow-plaintext", is_flag=True, help="Accept an endpoint on another machine.")
 @key_options(server=False, client=True)
 def main(
-    endpoint: str | None,
-    as_json: bool,
-    watch: bool,
-    ack_timeout: str | None,
-    send_retries: str | None,
-    allow_plaintext: bool,
-    secret_key: str | None,
-    server_key: str | None,
+    endpoint: str | None, as_json: bool, watch: bool, allow_plaintext: bool, **said: str | None
 ) -> None:
     """Show topics, subscriptions with their lag, publishers, and the committer of a proxy.
 
@@ -200,16 +193,9 @@ def main(
     of them was stored.
     """
     with readable_errors(), stop_on_signals():
-        settings = settings_from(
-            "status",
-            {
-                "subscriber_endpoint": endpoint,
-                "ack_timeout": ack_timeout,
-                "send_retries": 1 if send_retries is None else send_retries,
-                "secret_key": secret_key,
-                "server_key": server_key,
-            },
-        )
+        if said["send_retries"] is None:
+            said["send_retries"] = "1"
+        settings = settings_from("status", {"subscriber_endpoint": endpoint, **said})
         client = StatusClient(
             accept_endpoint(
                 settings.subscriber_endpoint,

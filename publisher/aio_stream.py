@@ -13,14 +13,14 @@ from types import TracebackType
 from typing import Any
 
 from reliable_pubsub.common.core.arguments import checked
-from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.common.core.batch import BATCH_ROOM_BYTES, PAYLOAD_OVERHEAD_BYTES, Batch
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, TooLargeError, UsageError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, PAYLOAD_BYTES_MAX
 from reliable_pubsub.common.core.names import TopicName
 
 from .core.combining import topic_to_put_on
 from .core.receipt import Receipt
-from .stream import BYTES_MAX, FULL_BATCHES_MAX, MESSAGE_OVERHEAD_BYTES
+from .stream import FULL_BATCHES_MAX
 
 PutBatch = Callable[[str, Batch], Coroutine[Any, Any, Receipt]]
 
@@ -39,7 +39,7 @@ class StreamBatch:
         """Whether a message fits."""
         return (
             self.topic == topic
-            and self.size + size <= BYTES_MAX
+            and self.size + size <= BATCH_ROOM_BYTES
             and len(self.payloads) < BATCH_MESSAGES_MAX
         )
 
@@ -119,7 +119,7 @@ class Stream:
                 size_max=PAYLOAD_BYTES_MAX,
                 advice="split it, or put a reference to it",
             )
-        topic, size = topic_to_put_on(topic), len(payload) + MESSAGE_OVERHEAD_BYTES
+        topic, size = topic_to_put_on(topic), len(payload) + PAYLOAD_OVERHEAD_BYTES
         batch = self._open
         if batch is None or not batch.has_room(topic, size):
             batch = await self._begin_batch(topic, size)

@@ -17,7 +17,6 @@ class ZmqOfferLink(DataLink):
     """A link over ZeroMQ. Implements `core.offering.OfferLink`."""
 
     def __init__(self, endpoint: str) -> None:
-        """Connect in the background."""
         self._context = ClientContext()
         end_with(self, self._context)
         # No bound on received subscriptions: ZeroMQ drops them at a bound, and they are few.
@@ -33,7 +32,6 @@ class ZmqOfferLink(DataLink):
         super().__init__(self._socket)
 
     def prefixes(self) -> frozenset[bytes]:
-        """See `OfferLink`."""
         if self._socket.poll(0):
             wanted = set(self._wanted)
             while self._socket.poll(0):
@@ -46,7 +44,6 @@ class ZmqOfferLink(DataLink):
         return self._wanted
 
     def send(self, frames: Sequence[bytes]) -> bool:
-        """See `OfferLink`."""
         try:
             self._socket.send_multipart(frames, zmq.DONTWAIT)
         except zmq.Again:
@@ -54,5 +51,4 @@ class ZmqOfferLink(DataLink):
         return True
 
     def close(self) -> None:
-        """See `OfferLink`."""
         self._context.destroy()  # for LINGER_MS at most

@@ -19,9 +19,20 @@ from reliable_pubsub.common.core.steps import (
     publisher_chunks,
 )
 from reliable_pubsub.common.plan_view import Advance
+from reliable_pubsub.common.system import system_errors
 
 from .client import Publisher
 from .core.receipt import Receipt
+
+
+def _content(path: Path, place: str) -> bytes:
+    with system_errors(
+        lambda error: ConfigurationError(
+            f"{place}: {path} cannot be read: {error.strerror} (a relative name begins in the "
+            "folder of the step file)"
+        )
+    ):
+        return path.read_bytes()
 
 
 class PublisherPlan:
@@ -41,13 +52,7 @@ class PublisherPlan:
             if name is None or name in self._lines:
                 continue
             path = step_file.parent / name
-            try:
-                content = path.read_bytes()
-            except OSError as error:
-                raise ConfigurationError(
-                    f"{step_file}, steps[{index}].message_file: {path} cannot be read: "
-                    f"{error.strerror} (a relative name begins in the folder of the step file)"
-                ) from error
+            content = _content(path, f"{step_file}, steps[{index}].message_file")
             self._lines[name] = message_lines(content)
             digests[name] = hashlib.sha256(content).hexdigest()
         self.digest = plan_digest(steps, digests)

@@ -13,24 +13,24 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
 from typing import Annotated, Final
 
 from msgspec import Meta
 
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, check_argument, checked
-from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.common.core.batch import BATCH_ROOM_BYTES, PAYLOAD_OVERHEAD_BYTES, Batch
 from reliable_pubsub.common.core.dead_letter import check_put_on
 from reliable_pubsub.common.core.errors import ForkedError, TooLargeError, UsageError
-from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, PAYLOAD_BYTES_MAX
+from reliable_pubsub.common.core.limits import (
+    BATCH_MESSAGES_MAX,
+    PAYLOAD_BYTES_MAX,
+)
 from reliable_pubsub.common.core.names import TopicName
 
 from .core.receipt import Receipt
 
-MESSAGE_OVERHEAD_BYTES: Final = 5  # of the encoding, for each payload, at most
 FULL_BATCHES_MAX: Final = 4  # that may wait for the sender; then `put` waits
-BYTES_MAX: Final = BODY_BYTES_MAX - 64
 # How often the sender looks for itself whether the stream was dropped or closed: an exception of a
 # signal handler within `notify` leaves a waiter that has gone, and the next one wakes only that.
 LOOK_S: Final = 0.1
@@ -308,14 +308,14 @@ class Stream:
         if type(topic) is not str:
             topic = check_argument(Stream.put, "topic", topic)
         sender = self.sender
-        size = len(payload) + MESSAGE_OVERHEAD_BYTES
+        size = len(payload) + PAYLOAD_OVERHEAD_BYTES
         try:
             sender.lock.acquire()
             batch = sender.open
             if (
                 batch is None
                 or batch.topic != topic
-                or batch.size + size > BYTES_MAX
+                or batch.size + size > BATCH_ROOM_BYTES
                 or len(batch.payloads) == BATCH_MESSAGES_MAX
             ):
                 batch = sender.begin_batch(topic, len(payload))
@@ -345,10 +345,5 @@ class Stream:
     def __enter__(self) -> Stream:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

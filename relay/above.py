@@ -149,7 +149,6 @@ class PlainAbove:
     """A plain ZeroMQ publisher (PUB or XPUB): subscriptions by prefix, as it knows them."""
 
     def __init__(self, context: Context, endpoint: str, kinds: Kinds, *, cap: int = CAP) -> None:
-        """Connect."""
         self.endpoint = endpoint
         # No bound, because ZeroMQ drops subscriptions at it; the cap is the bound.
         self.data = connecting(

@@ -65,7 +65,6 @@ class Connections:
         self.cut_count = 0
 
     def __len__(self) -> int:
-        """How many there are."""
         return len(self._by_descriptor)
 
     def heard(self, frame: zmq.Frame) -> Connection | None:
@@ -106,7 +105,6 @@ class Connections:
         return [one for one in arrived if self.at(one.descriptor) is one], is_more
 
     def at(self, descriptor: int) -> Connection | None:
-        """The connection with this descriptor."""
         return self._by_descriptor.get(descriptor)
 
     def cut(self, connection: Connection) -> None:
@@ -120,7 +118,6 @@ class Connections:
                 self.cut_count += 1
 
     def close(self) -> None:
-        """Stop watching."""
         self._events.close()
 
     def _take_events(self, count_max: int = sys.maxsize) -> bool:

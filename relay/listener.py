@@ -49,7 +49,6 @@ class Gate:
     """
 
     def __init__(self, listener: Listener) -> None:
-        """It is open."""
         self._descriptor = listener.descriptor
         self._is_open = True
 

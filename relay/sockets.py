@@ -52,7 +52,6 @@ class Receiver:
     """
 
     def __init__(self, socket: Socket) -> None:
-        """Nothing was taken yet."""
         self._socket = socket
         self._first: zmq.Frame | None = None
         self._frames: list[bytes] = []

@@ -68,7 +68,6 @@ def received_at(qos: QoS, messages: int) -> tuple[float, float]:
 
 
 def levels(rounds: int, tick: Callable[[], None]) -> list[Row]:
-    """The levels in turn."""
     rates: dict[QoS, list[float]] = {0: [], 1: [], 2: []}
     lost: list[float] = []
     for _ in range(rounds):
@@ -88,7 +87,6 @@ def levels(rounds: int, tick: Callable[[], None]) -> list[Row]:
 
 
 def fill(running: Proxy, messages: int) -> None:
-    """Store messages."""
     payloads = [PAYLOAD] * BATCH
     with Publisher("bench-replay", endpoint=running.publishers) as publisher:
         for _ in range(messages // BATCH):

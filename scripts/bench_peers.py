@@ -214,7 +214,6 @@ PROMISES: Final = ["broker", "a message that is acknowledged", "is delivered"]
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
     rest = "---" if head is PROMISES else "---:"
     lines = [head, ["---"] + [rest] * (len(head) - 1), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)

@@ -183,7 +183,6 @@ class OtherWork:
     """CPUs that other processes use in a span of time."""
 
     def __init__(self) -> None:
-        """Begin now."""
         self._begin = self._now()
 
     @staticmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
 import sys
 import threading
 import time
@@ -16,24 +15,23 @@ import zmq
 
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.core.messages import BatchHeader
+from reliable_pubsub.lab.child_process import ANY_PORT, ChildProcess
 from reliable_pubsub.lab.link import LinkTo
 from reliable_pubsub.relay.above import NodeAbove
 from reliable_pubsub.relay.core.pattern import Pattern, Strategy
 from reliable_pubsub.relay.core.push import Pushed, encode_push
 from reliable_pubsub.relay.topology import ask_node
 
-from .measuring import PAYLOAD, Row, proxy
+from .measuring import PAYLOAD, Row, folder, proxy
 
 LEAVES = 100
 FAN_OUT_MESSAGES = 100
 VIEWERS, CHANNELS, ZAPS = 20, 50, 100  # each viewer zaps so often
 ZAPS_PER_S = 2_000  # of all viewers together
 STRATEGIES: tuple[Strategy, ...] = ("none", "dedup", "subsume", "all")
-ANY_PORT = "tcp://127.0.0.1:*"
 
 
 def push_rows(tick: Callable[[], None]) -> list[Row]:
-    """All of it."""
     rows = [fan_out()]
     tick()
     rows += zapping()
@@ -45,21 +43,12 @@ def push_rows(tick: Callable[[], None]) -> list[Row]:
 
 
 @contextmanager
-def relay(name: str, *options: str) -> Iterator[tuple[str, str]]:
-    """A relay process; its endpoints for requests and for data."""
+def relay(name: str, *options: str) -> Iterator[str]:
+    """A relay process; its endpoint for data."""
     command = [sys.executable, "-m", "reliable_pubsub", "relay", "-i", name, *options]
     command += ["--endpoint", ANY_PORT, "--push-endpoint", ANY_PORT]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()
-        if not line.startswith("ready: relay"):
-            raise click.ClickException(f"the relay did not start: {line}")
-        words = dict(word.split("=", 1) for word in line.split() if "=" in word)
-        yield words["requests"], words["push"]
-    finally:
-        process.terminate()
-        process.wait(30)
+    with folder() as directory, ChildProcess(command, directory / "log") as process:
+        yield process.endpoints()["push"]
 
 
 def fan_out() -> Row:
@@ -71,7 +60,7 @@ def fan_out() -> Row:
     link = LinkTo(endpoint)
     above = ("--publisher", link.endpoint)
     with relay("left", *above) as left, relay("right", *above) as right:
-        tree = fan_out_bytes(context, source, link, [left[1], right[1]])
+        tree = fan_out_bytes(context, source, link, [left, right])
     context.destroy(linger=0)
     return Row(
         work=f"{LEAVES} subscribers below two relays: on the link above, per message",

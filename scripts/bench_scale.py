@@ -36,7 +36,6 @@ class Client:
     """A process with a publisher and a subscriber."""
 
     def __init__(self, publishers: str, subscribers: str) -> None:
-        """Create both."""
         self._endpoint = subscribers
         self._publisher = Publisher("scale", endpoint=publishers)
         self._subscriber = Subscriber("scale", endpoint=subscribers)

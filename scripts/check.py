@@ -111,7 +111,6 @@ class Gate:
     """Steps, and what became of them."""
 
     def __init__(self) -> None:
-        """Nothing has run."""
         self.ended: list[Ended] = []
         self._printing = threading.Lock()
 

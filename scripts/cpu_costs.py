@@ -7,7 +7,6 @@ of their own.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,10 +15,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Final, Protocol
 
-import click
 import msgspec
 
 from reliable_pubsub import Publisher, Subscriber
+from reliable_pubsub.lab.child_process import ChildProcess
 
 from .measuring import PAYLOAD, Proxy, Worker, folder, proxy
 from .named_proxy import COUNTS
@@ -45,7 +44,6 @@ class Puts:
     """A publisher, with what it is to do."""
 
     def __init__(self, endpoint: str) -> None:
-        """Create it."""
         self._publisher = Publisher("profile-publisher", endpoint=endpoint)
 
     def __enter__(self) -> Puts:
@@ -56,14 +54,12 @@ class Puts:
         self._publisher.close()
 
     def put(self, topic: str, messages: int, pause_s: float = 0.0) -> None:
-        """Put messages one by one."""
         for _ in range(messages):
             self._publisher.put(topic, PAYLOAD)
             if pause_s:
                 time.sleep(pause_s)
 
     def put_many(self, topic: str, messages: int) -> None:
-        """Put messages in batches."""
         payloads = [PAYLOAD] * BATCH
         for _ in range(messages // BATCH):
             self._publisher.put_many(topic, payloads)
@@ -75,7 +71,6 @@ class Reads:
     def __init__(
         self, client: str, endpoint: str, topics: Sequence[str], state_dir: str | None = None
     ) -> None:
-        """Create it."""
         self._subscriber = Subscriber(client, endpoint=endpoint, state_dir=state_dir)
         self._topics = topics
 
@@ -234,22 +229,16 @@ class There:
     """Another version: the same in a process that imports the package from its own tree."""
 
     def __init__(self, stack: ExitStack, tree: Path, scale: float) -> None:
-        """Start it."""
         serving = f"from scripts.cpu_costs import serve; serve({scale})"
         command = [sys.executable, "-c", serving]
-        self._process = stack.enter_context(
-            subprocess.Popen(
-                command, cwd=tree, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
-        )
+        log = stack.enter_context(folder()) / "log"
+        errors = log.with_suffix(".errors")
+        process = ChildProcess(command, log, errors=errors, cwd=tree, talks=True)
+        self._process = stack.enter_context(process)
 
     def step(self, number: int) -> Costs:
         """CPU of one of the `STEPS`, or of a subscriber that waits."""
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        print(number, file=self._process.stdin, flush=True)
-        if not (line := self._process.stdout.readline()):
-            raise click.ClickException("the other version does not run in this benchmark")
+        line = self._process.ask(str(number))
         return dict(msgspec.json.decode(line, type=list[tuple[tuple[str, str, str], float]]))
 
 

@@ -8,16 +8,11 @@ sample goes through the real command.
 from __future__ import annotations
 
 import os
-import shutil
 import signal
-import sqlite3
-import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
@@ -25,39 +20,22 @@ import click
 from msgspec import Struct
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.core.errors import DamagedError
+from reliable_pubsub.common.plan_view import progress_bar
+from reliable_pubsub.lab.child_process import ChildProcess, NotReadyError, proxy_command
 from reliable_pubsub.proxy import store as store_module
-from reliable_pubsub.proxy.check import check_store
-from reliable_pubsub.proxy.core.records import (
-    Appended,
-    ControlSeen,
-    CursorMoved,
-    Granted,
-    Record,
-    Subscribed,
-    TopicCreated,
-    Trimmed,
-    Unsubscribed,
-)
-from reliable_pubsub.proxy.core.schema import SCHEMA_ROWS, meaning
-from reliable_pubsub.proxy.store import MARK_NAME, Store
-from reliable_pubsub.proxy.stored_state import FILE_NAME, read_state
+from reliable_pubsub.proxy.store import MARK_NAME
+from reliable_pubsub.proxy.stored_state import FILE_NAME
 
+from .small_store import LOG_BYTES, Files, Subject, build, contents, put_files
 from .worker_pool import worker_pool
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE_BYTES = 512  # the smallest: each byte costs a run, and the format is the same
-LOG_BYTES = 40_000  # written beforehand; the proxy has 8 MiB, and nothing else is in the rest
-NOW_NS = 1_700_000_000_000_000_000
 HANG_S = 30.0
 
 THERE, REFUSED, SILENT, BROKEN = "everything there", "refused", "SILENT", "BROKEN"
-Files = Mapping[str, bytes]
-Contents = tuple[object, ...]
 
 
 class Case(Struct, frozen=True):
@@ -78,124 +56,6 @@ class Outcome(Struct, frozen=True):
     case: Case
     verdict: str
     text: str = ""
-
-
-class Subject(Struct, frozen=True):
-    """A store in one state: its files, those of an older moment, and its contents."""
-
-    state: str
-    files: Files
-    older: Files
-    contents: Contents
-
-
-# The store.
-
-
-def an_append(topic_id: int, base: int, publisher: str, sequence: int, count: int) -> Appended:
-    """A batch with a body that tells where it belongs."""
-    text = f"{topic_id}-{base}-{publisher}".encode()
-    body = encode_batch(Batch([text + b"." * (7 * base % 150)] * count))
-    time_ns = NOW_NS + 1000 * topic_id + base
-    return Appended(topic_id, base, count, publisher, 1, sequence, time_ns, crc32(body), body)
-
-
-def beginning() -> Iterator[list[Record]]:
-    """Clients, topics, subscriptions, a first part of the messages."""
-    yield [Granted("publisher", name, 1, b"nonce-" + name.encode()) for name in ("p", "q")]
-    yield [Granted("subscriber", "s", 3, b"nonce-s"), Granted("subscriber", "u", 1, b"nonce-u")]
-    yield [TopicCreated(n, f"topic{n}", f"0123456789abcdef.{n}") for n in (1, 2, 3)]
-    yield [Subscribed(1, "s", 1, 0, 3, b"nonce-s", 1), Subscribed(2, "u", 1, 0, 1, b"nonce-u", 1)]
-    for turn in range(6):
-        base = 3 * turn
-        yield [
-            an_append(1, base, "p", 2 * turn + 1, 2),
-            an_append(1, base + 2, "q", turn + 1, 1),
-            an_append(2, turn, "p", turn + 1, 1),
-        ]
-    yield [Trimmed(1, 6, 18, NOW_NS + 1000 + 17), CursorMoved(1, "s", 1, 6, True)]
-
-
-def sequel() -> Iterator[list[Record]]:
-    """What is still in the log when the proxy is killed."""
-    yield [Granted("publisher", "q", 2, b"nonce-q2"), ControlSeen("s", 3, b"nonce-s", 4)]
-    for turn in range(4):
-        base = 18 + 2 * turn
-        yield [an_append(1, base, "p", 13 + 2 * turn, 2), CursorMoved(1, "s", 1, base, False)]
-        yield [an_append(3, turn, "q", turn + 1, 1)]
-    yield [Unsubscribed(2, "u", 1, 5, 1, b"nonce-u", 2), Trimmed(2, 2, 6, NOW_NS + 2000 + 5)]
-    yield [an_append(2, 6, "p", 7, 3)]
-
-
-def files_of(directory: Path) -> Files:
-    """Every file of a directory, by name."""
-    return {path.name: path.read_bytes() for path in sorted(directory.iterdir())}
-
-
-def build(scratch: Path, state: str) -> Subject:
-    """A store in one state. Copied while it is open: that is what kill -9 leaves."""
-    directory = scratch / state
-    directory.mkdir()
-    with closing(sqlite3.connect(directory / FILE_NAME)) as connection:
-        connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
-        connection.execute("VACUUM")
-    setattr(store_module, "LOG_BYTES", LOG_BYTES)  # noqa: B010  (it is Final)
-    store = Store(directory, "sync")
-    for records in beginning():
-        store.commit(records)
-    # From here the log starts over; what it held follows the new frames.
-    store.connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-    *commits, last = sequel()
-    for records in commits:
-        store.commit(records)
-    older = files_of(directory)
-    store.commit(last)
-    if state == "stopped":
-        store.close()
-    files = files_of(directory)
-    if state != "stopped":
-        store.close()
-    shutil.rmtree(directory)
-    put_files(directory, files)
-    return Subject(state, files, older, contents(directory))
-
-
-def put_files(directory: Path, files: Files) -> None:
-    """Make a directory with exactly these files."""
-    directory.mkdir(exist_ok=True)
-    for path in directory.iterdir():
-        if path.name not in files:
-            path.unlink()
-    for name, content in files.items():
-        (directory / name).write_bytes(content)
-
-
-def contents(directory: Path) -> Contents:
-    """Open as the proxy does; return everything that is in the store, by every way to it.
-
-    Raises:
-        DamagedError: refused.
-    """
-    store = Store(directory, "sync")
-    try:
-        checked = check_store(store.connection)
-        state = read_state(store.connection, checked.segments)
-        execute = store.connection.execute
-        schema = [(*names, meaning(sql)) for *names, sql in execute(SCHEMA_ROWS)]
-        found: list[object] = [state, checked, schema]
-        for table in ("meta", "topic", "batch", "publisher", "subscription", "session"):
-            found.append(execute(f"SELECT * FROM {table}").fetchall())
-        found.append(
-            execute(
-                "SELECT topic_id, publisher, first_sequence, place FROM batch"
-                " INDEXED BY batch_once WHERE qos = 2"
-            ).fetchall()
-        )
-        found.append(execute("SELECT topic, topic_id FROM topic ORDER BY topic").fetchall())
-        found += [execute(f"PRAGMA {name}").fetchall() for name in ("encoding", "integrity_check")]
-        return tuple(found)
-    finally:
-        store.close()
 
 
 # The cases.
@@ -235,7 +95,6 @@ def _hung(_number: int, _frame: FrameType | None) -> None:
 
 
 def judge(case: Case, subject: Subject, directory: Path) -> Outcome:
-    """Change, open, compare."""
     put_files(directory, spoiled(case, subject))
     signal.signal(signal.SIGALRM, _hung)
     signal.setitimer(signal.ITIMER_REAL, HANG_S)
@@ -266,19 +125,14 @@ def judge_all(cases: Sequence[Case], subject: Subject) -> list[Outcome]:
 def judge_command(case: Case, subject: Subject, scratch: Path) -> Outcome:
     """The same through the real command: ready, or exit code 5 and no traceback."""
     put_files(scratch / "data", spoiled(case, subject))
-    command = [sys.executable, "-m", "reliable_pubsub.proxy", "--data-dir", str(scratch / "data")]
-    for role in ("publisher", "subscriber"):
-        command += [f"--{role}-endpoint", "tcp://127.0.0.1:*"]
-    with (scratch / "words").open("w+") as words:
-        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=words)
-        assert process.stdout is not None
-        with process.stdout:
-            ready = process.stdout.readline().startswith(b"ready: ")
-            if ready:
-                process.terminate()
-        code = process.wait(HANG_S)
-        words.seek(0)
-        text = words.read()
+    with ChildProcess(proxy_command(scratch / "data"), scratch / "words", cwd=ROOT) as process:
+        ready = True
+        try:
+            process.ready(HANG_S)
+        except NotReadyError:
+            ready = False
+        code = process.end()
+        text = process.said()
     if "Traceback" in text or code != (0 if ready else 5):
         return Outcome(case, BROKEN, f"exit code {code}\n{text}")
     return Outcome(case, THERE if ready else REFUSED, text)
@@ -296,12 +150,10 @@ class Tally:
     """Outcomes by state and file."""
 
     def __init__(self) -> None:
-        """Nothing yet."""
         self.counts: dict[tuple[str, str], Counter[str]] = {}
         self.bad: list[Outcome] = []
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
-        """Count."""
         for outcome in outcomes:
             key = (outcome.case.state, outcome.case.file)
             self.counts.setdefault(key, Counter())[outcome.verdict] += 1
@@ -328,24 +180,17 @@ def sweep(
     subjects: Sequence[Subject],
     every: int,
     jobs: int,
-    tell: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> Tally:
-    """Judge every case.
-
-    Args:
-        tell: called with the number of runs done, and of all, now and then.
-    """
-    tally, done, size = Tally(), 0, 200
+    tally, size = Tally(), 200
     parts: list[tuple[list[Case], Subject]] = []
     for subject in subjects:
         cases = list(cases_of(subject, every))
         parts += [(cases[first : first + size], subject) for first in range(0, len(cases), size)]
     total = sum(len(cases) for cases, _ in parts)
-    with worker_pool(jobs) as pool:
+    with progress_bar(total, 0, quiet=False) as advance, worker_pool(jobs) as pool:
         for outcomes in pool.map(judge_all, *zip(*parts, strict=True)):
             tally.add(outcomes)
-            done += len(outcomes)
-            tell(done, total)
+            advance(len(outcomes), "damage")
     return tally
 
 
@@ -397,18 +242,11 @@ def main(every: int, jobs: int, commands: int, case: Case | None) -> None:
     kill -9, with commits in the log, and after a clean stop.
     """
     console = Console(width=None if sys.stdout.isatty() else 110)
-    columns = (TextColumn("damage"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with tempfile.TemporaryDirectory(dir=_memory()) as scratch:
         subjects = [build(Path(scratch), state) for state in ("killed", "stopped")]
         if case is not None:
             sys.exit(repeat(case, subjects, console).verdict in (SILENT, BROKEN))
-        error_console = Console(stderr=True)
-        with Progress(
-            *columns, console=error_console, disable=not error_console.is_terminal
-        ) as bar:
-            task = bar.add_task("damage")
-            tell = partial(_tell, bar, task)
-            tally = sweep(subjects, every, jobs, tell)
+        tally = sweep(subjects, every, jobs)
         sampled = sample_commands(subjects, commands, tally) if commands else 0
     console.print(tally.table(subjects))
     console.print(f"{sampled} of them through the real command: exit code 5, or ready.")
@@ -416,10 +254,6 @@ def main(every: int, jobs: int, commands: int, case: Case | None) -> None:
         line = f"{outcome.verdict}: scripts/damage --case {outcome.case}  {outcome.text:.200}"
         console.print(line, highlight=False, markup=False)
     sys.exit(1 if tally.bad else 0)
-
-
-def _tell(bar: Progress, task: object, done: int, total: int) -> None:
-    bar.update(task, completed=done, total=total)  # type: ignore[arg-type]
 
 
 if __name__ == "__main__":

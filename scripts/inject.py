@@ -25,12 +25,13 @@ import click
 from msgspec import Struct
 from rich import box
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.common.status_client import StatusClient
+from reliable_pubsub.lab.child_process import PROXY_ENDPOINTS, ChildProcess, proxy_command
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.store import Store
 from scripts.delivery import compare
@@ -75,7 +76,6 @@ class Case(Struct, frozen=True):
 
 
 def process_of(victim: str) -> str:
-    """The process that a victim is."""
     return victim.split("-", maxsplit=1)[0]
 
 
@@ -100,49 +100,49 @@ class Run:
         self._strace = {process_of(victim): strace}
         if victim == AGAIN:
             Store(directory / "data", "sync").close()
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, ChildProcess] = {}
         self.first_codes: dict[str, int] = {}  # exit codes of the runs under strace
         self.violations: list[str] = []
         self._again: Counter[str] = Counter()
         (directory / "publisher.yaml").write_text(PUBLISHER_PLAN)
         (directory / "subscriber.yaml").write_text(SUBSCRIBER_PLAN)
 
-    def endpoint(self, role: str) -> str:
+    def endpoint(self, name: str) -> str:
         """A socket in the directory: no other run can take it, and no network is asked about."""
-        return f"ipc://{self.directory}/{role}.socket"
+        return f"ipc://{self.directory}/{name}.socket"
 
     def command(self, name: str) -> list[str]:
         """The command line of a process."""
-        line = [sys.executable, "-m", "reliable_pubsub", name]
         if name == "proxy":
-            line += ["--data-dir", str(self.directory / "data")]
-            for role in ("publisher", "subscriber", "push", "ingress"):
-                line += [f"--{role}-endpoint", self.endpoint(role)]
-            return line
+            endpoints = {one: self.endpoint(one) for one in PROXY_ENDPOINTS}
+            return proxy_command(self.directory / "data", endpoints=endpoints)
+        line = [sys.executable, "-m", "reliable_pubsub", name]
         line += ["-f", str(self.directory / f"{name}.yaml"), "-i", name[0], *RETRY]
-        line += ["--endpoint", self.endpoint(name), "--state-dir", str(self.directory / "state")]
+        line += [
+            "--endpoint",
+            self.endpoint(f"{name}s"),
+            "--state-dir",
+            str(self.directory / "state"),
+        ]
         output = ["--output", str(self.directory / "output.jsonl")]
         return line + output if name == "subscriber" else line
 
     def start(self, name: str) -> None:
         """Start it; under strace only the first time."""
         prefix = self._strace.pop(name, ())
-        with (self.directory / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                [*prefix, *self.command(name)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=ROOT,
-                env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
-            )
+        self.processes[name] = ChildProcess(
+            [*prefix, *self.command(name)],
+            self.directory / f"{name}.log",
+            cwd=ROOT,
+            environment={"PYTHONDONTWRITEBYTECODE": "1"},
+        )
         if not prefix:
             self._again[name] += 1
 
     def turn(self) -> None:
         """Start again what has died; the end of a run without a fault must be a good one."""
         for name, process in self.processes.items():
-            code = process.poll()
+            code = process.exit_code
             if code is None or (code == 0 and name != "proxy"):
                 continue
             if name not in self.first_codes and not self._again[name]:
@@ -155,7 +155,7 @@ class Run:
     def done(self, name: str) -> bool:
         """Whether a client has come to the end of its steps."""
         process = self.processes.get(name)
-        return process is not None and process.poll() == 0
+        return process is not None and process.exit_code == 0
 
     def until(self, name: str, seen: object) -> None:
         """Take turns until something is seen.
@@ -174,7 +174,7 @@ class Run:
     def subscribed(self) -> bool:
         """Whether the proxy answers, and has the subscription."""
         client = StatusClient(
-            self.endpoint("subscriber"), RetryPolicy(timeout_s=0.2, retries_max=0)
+            self.endpoint("subscribers"), RetryPolicy(timeout_s=0.2, retries_max=0)
         )
         try:
             return any(topic.subscriptions for topic in client.ask().topics)
@@ -197,9 +197,7 @@ class Run:
             return
         finally:
             for process in self.processes.values():
-                if process.poll() is None:
-                    process.kill()
-                process.wait()
+                process.kill()
             self._read_logs()
         self._judge()
 
@@ -211,7 +209,7 @@ class Run:
         """
         self.until("answer of the proxy", self.subscribed)
         proxy = self.processes["proxy"]
-        proxy.send_signal(signal.SIGTERM)
+        proxy.signal(signal.SIGTERM)
         try:
             code = proxy.wait(DEADLINE_S)
         except subprocess.TimeoutExpired:
@@ -380,17 +378,11 @@ def main(
     counts = {victim: count_calls(victim) for victim in victims or VICTIMS}
     console.print(f"calls of one run: {counts}", highlight=False)
     cases = list(cases_of(counts, every))
-    columns = (TextColumn("inject"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    error_console = Console(stderr=True)
     outcomes: list[Outcome] = []
-    with (
-        Progress(*columns, console=error_console, disable=not error_console.is_terminal) as bar,
-        ThreadPoolExecutor(jobs) as pool,
-    ):
-        task = bar.add_task("inject", total=len(cases))
+    with progress_bar(len(cases), 0, quiet=False) as advance, ThreadPoolExecutor(jobs) as pool:
         for outcome in pool.map(inject, cases):
             outcomes.append(outcome)
-            bar.advance(task)
+            advance(1, "inject")
             for violation in outcome.violations:
                 line = f"VIOLATION: scripts/inject --case {outcome.case}  {violation:.700}"
                 console.print(line, highlight=False, markup=False)

@@ -23,13 +23,13 @@ from typing import Any, Final
 import click
 
 from reliable_pubsub import Publisher, Subscriber
+from reliable_pubsub.lab.child_process import ANY_PORT, PROXY_ENDPOINTS, ChildProcess
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 PACKAGE: Final = ROOT / "reliable_pubsub"
 ROUNDS: Final = 50  # what all of them pass belongs to the call; what only some do, to a timer
 FILES_SHOWN: Final = 10
 TOPIC: Final = "measured"
-ANY_PORT: Final = "tcp://127.0.0.1:*"
 
 Calls = set[tuple[str, str, str]]  # thread, file, function
 
@@ -85,8 +85,9 @@ class Profile:
     """The functions of the package that are called, by thread."""
 
     def __init__(self) -> None:
-        """Nothing was called."""
-        self._ours = {str(path): str(path.relative_to(ROOT)) for path in _product()}
+        """Nothing was called; what starts the processes and asks them does not count."""
+        ours = [path for path in _product() if path.parent.name != "lab"]
+        self._ours = {str(path): str(path.relative_to(ROOT)) for path in ours}
         self._seen: dict[tuple[str, Any], None] = {}
 
     def begin(self) -> None:
@@ -131,32 +132,19 @@ def run_profiled_proxy(arguments: list[str]) -> None:
 @contextmanager
 def profiled_proxy(directory: Path) -> Iterator[tuple[str, str, Callable[[], Calls]]]:
     """Its endpoints for publishers and subscribers, and what asks for its calls."""
-    sides = ("publisher", "subscriber", "push", "ingress")
-    endpoints = [part for side in sides for part in (f"--{side}-endpoint", ANY_PORT)]
-    command = [sys.executable, "-m", "scripts.measure_house", "--be-proxy", "--", *endpoints]
-    with subprocess.Popen(
-        [*command, "--data-dir", str(directory / "data")],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-        cwd=ROOT,
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        sent, heard = process.stdin, process.stdout
+    options = ("--data-dir", str(directory / "data"))
+    command = [sys.executable, "-m", "scripts.measure_house", "--be-proxy", "--"]
+    for option in PROXY_ENDPOINTS.values():
+        command += [option, ANY_PORT]
+    log, errors = directory / "log", directory / "errors"
+    with ChildProcess([*command, *options], log, errors=errors, cwd=ROOT, talks=True) as process:
 
         def taken() -> Calls:
-            print(file=sent, flush=True)
             # Its threads change places: either may commit, so the whole process is one part.
-            return {("proxy", *call) for _, *call in json.loads(heard.readline())}
+            return {("proxy", *call) for _, *call in json.loads(process.ask(""))}
 
-        try:
-            found = re.search(r"publishers=(\S+) subscribers=(\S+)", heard.readline())
-            if found is None:
-                raise click.ClickException("the proxy did not start")
-            yield found[1], found[2], taken
-        finally:
-            process.terminate()
+        endpoints = process.endpoints()
+        yield endpoints["publishers"], endpoints["subscribers"], taken
 
 
 def show_walk(*, named: bool) -> None:

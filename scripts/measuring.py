@@ -8,7 +8,6 @@ import re
 import shutil
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +20,8 @@ import msgspec
 from msgspec import Struct
 from rich.console import Console
 from rich.table import Table
+
+from reliable_pubsub.lab.child_process import ChildProcess, proxy_command
 
 from .named_proxy import COUNTS, count_calls, thread_calls, thread_names
 
@@ -60,41 +61,25 @@ class Proxy:
 
     def __init__(self, directory: Path, *options: str) -> None:
         """Start it; measure how long it takes to be ready."""
+        command = proxy_command(directory, *options, module="scripts.named_proxy")
+        log = directory.with_name(f"{directory.name}.log")
         begin_s = time.perf_counter()
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "scripts.named_proxy", "--data-dir", str(directory)),
-                *("--publisher-endpoint", "tcp://127.0.0.1:*"),
-                *("--subscriber-endpoint", "tcp://127.0.0.1:*"),
-                *("--push-endpoint", "tcp://127.0.0.1:*"),
-                *("--ingress-endpoint", "tcp://127.0.0.1:*", *options),
-            ],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
+        self.process = ChildProcess(command, log, errors=log.with_suffix(".errors"), talks=True)
+        endpoints = self.process.endpoints()
         self.ready_s = time.perf_counter() - begin_s
-        found = re.search(r"publishers=(\S+) subscribers=(\S+)", line)
-        if found is None:
-            raise click.ClickException(f"the proxy did not start: {line}")
-        self.publishers, self.subscribers = found.groups()
+        self.publishers, self.subscribers = endpoints["publishers"], endpoints["subscribers"]
         self.pid = self.process.pid
 
     def thread_names(self) -> dict[int, str]:
         """Its Python threads, by the number that /proc shows."""
-        return {**msgspec.json.decode(self._ask("names"), type=dict[int, str]), self.pid: "loop"}
+        return {
+            **msgspec.json.decode(self.process.ask("names"), type=dict[int, str]),
+            self.pid: "loop",
+        }
 
     def thread_calls(self) -> dict[int, int]:
         """How many functions they called, if that is counted."""
-        return msgspec.json.decode(self._ask("calls"), type=dict[int, int])
-
-    def _ask(self, what: str) -> str:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        print(what, file=self.process.stdin, flush=True)
-        return self.process.stdout.readline()
+        return msgspec.json.decode(self.process.ask("calls"), type=dict[int, int])
 
     def resident_mib(self, field: str = "VmRSS") -> float:
         """Resident memory now (VmRSS) or at its highest (VmHWM)."""
@@ -105,11 +90,7 @@ class Proxy:
 
     def close(self) -> None:
         """End it cleanly."""
-        self.process.terminate()
-        self.process.wait(60)
-        for pipe in (self.process.stdin, self.process.stdout):
-            if pipe is not None:
-                pipe.close()
+        self.process.end(60)
 
 
 @contextmanager
@@ -261,7 +242,8 @@ def checkout(commit: str) -> Iterator[Path]:
         try:
             shutil.rmtree(tree / "scripts")
             shutil.copytree(ROOT / "scripts", tree / "scripts")
-            shutil.copy(ROOT / "lab" / "link.py", tree / "lab")  # by which they count
+            for name in ("link.py", "child_process.py"):  # by which they count, and start
+                shutil.copy(ROOT / "lab" / name, tree / "lab")
             yield tree
         finally:
             command = ["git", "worktree", "remove", "--force", str(tree)]
@@ -295,7 +277,6 @@ def compared(
 
 
 def show(rows: Sequence[Row], console: Console) -> None:
-    """The table."""
     table = Table(title="scripts/bench", title_justify="left")
     for column in ("work", "ours", "against", "bare", "ratio", "goal", ""):
         table.add_column(column, justify="left" if column in ("work", "against") else "right")

@@ -33,9 +33,7 @@ class Sender(Protocol):
         """Publish messages in one go."""
         ...
 
-    def close(self) -> None:
-        """Disconnect."""
-        ...
+    def close(self) -> None: ...
 
 
 class Receiver(Protocol):
@@ -49,9 +47,7 @@ class Receiver(Protocol):
         """
         ...
 
-    def close(self) -> None:
-        """Disconnect."""
-        ...
+    def close(self) -> None: ...
 
 
 # Ours, by the library that the README shows.

@@ -11,7 +11,6 @@ import importlib.util
 import os
 import re
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -25,10 +24,11 @@ import click
 import zmq
 from msgspec import Struct
 
+from reliable_pubsub.lab.child_process import ChildProcess
+
 from .measuring import child, folder, proxy, version
 
 START_S: Final = 60.0
-END_S: Final = 30.0
 LOOKED_IN: Final = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
 RABBITMQ: Final = "/usr/lib/rabbitmq/bin/rabbitmq-server"  # the one in PATH changes its user
 
@@ -71,43 +71,21 @@ def _accepts(port: int) -> bool:
 @contextmanager
 def server(
     command: Sequence[str], port: int, home: Path, environment: Mapping[str, str] | None = None
-) -> Iterator[subprocess.Popen[bytes]]:
-    """A server in a process group of its own, from when it accepts connections.
+) -> Iterator[ChildProcess]:
+    """A server, from when it accepts connections.
 
     Raises:
         ClickException: it ended, or did not accept in time; with the end of what it printed.
     """
-    output = home / "output.txt"
-    with output.open("wb") as opened:
-        process = subprocess.Popen(
-            [shutil.which(command[0], path=LOOKED_IN) or command[0], *command[1:]],
-            stdin=subprocess.DEVNULL,
-            stdout=opened,
-            stderr=opened,
-            cwd=home,
-            env={**os.environ, **(environment or {})},
-            process_group=0,  # not a session: Linux would give it a share of the CPUs of its own
-        )
-    try:
+    program = [shutil.which(command[0], path=LOOKED_IN) or command[0], *command[1:]]
+    log = home / "output.txt"
+    with ChildProcess(program, log, cwd=home, environment=environment) as process:
         until_s = time.monotonic() + START_S
         while not _accepts(port):
-            if process.poll() is not None or time.monotonic() > until_s:
-                said = output.read_text(errors="replace")[-500:]
-                raise click.ClickException(f"{command[0]} did not start: {said}")
+            if not process.runs or time.monotonic() > until_s:
+                raise click.ClickException(f"{command[0]} did not start: {process.said()[-500:]}")
             time.sleep(0.02)
         yield process
-    finally:
-        _end(process)
-
-
-def _end(process: subprocess.Popen[bytes]) -> None:
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGTERM)
-        try:
-            process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
 
 
 def printed_version(*command: str) -> str:

@@ -155,7 +155,6 @@ class Receiving:
     """A process that subscribes."""
 
     def __init__(self, system: str, address: str) -> None:
-        """Remember the broker."""
         self._system = system
         self._address = address
         self._receiver: Receiver | None = None

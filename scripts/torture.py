@@ -19,10 +19,10 @@ from pathlib import Path
 import click
 from msgspec import Struct
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from reliable_pubsub.common.core.journal import Event, Ok
+from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.lab.reading import read_run
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -104,13 +104,11 @@ def main(kills: int, start: int, jobs: int) -> None:
     """
     begin_s = time.monotonic()
     console = Console(stderr=True)
-    columns = (TextColumn("kills"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     played: list[Round] = []
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("kills", total=kills)
+    with progress_bar(kills, 0, quiet=False) as advance:
         for one in rounds(start, kills, jobs):
             played.append(one)
-            progress.advance(bar, one.kills)
+            advance(one.kills, "kills")
             if one.exit_code:
                 console.print(one.words, markup=False, highlight=False)
     show(played, time.monotonic() - begin_s)

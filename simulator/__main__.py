@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 
 import click
+
+from reliable_pubsub.common.plan_view import progress_bar
 
 from .campaign import SEEDS_THAT_COVER, run_campaign, run_seeds
 from .faults import FAULTS
 from .options import shape_of, shape_options
-from .report import progress_bar, show, show_coverage, show_failures
+from .report import show, show_coverage, show_failures
 from .swarm import CLASSES, Shape
 
 PLANT = "Plant this fault in the sound system: it must be found."
@@ -58,8 +61,9 @@ def main(
     if trace:
         tally = run_seeds(todo, fault, shape, on_seed=lambda one: show(one, fault, shape))
     else:
-        with progress_bar("seeds", seeds) as advance:
-            tally = run_campaign(todo, fault, shape, jobs=jobs, on_seeds=advance)
+        with progress_bar(seeds, 0, quiet=False) as advance:
+            seen = partial(advance, what="seeds")
+            tally = run_campaign(todo, fault, shape, jobs=jobs, on_seeds=seen)
     rate = seeds / (time.perf_counter() - begin_s)
     if not trace:
         show_failures(tally.failed, fault, shape, shrinking=not no_shrink)

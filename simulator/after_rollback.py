@@ -20,12 +20,14 @@ from itertools import takewhile
 
 from reliable_pubsub.common.core.journal import Created, Event, Invoke, Ok, Seen
 from reliable_pubsub.lab.core.checker import check
-from reliable_pubsub.lab.core.rules_of_delivery import Received, delivered_once
+from reliable_pubsub.lab.core.indexing import index_run
+from reliable_pubsub.lab.core.received import Received
+from reliable_pubsub.lab.core.rules_of_delivery import delivered_once
 from reliable_pubsub.lab.core.rules_of_order import sightings
 from reliable_pubsub.lab.core.rules_of_puts import no_duplicate, publisher_order, unknown_outcomes
 from reliable_pubsub.lab.core.rules_of_subscribers import everything_ends, nothing_while_away
 from reliable_pubsub.lab.core.run import Run
-from reliable_pubsub.lab.core.run_index import RunIndex, index_run
+from reliable_pubsub.lab.core.run_index import RunIndex
 from reliable_pubsub.lab.core.subscription import NEVER, Subscription
 from reliable_pubsub.lab.core.verdict import RuleVerdict
 

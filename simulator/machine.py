@@ -36,7 +36,6 @@ class Disk:
     """What a machine keeps: named values, and an output file."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self.values: dict[str, bytes] = {}
         self.output: list[OutputLine] = []
         self.copies: list[dict[str, bytes]] = []  # of the values before each write

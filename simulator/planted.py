@@ -17,10 +17,10 @@ from typing import Final
 import click
 from msgspec import Struct
 
+from reliable_pubsub.common.plan_view import progress_bar
 from scripts.worker_pool import worker_pool
 
 from .faults import FAULTS
-from .report import progress_bar
 from .simulation import run_seed
 
 SEEDS_MAX: Final = 10_000  # a fault that needs more is a hole in the simulator
@@ -78,12 +78,12 @@ def main(everything: bool, jobs: int) -> None:
     """
     made = rows()
     missed = 0
-    with worker_pool(jobs) as pool, progress_bar("faults", len(FAULTS)) as advance:
+    with worker_pool(jobs) as pool, progress_bar(len(FAULTS), 0, quiet=False) as advance:
         known = {} if everything else dict(made)
         running = {pool.submit(search, fault, known.get(fault)): fault for fault in FAULTS}
         for one in as_completed(running):
             fault, row = running[one], one.result()
-            advance(1)
+            advance(1, "faults")
             if row is None:
                 missed += 1
                 click.echo(f"{SEEDS_MAX:,} seeds did not find {fault!r}")

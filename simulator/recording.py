@@ -31,7 +31,6 @@ class Recording:
     """The lines of all processes of a seed, in one order: each has a time of its own."""
 
     def __init__(self, world: World) -> None:
-        """Begin empty."""
         self.lines: list[AnyLine] = []
         self.outputs: dict[str, Sequence[OutputLine]] = {}
         self.rolled_back = False  # the store was set back

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import click
 from msgspec.structs import replace
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from reliable_pubsub.common.plan_view import progress_bar
 
 from .campaign import Tally
 from .faults import FAULTS
@@ -21,18 +21,6 @@ from .swarm import CLASSES, Shape
 FAILURES_SHOWN = 10
 FAILURES_SHRUNK = 3
 TRACE_LINES_SHOWN = 60
-
-
-@contextmanager
-def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar, if there is a terminal; gives what moves it on."""
-    console = Console(stderr=True)
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(
-        *columns, console=console, disable=not console.is_terminal, transient=True
-    ) as progress:
-        bar = progress.add_task(what, total=total)
-        yield lambda done: progress.advance(bar, done)
 
 
 def show_failures(
@@ -47,9 +35,9 @@ def show_failures(
 
 
 def _shrunk(seed: int, fault: str | None, shape: Shape) -> Shrunk:
-    with progress_bar(f"shrinking seed {seed}", RUNS_MAX) as advance:
+    with progress_bar(RUNS_MAX, 0, quiet=False) as advance:
         variant = FAULTS[fault] if fault else SOUND
-        return shrink(seed, variant, shape, on_run=lambda: advance(1))
+        return shrink(seed, variant, shape, on_run=lambda: advance(1, f"shrinking seed {seed}"))
 
 
 def _show_shrunk(whole: Outcome, shrunk: Shrunk, fault: str | None) -> None:

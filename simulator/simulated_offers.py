@@ -89,25 +89,21 @@ class SimulatedOfferLink:
         self._is_closed = False
 
     def prefixes(self) -> frozenset[bytes]:
-        """See `OfferLink`."""
         return self._heard[1]
 
     def send(self, frames: Sequence[bytes]) -> bool:
-        """See `OfferLink`."""
         self._process.point("offer")
         self._network.send(list(frames))
         self._process.point("offered")
         return True
 
     def wait(self, seconds: float) -> None:
-        """See `OfferLink`."""
         self._process.point("waits for interest")
         self._waits = True
         self._process.wait(seconds)
         self._waits = False
 
     def close(self) -> None:
-        """See `OfferLink`."""
         self._is_closed = True
 
     def hear(self, number: int, prefixes: frozenset[bytes]) -> Turn | None:

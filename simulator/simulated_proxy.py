@@ -7,11 +7,10 @@ came in the meantime with the next one.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
@@ -28,7 +27,6 @@ from reliable_pubsub.common.core.messages import (
     Sub,
 )
 from reliable_pubsub.common.core.settings import OnBound
-from reliable_pubsub.common.core.wire import decode_request
 from reliable_pubsub.proxy.core.backlog import EngineTiming
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.outputs import Answer, Visible, Work
@@ -39,8 +37,10 @@ from reliable_pubsub.proxy.core.state import BrokerSettings, Memory, Setup, Stat
 from reliable_pubsub.proxy.core.topic_log import Retention
 from reliable_pubsub.relay.core.unstored import decode_offer
 
+from .debts import DISK_PATIENCE_S, Debts
 from .network import Reply
 from .silences import Silences
+from .simulated_committer import SimulatedCommitter
 from .simulated_offers import OfferNetwork
 from .simulated_push import LEASE_S, PushNetwork, SimulatedFanOut
 from .simulated_store import SimulatedStore
@@ -51,116 +51,11 @@ TOPICS: Final = ("a", "b")
 TICK_S: Final = 0.02  # the real one is five times as long, as are the clients' timeouts
 TURN_S: Final = 0.0005  # requests that come within it share a turn of the loop
 STORAGE_RETRY_S: Final = 0.05
-DISK_PATIENCE_S: Final = 0.04  # a slow commit may take twice as long
-TICKS_OF_GRACE: Final = 4  # after which an answer is not late, but missing
 FORGETFUL: Final = Memory(idle_sessions_max=1, ended_clean_max=0, unnumbered_max=0)
-
-
-Failure = Literal["full", "error"]  # of a commit: no space, or an I/O error
 
 
 class Crash(Exception):
     """The proxy dies here."""
-
-
-class _Restart(Struct, frozen=True):
-    """Records after this one build on the durable state again."""
-
-
-class SimulatedCommitter:
-    """`committer.py`, with time as an argument. One for each life of the proxy."""
-
-    def __init__(self, proxy: SimulatedProxy) -> None:
-        """Begin with nothing to do."""
-        self._proxy = proxy
-        self._queue: list[Work | _Restart] = []
-        self._busy = False
-        self._failed = False
-        self.outcomes: deque[int | Failure] = deque()  # durable record number
-
-    def submit(self, work: Work) -> None:
-        """Commit it, with what else has come by then."""
-        self._queue.append(work)
-        self._begin()
-
-    def restart(self) -> None:
-        """After a failed commit."""
-        self._queue.append(_Restart())
-        self._begin()
-
-    def _begin(self) -> None:
-        if self._busy or not self._queue:
-            return
-        records: list[Record] = []
-        lsn = 0
-        for item in self._queue:
-            if isinstance(item, _Restart):
-                self._failed = False
-                records = []
-            elif not self._failed:
-                records.extend(item.records)
-                lsn = item.lsn
-        self._queue.clear()
-        if records:
-            self._busy = True
-            self._proxy.later(self._proxy.commit_s(), lambda: self._finish(records, lsn))
-
-    def _finish(self, records: Sequence[Record], lsn: int) -> None:
-        self._proxy.point("before the commit")
-        self._busy = False
-        if self._proxy.storage_is_full():
-            self._failed = True
-            self.outcomes.append("full")
-        elif self._proxy.disk_fails():
-            self._failed = True
-            if self._proxy.world.random.random() < 0.5:
-                self._proxy.store.commit(records)  # nobody can know
-            self.outcomes.append("error")
-        else:
-            self._proxy.store.commit(records)
-            self.outcomes.append(lsn)
-        self._proxy.point("after the commit")
-        self._proxy.later(self._proxy.wake_s(), self._proxy.take_outcomes)
-        self._begin()
-
-
-class Debts:
-    """The answers that one life of the proxy owes: each comes once, and in time (rule R2)."""
-
-    def __init__(self) -> None:
-        """Owe nothing."""
-        self._due: dict[int, float] = {}  # by when an answer has to come
-        self._overdue: dict[int, int] = {}  # for how many ticks of the proxy
-        self._count = 0
-
-    def owed(self, frames: Sequence[bytes], reply: Reply, now_s: float) -> Reply:
-        """Take a request; the reply given back may be used once."""
-        self._count += 1
-        number = self._count
-        self._due[number] = now_s + _wait_s(frames) + DISK_PATIENCE_S
-
-        def once(answer: list[bytes]) -> None:
-            assert number in self._due, "a request has two answers"
-            del self._due[number]
-            self._overdue.pop(number, None)
-            reply(answer)
-
-        return once
-
-    def judge(self, now_s: float) -> None:
-        """A tick is over; a proxy that stood still has some time to find out."""
-        for number, due_s in self._due.items():
-            if now_s > due_s:
-                self._overdue[number] = self._overdue.get(number, 0) + 1
-                assert self._overdue[number] <= TICKS_OF_GRACE, "a request has no answer"
-
-
-def _wait_s(frames: Sequence[bytes]) -> float:
-    """How long a request is content to wait."""
-    if b"wait_ms" not in frames[1]:
-        return 0.0
-    request, _ = decode_request(frames)
-    return (request.wait_ms or 0) / 1000 if isinstance(request, Get) else 0.0
 
 
 class WatchedEngine(Engine):

@@ -142,7 +142,6 @@ class SimulatedPushLink:
     """The lower end of one link. Implements `PushLink`, and what `Network` asks of a transport."""
 
     def __init__(self, network: PushNetwork, process: Process, client: str, name: bytes) -> None:
-        """Connect."""
         self.client = client
         self.role: Role = "subscriber"
         self.socket = 0  # it is never reopened
@@ -162,7 +161,6 @@ class SimulatedPushLink:
         return self._process.alive and not self._is_closed
 
     def want(self, topics: Iterable[str]) -> None:
-        """See `PushLink`."""
         self._wish.want(frozenset(Pattern("exact", topic) for topic in topics))
 
     def turn(self, now_s: float) -> bool:
@@ -180,16 +178,13 @@ class SimulatedPushLink:
         return self._wish.settled
 
     def doubt(self, now_s: float) -> None:
-        """See `PushLink`."""
         self._wish.ask_soon(now_s)
 
     def receive(self) -> list[AnyPush]:
-        """See `PushLink`."""
         found, self._pushes = self._pushes, []
         return found
 
     def wait(self, seconds: float) -> None:
-        """See `PushLink`."""
         self._process.point("waits for a push")
         if not self._pushes and not self._replies:
             self._waits = True
@@ -197,7 +192,6 @@ class SimulatedPushLink:
             self._waits = False
 
     def close(self) -> None:
-        """See `PushLink`."""
         self._is_closed = True
 
     def arrive(self, _socket: int | None, frames: list[bytes]) -> Turn | None:

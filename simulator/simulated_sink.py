@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.batch import Batch, crc32, decode_batch, encode_batch
+from reliable_pubsub.common.core.batch import Batch, decode_batch
 from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.messages import Part
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.records import Appended
-from reliable_pubsub.publisher.core.outbox import Encoded
+from reliable_pubsub.publisher.core.outbox import Encoded, encoded
 from reliable_pubsub.publisher.writer import TransactionWriter
 
 from .machine import Machine
@@ -143,5 +143,4 @@ def _encoded(rows: Sequence[Row]) -> Iterator[Encoded]:
     """A batch for each topic."""
     for topic in dict.fromkeys(topic for topic, _ in rows):
         payloads = [payload for one, payload in rows if one == topic]
-        body = encode_batch(Batch(payloads))
-        yield Encoded(topic, len(payloads), crc32(body), body)
+        yield encoded(topic, Batch(payloads))

@@ -214,7 +214,6 @@ class SimulatedStore:
     def read(
         self, topic_id: int, offset: int, *, messages_max: int, bytes_max: int
     ) -> Sequence[Appended]:
-        """See `storage.LogReader.read`."""
         rows = self._topics.get(topic_id)
         if rows is None:
             return ()
@@ -224,7 +223,6 @@ class SimulatedStore:
         return [batch for batch, _ in found]
 
     def timestamp_ns(self, topic_id: int, offset: int) -> int | None:
-        """See `storage.LogReader.timestamp_ns`."""
         rows = self._topics.get(topic_id)
         for batch in reversed(rows.batches if rows else ()):
             if batch.base <= offset:
@@ -232,7 +230,6 @@ class SimulatedStore:
         return None
 
     def first_since(self, topic_id: int, base: int, end: int, timestamp_ns: int) -> int | None:
-        """See `storage.LogReader.first_since`."""
         rows = self._topics.get(topic_id)
         for batch in rows.batches if rows else ():
             if base <= batch.base < end and batch.timestamp_ns >= timestamp_ns:
@@ -240,7 +237,6 @@ class SimulatedStore:
         return None
 
     def find(self, topic_id: int, publisher: str, sequence: int) -> Appended | None:
-        """See `storage.LogReader.find`."""
         rows = self._topics.get(topic_id)
         for batch in reversed(rows.batches if rows else ()):
             if batch.publisher == publisher and batch.first_sequence <= sequence:

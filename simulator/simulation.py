@@ -22,6 +22,7 @@ from reliable_pubsub.relay.core import interest_link
 from reliable_pubsub.subscriber.client import Subscriber
 
 from .after_rollback import check_after_rollback, rollback_in, sentences
+from .looping_subscribers import LoopingSubscriberMachine
 from .machine import Machine
 from .network import Network
 from .recording import Recording
@@ -37,7 +38,6 @@ from .simulated_push import RESEND_S, PushNetwork
 from .simulated_sink import SinkMachine, sink_plan
 from .simulated_store import SimulatedStore
 from .simulated_subscribers import (
-    LoopingSubscriberMachine,
     MakeSubscriber,
     Step,
     SubscriberMachine,

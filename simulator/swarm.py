@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from msgspec import Struct
@@ -126,12 +127,45 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
     world that it was.
     """
 
-    def rate(highest: float) -> float:
-        return chance.uniform(0.1, 1.0) * highest if chance.random() < 0.5 else 0.0
+    faults = _drawn_together(chance)
+    if not faults.rollback:
+        faults = replace(faults, **_transacting(random.Random(f"transactions {seed}")))
+        faults = replace(faults, **_offering(random.Random(f"offers {seed}")))
+    faults = replace(faults, **_interrupting(random.Random(f"interrupts {seed}")))
+    loops = random.Random(f"loop {seed}")
+    faults = replace(faults, loop=loops.uniform(0.2, 0.9) if loops.random() < 0.5 else 0.0)
+    faults = replace(faults, **_pushing(random.Random(f"push {seed}")))
+    faults = replace(faults, **_waiting(random.Random(f"waits {seed}")))
+    faults = replace(faults, **_bounding(random.Random(f"bounds {seed}"), faults))
+    if faults.start or faults.replay:
+        faults = replace(faults, again=random.Random(f"again {seed}").choice((0.0, 0.5, 1.0)))
+    # Of two that live under one id the proxy cannot say which is the newer one, once it has
+    # forgotten both; and `last` finds no place that is forgotten.
+    is_judged = not (faults.zombie or faults.twin or faults.start or faults.replay)
+    forgets = random.Random(f"forget {seed}").random() < 0.5
+    faults = replace(faults, forget=is_judged and forgets)
+    if faults.reject or faults.max_deliveries:
+        faults = replace(faults, dead_limit=random.Random(f"topics {seed}").random() < 0.3)
+    faults = replace(faults, **_setting_back(random.Random(f"set back {seed}"), faults))
+    faults = replace(faults, **_moving_the_expired(random.Random(f"expired {seed}"), faults))
+    off = {name: getattr(_OFF, name) for name in shape.without}
+    if off.keys() & {"trim", "full", "lose_oldest", "expire", "quota"}:
+        off["topic_bytes_max"] = _OFF.topic_bytes_max
+        off["waiting_messages_max"] = _OFF.waiting_messages_max
+    return replace(faults, **off)
 
-    def flag(probability: float) -> bool:
-        return chance.random() < probability
 
+def _rate(chance: random.Random, highest: float) -> float:
+    return chance.uniform(0.1, 1.0) * highest if chance.random() < 0.5 else 0.0
+
+
+def _flag(chance: random.Random, probability: float) -> bool:
+    return chance.random() < probability
+
+
+def _drawn_together(chance: random.Random) -> Faults:
+    """The faults that are drawn from one source, in this order, and what clients ask for."""
+    rate, flag = partial(_rate, chance), partial(_flag, chance)
     rollback = flag(0.15)
     trim = flag(0.35) and not rollback
     bound = chance.choice(("", "full", "lose_oldest")) if trim else ""
@@ -172,34 +206,9 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
     if rollback:
         # A client whose own state is older too, or that has a twin which the set-back proxy takes
         # for the right one, has nothing to notice the change by.
-        faults = replace(faults, power_loss=0.0, zombie=0.0, twin=0.0)
-    if not rollback:  # a proxy that was set back has no word of levels, places and sessions
-        faults = replace(faults, **_promises(rate, flag, trim=trim))
-    if not rollback:
-        faults = replace(faults, **_transacting(random.Random(f"transactions {seed}")))
-        faults = replace(faults, **_offering(random.Random(f"offers {seed}")))
-    faults = replace(faults, **_interrupting(random.Random(f"interrupts {seed}")))
-    loops = random.Random(f"loop {seed}")
-    faults = replace(faults, loop=loops.uniform(0.2, 0.9) if loops.random() < 0.5 else 0.0)
-    faults = replace(faults, **_pushing(random.Random(f"push {seed}")))
-    faults = replace(faults, **_waiting(random.Random(f"waits {seed}")))
-    faults = replace(faults, **_bounding(random.Random(f"bounds {seed}"), faults))
-    if faults.start or faults.replay:
-        faults = replace(faults, again=random.Random(f"again {seed}").choice((0.0, 0.5, 1.0)))
-    # Of two that live under one id the proxy cannot say which is the newer one, once it has
-    # forgotten both; and `last` finds no place that is forgotten.
-    is_judged = not (faults.zombie or faults.twin or faults.start or faults.replay)
-    forgets = random.Random(f"forget {seed}").random() < 0.5
-    faults = replace(faults, forget=is_judged and forgets)
-    if faults.reject or faults.max_deliveries:
-        faults = replace(faults, dead_limit=random.Random(f"topics {seed}").random() < 0.3)
-    faults = replace(faults, **_setting_back(random.Random(f"set back {seed}"), faults))
-    faults = replace(faults, **_moving_the_expired(random.Random(f"expired {seed}"), faults))
-    off = {name: getattr(_OFF, name) for name in shape.without}
-    if off.keys() & {"trim", "full", "lose_oldest", "expire", "quota"}:
-        off["topic_bytes_max"] = _OFF.topic_bytes_max
-        off["waiting_messages_max"] = _OFF.waiting_messages_max
-    return replace(faults, **off)
+        return replace(faults, power_loss=0.0, zombie=0.0, twin=0.0)
+    # A proxy that was set back has no word of levels, places and sessions.
+    return replace(faults, **_promises(rate, flag, trim=trim))
 
 
 def _bounding(chance: random.Random, faults: Faults) -> dict[str, float]:
@@ -278,10 +287,7 @@ def _pushing(chance: random.Random) -> dict[str, float]:
     """Whether subscribers are pushed to, and what becomes of the pushes."""
     if chance.random() >= 0.4:
         return {}
-
-    def rate(highest: float) -> float:
-        return chance.uniform(0.1, 1.0) * highest if chance.random() < 0.5 else 0.0
-
+    rate = partial(_rate, chance)
     return {
         "push": chance.uniform(0.3, 1.0),
         "push_lost": rate(0.4),

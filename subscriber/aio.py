@@ -58,7 +58,7 @@ class Subscriber:
     ) -> None:
         """Lock and read the state; see the blocking `Subscriber` for arguments and errors."""
         self.client = names.client_id(client)
-        self._recorder, self._state, self._inbox, self._asker, self._engine = open_parts(
+        self._recorder, self._state, self._asker, self._engine = open_parts(
             self.client,
             endpoint,
             state_dir,
@@ -72,6 +72,7 @@ class Subscriber:
             push_via=push_via,
             world=_world or REAL,
         )
+        self._inbox = self._engine.session.inbox
         self._run = AioShell(self._asker.transport, self._state).run
         self._gate = AioGate(f"subscriber {self.client!r}", self._begin_again, waits=False)
         self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from types import TracebackType
 
 from msgspec.structs import replace
 
@@ -87,7 +86,7 @@ class Subscriber:
                 cannot be opened.
         """
         self.client = names.client_id(client)
-        self._recorder, self._state, self.inbox, self._asker, self._engine = open_parts(
+        self._recorder, self._state, self._asker, self._engine = open_parts(
             self.client,
             endpoint,
             state_dir,
@@ -101,6 +100,7 @@ class Subscriber:
             push_via=push_via,
             world=_world or REAL,
         )
+        self.inbox = self._engine.session.inbox
         self._run = Shell(self._asker.transport, self._asker.clock, self._state).run
         self._gate = Gate(f"subscriber {self.client!r}", self._begin_again, threads=False)
         self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
@@ -120,12 +120,7 @@ class Subscriber:
     def __enter__(self) -> Subscriber:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -145,9 +140,8 @@ class Subscriber:
             self._free(None)
             return
         if not isinstance(self._state, MemoryState):
-            self._asker.retry = replace(
-                self._asker.retry, retries_max=0
-            )  # the cursors can be sent later
+            # The cursors can be sent later.
+            self._asker.retry = replace(self._asker.retry, retries_max=0)
         try:
             self._gate.begin_again()
             # Messages that were prefetched but not delivered must not come again marked.

@@ -49,16 +49,13 @@ class Loop:
 
     @property
     def was_interrupted(self) -> bool:
-        """See `Steps`."""
         steps = self._steps()
         return not self.has_left and (steps is None or steps.gi_frame is None)
 
     def drop(self) -> None:
-        """See `Steps`."""
         self.messages.clear()
 
     def end(self) -> bool:
-        """See `Steps`."""
         messages = self.messages[:]
         self.messages.clear()  # before the check: a step of another thread finds the gate
         steps = self._steps()

@@ -28,7 +28,6 @@ class Parts(NamedTuple):
 
     recorder: Recorder
     state: ClientState
-    inbox: Inbox
     asker: Asker
     engine: SubscriberEngine
 
@@ -69,11 +68,7 @@ def open_parts(
         world=world,
     )
     session = SubscriberSession(
-        asker,
-        inbox,
-        nonce=world.token(16),
-        marks=lambda: state.marks,
-        recorder=recorder,
+        asker, inbox, nonce=world.token(16), marks=lambda: state.marks, recorder=recorder
     )
     connect = world.connect_data or (
         lambda endpoint: ZmqPushLink(endpoint, client, here.settings.push_via)
@@ -91,4 +86,4 @@ def open_parts(
         on_lower_qos=on_lower_qos,
         now_s=asker.clock.now_s,
     )
-    return Parts(recorder, state, inbox, asker, engine)
+    return Parts(recorder, state, asker, engine)

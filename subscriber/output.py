@@ -24,7 +24,7 @@ from reliable_pubsub.common.core.errors import (
 )
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.steps import PlanPosition, SubscriberStep
-from reliable_pubsub.common.system import sync_data, sync_directory
+from reliable_pubsub.common.system import sync_data, sync_directory, system_errors
 
 
 def message_line(message: Message) -> bytes:
@@ -118,12 +118,10 @@ class Output:
             DamagedError: it is shorter than recorded, so messages are missing from it.
         """
         self.path = path
-        try:
+        with system_errors(lambda error: ConfigurationError(f"output {path}: {error.strerror}")):
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             self._descriptor = os.open(path, flags, 0o644)
             sync_directory(path.parent)
-        except OSError as error:
-            raise ConfigurationError(f"output {path}: {error.strerror}") from error
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -148,7 +146,12 @@ class Output:
                 written in part will be cut off.
         """
         data = b"".join(message_line(message) for message in messages)
-        try:
+        with system_errors(
+            lambda error: StorageFailedError(
+                f"output {self.path}: {error.strerror}; nothing is lost, make space and run the "
+                "same command again"
+            )
+        ):
             if not self._cut_back:
                 os.ftruncate(self._descriptor, self.length)
                 os.lseek(self._descriptor, self.length, os.SEEK_SET)
@@ -157,16 +160,10 @@ class Output:
             while view:
                 view = view[os.write(self._descriptor, view) :]
             sync_data(self._descriptor)
-        except OSError as error:
-            raise StorageFailedError(
-                f"output {self.path}: {error.strerror}; nothing is lost, make space and run the "
-                "same command again"
-            ) from error
         self.length += len(data)
         return self.length
 
     def close(self) -> None:
-        """Close the file."""
         os.close(self._descriptor)
 
 

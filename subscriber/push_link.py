@@ -30,20 +30,16 @@ class ZmqPushLink(DataLink):
         self.due_in_s = 0.0
 
     def want(self, topics: frozenset[str]) -> None:
-        """See `PushLink`."""
         self._above.want(frozenset(Pattern("exact", topic) for topic in topics), frozenset())
 
     def turn(self, now_s: float) -> bool:
-        """See `PushLink`."""
         self.due_in_s = self._above.turn(now_s)
         return self._above.wish.settled
 
     def doubt(self, now_s: float) -> None:
-        """See `PushLink`."""
         self._above.wish.ask_soon(now_s)
 
     def receive(self) -> Sequence[AnyPush]:
-        """See `PushLink`."""
         found: list[AnyPush] = []
         while len(found) < TURN_MAX:
             try:
@@ -55,5 +51,4 @@ class ZmqPushLink(DataLink):
         return found
 
     def close(self) -> None:
-        """See `PushLink`."""
         self._context.destroy(linger=0)

@@ -15,7 +15,6 @@ class QoSWarning(UserWarning):
 
 
 def warn_of_lower_qos(topic: str, publisher: str, qos: int) -> None:
-    """Issue a Python warning."""
     frames = (frame.f_globals["__name__"] for frame, _ in walk_stack(sys._getframe()))
     ours = sum(1 for _ in takewhile(lambda name: name.startswith("reliable_pubsub."), frames))
     warnings.warn(lower_qos_in_words(topic, publisher, qos), QoSWarning, stacklevel=ours + 1)

@@ -10,11 +10,10 @@ from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MA
 from reliable_pubsub.common.core.messages import History, Start
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
-from reliable_pubsub.common.core.start import start_of
 from reliable_pubsub.common.world import REAL, World
 
 from .core.direct_followers import StoredBatch
-from .core.reading import stored_batches
+from .core.reading import start_of_reading, stored_batches
 
 
 class LogReader:
@@ -74,6 +73,7 @@ class LogReader:
             the requested place (`skip`). None at the end of the topic.
 
         Raises:
+            UsageError: `start` is `LastReceived` or `Now`, or an offset out of range.
             TruncatedError: `start` is no longer stored; the error has the first stored offset.
             LostError: an operator has discarded damaged messages there.
             LogChangedError: log id, offset or witness are not of this log.
@@ -82,7 +82,7 @@ class LogReader:
         request = History(
             **self._asker.head(),
             topic=names.topic(topic),
-            start=start_of(start),
+            start=start_of_reading(start),
             log=log,
             witness_ns=witness_ns,
             messages_max=messages_max,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 ROOT = Path(__file__).parents[1].resolve()
@@ -34,21 +34,29 @@ class Interrupter:
         *,
         opcodes: bool = False,
         error: Callable[[], BaseException] = Interrupted,
+        files: tuple[str, ...] = (),
     ) -> None:
-        """Raise at these numbers, in ascending order; the count goes on behind each."""
+        """Raise at these numbers, in ascending order; the count goes on after each.
+
+        Args:
+            files: whose lines count, by the end of their path; by default all of our clients.
+        """
         self._error = error
         self.count = 0
         self.places: list[str] = []  # where it raised
         self._at = list(at)
         self._opcodes = opcodes
         self._event = "opcode" if opcodes else "line"
+        self._files = files
         self._ours: dict[str, bool] = {}
 
     def _called(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
         name = frame.f_code.co_filename
         ours = self._ours.get(name)
         if ours is None:
-            ours = self._ours[name] = str(Path(name).resolve()).startswith(OURS)
+            path = str(Path(name).resolve())
+            ours = path.endswith(self._files) if self._files else path.startswith(OURS)
+            self._ours[name] = ours
         if not ours:
             return None
         if self._opcodes:
@@ -73,12 +81,7 @@ class Interrupter:
             sys.settrace(self._called)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         sys.settrace(None)
 
 

@@ -16,16 +16,27 @@ import msgspec
 from msgspec import Meta, Struct
 
 from .errors import MalformedError, TooLargeError, UsageError
-from .limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, REPLY_BATCHES_MAX
+from .limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, REPLY_BATCHES_MAX
 from .names import message_id
 
 ENTRY_BYTES: Final = 400  # memory of a batch that is kept or waits, without its body
+# What the encoding adds, at most, to each message, and to one of which nothing but a payload is set
+# in any message of its batch.
+MESSAGE_OVERHEAD_BYTES: Final = 16
+PAYLOAD_OVERHEAD_BYTES: Final = 5
+HEADER_OVERHEAD_BYTES: Final = 10  # to each header
+EVENT_TIME_BYTES: Final = 9
+ABSENT_BYTES: Final = 3  # a message's nil entries in the columns that others use
+BATCH_ROOM_BYTES: Final = PAYLOAD_BYTES_MAX  # what its messages take together, at most
 NO_OFFSET: Final = -1  # of a message that was never stored
 
 # Signed 64 bits, which every reader has: the years 1677 to 2262. Before 1970 it is negative.
 EVENT_TIME_NS_MIN: Final = -(2**63)
 EVENT_TIME_NS_MAX: Final = 2**63 - 1
 EventTimeNs = Annotated[int, Meta(ge=EVENT_TIME_NS_MIN, le=EVENT_TIME_NS_MAX)]
+
+
+_Value = TypeVar("_Value")
 
 
 class Batch(Struct, frozen=True, array_like=True):
@@ -35,6 +46,24 @@ class Batch(Struct, frozen=True, array_like=True):
     keys: Sequence[bytes | None] | None = None
     headers: Sequence[Mapping[str, str] | None] | None = None
     event_times_ns: Sequence[int | None] | None = None
+
+
+def column(values: Sequence[_Value | None]) -> Sequence[_Value | None] | None:
+    """A column of a batch: nil, if no message uses it."""
+    return None if all(value is None for value in values) else values
+
+
+def message_bytes(
+    payload: bytes,
+    key: bytes | None = None,
+    headers: Mapping[str, str] | None = None,
+    event_time_ns: int | None = None,
+) -> int:
+    """What a message takes of a batch, at most; a batch has room for BATCH_ROOM_BYTES."""
+    size = len(payload) + len(key or b"") + MESSAGE_OVERHEAD_BYTES
+    for name, value in (headers or {}).items():
+        size += len(name.encode()) + len((value or "").encode()) + HEADER_OVERHEAD_BYTES
+    return size if event_time_ns is None else size + EVENT_TIME_BYTES
 
 
 class Message(Struct, frozen=True, gc=False):

@@ -15,7 +15,6 @@ will be, and `unknown` everywhere else. An interrupt writes nothing, as `kill -9
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, Final, Protocol
 
 from .batch import Message, crc32
@@ -142,12 +141,7 @@ class Call:
     def __enter__(self) -> Call:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._answered or not self.recorded or not isinstance(error, Exception):
             return
         if self._op == "get":  # certainly nothing was delivered

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Final
 from msgspec import UNSET, UnsetType
 
 from . import names
+from .batch import BATCH_ROOM_BYTES, PAYLOAD_OVERHEAD_BYTES
 from .dead_letter import check_may_die, is_dead
 from .errors import InvalidNameError, UsageError
 from .fields import Problems, T, read
-from .limits import BATCH_OVERHEAD_BYTES_MAX, BODY_BYTES_MAX
+from .limits import BODY_BYTES_MAX
 from .profiles import NO_PROFILE, PROFILES, Profile
 from .start import parse_start
 from .step_keys import (
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from ..yaml_file import Document, KeyPath
 
 SEQUENCE_DIGITS: Final = 10  # room that the check of `batch` leaves for the appended number
-PAYLOAD_OVERHEAD_BYTES: Final = 5  # what the encoding adds to each payload, at most
 
 
 def parse_publisher_steps(document: Document) -> tuple[PublisherStep, ...]:
@@ -237,10 +237,9 @@ def or_else(value: T | UnsetType, default: T) -> T:
 def _check_batch_fits(step: _Step, batch: int, message: str, numbered: bool) -> None:
     """Note a batch, or a single message, that is larger than a request may be."""
     size = len(message.encode()) + (1 + SEQUENCE_DIGITS if numbered else 0)
-    room = BODY_BYTES_MAX - BATCH_OVERHEAD_BYTES_MAX
-    fitting = room // (size + PAYLOAD_OVERHEAD_BYTES)
+    fitting = BATCH_ROOM_BYTES // (size + PAYLOAD_OVERHEAD_BYTES)
     if fitting == 0:
-        step.problem("message", f"found {size:,} bytes, expected less than {room:,}")
+        step.problem("message", f"found {size:,} bytes, expected less than {BATCH_ROOM_BYTES:,}")
     elif batch > fitting:
         step.problem(
             "batch",

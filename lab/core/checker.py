@@ -11,9 +11,11 @@ from collections.abc import Iterator
 
 from reliable_pubsub.common.core.dead_letter import is_dead
 
+from .indexing import index_run
 from .rules_of_delivery import delivered_once, subscriber_losses
 from .rules_of_durability import visible_when_durable
-from .rules_of_order import fenced_are_silent, nothing_goes_back, one_value
+from .rules_of_fencing import fenced_are_silent
+from .rules_of_order import nothing_goes_back, one_value
 from .rules_of_puts import (
     durable_acknowledgement,
     no_duplicate,
@@ -27,7 +29,7 @@ from .rules_of_subscribers import (
     subscription_points,
 )
 from .run import Run
-from .run_index import RunIndex, index_run
+from .run_index import RunIndex
 from .verdict import Verdict
 
 

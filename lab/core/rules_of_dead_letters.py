@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.journal import Ok, Seen
 from .final_log import FinalLog
 from .finding import Finding
 from .run_index import RunIndex
-from .verdict import MessageKey
+from .verdict import MessageKey, key_of
 
 WITHOUT_PAYLOAD = crc32(b"")  # of a letter whose payload did not fit
 
@@ -95,4 +95,4 @@ def _given_up(index: RunIndex) -> Iterator[tuple[str, str, int, int]]:
 
 
 def _key(topic: str, seen: Seen) -> MessageKey:
-    return MessageKey(topic, seen.publisher, seen.sequence)
+    return key_of(topic, seen)

@@ -1,26 +1,18 @@
-"""Rules V3, V7 and V10: one value for an offset, nothing goes back, no fenced effect. Pure."""
+"""Rules V3 and V7: one value for an offset, nothing goes back. Pure."""
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from reliable_pubsub.common.core.journal import (
-    ControlSeen,
-    DeadLettered,
-    Granted,
     Ok,
-    Position,
-    ProxyLine,
     Seen,
-    Stored,
 )
 
 from .final_log import FinalLog
 from .finding import Finding, in_words
 from .run_index import RunIndex
-from .verdict import MessageKey
+from .verdict import key_of
 
 
 def one_value(index: RunIndex) -> Finding:
@@ -43,7 +35,7 @@ def one_value(index: RunIndex) -> Finding:
                 f"{who} saw {seen.publisher}_{seen.sequence} at offset {seen.offset} of {topic!r}, "
                 f"which the log ({log.start} to {log.end - 1}) does not have"
                 + index.told(topic, seen.offset, seen.offset + 1),
-                _key(topic, seen),
+                key_of(topic, seen),
             )
         else:
             first = known.setdefault(topic, {}).setdefault(seen.offset, (who, seen))
@@ -98,7 +90,7 @@ def _differs(
     finding.broken(
         f"offset {seen.offset} of {topic!r} is {_words(first[1])} for {first[0]}, and "
         f"{_words(seen)} for {who}" + index.told(topic, seen.offset, seen.offset + 1),
-        _key(topic, seen),
+        key_of(topic, seen),
     )
 
 
@@ -117,7 +109,7 @@ def _check_density(index: RunIndex, log: FinalLog, finding: Finding) -> None:
             finding.broken(
                 f"{log.topic!r}: the time goes back at offset {offset}: {entry.timestamp_ns} ns "
                 f"after {time_ns} ns",
-                _key(log.topic, entry),
+                key_of(log.topic, entry),
             )
         time_ns = max(time_ns, entry.timestamp_ns)
         if offset < expected:
@@ -132,7 +124,7 @@ def _check_density(index: RunIndex, log: FinalLog, finding: Finding) -> None:
         finding.broken(
             f"{log.topic!r}: the auditor found offset {expected - 1} and said the log ends at "
             f"{log.end}",
-            _key(log.topic, before) if before else None,
+            key_of(log.topic, before) if before else None,
         )
 
 
@@ -143,7 +135,7 @@ def _hole(
         return
     finding.broken(
         f"{log.topic!r}: the log has nothing at offset {in_words(first, end - 1)}",
-        _key(log.topic, before) if before else None,
+        key_of(log.topic, before) if before else None,
     )
 
 
@@ -157,7 +149,7 @@ def _check_growth(index: RunIndex, finding: Finding) -> None:
                 finding.broken(
                     f"the auditor found offset {seen.offset} of {page.topic!r} "
                     f"after {next_offset - 1}",
-                    _key(page.topic, seen),
+                    key_of(page.topic, seen),
                 )
             next_offset = seen.offset + 1
         found[(page.pid, page.topic)] = next_offset
@@ -172,19 +164,19 @@ def _check_growth(index: RunIndex, finding: Finding) -> None:
             finding.broken(
                 f"{line.process} stored offset {first.offset} of {line.topic!r}, where it had "
                 f"stored up to {end - 1} before" + index.told(line.topic, first.offset, end),
-                _key(line.topic, first),
+                key_of(line.topic, first),
             )
         elif first.offset > by_life.get((line.pid, line.topic), first.offset):
             finding.broken(
                 f"{line.process} stored offset {first.offset} of {line.topic!r}, where {end} was "
                 "to come",
-                _key(line.topic, first),
+                key_of(line.topic, first),
             )
         elif first.timestamp_ns and first.timestamp_ns <= time_ns:
             finding.broken(
                 f"{line.topic!r}: a later batch must have a later time: {first.timestamp_ns} ns "
                 f"at offset {first.offset}, after {time_ns} ns",
-                _key(line.topic, first),
+                key_of(line.topic, first),
             )
         end = line.messages[-1].offset + 1
         ends[line.topic] = (end, first.timestamp_ns)
@@ -308,94 +300,3 @@ def _check_cursors(index: RunIndex, finding: Finding) -> None:
                 theirs = max(theirs, line.cursor)
                 if line.op != "record":
                     proxys = max(proxys, line.cursor)
-
-
-def fenced_are_silent(index: RunIndex) -> Finding:
-    """V10. After an epoch was granted nothing is done any more under an older one."""
-    finding = Finding(
-        "V10",
-        "a fenced process has no effect any more",
-        "no journal names an epoch",
-    )
-    granted = [(line.role, line.client, line.at_ns, line.epoch) for line in index.granted]
-    granted += [(life.role, life.process, line.at_ns, line.epoch) for life, _, line in index.hellos]
-    fences: dict[tuple[str, str], tuple[list[int], list[int]]] = {}
-    for role, client, at_ns, epoch in sorted(granted, key=lambda grant: grant[2]):
-        times, highest = fences.setdefault((role, client), ([], []))
-        times.append(at_ns)
-        highest.append(max(epoch, highest[-1] if highest else 0))
-    for life, invoke, line in index.effects:
-        epoch = line.epoch or invoke.epoch
-        role = "publisher" if line.op == "put" else "subscriber"
-        fence = fences.get((role, line.process))
-        if not epoch or fence is None:
-            continue
-        finding.checked += 1
-        place = bisect_left(fence[0], invoke.at_ns) - 1
-        if place >= 0 and epoch < fence[1][place]:
-            key = MessageKey(line.topic, line.process, line.sequence) if line.sequence else None
-            finding.broken(
-                f"{line.process} (pid {life.pid}): {line.op} on {line.topic!r} under epoch {epoch} "
-                f"was accepted, begun after epoch {fence[1][place]} was granted",
-                key,
-            )
-    _check_proxy_epochs(index, finding, {key: max(both[1]) for key, both in fences.items()})
-    return finding
-
-
-def _check_proxy_epochs(
-    index: RunIndex, finding: Finding, highest: dict[tuple[str, str], int]
-) -> None:
-    """In the proxy's own order: what it stores and moves belongs to the newest epoch."""
-    newest: dict[tuple[str, str], int] = {}
-    used: dict[tuple[str, str], int] = {}
-    for line in index.proxy_lines:
-        if isinstance(line, Granted):
-            client = (line.role, line.client)
-            if newest.get(client, 0) < line.epoch <= used.get(client, 0):
-                finding.broken(
-                    f"{line.process} granted {line.role} {line.client} epoch {line.epoch} after "
-                    "something was done under it"
-                )
-            newest[client] = line.epoch
-            continue
-        effect = _effect_of(line)
-        if effect is None or not effect.epoch:
-            continue
-        finding.checked += 1
-        client, epoch = effect.client, effect.epoch
-        told = f"{line.process} {effect.what} under epoch {epoch}"
-        if epoch < newest.get(client, 0):
-            finding.broken(f"{told}, after it had granted {newest[client]}", effect.key)
-        elif client in highest and epoch > highest[client]:
-            finding.broken(f"{told}, which was never granted", effect.key)
-        used[client] = max(epoch, used.get(client, 0))
-
-
-@dataclass(slots=True)
-class _Effect:
-    """Something that the proxy did for a client."""
-
-    client: tuple[str, str]  # role, id
-    epoch: int  # 0: not told
-    what: str
-    key: MessageKey | None = None
-
-
-def _effect_of(line: ProxyLine) -> _Effect | None:
-    match line:
-        case Stored(topic=topic, epoch=epoch, messages=[first, *_]):
-            what = f"stored {first.publisher}_{first.sequence} on {topic!r}"
-            return _Effect(("publisher", first.publisher), epoch, what, _key(topic, first))
-        case Position(topic=topic, subscriber=subscriber, epoch=epoch):
-            return _Effect(("subscriber", subscriber), epoch, f"moved {subscriber} on {topic!r}")
-        case DeadLettered(topic=topic, subscriber=subscriber, epoch=epoch):
-            what = f"let {subscriber} give up offset {line.offset} of {topic!r}"
-            return _Effect(("subscriber", subscriber), epoch, what)
-        case ControlSeen(subscriber=subscriber, epoch=epoch):
-            return _Effect(("subscriber", subscriber), epoch, f"let {subscriber} leave")
-    return None
-
-
-def _key(topic: str, seen: Seen) -> MessageKey:
-    return MessageKey(topic, seen.publisher, seen.sequence)

@@ -18,7 +18,7 @@ from .finding import Finding, in_words, runs_of
 from .rules_of_dead_letters import check_no_letter_twice
 from .rules_of_transactions import check_whole
 from .run_index import Attempt, Attempts, RunIndex
-from .verdict import Losses, MessageKey
+from .verdict import Losses, MessageKey, key_of
 
 NO_LOG = "no log: neither an auditor nor a proxy wrote a journal"
 
@@ -363,4 +363,4 @@ def _name(entry: Seen) -> str:
 
 
 def _key(topic: str, entry: Seen) -> MessageKey:
-    return MessageKey(topic, entry.publisher, entry.sequence)
+    return key_of(topic, entry)

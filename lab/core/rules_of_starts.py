@@ -9,10 +9,9 @@ from __future__ import annotations
 from itertools import pairwise
 
 from .finding import Finding
-from .rules_of_delivery import message_at
 from .run_index import RunIndex
 from .subscription import Stream, Subscription
-from .verdict import MessageKey
+from .verdict import key_of
 
 
 def check_start(
@@ -50,7 +49,7 @@ def check_start(
             highest = _begins(index, topic, subscription.opened.at_ns)
             if start < lowest or (start > highest and not at_own):
                 finding.broken(
-                    f"{asked}; the topic began at {lowest}", message_at(index, topic, lowest)
+                    f"{asked}; the topic began at {lowest}", index.message_at(topic, lowest)
                 )
         case "time":
             _check_time(index, topic, subscription, asked, finding, at_own=at_own)
@@ -72,7 +71,7 @@ def _check_not_again(
     if not subscription.replay and subscription.start < before.confirmed:
         finding.broken(
             f"{asked}, which is no replay; it had acknowledged everything below {before.confirmed}",
-            message_at(index, topic, subscription.start),
+            index.message_at(topic, subscription.start),
         )
 
 
@@ -137,7 +136,7 @@ def check_marks(index: RunIndex, finding: Finding) -> None:
                         f"{stream.subscriber} was given {message.publisher}_{message.sequence} at "
                         f"offset {message.offset} of {stream.topic!r} again, which it had "
                         "acknowledged, not marked as redelivered",
-                        MessageKey(stream.topic, message.publisher, message.sequence),
+                        key_of(stream.topic, message),
                     )
 
 
@@ -184,12 +183,12 @@ def _check_time(
     if before is not None and before.timestamp_ns >= time_ns and not at_own:
         finding.broken(
             f"{asked}; offset {start - 1} was taken later than that, at {before.timestamp_ns} ns",
-            message_at(index, topic, start - 1),
+            index.message_at(topic, start - 1),
         )
     if first is not None and first.timestamp_ns < time_ns:
         finding.broken(
             f"{asked}, which was taken before that, at {first.timestamp_ns} ns",
-            message_at(index, topic, start),
+            index.message_at(topic, start),
         )
 
 
@@ -219,7 +218,7 @@ def _check_newest(
     if index.has_proxy and subscription.start > highest and not at_own:
         finding.broken(
             f"{asked}; the topic had at most {_ends(index, topic, by_ns)} messages by then",
-            message_at(index, topic, highest),
+            index.message_at(topic, highest),
         )
 
 

@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from .finding import Finding, in_words, runs_of
-from .rules_of_delivery import Received, end_for, message_at
+from .received import Received
+from .rules_of_delivery import end_for
 from .rules_of_puts import puts_by_topic
 from .rules_of_sessions import check_ends
 from .rules_of_starts import check_marks, check_refused_starts, check_start
 from .run_index import Attempt, RunIndex
 from .subscription import NEVER
-from .verdict import MessageKey
+from .verdict import MessageKey, key_of
 
 
 def subscription_points(index: RunIndex) -> Finding:
@@ -119,14 +120,14 @@ def nothing_while_away(index: RunIndex, all_received: Sequence[Received]) -> Fin
                 f"{stream.subscriber} (pid {line.pid}) was given {message.publisher}_"
                 f"{message.sequence} at offset {message.offset} of {stream.topic!r} after it had "
                 "unsubscribed",
-                MessageKey(stream.topic, message.publisher, message.sequence),
+                key_of(stream.topic, message),
             )
         for message in received.late:
             finding.broken(
                 f"{stream.subscriber}'s output has {message.publisher}_{message.sequence} at "
                 f"offset {message.offset} of {stream.topic!r}, which was not given to it before "
                 "it unsubscribed",
-                MessageKey(stream.topic, message.publisher, message.sequence),
+                key_of(stream.topic, message),
             )
     check_ends(index, finding)
     return finding
@@ -156,7 +157,7 @@ def everything_ends(index: RunIndex, all_received: Sequence[Received]) -> Findin
             finding.broken(
                 f"{stream.subscriber} is at {received.position} of {stream.topic!r}, which "
                 f"ends at {end}",
-                message_at(index, stream.topic, received.position),
+                index.message_at(stream.topic, received.position),
             )
     _check_positions(index, all_received, finding)
     return finding

@@ -6,7 +6,7 @@ from reliable_pubsub.common.core.journal import Found, Stored
 
 from .finding import Finding
 from .run_index import RunIndex
-from .verdict import MessageKey
+from .verdict import MessageKey, key_of
 
 
 def check_unstored(index: RunIndex, finding: Finding) -> None:
@@ -21,7 +21,7 @@ def check_unstored(index: RunIndex, finding: Finding) -> None:
             continue
         finding.checked += 1
         subscriber, topic, seen = one.life.process, one.topic, one.seen
-        key = MessageKey(topic, seen.publisher, seen.sequence)
+        key = key_of(topic, seen)
         if (subscriber, key) in handed:
             finding.broken(f"{subscriber} was handed {_words(key)} a second time", key)
         handed.add((subscriber, key))
@@ -30,7 +30,7 @@ def check_unstored(index: RunIndex, finding: Finding) -> None:
     lines: list[Stored | Found] = [*index.stored, *index.found]
     for line in lines:
         for seen in line.messages:
-            key = MessageKey(line.topic, seen.publisher, seen.sequence)
+            key = key_of(line.topic, seen)
             if key in index.offered or seen.qos == 0:
                 finding.broken(f"{_words(key)} is in the log at {seen.offset}", key)
 

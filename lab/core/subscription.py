@@ -45,7 +45,6 @@ class Subscription:
 
     @property
     def ended(self) -> bool:
-        """Whether it was left."""
         return self.ended_ns != NEVER
 
     @property

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from reliable_pubsub.common.core.journal import Seen
+
 
 class MessageKey(Struct, frozen=True, order=True):
     """What makes two sightings the same message."""
@@ -18,6 +20,11 @@ class MessageKey(Struct, frozen=True, order=True):
     def message_id(self) -> str:
         """As users see it."""
         return f"{self.publisher}_{self.sequence}"
+
+
+def key_of(topic: str, seen: Seen) -> MessageKey:
+    """What names a message that was seen."""
+    return MessageKey(topic, seen.publisher, seen.sequence)
 
 
 class Violation(Struct, frozen=True):

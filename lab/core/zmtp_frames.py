@@ -16,7 +16,6 @@ class FrameCounter:
     """What has passed, however the bytes were cut into pieces."""
 
     def __init__(self) -> None:
-        """Nothing has passed."""
         self.frames = 0  # of messages; commands such as a heartbeat are not counted
         self.bytes = 0
         self._skip = GREETING_BYTES  # bytes until the next flag

@@ -11,14 +11,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.batch import Batch, column, message_bytes
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.limits import KIB
-from reliable_pubsub.publisher.core.outbox import Encoded
+from reliable_pubsub.publisher.core.outbox import Encoded, encoded
 
 BATCH_BYTES: Final = 256 * KIB  # a subscriber that wants one message is sent the whole batch
-ROW_BYTES: Final = 16  # of the encoding, for each row, at most
-HEADER_BYTES: Final = 10  # and for each header
 
 _Headers = dict[str, str] | None
 
@@ -33,10 +31,7 @@ class _Rows:
         self.bytes = 0
 
     def encoded(self, topic: str) -> Encoded:
-        keys = self.keys if any(key is not None for key in self.keys) else None
-        headers = self.headers if any(one is not None for one in self.headers) else None
-        body = encode_batch(Batch(self.values, keys, headers))
-        return Encoded(topic, len(self.values), crc32(body), body)
+        return encoded(topic, Batch(self.values, column(self.keys), column(self.headers)))
 
 
 class OutgoingRows:
@@ -78,7 +73,7 @@ class OutgoingRows:
         values = _bytes(rows, "value")
         keys = _bytes(rows, "key")
         headers = _headers(rows)
-        ends = list(accumulate(map(_size, values, keys, headers)))
+        ends = list(accumulate(map(message_bytes, values, keys, headers)))
         first = base = 0
         while first < len(values):
             open_rows = self._open.setdefault(topic, _Rows())
@@ -108,10 +103,3 @@ def _headers(rows: pa.RecordBatch) -> list[_Headers]:
         return [None] * rows.num_rows
     found = rows.column("headers").to_pylist()
     return [None if one is None else dict(one) for one in found]
-
-
-def _size(value: bytes, key: bytes | None, headers: _Headers) -> int:
-    size = len(value) + ROW_BYTES + (len(key) if key is not None else 0)
-    for name, text in (headers or {}).items():
-        size += len(name.encode()) + len((text or "").encode()) + HEADER_BYTES
-    return size

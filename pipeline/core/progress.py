@@ -6,8 +6,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from reliable_pubsub.common.core.arguments import shown
 from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.parameters import shown
 
 from .offsets import from_json
 

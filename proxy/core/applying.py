@@ -75,7 +75,6 @@ def _cursor_durable(state: State, record: CursorMoved | Subscribed) -> None:
 
 
 def create_topic(state: State, record: TopicCreated) -> None:
-    """Add an empty topic."""
     retention = state.retention(record.topic)
     log = TopicLog(record.topic_id, record.topic, record.log, retention, lsn=state.lsn)
     state.topics[record.topic] = state.topic_by_id[record.topic_id] = log

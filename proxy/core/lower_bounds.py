@@ -22,7 +22,6 @@ class LowerBounds(Generic[Key]):
     """
 
     def __init__(self) -> None:
-        """Begin empty."""
         self._heap: list[tuple[float, Any]] = []
         self._bounds: dict[Key, float] = {}  # the entry of the heap that counts
         self.looks = 0  # how often a number was read, for tests

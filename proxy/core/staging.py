@@ -65,7 +65,6 @@ class Staging:
     """Everything that is staged."""
 
     def __init__(self) -> None:
-        """Begin empty."""
         self.held_bytes = 0
         self._open: dict[tuple[str, int], StagedTransaction] = {}  # the most recently used last
         self._numbers: dict[str, set[int]] = {}  # of the same, by client
@@ -90,7 +89,6 @@ class Staging:
         return [key for key, _ in idle]
 
     def add(self, record: Staged) -> None:
-        """Add a batch."""
         key = (record.client, record.transaction)
         one = self._open[key] = self._open.pop(key, StagedTransaction())
         self._numbers.setdefault(record.client, set()).add(record.transaction)
@@ -106,7 +104,6 @@ class Staging:
         self.held_bytes += held_bytes(record)
 
     def drop(self, client: str, transaction: int) -> None:
-        """Forget a transaction."""
         one = self._open.pop((client, transaction), None)
         if one is not None:
             self.held_bytes -= one.held_bytes

@@ -159,7 +159,6 @@ class TopicLog:
         return max(now_ns, self.timestamp_ns + step_ns)
 
     def append(self, batch: Appended, lsn: int) -> None:
-        """Append a batch."""
         assert batch.base == self.end, (batch.base, self.end)
         assert batch.timestamp_ns > self.timestamp_ns, (batch.timestamp_ns, self.timestamp_ns)
         self.end = end = batch.base + batch.count

@@ -8,21 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Final, TypeVar
+from typing import TypeVar
 
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.batch import ABSENT_BYTES, BATCH_ROOM_BYTES, Batch
 from reliable_pubsub.common.core.dead_letter import check_put_on
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
-from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.messages import QoS
 from reliable_pubsub.common.core.names import TopicName
 
-from .outbox import Encoded
+from .outbox import Encoded, encoded
 from .receipt import Receipt
-
-ABSENT_BYTES: Final = 3  # of a message: its nil entries in columns that others use
-BYTES_MAX: Final = BODY_BYTES_MAX - 64  # without the overhead of a batch
 
 Column = TypeVar("Column")
 
@@ -57,9 +54,8 @@ class WaitingPut:
         self.batch = batch
         self.qos = qos
         self.is_alone = is_alone
-        body = encode_batch(batch)
         self.count = len(batch.payloads)
-        self.encoded = Encoded(topic, self.count, crc32(body), body)
+        self.encoded = encoded(topic, batch)
         self.receipt: Receipt | None = None
         self.error: PubSubError | None = None
 
@@ -93,7 +89,7 @@ def fitting(first: WaitingPut, others: Iterable[object]) -> list[WaitingPut]:
         if put.is_alone or put.is_settled or (put.topic, put.qos) != (first.topic, first.qos):
             continue
         size_with, count_with = size + _size(put), count + put.count
-        if size_with <= BYTES_MAX and count_with <= BATCH_MESSAGES_MAX:
+        if size_with <= BATCH_ROOM_BYTES and count_with <= BATCH_MESSAGES_MAX:
             puts.append(put)
             size, count = size_with, count_with
     return puts
@@ -114,8 +110,7 @@ def joined(puts: Sequence[WaitingPut]) -> tuple[Batch, Encoded]:
         _column([(one.headers, len(one.payloads)) for one in batches]),
         _column([(one.event_times_ns, len(one.payloads)) for one in batches]),
     )
-    body = encode_batch(batch)
-    return batch, Encoded(puts[0].topic, len(batch.payloads), crc32(body), body)
+    return batch, encoded(puts[0].topic, batch)
 
 
 def _column(

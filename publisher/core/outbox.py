@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.core.errors import LogChangedError
 from reliable_pubsub.common.core.messages import TopicPosition, TopicReceipt
 
@@ -48,6 +49,12 @@ class Encoded(Struct, frozen=True):
     count: int
     crc: int
     body: bytes
+
+
+def encoded(topic: str, batch: Batch) -> Encoded:
+    """Encode a batch, or raise a TooLargeError or UsageError: it cannot be put."""
+    body = encode_batch(batch)
+    return Encoded(topic, len(batch.payloads), crc32(body), body)
 
 
 class Numbered(Struct, frozen=True):
@@ -188,7 +195,6 @@ class Outbox:
         return self.pending
 
     def write_note(self, note: bytes) -> Changes:
-        """Set the note."""
         self.note = note
         return {_NOTE: note}
 

@@ -7,20 +7,26 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import Any, Final, Protocol
 
 import msgspec
 
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import checked
-from reliable_pubsub.common.core.batch import Batch, EventTimeNs, crc32, encode_batch
+from reliable_pubsub.common.core.batch import (
+    BATCH_ROOM_BYTES,
+    Batch,
+    EventTimeNs,
+    column,
+    encode_batch,
+    message_bytes,
+)
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.dead_letter import check_put_on
 from reliable_pubsub.common.core.errors import TooLargeError, UsageError
 from reliable_pubsub.common.core.limits import (
     BATCH_MESSAGES_MAX,
-    BODY_BYTES_MAX,
+    BATCH_OVERHEAD_BYTES_MAX,
     STAGED_BATCH_BYTES,
     TRANSACTION_BYTES_MAX,
     TRANSACTION_TOPICS_MAX,
@@ -36,12 +42,9 @@ from reliable_pubsub.common.core.messages import (
 )
 from reliable_pubsub.common.core.names import TopicName
 
-from .outbox import Encoded, Pending
+from .outbox import Encoded, Pending, encoded
 from .receipt import Receipt
 
-MESSAGE_OVERHEAD_BYTES: Final = 32  # of the encoding, for each message, at most
-HEADER_OVERHEAD_BYTES: Final = 10  # for each header
-BATCH_OVERHEAD_BYTES: Final = 64
 TASK: Final = 0  # a publisher is a writer with one task
 
 _Row = tuple[bytes, bytes | None, Mapping[str, str] | None, int | None]
@@ -61,7 +64,6 @@ class Transaction:
 
     @checked
     def __init__(self, commit: CommitBatches) -> None:
-        """Create an empty transaction; use `Publisher.transaction`."""
         self._commit = commit
         self._rows: dict[str, list[list[_Row]]] = {}  # by topic, batch by batch
         self._sizes: dict[str, int] = {}  # of the last batch of a topic
@@ -101,14 +103,14 @@ class Transaction:
                 raise _too_large("topics of a transaction", len(self._rows) + 1)
         row = (payload, key, headers, event_time_ns)
         encode_batch(_batch([row]))  # raises here if the message cannot be encoded
-        size = _size(row)
+        size = message_bytes(*row)
         batches = self._rows.get(topic, [])
         begins = (
             not batches
-            or self._sizes[topic] + size > BODY_BYTES_MAX - BATCH_OVERHEAD_BYTES
+            or self._sizes[topic] + size > BATCH_ROOM_BYTES
             or len(batches[-1]) == BATCH_MESSAGES_MAX
         )
-        more = size + (STAGED_BATCH_BYTES + BATCH_OVERHEAD_BYTES if begins else 0)
+        more = size + (STAGED_BATCH_BYTES + BATCH_OVERHEAD_BYTES_MAX if begins else 0)
         if self._bytes + more > TRANSACTION_BYTES_MAX:
             raise _too_large("transaction in bytes", self._bytes + more)
         self._under_way.append(topic)
@@ -147,19 +149,13 @@ class Transaction:
     def _encoded(self) -> Iterator[Encoded]:
         for topic, batches in self._rows.items():
             for rows in batches:
-                body = encode_batch(_batch(rows))
-                yield Encoded(topic, len(rows), crc32(body), body)
+                yield encoded(topic, _batch(rows))
 
     def __enter__(self) -> Transaction:
         self._begin()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Store everything, or, after an error, nothing.
 
         Raises:
@@ -178,19 +174,9 @@ def _too_large(what: str, size: int) -> TooLargeError:
     return TooLargeError(what=what, size=size, size_max=most, advice=advice)
 
 
-def _size(row: _Row) -> int:
-    """Bytes of a message in a batch, at most."""
-    payload, key, headers, _ = row
-    size = len(payload) + len(key or b"") + MESSAGE_OVERHEAD_BYTES
-    for name, value in (headers or {}).items():
-        size += len(name.encode()) + len(value.encode()) + HEADER_OVERHEAD_BYTES
-    return size
-
-
 def _batch(rows: Sequence[_Row]) -> Batch:
     payloads, *columns = zip(*rows, strict=True)
-    keys, headers, times = (c if any(v is not None for v in c) else None for c in columns)
-    return Batch(payloads, keys, headers, times)
+    return Batch(payloads, *map(column, columns))
 
 
 # Sending.

@@ -66,7 +66,6 @@ class Tally:
     )
 
     def __init__(self) -> None:
-        """It has said nothing."""
         self.was_heard = False  # a message of it was taken since the last look
         self.unheard_bytes = 0  # sent to us since a message was taken, without heartbeats
         self.held_bytes_max = 0  # the most that libzmq can hold of them
@@ -97,14 +96,12 @@ class Allowance:
     """What all connections that one guard watches make us hold."""
 
     def __init__(self) -> None:
-        """There are no connections."""
         self._tallies: dict[int, Tally] = {}
         self._above: set[int] = set()  # their own bound of bytes
         self._stalled: set[int] = set()
         self._unheard_bytes = self.held_bytes_max = 0  # of all
 
     def accepted(self, key: int, tally: Tally) -> None:
-        """Count a new connection."""
         self.ended(key)
         self._tallies[key] = tally
 
@@ -201,7 +198,6 @@ class Bucket:
     __slots__ = ("_at_s", "_bytes_max", "_bytes_per_s", "_left")
 
     def __init__(self, bytes_max: int, bytes_per_s: int, now_s: float) -> None:
-        """The bucket is full."""
         self._bytes_max, self._bytes_per_s = bytes_max, bytes_per_s
         self._left, self._at_s = float(bytes_max), now_s
 
@@ -231,7 +227,6 @@ class Said:
     __slots__ = ("_bucket", "_received")
 
     def __init__(self, now_s: float) -> None:
-        """The connection is new."""
         self._bucket = Bucket(SAID_BYTES_MAX, SAID_BYTES_PER_S, now_s)
         self._received = 0
 
@@ -250,11 +245,9 @@ class Admission:
     """Who may go on, and whether more may come in, by what all connections of an endpoint say."""
 
     def __init__(self, now_s: float) -> None:
-        """There are no connections."""
         self._bucket = Bucket(SAID_BYTES_MAX_TOGETHER, SAID_BYTES_PER_S_TOGETHER, now_s)
 
     def accepted(self, now_s: float) -> Said:
-        """Count a new connection."""
         self._bucket.take(CONNECTION_BYTES, now_s)
         return Said(now_s)
 

@@ -43,7 +43,6 @@ class CharacterSet(Struct, frozen=True):
 
 
 def set_of(ranges: Sequence[tuple[int, int]]) -> CharacterSet:
-    """Sort and join ranges."""
     joined: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if joined and low <= joined[-1][1] + 1:
@@ -74,7 +73,6 @@ class Effort:
     __slots__ = ("left",)
 
     def __init__(self, steps: int) -> None:
-        """Allow so many."""
         self.left = steps
 
     @property

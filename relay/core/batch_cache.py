@@ -41,7 +41,6 @@ class BatchCache:
     """Holds at most `bytes_max` of bodies; the oldest seen go first."""
 
     def __init__(self, bytes_max: int = CACHE_BYTES_MAX) -> None:
-        """Nothing was seen."""
         self._bytes_max = bytes_max
         self._topics: dict[str, _Topic] = {}
         self._order: deque[tuple[str, int, int]] = deque()  # topic, base, bytes

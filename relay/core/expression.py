@@ -28,7 +28,6 @@ _NAMED = {"d": _DIGIT, "w": _WORD, "s": _SPACE}
 
 
 def literal(text: str) -> Automaton:
-    """The automaton of one text."""
     return Builder(text).finish(InTurn(_characters(text)))
 
 

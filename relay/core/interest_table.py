@@ -52,7 +52,6 @@ class Capped:
     """A set of patterns with a cap; above it the full feed is taken, until well below it."""
 
     def __init__(self, cap: int) -> None:
-        """Nothing is wanted yet."""
         self._cap = cap
         self.is_full = False
 

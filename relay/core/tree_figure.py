@@ -99,7 +99,6 @@ class TreeFigure:
     # Drawing.
 
     def svg(self) -> Element:
-        """The figure."""
         return element(
             "svg",
             element("title", self._title),
@@ -207,7 +206,6 @@ def svg_text(figure: TreeFigure) -> str:
 
 
 def page_text(figure: TreeFigure, title: str) -> str:
-    """A page with the figure in it."""
     page_style = (
         ":root { color-scheme: light dark; } body { margin: 0; } "
         "svg { max-width: 100%; height: auto; min-width: 900px; } "

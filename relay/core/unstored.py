@@ -60,7 +60,6 @@ def topic_frame(topic: str) -> bytes:
 
 
 def encode_offer(topic: str, offer: Offer, body: bytes) -> list[bytes]:
-    """Frames of an offer."""
     return [topic_frame(topic), PROTOCOL, _encoder.encode(offer), body]
 
 

@@ -91,7 +91,6 @@ class SubscriberEngine:
         return subscription.place.cursor
 
     def unsubscribe(self, topic: str) -> Conversation[None]:
-        """End a subscription."""
         subscription = self.session.inbox.of(topic)
         yield from self.tell_before_end(subscription)
         with self.session.recorder.call("unsubscribe", topic) as call:

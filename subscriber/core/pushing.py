@@ -48,7 +48,6 @@ class Pushing:
         timing: PushTiming,
         now_s: Callable[[], float],
     ) -> None:
-        """Create it without topics; the link is made for the first one."""
         self._inbox = inbox
         self._connect = connect
         self._timing = timing
@@ -108,7 +107,6 @@ class Pushing:
             yield Listen(self._link, min(seconds, due_s))
 
     def close(self) -> None:
-        """End the link."""
         if self._link is not None:
             self._link.close()
             self._link = None

@@ -46,7 +46,6 @@ class QoS0Queue:
         self._is_missing = False
 
     def __len__(self) -> int:
-        """How many messages wait."""
         return len(self._messages)
 
     @property

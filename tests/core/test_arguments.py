@@ -43,8 +43,9 @@ from reliable_pubsub import (
     newest,
     secure,
 )
-from reliable_pubsub.common.core.arguments import check_argument, shown
+from reliable_pubsub.common.core.arguments import check_argument
 from reliable_pubsub.common.core.batch import Batch
+from reliable_pubsub.common.core.parameters import shown
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.stream import Stream

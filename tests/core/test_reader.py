@@ -12,7 +12,10 @@ from reliable_pubsub.common.core.errors import (
     MalformedError,
     ProxyUnreachableError,
     TruncatedError,
+    UsageError,
 )
+from reliable_pubsub.common.core.messages import Start
+from reliable_pubsub.common.core.start import LastReceived, Now
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
@@ -65,6 +68,11 @@ class TestAReader:
 
     def test_gives_nothing_at_the_end(self) -> None:
         assert a_reader(Link(a_log(3))).read("t", 3) == []
+
+    @pytest.mark.parametrize("start", [LastReceived, Now])
+    def test_refuses_a_start_that_has_a_meaning_for_a_subscription_only(self, start: Start) -> None:
+        with pytest.raises(UsageError, match="does not begin at"):
+            a_reader(Link(a_log(3))).read("t", start)
 
     def test_asks_again_when_requests_and_answers_are_lost(self) -> None:
         batches = a_reader(Link(a_log(3), "><>.")).read("t", 0)

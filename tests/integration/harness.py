@@ -6,8 +6,6 @@ writes to files below the test's own directory and is ended by the `Service` tha
 
 from __future__ import annotations
 
-import os
-import re
 import signal
 import socket
 import subprocess
@@ -15,9 +13,9 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import IO, Any, TypeVar
 
 import zmq
 
@@ -25,15 +23,21 @@ from reliable_pubsub import Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.core.messages import Reply, StatusReport, TopicStatus
 from reliable_pubsub.common.core.wire import decode_reply
 from reliable_pubsub.common.status_client import StatusClient
+from reliable_pubsub.lab.child_process import (
+    ANY_PORT as ANY_PORT,
+)
+from reliable_pubsub.lab.child_process import (
+    ChildProcess,
+    Running,
+)
 from reliable_pubsub.proxy.__main__ import HEARS_RESETS
 
-from .fork_server import ForkedProcess, start_forked
+from .fork_server import start_forked
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 40.0  # a wait that is longer has failed
 LOOK_AGAIN_S = 0.005  # at first; what takes long is looked at less often, for looking costs CPU
 LOOK_AGAIN_S_MAX = 0.03
-ANY_PORT = "tcp://127.0.0.1:*"
 NOWHERE = "tcp://127.0.0.1:1"  # nobody listens there
 
 # A client that outlives every restart of the proxy, and asks again soon.
@@ -66,98 +70,73 @@ def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-class Process:
-    """A child process; what it writes stands in two files."""
+class Process(ChildProcess):
+    """A child process; what it writes is in two files."""
 
-    def __init__(self, name: str, command: Sequence[str], directory: Path, number: int) -> None:
-        """Start it, in a working directory of the test's own.
-
-        A module of ours (`python -m reliable_pubsub...`) is forked from a process that has imported
-        it, on Linux; anything else is executed.
-        """
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        directory: Path,
+        number: int,
+        *,
+        cwd: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """Start it, in a working directory of the test's own if no other is named."""
         self.name = name
-        self.command = command
-        self._stdout = directory / f"{number:03}-{name}.stdout"
-        self._stderr = directory / f"{number:03}-{name}.stderr"
-        environment = {k: v for k, v in os.environ.items() if not k.startswith("RELIABLE_PUBSUB_")}
-        environment |= {"PYTHONPATH": str(REPOSITORY), "COLUMNS": "100"}
-        self._child: subprocess.Popen[bytes] | ForkedProcess
-        with self._stdout.open("wb") as stdout, self._stderr.open("wb") as stderr:
-            if sys.platform == "linux" and list(command[:2]) == [sys.executable, "-m"]:
-                self._child = start_forked(
-                    command[2],
-                    command[3:],
-                    repository=REPOSITORY,
-                    directory=directory,
-                    environment=environment,
-                    stdout=stdout.fileno(),
-                    stderr=stderr.fileno(),
-                )
-            else:
-                self._child = subprocess.Popen(
-                    command,
-                    stdin=subprocess.DEVNULL,
-                    stdout=stdout,
-                    stderr=stderr,
-                    cwd=directory,
-                    env=environment,
-                )
-        self.pid = self._child.pid
+        super().__init__(
+            command,
+            directory / f"{number:03}-{name}.stdout",
+            errors=directory / f"{number:03}-{name}.stderr",
+            cwd=cwd or directory,
+            environment={"PYTHONPATH": str(REPOSITORY), **(environment or {})},
+        )
+
+    def _start(self, command: Sequence[str], **options: Any) -> tuple[Running, IO[bytes] | None]:
+        """Fork a module of ours from a process that has imported it, on Linux."""
+        if sys.platform != "linux" or list(command[:2]) != [sys.executable, "-m"]:
+            return super()._start(command, **options)
+        child = start_forked(
+            command[2],
+            command[3:],
+            repository=REPOSITORY,
+            directory=options["cwd"],
+            environment=options["env"],
+            stdout=options["stdout"].fileno(),
+            stderr=options["stderr"].fileno(),
+        )
+        return child, None
 
     @property
     def stdout(self) -> str:
         """What it has written so far."""
-        return self._stdout.read_text()
+        return self.output.read_text()
 
     @property
     def stderr(self) -> str:
         """What it has complained of so far."""
-        return self._stderr.read_text()
+        return self.errors.read_text()
 
     @property
     def complaints(self) -> str:
         """The same without what a proxy says where only root may set packet filters."""
         return " ".join(self.stderr.split()).replace(HEARS_RESETS, "").strip()
 
-    @property
-    def exit_code(self) -> int | None:
-        """None while it runs."""
-        return self._child.poll()
-
-    def ready(self) -> str:
+    def ready(self, within_s: float = PATIENCE_S) -> str:
         """Wait for the line that says it is ready; give it."""
+        return super().ready(within_s)
 
-        def look() -> str | None:
-            ended = self.exit_code is not None
-            for line in self.stdout.splitlines(keepends=True):
-                if line.startswith("ready: ") and line.endswith("\n"):
-                    return line.rstrip()
-            assert not ended, f"{self} ended before it was ready\n{self.stderr}"
-            return None
-
-        line = eventually(look, f"ready line of {self}")
-        assert line is not None
-        return line
-
-    def wait(self) -> int:
+    def wait(self, within_s: float | None = PATIENCE_S) -> int:
         """Wait for its end; give the exit code."""
         try:
-            return self._child.wait(PATIENCE_S)
+            return super().wait(within_s)
         except subprocess.TimeoutExpired:
             raise AssertionError(f"{self} still runs\n{self.stdout}\n{self.stderr}") from None
 
     def done(self) -> None:
         """Wait for its end, which must be a good one."""
         assert self.wait() == 0, f"{self} ended with {self.exit_code}\n{self.stderr}"
-
-    def kill(self) -> None:
-        """kill -9, and reap."""
-        self._child.kill()
-        self._child.wait()
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal."""
-        self._child.send_signal(number)
 
     def terminate(self) -> int:
         """SIGTERM; give the exit code."""
@@ -244,11 +223,10 @@ class Service:
     def start_proxy(self, *options: str | Path, prefix: Sequence[str] = ()) -> Process:
         """Start a proxy, wait until it is ready, remember its ports for the next start."""
         proxy = self.launch_proxy(*options, prefix=prefix)
-        ready = r" publishers=(\S+) subscribers=(\S+) .* push=(\S+) ingress=(\S+)"
-        found = re.search(ready, proxy.ready())
-        assert found is not None, proxy.stdout
-        self.publisher_endpoint, self.subscriber_endpoint = found.group(1, 2)
-        self.push_endpoint, self.ingress_endpoint = found.group(3, 4)
+        found = proxy.endpoints()
+        self.publisher_endpoint = found["publishers"]
+        self.subscriber_endpoint = found["subscribers"]
+        self.push_endpoint, self.ingress_endpoint = found["push"], found["ingress"]
         return proxy
 
     def restart_proxy(self) -> Process:

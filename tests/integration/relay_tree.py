@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -46,9 +45,8 @@ class RelayProcess:
             "relay", "-i", self.name, "--endpoint", self.endpoint,
             "--push-endpoint", self.push_endpoint, *self.options,
         )  # fmt: skip
-        found = re.search(r"requests=(\S+) push=(\S+) ", self.process.ready())
-        assert found is not None
-        self.endpoint, self.push_endpoint = found.groups()
+        found = self.process.endpoints()
+        self.endpoint, self.push_endpoint = found["requests"], found["push"]
 
     def is_settled(self) -> bool:
         return all(above.settled for above in ask_node(self.endpoint).above)

@@ -6,10 +6,10 @@ import os
 import select
 import socket
 import struct
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pytest
 import zmq
@@ -27,6 +27,7 @@ from reliable_pubsub.common.core.limits import (
     UNHEARD_BYTES_MAX,
 )
 from reliable_pubsub.common.system import IS_LINUX
+from reliable_pubsub.lab.child_process import ChildProcess
 from reliable_pubsub.proxy.core.qos0_interest import Want
 from reliable_pubsub.proxy.ingress import Ingress
 from reliable_pubsub.proxy.push import EndpointSettings, Push
@@ -448,6 +449,7 @@ print("ready:", listener.socket.getsockopt_string(zmq.LAST_ENDPOINT), flush=True
 first = listener.socket.recv_multipart(copy=False)[0]
 sys.stdin.readline()
 listener.connections.cut(listener.connections.heard(first))
+print("cut", flush=True)
 sys.stdin.readline()
 while listener.socket.poll(500):
     listener.socket.recv_multipart()
@@ -455,27 +457,26 @@ print("all served")
 """
 
 
-def test_a_connection_that_is_cut_while_its_input_is_stopped_does_not_end_the_process() -> None:
+def test_a_connection_that_is_cut_while_its_input_is_stopped_does_not_end_the_process(
+    tmp_path: Path,
+) -> None:
     """Shut down in both directions, an assertion of libzmq does (docs/decisions/0014)."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     command = [sys.executable, "-c", CUT_WHILE_STOPPED]
     with (
         ExitStack() as stack,
-        subprocess.Popen(command, text=True, cwd=REPOSITORY, **pipes) as process,  # type: ignore[call-overload]
+        ChildProcess(command, tmp_path / "log", cwd=REPOSITORY, talks=True) as process,
     ):
-        endpoint = process.stdout.readline().split()[1]
+        endpoint = process.ready().split()[1]
         stopped, alive = Raw(endpoint, b"DEALER"), Raw(endpoint, b"DEALER")
         for peer in (stopped, alive):
             stack.enter_context(peer.socket)
             peer.socket.setblocking(True)
         stopped.socket.sendall(zmtp.asked([b"?"]) * 2000)
-        process.stdin.write("cut\n")
-        process.stdin.flush()
+        assert process.ask("cut") == "cut"
         for _ in range(4):
             assert alive.socket.recv(9), "no PING"
-        stdout, stderr = process.communicate("go on\n", timeout=PATIENCE_S)
-
-    assert (process.returncode, stdout, stderr) == (0, "all served\n", "")
+        assert process.ask("go on") == "all served"
+        assert process.wait(PATIENCE_S) == 0
 
 
 def test_another_port_that_is_found_is_on_the_same_interface(context: sockets.Context) -> None:

@@ -17,6 +17,7 @@ from msgspec import UNSET
 
 from reliable_pubsub import ProxyUnreachableError, Publisher, Receipt, TryLaterError
 from reliable_pubsub.common.core.limits import MIB
+from reliable_pubsub.lab.child_process import NotReadyError
 
 from .harness import (
     BELIEVING,
@@ -53,7 +54,7 @@ class SmallDisk:
                 "disk", ["unshare", "--map-root-user", "--mount", "sh", "-c", script]
             )
             self._holder.ready()
-        except (AssertionError, OSError) as error:
+        except (NotReadyError, OSError) as error:
             pytest.skip(f"no mount namespace of our own here: {error}")
         self.enter = (
             "nsenter",

@@ -11,7 +11,7 @@ import pytest
 import zmq
 from msgspec import UNSET
 
-from fuzzer.attacks import BODY, MALFORMED, a_put, header
+from fuzzer.malformed import BODY, MALFORMED, a_put, header
 from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX
 from reliable_pubsub.common.core.messages import (
     AnyReply,

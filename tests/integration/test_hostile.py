@@ -8,7 +8,6 @@ from __future__ import annotations
 import random
 import socket
 import struct
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
 from reliable_pubsub.common.core.messages import Role, Status
 from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.common.system import IS_LINUX
+from reliable_pubsub.lab.child_process import ChildProcess
 from reliable_pubsub.proxy.front_door import FrontDoor
 from reliable_pubsub.relay import sockets
 from reliable_pubsub.relay.guard import guard_of
@@ -304,13 +304,12 @@ print("all served")
 @pytest.mark.parametrize("resets", ["ignored", "heard"])
 @pytest.mark.parametrize("heartbeat_ms", [0, 50], ids=["a PING of the peer", "a PING of its own"])
 def test_a_reset_while_a_peer_is_stopped_does_not_end_the_process(
-    heartbeat_ms: int, resets: str
+    heartbeat_ms: int, resets: str, tmp_path: Path
 ) -> None:
     """With a high-water mark and a reset that is heard an assertion of libzmq does."""
     command = [sys.executable, "-c", STOPPED_AND_RESET, str(heartbeat_ms), resets]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, cwd=REPOSITORY, **pipes) as door:  # type: ignore[call-overload]
-        endpoint = door.stdout.readline().split()[1]
+    with ChildProcess(command, tmp_path / "log", cwd=REPOSITORY, talks=True) as door:
+        endpoint = door.ready().split()[1]
         rest = zmtp.asked([b"?"]) * 40 + (b"" if heartbeat_ms else zmtp.command(b"PING", b"\0\0x"))
         with connected(endpoint, zmtp.OPENED, rest), connected(endpoint, zmtp.OPENED, b"") as alive:
             for _ in range(AT_ONCE):
@@ -318,9 +317,8 @@ def test_a_reset_while_a_peer_is_stopped_does_not_end_the_process(
             alive.recv(zmtp.HANDSHAKE_BYTES, socket.MSG_WAITALL)
             for _ in range(2 if heartbeat_ms else 0):
                 assert alive.recv(1), "no PING"
-            stdout, stderr = door.communicate("serve\n", timeout=PATIENCE_S)
-
-    assert (door.returncode, stdout, stderr) == (0, "all served\n", "")
+            assert door.ask("serve") == "all served"
+            assert door.wait(PATIENCE_S) == 0
 
 
 def is_held(door: FrontDoor, peer: socket.socket) -> bool:

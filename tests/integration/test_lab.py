@@ -6,7 +6,6 @@ The same command as a student types, a few at a time; each run has a directory a
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -14,17 +13,17 @@ import sys
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory
 
 import pytest
 from click.shell_completion import ShellComplete
 
 from reliable_pubsub.lab.catalogue import load_scenario, shipped
+from reliable_pubsub.lab.child_process import ChildProcess
 from reliable_pubsub.lab.processes import FOLDERS
 from reliable_pubsub.lab.running import main as run
 
-from .fork_server import ForkedProcess, start_forked
-from .harness import REPOSITORY, eventually
+from .harness import REPOSITORY, Process, eventually
 
 PATIENCE_S = 90.0
 AT_A_TIME = 2
@@ -43,35 +42,16 @@ def lab(*arguments: str | Path, path: str | None = None) -> Result:
     Args:
         path: of the shell, where the usual one shall not count.
     """
-    environment = os.environ | ({} if path is None else {"PATH": path})
-    with TemporaryFile("w+") as stdout, TemporaryFile("w+") as stderr:
-        process: subprocess.Popen[bytes] | ForkedProcess
-        if sys.platform == "linux":
-            process = start_forked(
-                "reliable_pubsub",
-                ["lab", *map(str, arguments)],
-                repository=REPOSITORY,
-                directory=REPOSITORY,
-                environment=environment,
-                stdout=stdout.fileno(),
-                stderr=stderr.fileno(),
-            )
-        else:
-            process = subprocess.Popen(
-                command(*arguments),
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                cwd=REPOSITORY,
-            )
+    environment = {} if path is None else {"PATH": path}
+    with TemporaryDirectory() as directory:
+        process = Process(
+            "lab", command(*arguments), Path(directory), 0, cwd=REPOSITORY, environment=environment
+        )
         try:
             code = process.wait(PATIENCE_S)
         finally:
             process.kill()
-        stdout.seek(0)
-        stderr.seek(0)
-        return Result(command(*arguments), code, stdout.read(), stderr.read())
+        return Result(command(*arguments), code, process.stdout, process.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -191,24 +171,17 @@ def test_a_directory_with_something_else_in_it_is_not_emptied(
 def test_ctrl_c_ends_every_process(number: signal.Signals, tmp_path: Path) -> None:
     file = scenario_file(tmp_path, QUICK % 100_000)
     run = tmp_path / "run"
-    child = subprocess.Popen(
-        command("run", file, "--dir", run),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd=REPOSITORY,
-    )
+    child = ChildProcess(command("run", file, "--dir", run), tmp_path / "log", cwd=REPOSITORY)
     try:
         journal = run / "journals" / "publisher-1.jsonl"
         eventually(lambda: journal.exists() and '"put"' in journal.read_text(), "first put")
-        child.send_signal(number)
-        text, _ = child.communicate(timeout=PATIENCE_S)
+        child.signal(number)
+        code = child.wait(PATIENCE_S)
     finally:
         child.kill()
-        child.wait()
 
-    assert child.returncode == 130, text
+    text = child.said()
+    assert code == 130, text
     assert "every process of the scenario has been ended" in text
     assert processes_below(run) == []
 

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from reliable_pubsub.lab.child_process import ChildProcess, NotReadyError
+
 from .harness import Process, Service, eventually
 
 MACHINES = ("top", "r1", "r2", "r3", "leaf")
@@ -45,23 +47,21 @@ def set_up() -> str:
             f"ip -n {above} link set down{link} up",
             f"ip -n {below} link set up{link} up",
         ]
-    return "\n".join([*lines, "echo ready", "exec cat"])
+    return "\n".join([*lines, "echo ready: network", "exec cat"])
 
 
 class Network:
     """The namespaces; they are gone with the process that holds them."""
 
-    def __init__(self) -> None:
-        command = ["unshare", "--map-root-user", "--net", "--mount", "sh", "-c", set_up()]
-        pipe = subprocess.PIPE
-        self._holder = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-        assert self._holder.stdout is not None
-        self.is_there = self._holder.stdout.readline() == "ready\n"
+    def __init__(self, directory: Path) -> None:
+        """Make them.
 
-    def why_not(self) -> str:
-        """What the system said."""
-        assert self._holder.stderr is not None
-        return self._holder.stderr.read().strip()
+        Raises:
+            NotReadyError: this machine does not let us.
+        """
+        command = ["unshare", "--map-root-user", "--net", "--mount", "sh", "-c", set_up()]
+        self._holder = ChildProcess(command, directory / "network.log", talks=True)
+        self._holder.ready()
 
     def on(self, machine: str) -> tuple[str, ...]:
         """What stands before a command that runs there."""
@@ -85,20 +85,18 @@ class Network:
     def close(self) -> None:
         """End it."""
         self._holder.kill()
-        self._holder.communicate()
 
 
 @pytest.fixture
-def network() -> Iterator[Network]:
+def network(tmp_path: Path) -> Iterator[Network]:
     if not (shutil.which("ip") and shutil.which("unshare") and shutil.which("nsenter")):
         pytest.skip("ip(8), unshare(1) and nsenter(1) are needed")
-    network = Network()
     try:
-        if not network.is_there:
-            pytest.skip(f"no network namespaces here: {network.why_not()}")
-        yield network
-    finally:
-        network.close()
+        network = Network(tmp_path)
+    except NotReadyError as error:
+        pytest.skip(f"no network namespaces here: {error}")
+    yield network
+    network.close()
 
 
 def launch_proxy(service: Service, network: Network) -> Process:

@@ -217,36 +217,25 @@ def test_a_second_thread_in_a_subscriber_is_refused_by_name(running: Service) ->
 
 
 BROKEN_OFF = """
+from tests.interrupting import Interrupter
+
+SOCKETS = ("common/transport.py", "sugar/socket.py", "sugar/context.py")
+TWICE = RetryPolicy(timeout_s=0.001, retries_max=1, pause_s=0.0)
+
 class Alarm(BaseException):
     pass
 
 def broken_off(line):
-    left = [line]
-    def trace(frame, event, argument):
-        file = frame.f_code.co_filename
-        if not file.endswith(("common/transport.py", "sugar/socket.py", "sugar/context.py")):
-            return None
-        left[0] -= event == "line"
-        if not left[0]:
-            sys.settrace(None)
-            raise Alarm
-        return trace
-    sys.settrace(trace)
     try:
-        publisher = Publisher("p", endpoint=publishers, retry=RetryPolicy(timeout_s=0.001, **TWICE))
-        try:
-            publisher.put("t", b"m")
-        except Exception as error:
-            assert error.exit_code == 3, error
-        publisher.close()
+        with Interrupter((line,), error=Alarm, files=SOCKETS):
+            publisher = Publisher("p", endpoint=publishers, retry=TWICE)
+            in_doubt(publisher)
+            publisher.close()
         return False
     except Alarm as error:
         kept = error  # as a logger does, or a notebook: all of it is collected together
         return True
-    finally:
-        sys.settrace(None)
 
-TWICE = {"retries_max": 1, "pause_s": 0.0}
 line = 1
 while broken_off(line):
     gc.collect()

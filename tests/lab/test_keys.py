@@ -41,7 +41,7 @@ SHIPPED = [
         ("subscriber", path)
         for path in (*CONFIGS.glob("*_subscriber.yaml"), *CONFIGS.glob("demo/s*"))
     ),
-    *(("scenario", path) for path in CONFIGS.glob("lab/*.yaml")),
+    *(("scenario", path) for path in (*CONFIGS.glob("lab/*.yaml"), CONFIGS / "demo" / "demo.yaml")),
 ]
 # One step that a reader accepts, for each sort; other keys are added to it.
 STEPS: dict[type[Struct], dict[str, Any]] = {

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.journal import Event, Failed, FoundEnd, Invoke, Ok, Seen, Trimmed
 from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.core.indexing import index_run
 from reliable_pubsub.lab.core.run import Run
-from reliable_pubsub.lab.core.run_index import index_run
 from reliable_pubsub.lab.core.verdict import Losses
 
 from .damage import assert_sound, batch, broken, change, edit_log, line_at, places

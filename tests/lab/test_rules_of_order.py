@@ -17,8 +17,8 @@ from reliable_pubsub.common.core.journal import (
     Unknown,
 )
 from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.core.indexing import index_run
 from reliable_pubsub.lab.core.run import OutputLine
-from reliable_pubsub.lab.core.run_index import index_run
 
 from .damage import assert_sound, batch, broken, change, edit_everywhere, edit_log, line_at, places
 from .planted import Damage, assert_found, planted, planted_in

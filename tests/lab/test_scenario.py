@@ -24,7 +24,8 @@ from reliable_pubsub.lab.core.scenario import (
     Scenario,
     Subscribed,
 )
-from reliable_pubsub.lab.core.scenario_file import duration_of, parse_scenario
+from reliable_pubsub.lab.core.scenario_events import duration_of
+from reliable_pubsub.lab.core.scenario_file import parse_scenario
 
 PARTS = ["What happens", "Look at", "Promise", "Question"]
 WHOLE = """

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
+from reliable_pubsub.lab.child_process import ChildProcess
 from tests.integration.harness import children, eventually
 
 
@@ -17,14 +17,13 @@ def ended(pid: int) -> bool:
         return True
 
 
-def test_workers_end_with_a_campaign_that_is_killed() -> None:
+def test_workers_end_with_a_campaign_that_is_killed(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "simulator", "--seeds", "100000", "--jobs", "2"]
-    campaign = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    campaign = ChildProcess(command, tmp_path / "log")
     try:
         eventually(lambda: len(children(campaign.pid)) == 2, "workers")
         workers = children(campaign.pid)
     finally:
         campaign.kill()
-        campaign.wait()
 
     eventually(lambda: all(map(ended, workers)), "end of the workers")

@@ -11,16 +11,14 @@ import pytest
 from reliable_pubsub.proxy import store
 from reliable_pubsub.proxy.core.write_ahead_log import FRAME_HEADER_BYTES, HEADER_BYTES
 from scripts.damage import (
-    PAGE_BYTES,
     REFUSED,
     SILENT,
     THERE,
     Case,
-    Subject,
-    build,
     cases_of,
     judge_all,
 )
+from scripts.small_store import PAGE_BYTES, Subject, build
 
 
 @pytest.fixture(scope="module", params=["killed", "stopped"])

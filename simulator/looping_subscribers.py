@@ -1,0 +1,68 @@
+"""A subscriber's program that loops over `get`, in place of a step file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from reliable_pubsub.common.core.errors import (
+    DeadLetterRefusedError,
+    InDoubtError,
+    NotSubscribedError,
+)
+from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.subscriber.client import Subscriber
+
+from .simulated_subscribers import Step, SubscriberMachine
+from .world import Interrupted, Process
+
+
+class LoopingSubscriberMachine(SubscriberMachine):
+    """A program with a loop over `get`, as the manual shows it, and no output file."""
+
+    output = ""
+    may_forget = True
+
+    def program(self, process: Process, recorder: Recorder) -> None:
+        """Subscribe to the topics of the steps, and get until everything was handed over."""
+        subscriber = self.make_client(process, recorder)
+        steps = {step.topic: step for step in reversed(self._steps) if step.topic}
+        left = list(steps)
+        subscribed: set[str] = set()
+        while left:
+            try:
+                if self._goes_on(subscriber, process, steps, left, subscribed):
+                    return
+            except Interrupted:
+                continue
+        if self.owns(process):
+            self.done = True
+
+    def _goes_on(
+        self,
+        subscriber: Subscriber,
+        process: Process,
+        steps: Mapping[str, Step],
+        left: list[str],
+        subscribed: set[str],
+    ) -> bool:
+        """Get something; say whether it has left."""
+        topic = self._world.random.choice(left)
+        try:
+            if topic not in subscribed or topic in self._begins_anew:
+                self._begins_anew.discard(topic)
+                self._subscribe(subscriber, steps[topic])
+                subscribed.add(topic)
+            self._get(subscriber, process, topic)
+            drained = self.is_drained(subscriber, topic)
+            if drained or self._world.random.random() < 0.1:
+                process.point("acknowledge")
+                subscriber.acknowledge(topic)
+            if drained and self.is_drained(subscriber, topic):
+                left.remove(topic)
+        except InDoubtError as error:
+            self.wait_or_end(process, error)
+        except NotSubscribedError:
+            self._session_ended(subscriber, process, topic)
+        except DeadLetterRefusedError as error:
+            self._letter_refused(error)
+        return bool(left) and self._leaves(subscriber)
