@@ -19,7 +19,6 @@ from reliable_pubsub.common.core.messages import QoS
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
-from reliable_pubsub.common.state_file import MemoryState, StateFile
 from reliable_pubsub.common.world import REAL, World
 
 from .aio_stream import Stream
@@ -31,7 +30,7 @@ from .core.offering import Interest, OfferCounts
 from .core.outbox import Encoded, Numbered, Pending
 from .core.receipt import Receipt
 from .core.session import OnLogChanged
-from .opening import open_parts
+from .opening import open_publisher
 from .stream import LingerS
 
 
@@ -60,7 +59,7 @@ class Publisher:
     ) -> None:
         """Lock and read the state; see the blocking `Publisher` for arguments and errors."""
         self.client = names.client_id(client)
-        self._recorder, self._state, self._asker, self._engine = open_parts(
+        self._opened = open_publisher(
             self.client,
             endpoint,
             state_dir,
@@ -71,22 +70,18 @@ class Publisher:
             journal=journal,
             world=_world or REAL,
         )
+        self._engine, asker = self._opened.engine, self._opened.asker
         self._outbox = self._engine.outbox
-        self._run = AioShell(self._asker.transport, self._state).run
+        self._run = AioShell(asker.transport, self._opened.state).run
         self._waiting: list[WaitingPut] = []
         self._stream: Stream | None = None
         self._gate = AioGate(f"publisher {self.client!r}", self._begin_again, waits=True)
-        self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
-        if isinstance(self._state, StateFile):
-            self._state.may_be_taken(lambda: self._gate.replace(lambda: self._free(None)))
+        self._opened.may_be_taken(lambda: self._gate.replace(lambda: self._free(None)))
 
     def _begin_again(self) -> None:
         """Reset to the stored state, after an interrupted call."""
-        self._asker.transport.reopen()
         self._stream = None
-        self._outbox.reload(self._state.load())
-        self._engine.begin_again()
-        self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
+        self._opened.begin_again()
 
     async def __aenter__(self) -> Publisher:
         return self
@@ -109,10 +104,7 @@ class Publisher:
 
     def _free(self, error: BaseException | None) -> None:
         self._gate.closed = True
-        self._asker.close()
-        self._engine.unnumbered.offering.close()
-        self._state.close()
-        self._recorder.end(error)
+        self._opened.close(error)
 
     @checked
     async def put(
@@ -159,7 +151,7 @@ class Publisher:
         timeout_s: DeliveryS = DELIVERED_S,
     ) -> Delivery:
         """Wait until subscribers have acknowledged the messages of a receipt."""
-        clock = self._asker.clock
+        clock = self._opened.asker.clock
         wait = DeliveryWait(receipt, acknowledged_by, timeout_s, now_s=clock.now_s)
         while (pause_s := await self._look(wait)) is not None:
             await asyncio.sleep(pause_s)

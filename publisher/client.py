@@ -18,7 +18,6 @@ from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
 from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close, sharing
-from reliable_pubsub.common.state_file import MemoryState, StateFile
 from reliable_pubsub.common.world import REAL, World
 
 from .core.combining import WaitingPut, topic_to_put_on
@@ -29,7 +28,7 @@ from .core.outbox import Encoded, Numbered, Pending
 from .core.receipt import Receipt
 from .core.session import OnLogChanged
 from .core.transaction import Transaction
-from .opening import open_parts
+from .opening import open_publisher
 from .stream import LingerS, Stream, StreamSender
 
 
@@ -79,7 +78,7 @@ class Publisher:
                 cannot be opened.
         """
         self.client = names.client_id(client)
-        self._recorder, self._state, self._asker, self._engine = open_parts(
+        self._opened = open_publisher(
             self.client,
             endpoint,
             state_dir,
@@ -90,13 +89,12 @@ class Publisher:
             journal=journal,
             world=_world or REAL,
         )
+        self._engine, asker = self._opened.engine, self._opened.asker
         self.outbox = self._engine.outbox
-        self._run = Shell(self._asker.transport, self._asker.clock, self._state).run
+        self._run = Shell(asker.transport, asker.clock, self._opened.state).run
         self._sender: StreamSender | None = None
         self._gate = Gate(f"publisher {self.client!r}", self._begin_again, threads=True)
-        self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
-        if isinstance(self._state, StateFile):
-            self._state.may_be_taken(self._make_way)
+        self._opened.may_be_taken(self._make_way)
 
     def _make_way(self) -> bool:
         """Close for another client of this process, unless a call or a stream is open."""
@@ -105,11 +103,8 @@ class Publisher:
 
     def _begin_again(self) -> None:
         """Reset to the stored state, after an interrupted call."""
-        self._asker.transport.reopen()
         self._sender = None
-        self.outbox.reload(self._state.load())
-        self._engine.begin_again()
-        self._recorder.begin("publisher", remembers=not isinstance(self._state, MemoryState))
+        self._opened.begin_again()
 
     def __enter__(self) -> Publisher:
         return self
@@ -132,10 +127,7 @@ class Publisher:
 
     def _end(self, error: BaseException | None) -> None:
         self._gate.closed = True  # now it can only be closed, again if that is interrupted
-        self._asker.close()
-        self._engine.unnumbered.offering.close()
-        self._state.close()
-        self._recorder.end(error)
+        self._opened.close(error)
 
     @checked
     def put(
@@ -214,7 +206,7 @@ class Publisher:
             LogChangedError: the proxy no longer has the message. LimitError: too many subscribers.
             UsageError.
         """
-        clock = self._asker.clock
+        clock = self._opened.asker.clock
         wait = DeliveryWait(receipt, acknowledged_by, timeout_s, now_s=clock.now_s)
         while (pause_s := self._look(wait)) is not None:
             clock.sleep(pause_s)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 from reliable_pubsub.common.asking import Asker
-from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence
 from reliable_pubsub.common.journal_file import open_journal
-from reliable_pubsub.common.state_file import ClientState, open_state
+from reliable_pubsub.common.opened import Opened
+from reliable_pubsub.common.state_file import open_state
 from reliable_pubsub.common.surroundings import client_here
 from reliable_pubsub.common.world import World
 from reliable_pubsub.relay.above import reachable
@@ -21,16 +20,7 @@ from .core.unnumbered import Unnumbered
 from .offer_link import ZmqOfferLink
 
 
-class Parts(NamedTuple):
-    """What a publisher is made of."""
-
-    recorder: Recorder
-    state: ClientState
-    asker: Asker
-    engine: PublisherEngine
-
-
-def open_parts(
+def open_publisher(
     client: str,
     endpoint: str | None,
     state_dir: Path | str | None,
@@ -41,7 +31,7 @@ def open_parts(
     on_silence: Silence,
     journal: Path | str | None,
     world: World,
-) -> Parts:
+) -> Opened[PublisherEngine]:
     """Lock and read the state; the arguments are those of `Publisher`."""
     here = client_here(
         "publisher",
@@ -76,4 +66,4 @@ def open_parts(
         now_s=asker.clock.now_s,
     )
     engine = PublisherEngine(session, outbox, unnumbered, recorder=recorder, token=world.token)
-    return Parts(recorder, state, asker, engine)
+    return Opened("publisher", recorder, state, asker, engine)

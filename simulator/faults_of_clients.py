@@ -101,7 +101,7 @@ class PlanAfterPut(Publisher):
         finally:
             self._kept.without = ""
         assert note is not None
-        self._state.write(self.outbox.write_note(note), durable=False)
+        self._opened.state.write(self.outbox.write_note(note), durable=False)
         return receipt
 
 
@@ -114,7 +114,7 @@ class ForgetsBatchInDoubt(Publisher):
         except InDoubtError:
             if self.outbox.pending is not None and not self.outbox.pending.number:
                 self.outbox.pending = None
-                self._state.write({"pending": None}, durable=False)
+                self._opened.state.write({"pending": None}, durable=False)
             raise
 
 
@@ -171,7 +171,7 @@ class OutputAndCursorApart(Subscriber):
     """Writes the length of the output and the cursor in two steps."""
 
     def record(self, topic: str, plan: PlanMark) -> None:
-        self._state.write(self.inbox.mark_plan(plan), durable=True)
+        self._opened.state.write(self.inbox.mark_plan(plan), durable=True)
         super().record(topic, plan)
 
 
@@ -255,14 +255,14 @@ class HandsOverBeforeItReturns(
     """What is on its way to the program is in hand, also if the call is broken off after that."""
 
     def _begin_again(self) -> None:
-        self._asker.transport.reopen()
+        self._opened.asker.transport.reopen()
 
 
 class GoesOnAsIfNothingWas(Publisher):
     """A put that was broken off is believed to be what memory says, whatever the state says."""
 
     def _begin_again(self) -> None:
-        self._asker.transport.reopen()
+        self._opened.asker.transport.reopen()
 
 
 class TakesOlderOffsets(Fetching):

@@ -17,7 +17,6 @@ from reliable_pubsub.common.core.messages import Count, LeaseS, QoS, SessionKind
 from reliable_pubsub.common.core.names import TopicName
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import Place
-from reliable_pubsub.common.state_file import MemoryState, StateFile
 from reliable_pubsub.common.world import REAL, World
 
 from .core.fetching import OnLowerQoS
@@ -26,7 +25,7 @@ from .core.qos0_queue import UnstoredCounts
 from .core.reading import Reading, read_history, read_newest, start_of_reading
 from .core.subscribing import OnLogChanged, asked_of
 from .loop import AioLoop
-from .opening import open_parts
+from .opening import open_subscriber
 from .qos_warning import warn_of_lower_qos
 
 
@@ -58,7 +57,7 @@ class Subscriber:
     ) -> None:
         """Lock and read the state; see the blocking `Subscriber` for arguments and errors."""
         self.client = names.client_id(client)
-        self._recorder, self._state, self._asker, self._engine = open_parts(
+        self._opened = open_subscriber(
             self.client,
             endpoint,
             state_dir,
@@ -72,19 +71,11 @@ class Subscriber:
             push_via=push_via,
             world=_world or REAL,
         )
+        self._engine, asker = self._opened.engine, self._opened.asker
         self._inbox = self._engine.session.inbox
-        self._run = AioShell(self._asker.transport, self._state).run
-        self._gate = AioGate(f"subscriber {self.client!r}", self._begin_again, waits=False)
-        self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
-        if isinstance(self._state, StateFile):
-            self._state.may_be_taken(lambda: self._gate.replace(lambda: self._free(None)))
-
-    def _begin_again(self) -> None:
-        """Reset to the stored state: messages in hand are redelivered, marked."""
-        self._asker.transport.reopen()
-        self._inbox.reload(self._state.load())
-        self._engine.begin_again()
-        self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
+        self._run = AioShell(asker.transport, self._opened.state).run
+        self._gate = AioGate(f"subscriber {self.client!r}", self._opened.begin_again, waits=False)
+        self._opened.may_be_taken(lambda: self._gate.replace(lambda: self._free(None)))
 
     async def __aenter__(self) -> Subscriber:
         return self
@@ -110,15 +101,15 @@ class Subscriber:
         if self._gate.closed:
             self._free(None)
             return
-        remembers = not isinstance(self._state, MemoryState)
-        if remembers:  # the cursors can be sent later
-            self._asker.retry = replace(self._asker.retry, retries_max=0)
+        opened = self._opened
+        if opened.remembers:  # the cursors can be sent later
+            opened.asker.retry = replace(opened.asker.retry, retries_max=0)
         try:
             self._gate.begin_again()
-            await self._run(self._engine.leave(tells_ahead=not remembers))
+            await self._run(self._engine.leave(tells_ahead=not opened.remembers))
         except BaseException as error:
             self._free(error)
-            if not remembers or not isinstance(error, InDoubtError):
+            if not opened.remembers or not isinstance(error, InDoubtError):
                 raise
         else:
             self._free(None)
@@ -133,10 +124,7 @@ class Subscriber:
 
     def _free(self, error: BaseException | None) -> None:
         self._gate.closed = True
-        self._asker.close()
-        self._engine.pushing.close()
-        self._state.close()
-        self._recorder.end(error)
+        self._opened.close(error)
 
     @gated
     async def subscribe(
@@ -161,7 +149,7 @@ class Subscriber:
             session=session,
             lease_s=lease_s,
             max_deliveries=max_deliveries,
-            remembers=not isinstance(self._state, MemoryState),
+            remembers=self._opened.remembers,
         )
         return await self._run(self._engine.subscribe(topic, asked, push=push))
 
@@ -214,7 +202,7 @@ class Subscriber:
         """Settle what the loop has taken, and give it the next messages."""
         subscription = self._inbox.of(topic)
         loop.begin(subscription, await self._run(self._engine.take(subscription, wait_s)))
-        loop.on_taken = self._engine.record_taken if self._recorder.active else None
+        loop.on_taken = self._engine.record_taken if self._opened.recorder.active else None
         self._gate.steps = loop
 
     @gated

@@ -19,7 +19,6 @@ from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import Place
 from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close
-from reliable_pubsub.common.state_file import MemoryState, StateFile
 from reliable_pubsub.common.world import REAL, World
 
 from .core.fetching import OnLowerQoS
@@ -28,7 +27,7 @@ from .core.qos0_queue import UnstoredCounts
 from .core.reading import Reading, read_history, read_newest, start_of_reading
 from .core.subscribing import OnLogChanged, asked_of
 from .loop import Loop
-from .opening import open_parts
+from .opening import open_subscriber
 from .qos_warning import warn_of_lower_qos
 
 
@@ -86,7 +85,7 @@ class Subscriber:
                 cannot be opened.
         """
         self.client = names.client_id(client)
-        self._recorder, self._state, self._asker, self._engine = open_parts(
+        self._opened = open_subscriber(
             self.client,
             endpoint,
             state_dir,
@@ -100,22 +99,18 @@ class Subscriber:
             push_via=push_via,
             world=_world or REAL,
         )
+        self._engine, asker = self._opened.engine, self._opened.asker
         self.inbox = self._engine.session.inbox
-        self._run = Shell(self._asker.transport, self._asker.clock, self._state).run
+        self._run = Shell(asker.transport, asker.clock, self._opened.state).run
         self._gate = Gate(f"subscriber {self.client!r}", self._begin_again, threads=False)
-        self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
-        if isinstance(self._state, StateFile):
-            self._state.may_be_taken(lambda: self._gate.replace(lambda: self._free(None)))
+        self._opened.may_be_taken(lambda: self._gate.replace(lambda: self._free(None)))
 
     def _begin_again(self) -> None:
         """Reset to the stored state, after a call that was interrupted by a foreign exception.
 
         Messages in hand are not acknowledged: they are redelivered, marked.
         """
-        self._asker.transport.reopen()
-        self.inbox.reload(self._state.load())
-        self._engine.begin_again()
-        self._recorder.begin("subscriber", remembers=not isinstance(self._state, MemoryState))
+        self._opened.begin_again()
 
     def __enter__(self) -> Subscriber:
         return self
@@ -139,21 +134,19 @@ class Subscriber:
         if self._gate.closed:
             self._free(None)
             return
-        if not isinstance(self._state, MemoryState):
-            # The cursors can be sent later.
-            self._asker.retry = replace(self._asker.retry, retries_max=0)
+        opened = self._opened
+        if opened.remembers:  # the cursors can be sent later
+            opened.asker.retry = replace(opened.asker.retry, retries_max=0)
         try:
             self._gate.begin_again()
             # Messages that were prefetched but not delivered must not come again marked.
-            self._run(self._engine.leave(tells_ahead=isinstance(self._state, MemoryState)))
-        except InDoubtError as error:
-            if isinstance(self._state, MemoryState):
-                self._free(error)
-                raise
+            self._run(self._engine.leave(tells_ahead=not opened.remembers))
         except BaseException as error:
             self._free(error)
-            raise
-        self._free(None)
+            if not opened.remembers or not isinstance(error, InDoubtError):
+                raise
+        else:
+            self._free(None)
 
     def abandon(self) -> None:
         """Close socket and state without acknowledging the messages in hand: redelivered later."""
@@ -165,10 +158,7 @@ class Subscriber:
 
     def _free(self, error: BaseException | None) -> None:
         self._gate.closed = True  # now it can only be closed, again if that is interrupted
-        self._asker.close()
-        self._engine.pushing.close()
-        self._state.close()
-        self._recorder.end(error)
+        self._opened.close(error)
 
     # Public calls.
 
@@ -231,7 +221,7 @@ class Subscriber:
             session=session,
             lease_s=lease_s,
             max_deliveries=max_deliveries,
-            remembers=not isinstance(self._state, MemoryState),
+            remembers=self._opened.remembers,
         )
         return self._run(self._engine.subscribe(topic, asked, push=push))
 
@@ -314,7 +304,7 @@ class Subscriber:
             messages, marks, slot, mark = loop.messages, loop.marks, loop.slot, loop.first
             if not messages:
                 return
-            is_recorded = loop.is_run and self._recorder.active
+            is_recorded = loop.is_run and self._opened.recorder.active
             try:
                 for message in messages:
                     mark += 1
@@ -434,7 +424,7 @@ class Subscriber:
     @gated
     def mark_plan(self, plan: PlanMark) -> None:
         """Write the position in a plan when no message belongs to it."""
-        self._state.write(self.inbox.mark_plan(plan), durable=True)
+        self._opened.state.write(self.inbox.mark_plan(plan), durable=True)
 
     @gated
     def connect(self) -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 from reliable_pubsub.common.asking import Asker
-from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence
 from reliable_pubsub.common.journal_file import open_journal
-from reliable_pubsub.common.state_file import ClientState, open_state
+from reliable_pubsub.common.opened import Opened
+from reliable_pubsub.common.state_file import open_state
 from reliable_pubsub.common.surroundings import client_here
 from reliable_pubsub.common.world import World
 
@@ -23,16 +22,7 @@ from .core.subscribing import OnLogChanged
 from .push_link import ZmqPushLink
 
 
-class Parts(NamedTuple):
-    """What a subscriber is made of."""
-
-    recorder: Recorder
-    state: ClientState
-    asker: Asker
-    engine: SubscriberEngine
-
-
-def open_parts(
+def open_subscriber(
     client: str,
     endpoint: str | None,
     state_dir: Path | str | None,
@@ -46,7 +36,7 @@ def open_parts(
     push_timing: PushTiming | None,
     push_via: str | None,
     world: World,
-) -> Parts:
+) -> Opened[SubscriberEngine]:
     """Lock and read the state; the arguments are those of `Subscriber`."""
     here = client_here(
         "subscriber",
@@ -86,4 +76,4 @@ def open_parts(
         on_lower_qos=on_lower_qos,
         now_s=asker.clock.now_s,
     )
-    return Parts(recorder, state, asker, engine)
+    return Opened("subscriber", recorder, state, asker, engine)

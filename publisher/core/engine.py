@@ -9,7 +9,7 @@ A shell carries out what the conversations ask for (`common/core/conversation.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
 from reliable_pubsub.common.core.batch import crc32, decode_batch
@@ -70,10 +70,15 @@ class PublisherEngine:
         self._token = token
         self._sending: Sequence[WaitingPut] = ()  # the puts of the batch in doubt
 
-    def begin_again(self) -> None:
-        """Drop what is not in the outbox, which the caller has reset to the state."""
+    def begin_again(self, stored: Mapping[str, bytes]) -> None:
+        """Drop what is not in the stored state."""
+        self.outbox.reload(stored)
         self.session.begin_again()
         self.unnumbered.offering.begin_again()
+
+    def close(self) -> None:
+        """End the link of QoS 0."""
+        self.unnumbered.offering.close()
 
     # Puts.
 

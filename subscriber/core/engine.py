@@ -9,7 +9,7 @@ A shell carries out what the conversations ask for (`common/core/conversation.py
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Final
 
@@ -74,10 +74,15 @@ class SubscriberEngine:
         self._dead_letters = DeadLetters(session, self._requests)
         self._stored_first = True  # if both kinds of messages wait
 
-    def begin_again(self) -> None:
-        """Drop what is not in the inbox, which the caller has reset to the state."""
+    def begin_again(self, stored: Mapping[str, bytes]) -> None:
+        """Drop what is not in the stored state: messages in hand are redelivered, marked."""
+        self.session.inbox.reload(stored)
         self.session.begin_again()
         self.pushing.begin_again()
+
+    def close(self) -> None:
+        """End the link of pushes."""
+        self.pushing.close()
 
     # Subscriptions.
 

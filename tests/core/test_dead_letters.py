@@ -435,7 +435,7 @@ class TestALetterThatIsRefused:
     def test_in_doubt_and_then_refused_is_told_by_the_next_get(self) -> None:
         subscriber = self.full_house(b"a").subscriber(retry=ONCE)
         (first,) = subscriber.get("t")
-        subscriber._asker.transport._answer.script(">")  # type: ignore[attr-defined]
+        subscriber._opened.asker.transport._answer.script(">")  # type: ignore[attr-defined]
         with pytest.raises(InDoubtError):
             subscriber.reject(first, "no")
 

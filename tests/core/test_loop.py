@@ -120,7 +120,7 @@ def test_the_second_crash_counts_too() -> None:
     house = House()
     took(house.subscriber, 4)
     second = house.opened(house.disk.copy())
-    disk = second._state
+    disk = second._opened.state
     assert isinstance(disk, CountingDisk)
 
     assert facts(took(second, 3)) == [(3, 2), (4, 1), (5, 1)]

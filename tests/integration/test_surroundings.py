@@ -41,9 +41,9 @@ def settings_json(folder: Path, client: str, **settings: Any) -> None:
 
 def seen(client: Client) -> tuple[str, float, int, bool]:
     """What counts for a client: endpoint, patience, whether its state is on disk."""
-    asker = client._asker
+    asker = client._opened.asker
     with client:
-        on_disk = isinstance(client._state, StateFile)
+        on_disk = isinstance(client._opened.state, StateFile)
         return asker.transport.endpoint, asker.retry.timeout_s, asker.retry.retries_max, on_disk
 
 
@@ -125,8 +125,8 @@ def test_a_client_whose_transport_is_brought_finds_nothing_and_may_be_pushed_to(
 
     with Subscriber("s", _world=a_world(transport)) as subscriber:
         subscriber.use_push("t", True)
-        assert isinstance(subscriber._state, MemoryState)
-        assert subscriber._asker.retry == RetryPolicy()
+        assert isinstance(subscriber._opened.state, MemoryState)
+        assert subscriber._opened.asker.retry == RetryPolicy()
 
 
 @both
