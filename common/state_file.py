@@ -192,7 +192,7 @@ class StateFile:
             StorageFailedError: the disk is full or failed; the state is as before.
         """
         try:
-            execute = self._connection.cursor().execute
+            execute = self._connection.execute
             if durable != self._is_durable:
                 self._is_durable = None  # until it is set, also if this is interrupted
                 execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}")

@@ -209,7 +209,7 @@ class Store:
             bodies_bytes += len(getattr(record, "body", b""))
             trims = trims or isinstance(record, Trimmed)
         try:
-            execute = connection.cursor().execute
+            execute = connection.execute  # a cursor that is kept would keep the log open
             execute("BEGIN IMMEDIATE")
             for statement, values in statements(records, self._topics):
                 execute(statement, values)

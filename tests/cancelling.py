@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Coroutine, Generator
 from itertools import count
 from typing import Any, Generic, TypeVar
 
@@ -48,9 +48,3 @@ async def cancelled_at(coroutine: Coroutine[Any, Any, T], n: int) -> tuple[bool,
     cancelled = CancelledAt(coroutine, n)
     result = await cancelled
     return cancelled.was_cancelled, result
-
-
-async def surely_cancelled(call: Callable[[], Coroutine[Any, Any, object]]) -> None:
-    """Cancel a call at its first await; again, where its answer had come before it awaited."""
-    while not (await cancelled_at(call(), 0))[0]:
-        pass

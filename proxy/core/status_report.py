@@ -59,7 +59,12 @@ def status(
 
 
 def _topic(state: State, log: TopicLog, now_ns: int, rows_max: int) -> TopicStatus:
-    active = {name: s for name, s in log.subscriptions.items() if s.active or s.expired}
+    # One that is not durable yet could be gone after a crash, and who saw it would count on it.
+    active = {
+        name: one
+        for name, one in log.subscriptions.items()
+        if (one.active or one.expired) and one.lsn <= state.durable_lsn
+    }
     # The slowest first: if a page cannot show all, these matter most.
     slowest = nsmallest(rows_max, active.items(), key=lambda item: (item[1].cursor, item[0]))
     publishers = {(name, 2): mark for name, mark in log.publishers.items()}

@@ -26,6 +26,7 @@ from reliable_pubsub.common.core.messages import (
     Ring,
     Stale,
     Status,
+    StatusReport,
     Truncated,
     UnsubAck,
 )
@@ -58,6 +59,13 @@ def waits(proxy: MemoryProxy, request: AnyRequest, body: bytes = b"") -> bool:
     """Whether the answer would have to wait for the disk now."""
     decision = decide(proxy.state, request, body, now_ns=proxy.now_ns)
     return decision.visible_at > proxy.state.durable_lsn
+
+
+def shown(proxy: MemoryProxy) -> list[str]:
+    """The subscribers that STATUS shows."""
+    report = proxy.ask(Status(client="c", epoch=0, request=1))
+    assert isinstance(report, StatusReport)
+    return [one.subscriber for topic in report.topics for one in topic.subscriptions]
 
 
 class TestAnAnswerWaitsForItsOwnRecords:
@@ -151,6 +159,17 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
         assert isinstance(decision.reply, Fenced)
         assert decision.reply.forgotten is True
         assert decision.visible_at == proxy.state.lsn > proxy.state.durable_lsn
+
+    def test_status_shows_a_subscription_when_it_is_durable(self) -> None:
+        """A program that saw it earlier put messages, and a crash made it begin after them."""
+        proxy = a_broker()
+        proxy.put(1)
+        proxy.decide(a_sub(1))
+        assert shown(proxy) == []
+
+        proxy.commit()
+
+        assert shown(proxy) == ["s"]
 
     def test_a_get_waits_for_its_subscription(self) -> None:
         proxy = a_broker()

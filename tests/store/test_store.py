@@ -154,6 +154,18 @@ class TestACommit:
 
         assert stored_in(tmp_path) == before
 
+    def test_that_fails_keeps_the_log_of_no_store_that_is_closed_although_its_error_is_kept(
+        self, tmp_path: Path
+    ) -> None:
+        """A cursor in its traceback kept it: SQLite deleted the log later, and it was missed."""
+        with a_store(tmp_path) as store:
+            store.commit([*a_beginning(), an_append(0)])
+            with pytest.raises(StorageFailedError) as failed:
+                store.commit([an_append(0)])
+
+        assert not (tmp_path / f"{FILE_NAME}-wal").exists()
+        assert failed.value is not None
+
     def test_takes_no_sequence_of_a_publisher_twice(self, tmp_path: Path) -> None:
         """P2: the store itself refuses a second copy, at whatever offset."""
         committed(tmp_path, a_beginning(), [an_append(0)])
