@@ -132,7 +132,8 @@ class _Connection:
         use_keys_of(endpoint, self.socket)
         self.socket.connect(endpoint)
         if _KINDS[target.name] == zmq.DEALER:
-            self.socket.send_multipart([b"", *self._request(chance)])
+            with suppress(zmq.Again):  # it has been refused already
+                self.socket.send_multipart([b"", *self._request(chance)], zmq.NOBLOCK)
         elif _KINDS[target.name] == zmq.SUB:
             self.socket.subscribe(topic_frame(scene.topic))
 

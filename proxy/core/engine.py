@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -63,15 +63,14 @@ from .backlog import Backlog, EngineTiming, HeldAnswer
 from .leases import heard, longest_wait_s
 from .outputs import Answer, Output, Visible, Work
 from .pushes import Pushes
-from .qos0 import take_offer
+from .qos0 import BecameOfOffer, take_offer
 from .qos0_interest import Wanted
+from .quotas import Quotas
 from .records import Appended, Decision, Expired, Record, StoredState
 from .replies import malformed
 from .rights import needs_of_staged, part_of_status
 from .state import Setup, State
 from .waiting_gets import WaitingGets
-
-BecameOfOffer = Literal["taken", "unwanted", "refused"]
 
 
 class Engine:
@@ -109,6 +108,7 @@ class Engine:
         self._lazy_at_s: float | None = None  # when the others are returned
         self._disk_hangs = False  # since a commit takes longer than answers wait
         self.authority = Authority({})  # what each key may do; see `govern`
+        self.quotas = Quotas()
         self.requests_count = 0
         self.malformed_count = 0
 
@@ -168,6 +168,7 @@ class Engine:
             if (shown := self.authority.shown(key, request)) is not None:
                 self._answer(reply_to, part_of_status(self.state, request, now_ns, shown))
                 return
+            self.quotas.count_for(self.authority.bounded(key, request))
         self.handle(request, body, reply_to, now_s=now_s, now_ns=now_ns)
 
     def _take_node(self, frames: Sequence[bytes], reply_to: Any, key: str, now_s: float) -> None:
@@ -209,6 +210,7 @@ class Engine:
         decision = self._decide(request, body, now_ns)
         if self._disk_hangs:
             decision = broker.without_waiting(self.state, request, decision)
+        decision = self.quotas.judged(self.state, request, decision)
         if decision.records:
             self._apply(decision.records)
         return decision
