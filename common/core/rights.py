@@ -27,7 +27,10 @@ PATTERNS_MAX: Final = 1_000  # of one right
 R = TypeVar("R", bound="Rights")
 _Glob = Annotated[str, Meta(min_length=1, max_length=PATTERN_CHARS_MAX)]
 Bound = Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | UnsetType
-Quota = Literal["clients_max", "topics_max", "subscriptions_max", "staged_bytes_max"]
+Rate = Annotated[int, Meta(ge=1, le=NUMBER_MAX)] | UnsetType
+Quota = Literal[
+    "clients_max", "topics_max", "subscriptions_max", "staged_bytes_max", "bytes_per_s_max"
+]
 QUOTAS: Final[tuple[Quota, ...]] = get_args(Quota)
 Globs = Annotated[tuple[_Glob, ...], Meta(max_length=PATTERNS_MAX)]
 
@@ -48,6 +51,7 @@ class Rights(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     topics_max: Bound = UNSET  # that it has made since the start of the proxy
     subscriptions_max: Bound = UNSET  # that have not ended
     staged_bytes_max: Bound = UNSET  # of transactions that are not committed
+    bytes_per_s_max: Rate = UNSET  # of bodies that it puts, stages or rejects; twice that at once
 
     @property
     def has_quotas(self) -> bool:

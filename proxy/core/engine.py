@@ -168,7 +168,7 @@ class Engine:
             if (shown := self.authority.shown(key, request)) is not None:
                 self._answer(reply_to, part_of_status(self.state, request, now_ns, shown))
                 return
-            self.quotas.count_for(self.authority.bounded(key, request))
+            self.quotas.count_for(self.authority.bounded(key, request), now_s)
         self.handle(request, body, reply_to, now_s=now_s, now_ns=now_ns)
 
     def _take_node(self, frames: Sequence[bytes], reply_to: Any, key: str, now_s: float) -> None:

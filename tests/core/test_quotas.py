@@ -1,4 +1,4 @@
-"""Quotas: a key has so many client ids, topics, subscriptions and staged bytes, and no more."""
+"""Quotas: a key has so many client ids, topics, subscriptions and bytes, and no more."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.limits import STAGED_BATCH_BYTES
 from reliable_pubsub.common.core.messages import (
+    Busy,
     CommitAck,
     Fenced,
     HelloAck,
@@ -214,6 +215,52 @@ class TestStagedBytes:
         proxy.stage(1)
 
         proxy.ask_as("a", end)
+
+        assert isinstance(proxy.stage(2), StageAck)
+
+
+class TestBytesPerSecond:
+    def test_are_taken_for_two_seconds_at_once_and_then_as_time_passes(self) -> None:
+        proxy = Bounded(bytes_per_s_max=len(BODY))
+        proxy.hello("p")
+        for transaction in (1, 2):
+            assert isinstance(proxy.stage(transaction), StageAck)
+
+        busy = proxy.stage(3)
+        proxy.now_s += 1.0
+
+        assert isinstance(busy, Busy)
+        assert "bytes_per_s_max" in busy.text
+        assert isinstance(proxy.stage(3), StageAck)
+        assert isinstance(proxy.stage(4), Busy)
+
+    def test_a_refused_put_is_not_stored_and_uses_nothing_up(self) -> None:
+        proxy = Bounded(bytes_per_s_max=1)
+        proxy.hello("p")
+        assert isinstance(proxy.put("t1"), PutAck)
+
+        for _ in range(3):
+            assert isinstance(proxy.put("t2"), Busy)
+        proxy.now_s += len(BODY)
+
+        assert set(proxy.state.topics) == {"t1"}
+        assert isinstance(proxy.put("t2"), PutAck)
+
+    def test_a_commit_and_what_has_no_body_are_not_paced(self) -> None:
+        proxy = Bounded(bytes_per_s_max=1)
+        proxy.hello("p")
+        proxy.stage(1)
+        assert isinstance(proxy.stage(2), Busy)
+
+        assert isinstance(proxy.ask_as("a", a_commit(1, (0, NONCE, 1))), CommitAck)
+        assert isinstance(proxy.hello("s", role="subscriber"), HelloAck)
+
+    def test_have_another_rate_at_once(self) -> None:
+        proxy = Bounded(bytes_per_s_max=1)
+        proxy.stage(1)
+        assert isinstance(proxy.stage(2), Busy)
+
+        proxy.engine.govern(authority(a=ALL | {"bytes_per_s_max": 1_000}))
 
         assert isinstance(proxy.stage(2), StageAck)
 
