@@ -142,6 +142,7 @@ class SecureTrial(Trial):
     """Two deployments and everybody around them."""
 
     hostile = ("crowd", "intruders")
+    settle_s = 1.5  # handshakes that were begun end meanwhile
 
     def __init__(
         self, directory: Path, endpoints: frozenset[Endpoint], *, seed: int, attacks_per_s: float

@@ -184,6 +184,7 @@ class Trial:
     """One proxy and everybody around it."""
 
     hostile: tuple[str, ...] = ("crowd",)  # processes that attack, at a pace
+    settle_s = SETTLE_S
 
     def __init__(self, directory: Path, *, seed: int, attacks_per_s: float) -> None:
         """Prepare; nothing runs yet."""
@@ -231,7 +232,7 @@ class Trial:
         board, proxy = self._board, self._service.proxy.pid
         board["accomplices_do"] = OWN_TOPIC if place == AT_THE_PROXY else IDLE
         board["crowd_goes"] = place
-        time.sleep(SETTLE_S)
+        time.sleep(self.settle_s)
 
         def look() -> list[float]:
             attacks = board["attacks"] + board["intrusions"]

@@ -172,14 +172,14 @@ def test_memory_is_compared_before_and_after_messages_that_pass() -> None:
 
 
 def test_the_cost_of_keys_is_compared_with_that_of_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bench_security, "HANDSHAKES", 1)
+    monkeypatch.setattr(bench_security, "CONNECTIONS", 1)
     monkeypatch.setattr(bench_security, "SIZES", {"100 bytes": (100, 1), "100 KB": (100_000, 1)})
     ticks: list[None] = []
 
     rows = bench_security.security_rows(1, lambda: ticks.append(None))
 
-    assert [row.against for row in rows] == 3 * ["no keys", "keys"]
-    assert all(row.ratio and row.ratio > 0 for row in rows)
+    assert [row.against for row in rows] == 6 * ["no keys", "keys"]
+    assert all(row.ours > 0 for row in rows)
     assert len(ticks) == bench_security.STEPS_PER_ROUND
 
 
