@@ -46,7 +46,7 @@ class _Running(Struct, frozen=True):
 
 def security_rows(rounds: int, tick: Callable[[], None]) -> list[Row]:
     """All of it."""
-    works = {
+    works: dict[str, Callable[[str], list[float]]] = {
         CONNECTION: connect,
         **{f"put of {size}": partial(put, *SIZES[size]) for size in SIZES},
     }
