@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn
 
@@ -15,10 +15,13 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from scripts.delivery import Verdict
+
 from .board import AT_THE_PROXY, ELSEWHERE, NOWHERE
 from .floods import ENDPOINTS, REQUEST
+from .secure import SecureTrial
 from .siege import Outcome, Siege
-from .trial import PLACES, Result, Trial, Window
+from .trial import PLACES, Measured, Result, Trial, Window
 
 RATIO_MIN = 0.9
 WINDOW_S = 2.0
@@ -31,7 +34,7 @@ RATES: dict[str, Callable[[Window], float]] = {
 }
 
 
-def show(result: Result, console: Console) -> None:
+def show_windows(result: Measured, console: Console) -> None:
     """The tables."""
     table = Table(title="medians of the windows, per second", title_justify="left", box=box.SIMPLE)
     table.add_column("", no_wrap=True)
@@ -55,6 +58,11 @@ def show(result: Result, console: Console) -> None:
         pairs = ((AT_THE_PROXY, NOWHERE), (ELSEWHERE, NOWHERE), (AT_THE_PROXY, ELSEWHERE))
         ratios.add_row(name, *(f"{result.ratio(of, *pair):.2f}" for pair in pairs))
     console.print(ratios)
+
+
+def show(result: Result, console: Console) -> None:
+    """Tables and counts."""
+    show_windows(result, console)
     verdict = result.verdict
     wrong = verdict.altered + verdict.misplaced
     console.print(
@@ -79,7 +87,16 @@ def tell(outcome: Outcome, console: Console) -> None:
             f"bound {memory.bound_mib:.0f}",
             highlight=False,
         )
-    for name, verdict in outcome.verdicts.items():
+    tell_verdicts(outcome.verdicts, console)
+    silences = ", ".join(f"{name} {one:.2f} s" for name, one in outcome.longest_s.items())
+    console.print(
+        f"{outcome.attacks:,} hostile connections; longest silence: {silences}", highlight=False
+    )
+
+
+def tell_verdicts(verdicts: Mapping[str, Verdict], console: Console) -> None:
+    """What each honest subscriber has."""
+    for name, verdict in verdicts.items():
         wrong = verdict.altered + verdict.misplaced
         console.print(
             f"{name}: expected {verdict.expected:,}, received {verdict.received:,}: lost "
@@ -87,10 +104,6 @@ def tell(outcome: Outcome, console: Console) -> None:
             f"{verdict.out_of_order}, wrong {wrong}",
             highlight=False,
         )
-    silences = ", ".join(f"{name} {one:.2f} s" for name, one in outcome.longest_s.items())
-    console.print(
-        f"{outcome.attacks:,} hostile connections; longest silence: {silences}", highlight=False
-    )
 
 
 def besiege(
@@ -112,6 +125,41 @@ def besiege(
         for name, one in outcome.longest_s.items()
         if one > LONGEST_S
     ]
+
+
+def attack_with_keys(
+    endpoints: frozenset[str], *, seconds: float, connections_per_s: float, seed: int
+) -> list[str]:
+    """Attack encrypted endpoints, tell what became of it; give what is wrong."""
+    console, bar = Console(width=None if sys.stdout.isatty() else 100), Console(stderr=True)
+    groups = max(round(seconds / (3 * WINDOW_S)), 1)
+    with (
+        tempfile.TemporaryDirectory(prefix="fuzz-") as directory,
+        Progress(console=bar, transient=True, disable=not bar.is_terminal) as progress,
+    ):
+        task = progress.add_task("windows", total=3 * groups)
+        trial = SecureTrial(Path(directory), endpoints, seed=seed, attacks_per_s=connections_per_s)
+        with trial.running():
+            result = trial.measure(
+                groups=groups, window_s=WINDOW_S, tick=lambda: progress.advance(task)
+            )
+    show_windows(result, console)
+    tell_verdicts(result.verdicts, console)
+    grown = ", ".join(f"{name} by {mib:.0f} MiB" for name, mib in result.grown_mib.items())
+    console.print(
+        f"{result.keyless:,} connections without a key, half open or slow, "
+        f"{result.intrusions:,} with a wrong key, a stolen id or beyond their rights: "
+        f"{result.denials:,} were DENIED\ngrown: {grown}",
+        highlight=False,
+    )
+    return result.problems + list(too_slow(result))
+
+
+def too_slow(result: Measured) -> Iterator[str]:
+    """Whether the honest pair kept its rate."""
+    worst = min(result.ratio(of, AT_THE_PROXY, NOWHERE) for of in RATES.values())
+    if worst < RATIO_MIN:
+        yield f"the honest pair kept {worst:.2f} of its rate, less than {RATIO_MIN}"
 
 
 def conclude(problems: list[str], seed: int, console: Console) -> NoReturn:
@@ -141,21 +189,34 @@ def chosen(_: click.Context, __: click.Parameter, value: str) -> frozenset[str]:
     callback=chosen,
     help="What is attacked: a list of request, push, ingress, relay; or all.",
 )
+@click.option(
+    "--secure",
+    is_flag=True,
+    help="All endpoints are encrypted and know keys and rights; some of the hostile have keys.",
+)
 def main(
-    seconds: float, connections_per_s: float, seed: int | None, endpoints: frozenset[str]
+    seconds: float,
+    connections_per_s: float,
+    seed: int | None,
+    endpoints: frozenset[str],
+    secure: bool,
 ) -> None:
     """Measure an honest pair alone and beside hostile connections; judge what it got.
 
     With other endpoints than request the connections are floods, and nothing is measured but the
     memory of proxy and relay and the longest silence of the honest.
 
+    With --secure, half of the connections have no key, are half open or slow; the others have an
+    unknown key, a known one with the id of another client, or one that asks beyond its rights.
+    "Elsewhere" is then a second proxy (and relay) with the same keys.
+
     Exit code 1 if a message was lost, doubled or wrong, if the proxy died, complained or kept
     connections, or if the honest pair kept less than 0.9 of its rate; beside floods if a process
     grew by more than its endpoints may hold, or a silence was longer than 10 s.
     """
     seed = secrets.randbits(32) if seed is None else seed
-    if endpoints != {REQUEST}:
-        problems = besiege(
+    if secure or endpoints != {REQUEST}:
+        problems = (attack_with_keys if secure else besiege)(
             endpoints, seconds=seconds, connections_per_s=connections_per_s, seed=seed
         )
         conclude(problems, seed, Console(width=None if sys.stdout.isatty() else 100))
@@ -178,9 +239,7 @@ def main(
     problems = list(result.problems)
     if len(result.windows) == len(PLACES) * groups:
         show(result, console)
-        worst = min(result.ratio(of, AT_THE_PROXY, NOWHERE) for of in RATES.values())
-        if worst < RATIO_MIN:
-            problems.append(f"the honest pair kept {worst:.2f} of its rate, less than {RATIO_MIN}")
+        problems += too_slow(result)
     conclude(problems, seed, console)
 
 

@@ -22,7 +22,10 @@ SLOTS = (
     "accomplice_puts",  # acknowledged on the honest topic
     "accomplice_answers",
     "attacks",  # connections begun
-    "refused",  # of them, those that could not even begin
+    "intrusions",  # connections begun with a key
+    "denials",  # answers DENIED to them
+    "answers_beyond_rights",  # all else that they got
+    "refused",  # of the attacks, those that could not even begin
     "crowd_goes",
     "accomplices_do",
     "publishing_ends",

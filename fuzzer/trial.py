@@ -64,20 +64,10 @@ class Footprint(Struct, frozen=True, kw_only=True):
     descriptors: int
 
 
-class Result(Struct, frozen=True, kw_only=True):
-    """A whole trial."""
+class Measured(Struct, frozen=True, kw_only=True):
+    """Windows, in groups of one for each place."""
 
     windows: list[Window]
-    verdict: Verdict
-    puts: int
-    accomplice_puts: int
-    accomplice_answers: int
-    attacks: int
-    silences: int
-    before: Footprint
-    after: Footprint
-    descriptors_most: int
-    problems: list[str]
 
     def median(self, place: int, of: Callable[[Window], float]) -> float:
         """Median over the windows of a place."""
@@ -89,6 +79,21 @@ class Result(Struct, frozen=True, kw_only=True):
         groups = [self.windows[at : at + size] for at in range(0, len(self.windows), size)]
         by_place = [{window.place: of(window) for window in group} for group in groups]
         return statistics.median(one[place] / max(one[against], 1e-9) for one in by_place)
+
+
+class Result(Measured, frozen=True, kw_only=True):
+    """A whole trial."""
+
+    verdict: Verdict
+    puts: int
+    accomplice_puts: int
+    accomplice_answers: int
+    attacks: int
+    silences: int
+    before: Footprint
+    after: Footprint
+    descriptors_most: int
+    problems: list[str]
 
 
 def hostile_attacks(seed: int) -> Callable[[], tuple[Attack, int]]:
@@ -178,6 +183,9 @@ def make_known(service: Service) -> None:
 class Trial:
     """One proxy and everybody around it."""
 
+    hostile: tuple[str, ...] = ("crowd",)  # processes that attack, at a pace
+    settle_s = SETTLE_S
+
     def __init__(self, directory: Path, *, seed: int, attacks_per_s: float) -> None:
         """Prepare; nothing runs yet."""
         self._service = Service(directory)
@@ -212,22 +220,25 @@ class Trial:
                 process.join()
             self._service.close()
 
-    def _start(self, name: str, target: Callable[..., None], *arguments: Any) -> None:
-        process = spawn.Process(target=target, args=(self._board, *arguments), daemon=True)
+    def _start(self, name: str, target: Callable[..., None], *arguments: Any, **more: Any) -> None:
+        process = spawn.Process(
+            target=target, args=(self._board, *arguments), kwargs=more, daemon=True
+        )
         process.start()
         self._processes[name] = process
 
     def window(self, place: int, window_s: float) -> Window:
         """Send the crowd somewhere, and look for so long."""
-        board, proxy, crowd = self._board, self._service.proxy.pid, self._processes["crowd"].pid
-        assert crowd is not None
+        board, proxy = self._board, self._service.proxy.pid
         board["accomplices_do"] = OWN_TOPIC if place == AT_THE_PROXY else IDLE
         board["crowd_goes"] = place
-        time.sleep(SETTLE_S)
+        time.sleep(self.settle_s)
 
         def look() -> list[float]:
-            counts = (board["puts"], board["deliveries"], board["attacks"])
-            return [time.perf_counter(), *counts, cpu_s(proxy), cpu_s(crowd)]
+            attacks = board["attacks"] + board["intrusions"]
+            hostile_s = sum(cpu_s(self._processes[name].pid or 0) for name in self.hostile)
+            counts = (board["puts"], board["deliveries"], attacks)
+            return [time.perf_counter(), *counts, cpu_s(proxy), hostile_s]
 
         begin = look()
         time.sleep(window_s)

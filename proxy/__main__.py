@@ -43,6 +43,7 @@ def broker_settings(
         clients_max=settings.clients_max,
         subscriptions_per_topic_max=settings.subscriptions_per_topic_max,
         publishers_per_topic_max=settings.publishers_per_topic_max,
+        staged_bytes_max=settings.staged_bytes_max,
         topics={name: retention(typed({**resolved, **own})) for name, own in topics.items()},
     )
 

@@ -1,6 +1,6 @@
 """Encrypted endpoints: whose keys are let in, asked by ZAP before anything else is read.
 
-ZAP (RFC 27) is answered by `zmq.auth` in a thread of its own. The folder or file of known keys is
+ZAP (RFC 27) is answered by `zmq.auth`, in a thread of ours. The folder or file of known keys is
 read again when it changes, so that new and revoked keys, and other rights, need no restart. What a
 key may do, `core/rights.py` decides.
 """
@@ -8,18 +8,21 @@ key may do, `core/rights.py` decides.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 import zmq
-from zmq.auth.thread import ThreadAuthenticator
+from zmq.auth import Authenticator
 
 from reliable_pubsub.common.core.certificates import PUBLIC_SUFFIX
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.keys import ServerKeys
 from reliable_pubsub.common.core.rights import Client, has_rights
 from reliable_pubsub.common.key_files import RIGHTS_FILE, read_clients
+from reliable_pubsub.common.system import WakeUp
 
 from .audit import AuditLog
 from .core.rights import Authority, Denial
@@ -30,12 +33,38 @@ _LOG = logging.getLogger("reliable_pubsub.keys")
 _Signature = tuple[tuple[str, int, int, int], ...]
 
 
-class _Authenticator(ThreadAuthenticator):
-    """Refuses for the time being (ZAP status 300), not for good (400).
+class _Authenticator(Authenticator):
+    """Answers ZAP in a thread, and refuses for the time being (status 300), not for good (400).
 
     After a 400 the peer's libzmq never connects again, so that a client would have to be started
     again once its key is known. After a 300 it tries again, with growing pauses.
+
+    The thread of `zmq.auth` waits by asyncio, which takes most of the CPU of an answer. Nothing of
+    ours is awaited, so this one waits by `poll`.
     """
+
+    def start(self) -> None:
+        """Bind, and answer from now on."""
+        super().start()
+        self._stop = WakeUp()
+        self._thread = threading.Thread(target=self._run, name="zap", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop answering."""
+        self._stop.wake()
+        self._thread.join()
+        self._stop.close()
+        super().stop()
+
+    def _run(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self.zap_socket, zmq.POLLIN)
+        poller.register(self._stop.descriptor, zmq.POLLIN)
+        while self._stop.descriptor not in dict(poller.poll()):
+            asked = self.handle_zap_message(self.zap_socket.recv_multipart())
+            with suppress(StopIteration):  # it waits for nothing
+                asked.send(None)
 
     def _send_zap_reply(
         self, request_id: bytes, status_code: bytes, status_text: bytes, user_id: str = "anonymous"

@@ -18,6 +18,7 @@ from .bench_peers import peers
 from .bench_profile import profile
 from .bench_push import push_rows
 from .bench_scale import STEPS, scale_rows
+from .bench_security import STEPS_PER_ROUND, security_rows
 from .measuring import Row, show
 
 
@@ -60,6 +61,11 @@ PARTS: Final = {
         lambda rounds, tick: level_rows(rounds, MILLION, tick),
         "QoS 0, 1 and 2 against each other, and replay against live.",
     ),
+    "security": Part(
+        lambda rounds: STEPS_PER_ROUND * rounds,
+        security_rows,
+        "A handshake, and puts of 100 bytes and 100 KB, with keys and rights against without.",
+    ),
     "pipeline": Part(
         lambda rounds: rounds + 2,
         pipeline,
@@ -82,7 +88,7 @@ def main() -> None:
     scripts/bench peers                       beside Redis, NATS, Mosquitto and RabbitMQ; 4 minutes
     scripts/bench peers --only ours,redis --markdown
     scripts/bench scale                       costs with many topics, subscriptions, messages
-    scripts/bench threads | push | levels | pipeline | all
+    scripts/bench threads | push | levels | security | pipeline | all
     """
 
 

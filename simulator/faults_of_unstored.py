@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.messages import BatchHeader, Put
 from reliable_pubsub.proxy.core.broker import decide
-from reliable_pubsub.proxy.core.engine import BecameOfOffer, Engine
-from reliable_pubsub.proxy.core.qos0 import take_offer
+from reliable_pubsub.proxy.core.engine import Engine
+from reliable_pubsub.proxy.core.qos0 import BecameOfOffer, take_offer
 from reliable_pubsub.proxy.core.qos0_ring import Read, Rings
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.relay.core.push import UnstoredFrames

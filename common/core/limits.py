@@ -55,7 +55,7 @@ WAIT_MS_MAX: Final = 30_000  # how long a GET may ask to wait
 
 # Transactions: what is staged is in memory until its COMMIT.
 TRANSACTION_BYTES_MAX: Final = 128 * MIB  # staged for one transaction
-STAGED_BYTES_MAX: Final = 256 * MIB  # for all transactions
+STAGED_BYTES_MAX: Final = 256 * MIB  # for all transactions, unless an operator sets it
 STAGED_BATCH_BYTES: Final = KIB  # what a staged batch counts in addition to its body
 STAGED_IDLE_S_MAX: Final = 3600  # a transaction that is idle for longer is dropped
 TRANSACTION_TASKS_MAX: Final = 4096  # in one COMMIT

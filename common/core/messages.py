@@ -532,7 +532,7 @@ class Denied(Refusal, frozen=True, kw_only=True, tag="DENIED"):
 
 
 class Limit(Refusal, frozen=True, kw_only=True, tag="LIMIT"):
-    """A bound of the proxy is reached; waiting does not help."""
+    """A bound of the proxy, or a quota of the key, is reached; waiting does not help."""
 
     limit: int
 
@@ -554,7 +554,7 @@ class Full(TryLater, frozen=True, kw_only=True, tag="FULL"):
 
 
 class Busy(TryLater, frozen=True, kw_only=True, tag="BUSY"):
-    """The answer depends on a commit that has not finished."""
+    """The answer depends on a commit that has not finished, or bytes of a key came too fast."""
 
     code: ClassVar[str] = "BUSY"
 

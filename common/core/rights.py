@@ -4,32 +4,39 @@
     sensor-1:
       ids: [sensor-1, sensor-1.*]
       put: [readings.*]
+      topics_max: 10
 
-Patterns are globs (`*` any text, `?` one character, `[abc]` one of these). What is not named is
-denied.
+Patterns are globs (`*` any text, `?` one character, `[abc]` one of these). A right that is
+not named is denied, a quota that is not named is not bounded by key (`proxy/core/quotas.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Final, TypeVar
+from typing import Annotated, Final, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from .certificates import KEY_CHARS, is_key
 from .errors import ConfigurationError
-from .limits import CLIENT_ID_CHARS_MAX, PATTERN_CHARS_MAX
+from .limits import CLIENT_ID_CHARS_MAX, NUMBER_MAX, PATTERN_CHARS_MAX
 
 PATTERNS_MAX: Final = 1_000  # of one right
 
 R = TypeVar("R", bound="Rights")
 _Glob = Annotated[str, Meta(min_length=1, max_length=PATTERN_CHARS_MAX)]
+Bound = Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | UnsetType
+Rate = Annotated[int, Meta(ge=1, le=NUMBER_MAX)] | UnsetType
+Quota = Literal[
+    "clients_max", "topics_max", "subscriptions_max", "staged_bytes_max", "bytes_per_s_max"
+]
+QUOTAS: Final[tuple[Quota, ...]] = get_args(Quota)
 Globs = Annotated[tuple[_Glob, ...], Meta(max_length=PATTERNS_MAX)]
 
 
 class Rights(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one key may do: each right with the names that it holds for."""
+    """What one key may do: each right with the names that it holds for, and its quotas."""
 
     ids: Globs | UnsetType = UNSET  # that it may use; unset: the name of the key
     put: Globs = ()  # topics; with their listeners and deliveries
@@ -39,6 +46,17 @@ class Rights(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     status: Globs = ()  # topics that are shown to it
     admin: Globs = ()  # topics to administer
     relay: bool = False  # whether it may speak for other keys, within its own rights
+    # Quotas: how much of it the key may have. Unset: what the proxy as a whole may have.
+    clients_max: Bound = UNSET  # client ids, publishers and subscribers together
+    topics_max: Bound = UNSET  # that it has made since the start of the proxy
+    subscriptions_max: Bound = UNSET  # that have not ended
+    staged_bytes_max: Bound = UNSET  # of transactions that are not committed
+    bytes_per_s_max: Rate = UNSET  # of bodies that it puts, stages or rejects; twice that at once
+
+    @property
+    def has_quotas(self) -> bool:
+        """Whether any quota is said."""
+        return any(getattr(self, word) is not UNSET for word in QUOTAS)
 
 
 NOTHING: Final = Rights(ids=())
@@ -126,5 +144,6 @@ def _converted(value: object, kind: type[R], where: str) -> R:
     except msgspec.ValidationError as error:
         words = ", ".join(field.name for field in msgspec.structs.fields(kind))
         raise ConfigurationError(
-            f"{where}: {error}; expected rights with lists of patterns, of {words}"
+            f"{where}: {error}; expected rights with lists of patterns and quotas with numbers, "
+            f"of {words}"
         ) from None

@@ -28,6 +28,7 @@ from .limits import (
     NUMBER_MAX,
     PUBLISHERS_PER_TOPIC_MAX,
     SESSIONS_MAX,
+    STAGED_BYTES_MAX,
     SUBSCRIPTIONS_PER_TOPIC_MAX,
     TOPICS_MAX,
 )
@@ -257,6 +258,13 @@ class Settings(Struct, frozen=True, kw_only=True):
         Chosen,
         Meta(description="how many publishers of a topic have their numbers compared, for ever"),
     ] = PUBLISHERS_PER_TOPIC_MAX
+    staged_bytes_max: Annotated[
+        Bytes,
+        Meta(
+            ge=2 * MIB,
+            description="bytes in memory of all transactions that are not committed",
+        ),
+    ] = STAGED_BYTES_MAX
     history_bytes: Annotated[
         Bytes, Meta(ge=0, description="acknowledged messages that stay in each topic")
     ] = 256 * MIB

@@ -18,11 +18,10 @@ Values go in, values come out. The shell around it (`server.py`; in the simulato
     committed(lsn)               the store has it    Visible     batches that may be read now
     failed(stored)               the disk was full   Down        frames to push
     tick(now)                    time has passed     Want        patterns for QoS 0 publishers
-    end_turn()                   nothing more came       Denial      a line of the audit log
+    end_turn()                   nothing more came   Denial      a line of the audit log
 
-A GET that waits (`waiting_gets.py`) is decided again at the end of a turn in which something came.
-`outputs` has them in the order in which they are to happen; the simulator tries a crash between
-any two of them.
+`outputs` has them in their order; the simulator tries a crash between any two of them. A GET that
+waits (`waiting_gets.py`) is decided again at the end of a turn in which something came.
 
 Source: group commit and its order, Gray and Reuter, Transaction Processing (1992), 10.3; the form
 (no input, no output), websockets' `Protocol` and h11.
@@ -32,7 +31,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -63,15 +62,14 @@ from .backlog import Backlog, EngineTiming, HeldAnswer
 from .leases import heard, longest_wait_s
 from .outputs import Answer, Output, Visible, Work
 from .pushes import Pushes
-from .qos0 import take_offer
+from .qos0 import BecameOfOffer, take_offer
 from .qos0_interest import Wanted
+from .quotas import Quotas
 from .records import Appended, Decision, Expired, Record, StoredState
 from .replies import malformed
 from .rights import needs_of_staged, part_of_status
 from .state import Setup, State
 from .waiting_gets import WaitingGets
-
-BecameOfOffer = Literal["taken", "unwanted", "refused"]
 
 
 class Engine:
@@ -109,6 +107,7 @@ class Engine:
         self._lazy_at_s: float | None = None  # when the others are returned
         self._disk_hangs = False  # since a commit takes longer than answers wait
         self.authority = Authority({})  # what each key may do; see `govern`
+        self.quotas = Quotas()
         self.requests_count = 0
         self.malformed_count = 0
 
@@ -163,6 +162,7 @@ class Engine:
             if (shown := self.authority.shown(key, request)) is not None:
                 self._answer(reply_to, part_of_status(self.state, request, now_ns, shown))
                 return
+            self.quotas.count_for(self.authority.bounded(key, request), now_s)
         self.handle(request, body, reply_to, now_s=now_s, now_ns=now_ns)
 
     def _take_node(self, frames: Sequence[bytes], reply_to: Any, key: str, now_s: float) -> None:
@@ -205,6 +205,8 @@ class Engine:
         decision = self._decide(request, body, now_ns)
         if self._disk_hangs:
             decision = broker.without_waiting(self.state, request, decision)
+        if self.authority.has_rights:
+            decision = self.quotas.judged(self.state, request, decision)
         if decision.records:
             self._apply(decision.records)
         return decision

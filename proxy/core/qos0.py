@@ -22,6 +22,8 @@ from .records import Decision
 from .replies import echo
 from .state import State
 
+BecameOfOffer = Literal["taken", "unwanted", "refused"]
+
 
 def take_offer(
     state: State, offered: OfferFrames, *, is_wanted: bool, now_ns: int

@@ -68,6 +68,7 @@ class Staging:
         self.held_bytes = 0
         self._open: dict[tuple[str, int], StagedTransaction] = {}  # the most recently used last
         self._numbers: dict[str, set[int]] = {}  # of the same, by client
+        self._bytes_of: dict[str, int] = {}
 
     @property
     def transactions(self) -> int:
@@ -83,6 +84,10 @@ class Staging:
         """One transaction, empty if nothing is staged for it."""
         return self._open.get((client, transaction)) or StagedTransaction()
 
+    def bytes_of(self, client: str) -> int:
+        """What is staged by one client."""
+        return self._bytes_of.get(client, 0)
+
     def idle_since(self, before_ns: int) -> list[tuple[str, int]]:
         """Client and number of transactions whose last STAGE was before a time."""
         idle = takewhile(lambda item: item[1].touched_ns < before_ns, self._open.items())
@@ -94,22 +99,25 @@ class Staging:
         self._numbers.setdefault(record.client, set()).add(record.transaction)
         for attempt in record.instead_of:
             freed = sum(map(held_bytes, one.attempts.pop(attempt)))
-            one.held_bytes -= freed
-            self.held_bytes -= freed
+            self._hold(record.client, one, -freed)
         staged = one.attempts.setdefault((record.task, record.attempt), [])
         assert record.chunk == len(staged), (record.chunk, len(staged))
         staged.append(record)
         one.touched_ns = record.staged_ns
-        one.held_bytes += held_bytes(record)
-        self.held_bytes += held_bytes(record)
+        self._hold(record.client, one, held_bytes(record))
+
+    def _hold(self, client: str, one: StagedTransaction, more_bytes: int) -> None:
+        one.held_bytes += more_bytes
+        self.held_bytes += more_bytes
+        self._bytes_of[client] = self.bytes_of(client) + more_bytes
 
     def drop(self, client: str, transaction: int) -> None:
         one = self._open.pop((client, transaction), None)
         if one is not None:
-            self.held_bytes -= one.held_bytes
+            self._hold(client, one, -one.held_bytes)
             self._numbers[client].discard(transaction)
             if not self._numbers[client]:
-                del self._numbers[client]
+                del self._numbers[client], self._bytes_of[client]
 
     def drop_up_to(self, client: str, transaction: int) -> None:
         """Drop a writer's transactions up to a number, which is committed."""

@@ -18,6 +18,7 @@ from reliable_pubsub.common.core.limits import (
     IDLE_SESSIONS_MAX,
     PUBLISHERS_PER_TOPIC_MAX,
     SESSIONS_MAX,
+    STAGED_BYTES_MAX,
     SUBSCRIPTIONS_PER_TOPIC_MAX,
     TOPICS_MAX,
     UNNUMBERED_MAX,
@@ -55,6 +56,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     clients_max: int = SESSIONS_MAX
     subscriptions_per_topic_max: int = SUBSCRIPTIONS_PER_TOPIC_MAX
     publishers_per_topic_max: int = PUBLISHERS_PER_TOPIC_MAX
+    staged_bytes_max: int = STAGED_BYTES_MAX
     memory: Memory = Memory()
 
 

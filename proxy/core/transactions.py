@@ -13,7 +13,6 @@ from msgspec import UNSET, Struct, UnsetType
 from reliable_pubsub.common.core.dead_letter import is_dead
 from reliable_pubsub.common.core.limits import (
     STAGED_BATCH_BYTES,
-    STAGED_BYTES_MAX,
     STAGED_IDLE_S_MAX,
     TRANSACTION_BYTES_MAX,
     TRANSACTION_TOPICS_MAX,
@@ -107,9 +106,11 @@ def _make_stage_room(
 ) -> Decision | tuple[tuple[int, bytes], ...]:
     """Stay within the bounds: superseded attempts are dropped first."""
     size = body_bytes + STAGED_BATCH_BYTES
+    staged_bytes_max = state.settings.staged_bytes_max
+    limit = min(TRANSACTION_BYTES_MAX, staged_bytes_max)
     excess = max(
-        one.held_bytes + size - TRANSACTION_BYTES_MAX,
-        state.staging.held_bytes + size - STAGED_BYTES_MAX,
+        one.held_bytes + size - limit,
+        state.staging.held_bytes + size - staged_bytes_max,
     )
     if excess <= 0:
         return ()
@@ -121,17 +122,16 @@ def _make_stage_room(
         excess -= freed
     if excess <= 0:
         return tuple(going)
-    if one.held_bytes + size > TRANSACTION_BYTES_MAX:
+    if one.held_bytes + size > limit:
         text = (
             f"transaction {request.transaction} of {request.client!r} has "
-            f"{one.held_bytes:,} bytes staged, at most {TRANSACTION_BYTES_MAX:,} are allowed; "
+            f"{one.held_bytes:,} bytes staged, at most {limit:,} are allowed; "
             "make smaller transactions, and abort this one"
         )
-        limit = TRANSACTION_BYTES_MAX
         return Decision(Limit(**echo(state, request), limit=limit, text=text))
     text = (
         f"{state.staging.transactions} transactions have {state.staging.held_bytes:,} of "
-        f"{STAGED_BYTES_MAX:,} bytes staged; this one has to wait until one of them is "
+        f"{staged_bytes_max:,} bytes staged; this one has to wait until one of them is "
         "committed, aborted, or idle for too long"
     )
     return Decision(Full(**echo(state, request), text=text))

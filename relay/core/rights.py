@@ -195,6 +195,7 @@ class _Permit:
         }
         self.name = client.name
         self.is_relay = rights.relay
+        self.has_quotas = rights.has_quotas
         own = (Pattern("exact", client.name),)  # a name is no glob, whatever it looks like
         self.ids = Names(own if rights.ids is UNSET else map(_pattern, rights.ids))
         self.topics = {right: Names(map(_pattern, globs)) for right, globs in named.items()}
@@ -255,6 +256,16 @@ class Authority:
     def asker(self, key: str, request: Request) -> str:
         """The key that a request is of: a relay is believed, another key speaks for itself."""
         return key if request.key is UNSET or not self._permit(key).is_relay else request.key
+
+    def bounded(self, key: str, request: Request) -> Client | None:
+        """The client whose quotas a request counts for; None: it has none.
+
+        What a relay passes on counts for the key that asked.
+        """
+        if not self.has_rights:
+            return None
+        asker = self.asker(key, request)
+        return self._clients[asker] if self._permit(asker).has_quotas else None
 
     def denial(self, key: str, request: Request, more: Iterable[Need] = ()) -> Denial | None:
         """Why a request is refused; None: it is allowed.

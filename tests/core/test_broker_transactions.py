@@ -392,12 +392,20 @@ class TestAnAbort:
         assert ends(proxy) == {"t": 1}
 
 
+BOUNDED = BrokerSettings(staged_bytes_max=6 * MIB)
+
+
 class TestTheBoundsOfStaging:
     @pytest.fixture(autouse=True)
     def bounds(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Smaller ones: the rules are the same."""
         monkeypatch.setattr(transactions, "TRANSACTION_BYTES_MAX", 4 * MIB)
-        monkeypatch.setattr(transactions, "STAGED_BYTES_MAX", 6 * MIB)
+
+    def test_a_smaller_bound_of_all_is_one_of_each(self) -> None:
+        proxy = a_broker(settings=BrokerSettings(staged_bytes_max=2 * MIB))
+        replies = [self.stage(proxy, 1, task) for task in range(3)]
+
+        assert [type(reply) for reply in replies] == [StageAck] * 2 + [Limit]
 
     BODY = a_body(b"x" * (MIB - 2 * KIB))
 
@@ -409,14 +417,14 @@ class TestTheBoundsOfStaging:
         )
 
     def test_a_transaction_above_its_own_is_refused_for_good(self) -> None:
-        proxy = a_broker()
+        proxy = a_broker(settings=BOUNDED)
         replies = [self.stage(proxy, 1, task) for task in range(5)]
 
         assert [type(reply) for reply in replies] == [StageAck] * 4 + [Limit]
         assert "make smaller transactions" in str(getattr(replies[-1], "text", ""))
 
     def test_all_together_above_theirs_have_to_wait(self) -> None:
-        proxy = a_broker()
+        proxy = a_broker(settings=BOUNDED)
         for number in range(1, 7):
             assert isinstance(self.stage(proxy, number), StageAck)
 
@@ -426,7 +434,7 @@ class TestTheBoundsOfStaging:
 
     def test_a_try_that_a_newer_one_replaces_makes_room_the_oldest_first(self) -> None:
         """A crash loop of a writer must not lock itself out."""
-        proxy = a_broker()
+        proxy = a_broker(settings=BOUNDED)
         for task in range(4):
             self.stage(proxy, 1, task)
 
@@ -438,7 +446,7 @@ class TestTheBoundsOfStaging:
         assert held(proxy) == 0
 
     def test_the_try_that_wants_room_is_not_its_own_victim(self) -> None:
-        proxy = a_broker()
+        proxy = a_broker(settings=BOUNDED)
         self.stage(proxy, 1, 0)
         for chunk in range(3):
             request = a_stage(1, chunk, task=0, attempt=OTHER_TRY, body=self.BODY)
@@ -450,13 +458,13 @@ class TestTheBoundsOfStaging:
 
     def test_a_transaction_has_so_many_topics(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(transactions, "TRANSACTION_TOPICS_MAX", 2)
-        proxy = a_broker()
+        proxy = a_broker(settings=BOUNDED)
 
         assert isinstance(staged(proxy, 1, "a", "b"), CommitAck)
         assert isinstance(staged(proxy, 2, "a", "b", "c"), Limit)
 
     def test_its_new_topics_count_together(self) -> None:
-        proxy = a_broker()
+        proxy = a_broker(settings=BOUNDED)
         proxy.allow(topics_max=2)
 
         assert isinstance(staged(proxy, 1, "a", "b", "c"), Limit)

@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 from msgspec.structs import replace
 
+from scripts import bench_security
 from scripts.bench import main
 from scripts.bench_peers import ratio
 from scripts.bench_profile import (
@@ -170,7 +171,21 @@ def test_memory_is_compared_before_and_after_messages_that_pass() -> None:
     assert len(ticks) == 2
 
 
-@pytest.mark.parametrize("command", ["profile", "peers", "scale", "threads", "push", "levels"])
+def test_the_cost_of_keys_is_compared_with_that_of_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_security, "CONNECTIONS", 1)
+    monkeypatch.setattr(bench_security, "SIZES", {"100 bytes": (100, 1), "100 KB": (100_000, 1)})
+    ticks: list[None] = []
+
+    rows = bench_security.security_rows(1, lambda: ticks.append(None))
+
+    assert [row.against for row in rows] == 6 * ["no keys", "keys"]
+    assert all(row.ours > 0 for row in rows)
+    assert len(ticks) == bench_security.STEPS_PER_ROUND
+
+
+@pytest.mark.parametrize(
+    "command", ["profile", "peers", "scale", "threads", "push", "levels", "security"]
+)
 def test_each_subcommand_explains_itself(command: str) -> None:
     assert command in CliRunner().invoke(main, ["--help"]).output
     assert CliRunner().invoke(main, [command, "--help"]).exit_code == 0

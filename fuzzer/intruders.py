@@ -1,0 +1,225 @@
+"""Intruders: peers with a key that speak CURVE properly, and ask for what is not theirs.
+
+Each connection has a key that is not known, or a known key with an id of the honest, or a known key
+with its own id and a request beyond its rights. An unknown key must get nothing, a known one DENIED
+or nothing. They are sockets of libzmq, because a raw socket has no CURVE.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections import deque
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final, Literal
+
+import zmq
+from msgspec import Struct
+
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.messages import (
+    Ack,
+    Denied,
+    Get,
+    Hello,
+    History,
+    Put,
+    Reply,
+    Stage,
+    Start,
+    Status,
+    Sub,
+    Unsub,
+)
+from reliable_pubsub.common.core.wire import encode_request
+from reliable_pubsub.common.transport import use_keys_of
+from reliable_pubsub.relay.core.messages import Interest, Node
+from reliable_pubsub.relay.core.pattern import Pattern
+from reliable_pubsub.relay.core.unstored import Offer, encode_offer, topic_frame
+from reliable_pubsub.relay.core.wire import decode_node_reply
+
+from .attacks import Scene
+from .board import Board
+from .malformed import BODY
+
+OWN_ID, OWN_TOPIC = "intruder", "intruders-own"  # what its rights are for
+LOOK_S: Final = 0.25  # after the beginning and once more; then the connection ends
+SOCKETS_MAX: Final = 4_000
+HIGHER_EPOCH: Final = 1_000  # it would fence the honest client
+
+Guise = Literal["wrong key", "stolen id", "beyond rights"]
+GUISES: Final[tuple[Guise, ...]] = ("wrong key", "stolen id", "beyond rights")
+_KINDS: Final[Mapping[str, int]] = {
+    "publisher": zmq.DEALER,
+    "subscriber": zmq.DEALER,
+    "relay": zmq.DEALER,
+    "push": zmq.SUB,
+    "relay_push": zmq.SUB,
+    "ingress": zmq.XPUB,
+}
+
+
+class Target(Struct, frozen=True):
+    """An endpoint, as it is reached with a known key and with another one."""
+
+    name: str  # publisher, subscriber, push, ingress, relay, relay_push
+    known: str
+    unknown: str
+
+
+def publishers_requests(client: str, scene: Scene, chance: random.Random) -> list[Any]:
+    """Requests of which each would change something of the honest publisher, or of its topic."""
+    body: Any = {"topic": scene.topic, "count": 1, "crc": crc32(BODY)}
+    common: Any = {"client": client, "request": 1}
+    at = {"epoch": HIGHER_EPOCH} | common
+    return [
+        Hello(**at, role="publisher", nonce=chance.randbytes(8), topics=(scene.topic,)),
+        Put(**at, **body, first_sequence=chance.randrange(1, 10**6)),
+        Stage(**at, **body, transaction=1, task=0, attempt=b"attempt-1", chunk=0),
+    ]
+
+
+def subscribers_requests(client: str, scene: Scene, chance: random.Random) -> list[Any]:
+    """The same of the honest subscriber."""
+    at: Any = {"client": client, "request": 1, "epoch": HIGHER_EPOCH}
+    of: Any = {"topic": scene.topic, "generation": 1, "boot": "", "cursor": 10**9}
+    link = chance.randbytes(16)
+    wanted = (Pattern("exact", scene.topic),)
+    return [
+        Hello(**at, role="subscriber", nonce=chance.randbytes(8)),
+        Sub(**at, topic=scene.topic, control=10**6, start=Start("earliest")),
+        Unsub(**at, topic=scene.topic, control=10**6),
+        Get(**at, **of),
+        Ack(**at, **of),
+        History(**at, topic=scene.topic, start=Start("earliest")),
+        Status(**at),
+        Interest(**at, link=link, version=1, digest=bytes(32), patterns=wanted),
+        Node(**at),
+    ]
+
+
+def is_of_the_id_alone(request: Any, client: str) -> bool:
+    """Whether a key may ask this under its own id: it concerns nothing but that id."""
+    return (client == OWN_ID and isinstance(request, Unsub)) or (
+        isinstance(request, Hello) and not request.topics and client == OWN_ID
+    )
+
+
+class _Connection:
+    """One connection, from the first look to its end."""
+
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        target: Target,
+        guise: Guise,
+        scene: Scene,
+        chance: random.Random,
+    ) -> None:
+        self.guise = guise
+        self._scene = scene
+        self._target = target
+        self._client = OWN_ID
+        if guise != "beyond rights":
+            is_publisher = target.name in ("publisher", "ingress")
+            self._client = scene.publisher if is_publisher else scene.subscriber
+        self.socket = context.socket(_KINDS[target.name])
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.RECONNECT_IVL, -1)  # a refused one does not come again
+        endpoint = target.unknown if guise == "wrong key" else target.known
+        use_keys_of(endpoint, self.socket)
+        self.socket.connect(endpoint)
+        if _KINDS[target.name] == zmq.DEALER:
+            with suppress(zmq.Again):  # it has been refused already
+                self.socket.send_multipart([b"", *self._request(chance)], zmq.NOBLOCK)
+        elif _KINDS[target.name] == zmq.SUB:
+            self.socket.subscribe(topic_frame(scene.topic))
+
+    def _request(self, chance: random.Random) -> list[bytes]:
+        is_publisher = self._target.name == "publisher"
+        make = publishers_requests if is_publisher else subscribers_requests
+        requests = make(self._client, self._scene, chance)
+        request = chance.choice(
+            [one for one in requests if not is_of_the_id_alone(one, self._client)]
+        )
+        return encode_request(request, BODY if isinstance(request, Put | Stage) else None)
+
+    def heard(self) -> list[list[bytes]]:
+        """What has come, without the subscriptions that the ingress announces."""
+        found = []
+        with suppress(zmq.Again):
+            while True:
+                found.append(self.socket.recv_multipart(zmq.NOBLOCK))
+        if self._target.name != "ingress":
+            return found
+        if found:
+            offer = Offer(
+                publisher=self._client, epoch=HIGHER_EPOCH, first_sequence=1, count=1,
+                crc=crc32(BODY),
+            )  # fmt: skip
+            with suppress(zmq.Again):
+                frames = encode_offer(self._scene.topic, offer, BODY)
+                self.socket.send_multipart(frames, zmq.NOBLOCK)
+        return []
+
+
+def answer(frames: list[bytes]) -> Reply | None:
+    """A reply; None: it is something else."""
+    try:
+        return decode_node_reply(frames[1:3]) if frames[0] == b"" else None
+    except (MalformedError, IndexError):
+        return None
+
+
+def intrude(
+    board: Board,
+    scene: Scene,
+    of_place: Mapping[int, list[Target]],
+    rate: float,
+    seed: int,
+) -> None:
+    """The process of the intruders: so many connections a second, at each target in turn.
+
+    Args:
+        of_place: the targets by what `crowd_goes` says; elsewhere they are left alone.
+        rate: connections a second.
+    """
+    os.nice(19)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    context.set(zmq.MAX_SOCKETS, SOCKETS_MAX)
+    chance = random.Random(seed)
+    due: deque[tuple[float, int, _Connection]] = deque()  # when, looks that are left
+    next_s, number = time.monotonic(), 0
+    while not board["all_end"]:
+        now_s = time.monotonic()
+        while due and due[0][0] <= now_s:
+            _, left, one = due.popleft()
+            judge(board, one)
+            if left:
+                due.append((now_s + LOOK_S, left - 1, one))
+            else:
+                one.socket.close()
+        targets = of_place.get(board["crowd_goes"])
+        next_s = max(next_s, now_s - 0.1)
+        while targets and next_s <= now_s and len(due) < SOCKETS_MAX // 2:
+            place, guise = divmod(number, len(GUISES))
+            target = targets[place % len(targets)]
+            one = _Connection(context, target, GUISES[guise], scene, chance)
+            due.append((now_s + LOOK_S, 1, one))
+            number += 1
+            board.add("intrusions")
+            next_s += 1 / rate
+        time.sleep(min(max(next_s - time.monotonic(), 0.0), 0.02) if targets else 0.02)
+    context.destroy(linger=0)
+
+
+def judge(board: Board, one: _Connection) -> None:
+    """Count what a connection got; all but DENIED to a known key is a fault of the proxy."""
+    for frames in one.heard():
+        if isinstance(answer(frames), Denied) and one.guise != "wrong key":
+            board.add("denials")
+        else:
+            board.add("answers_beyond_rights")

@@ -1,0 +1,302 @@
+"""A trial with keys: encrypted endpoints of proxy and relay, an honest pair, and hostile peers.
+
+Two deployments with the same keys and rights stand beside each other. The honest work at the first
+one; the hostile go to neither, to the first or to the second. Handshakes cost the same CPU in both,
+so "elsewhere" against "alone" is what they take from the machine, and "at the proxy" against
+"elsewhere" is what the proxy itself loses to them.
+
+A second honest subscriber is pushed to, by way of the relay if that is attacked. Its file is judged
+by content, too.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from reliable_pubsub.common.core.errors import PubSubError
+from scripts.delivery import Verdict, compare
+from tests.integration.harness import Process, eventually
+from tests.integration.keyed_service import KeyedService
+from tests.integration.relay_tree import RelayProcess
+
+from . import honest
+from .board import AT_THE_PROXY, ELSEWHERE, NOWHERE, Board
+from .crowd import Address, Crowd, address_of, press
+from .curve_attacks import keyless_attacks
+from .floods import INGRESS, PUSH, RELAY, REQUEST, Endpoint, Place, places
+from .intruders import OWN_ID, OWN_TOPIC, Target, intrude
+from .trial import END_S, PLACES, SCENE, Measured, Trial, Window, footprint, make_known
+
+GROWN_MIB_MAX = 100.0  # of a process, at its highest
+INTRUDERS_SHARE = 0.5  # of the hostile: three of the six sorts have keys
+PUSHED = replace(SCENE, subscriber="honest-pushed")
+HONEST, RELAY_KEY, UNKNOWN = "honest", "relay", "stranger"
+ALL = ("put", "get", "history", "dead_letters", "status")
+
+
+class SecureResult(Measured, frozen=True, kw_only=True):
+    """A whole trial."""
+
+    verdicts: dict[str, Verdict]  # by honest subscriber
+    keyless: int  # connections without a key, half open or slow
+    intrusions: int  # with a key
+    denials: int  # answers DENIED to them
+    grown_mib: dict[str, float]  # of proxy and relay: at the highest, more than before
+    problems: list[str]
+
+
+class Deployment(KeyedService):
+    """A proxy, and a relay if it is attacked; both know the keys of the honest and the intruder."""
+
+    def __init__(self, directory: Path, like: Deployment | None = None) -> None:
+        """Make keys and rights, or take those of another deployment."""
+        directory.mkdir()
+        super().__init__(directory)
+        if like is not None:
+            self.keys, self.known = like.keys, like.known
+            return
+        for name in (HONEST, OWN_ID, RELAY_KEY):
+            self.add_key(name)
+        topics = {right: [SCENE.topic] for right in ALL}
+        every = {right: ["*"] for right in ALL}
+        self.say_rights(
+            honest={"ids": ["honest-*"], **topics, "status": ["*"]},
+            intruder={"put": [OWN_TOPIC], "get": [OWN_TOPIC]},
+            relay={"relay": True, "ids": ["*"], **every},
+            sensor_1={"status": ["*"]},
+        )
+
+    def start_all(self, endpoints: frozenset[Endpoint]) -> dict[str, str]:
+        """Start; give the endpoints without keys, by name, and reach the proxy as the honest."""
+        self.start()
+        at = {
+            "publisher": str(self.publisher_endpoint),
+            "subscriber": str(self.subscriber_endpoint),
+            "push": self.push_endpoint,
+            "ingress": self.ingress_endpoint,
+        }
+        self.publisher_endpoint = self.reach(at["publisher"], HONEST)
+        self.subscriber_endpoint = self.reach(at["subscriber"], HONEST)
+        self.attacked: dict[str, Process] = {"proxy": self.proxy}
+        if RELAY in endpoints:
+            options = (
+                *("--upstream", at["subscriber"], "--clients", str(self.known)),
+                *("--secret-key", str(self.secret(RELAY_KEY))),
+                *("--server-key", str(self.keys / "proxy.key")),
+            )
+            relay = RelayProcess(self, "relay", *options)
+            self.attacked["relay"] = relay.process
+            at |= {"relay": relay.endpoint, "relay_push": relay.push_endpoint}
+        return at
+
+    def targets(self, at: Mapping[str, str], endpoints: frozenset[Endpoint]) -> list[Target]:
+        """What intruders go to."""
+        names = {
+            REQUEST: ("publisher", "subscriber"),
+            PUSH: ("push",),
+            INGRESS: ("ingress",),
+            RELAY: ("relay", "relay_push"),
+        }
+        return [
+            Target(
+                name, self.reach(at[name], OWN_ID, server), self.reach(at[name], UNKNOWN, server)
+            )
+            for endpoint in names
+            if endpoint in endpoints
+            for name in names[endpoint]
+            for server in [RELAY_KEY if endpoint == RELAY else "proxy"]
+        ]
+
+
+def run_keyless(board: Board, near: list[Place], far: list[Place], rate: float, seed: int) -> None:
+    """The process of those without keys."""
+    os.nice(19)
+    crowd, following = Crowd(), keyless_attacks(near, seed)
+    addresses = {
+        AT_THE_PROXY: [address_of(place.endpoint) for place in near],
+        ELSEWHERE: [address_of(place.endpoint) for place in far],
+    }
+
+    def target() -> list[Address] | None:
+        board["attacks"], board["refused"] = crowd.counts["begun"], crowd.counts["refused"]
+        return addresses.get(board["crowd_goes"])
+
+    press(crowd, following, target, per_s=rate, stopping=lambda: bool(board["all_end"]))
+
+
+def highest_mib(pid: int) -> float:
+    """The most memory that a process has held."""
+    found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    assert found is not None
+    return int(found.group(1)) / 1024
+
+
+class SecureTrial(Trial):
+    """Two deployments and everybody around them."""
+
+    hostile = ("crowd", "intruders")
+    settle_s = 1.5  # handshakes that were begun end meanwhile
+
+    def __init__(
+        self, directory: Path, endpoints: frozenset[Endpoint], *, seed: int, attacks_per_s: float
+    ) -> None:
+        """Prepare; nothing runs yet."""
+        super().__init__(directory, seed=seed, attacks_per_s=attacks_per_s)
+        self._near = self._service = Deployment(directory / "near")
+        self._far = Deployment(directory / "far", like=self._near)
+        self._endpoints = endpoints
+        self._outputs = {
+            scene.subscriber: directory / f"{scene.subscriber}.jsonl" for scene in (SCENE, PUSHED)
+        }
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Everybody at work; the hostile go nowhere yet."""
+        board, near, far, chosen = self._board, self._near, self._far, self._endpoints
+        try:
+            near_at, far_at = near.start_all(chosen), far.start_all(chosen)
+            make_known(near)
+            polled_at = pushed_at = near.subscriber_endpoint
+            if RELAY in chosen:
+                pushed_at = near.reach(near_at["relay"], HONEST, RELAY_KEY)
+            with near.open_subscriber(PUSHED.subscriber) as subscriber:
+                subscriber.subscribe(SCENE.topic)
+            polled, pushed = (str(path) for path in self._outputs.values())
+            self._start("subscriber", honest.subscribe, SCENE, polled_at, polled)
+            self._start("pushed", honest.subscribe, PUSHED, pushed_at, pushed, is_pushed=True)
+            self._start("publisher", honest.publish, SCENE, near.publisher_endpoint)
+            keyless = self._attacks_per_s * (1 - INTRUDERS_SHARE)
+            found = places(chosen, near_at), places(chosen, far_at)
+            self._start("crowd", run_keyless, *found, keyless, self._seed)
+            targets = {
+                AT_THE_PROXY: near.targets(near_at, chosen),
+                ELSEWHERE: far.targets(far_at, chosen),
+            }
+            rate = self._attacks_per_s * INTRUDERS_SHARE
+            self._start("intruders", intrude, SCENE, targets, rate, self._seed)
+            for slot in ("deliveries", "pushed_deliveries"):
+                eventually(lambda slot=slot: board[slot] > 50, "delivery to the honest")  # type: ignore[misc]
+            yield
+        finally:
+            board["all_end"] = 1
+            for process in self._processes.values():
+                process.join(2)
+                process.kill()
+                process.join()
+            near.close()
+            far.close()
+
+    def measure(
+        self, *, groups: int, window_s: float, tick: Callable[[], None] = lambda: None
+    ) -> SecureResult:
+        """Windows of each sort in shuffled order; then judge."""
+        chance = random.Random(self._seed)
+        order = [p for _ in range(groups) for p in chance.sample(list(PLACES), len(PLACES))]
+        return self._measured(order, lambda place: self.window(place, window_s), tick)
+
+    def attacked(self, connections: int) -> SecureResult:
+        """So many hostile connections of each of the two processes at the proxy; then judge."""
+
+        def meet(_: int) -> None:
+            board = self._board
+            board["crowd_goes"] = AT_THE_PROXY
+            eventually(
+                lambda: (
+                    self._broken()
+                    or (
+                        min(board["attacks"], board["intrusions"]) >= connections
+                        and board["denials"]
+                    )
+                ),
+                "hostile connection",
+            )
+
+        return self._measured([AT_THE_PROXY], meet, lambda: None)
+
+    def _measured(
+        self,
+        order: list[int],
+        pass_through: Callable[[int], Window | None],
+        tick: Callable[[], None],
+    ) -> SecureResult:
+        board, attacked = self._board, self._near.attacked
+        before = {name: footprint(one.pid).resident_mib for name, one in attacked.items()}
+        windows = []
+        for place in order:
+            if not self._broken() and (window := pass_through(place)) is not None:
+                windows.append(window)
+            tick()
+        board["crowd_goes"] = NOWHERE
+        grown = {
+            name: highest_mib(one.pid) - before[name]
+            for name, one in attacked.items()
+            if one.exit_code is None
+        }
+        problems = self._broken() or list(self._end_honest())
+        verdicts = self._verdicts()
+        problems += [
+            f"the file of {name} is not what was put: {one}"
+            for name, one in verdicts.items()
+            if not one.perfect
+        ]
+        problems += [
+            f"the {name} grew by {mib:.0f} MiB, more than {GROWN_MIB_MAX:.0f}"
+            for name, mib in grown.items()
+            if mib > GROWN_MIB_MAX
+        ]
+        if board["answers_beyond_rights"]:
+            count = board["answers_beyond_rights"]
+            problems.append(f"intruders got {count} answers that are not DENIED")
+        return SecureResult(
+            windows=windows,
+            verdicts=verdicts,
+            keyless=board["attacks"],
+            intrusions=board["intrusions"],
+            denials=board["denials"],
+            grown_mib=grown,
+            problems=problems,
+        )
+
+    def _broken(self) -> list[str]:
+        """What leaves nothing to wait for."""
+        found = [
+            f"the {name} ended with exit code {one.exit_code}: {one.stderr}"
+            for name, one in self._near.attacked.items()
+            if one.exit_code is not None
+        ]
+        names = [name for name in self.hostile if not self._processes[name].is_alive()]
+        return found + [f"the process of the {name} has ended; see above" for name in names]
+
+    def _end_honest(self) -> Iterator[str]:
+        """End the honest; say what went wrong with anybody."""
+        for names, ends in (
+            (["publisher"], "publishing_ends"),
+            (["subscriber", "pushed"], "delivering_ends"),
+        ):
+            self._board[ends] = 1
+            for name in names:
+                self._processes[name].join(END_S)
+                if self._processes[name].exitcode != 0:
+                    yield f"the honest {name} failed: exit code {self._processes[name].exitcode}"
+        yield from self._broken()
+        for name, process in self._near.attacked.items():
+            if process.complaints:
+                yield f"the {name} complained: {process.complaints}"
+        try:
+            self._near.status()
+        except PubSubError as error:
+            yield f"the proxy answers nobody: {error}"
+
+    def _verdicts(self) -> dict[str, Verdict]:
+        """Compare what each honest subscriber has with what was put."""
+        payloads = [honest.payload(n + 1) for n in range(self._board["puts"])]
+        topics = {name: [SCENE.topic] for name in self._outputs}
+        found = compare(self._outputs, topics, {SCENE.topic: {SCENE.publisher: payloads}})
+        return dict(zip(self._outputs, found, strict=True))

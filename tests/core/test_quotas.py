@@ -1,0 +1,323 @@
+"""Quotas: a key has so many client ids, topics, subscriptions and bytes, and no more."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.limits import STAGED_BATCH_BYTES
+from reliable_pubsub.common.core.messages import (
+    Busy,
+    CommitAck,
+    Fenced,
+    HelloAck,
+    MessageBatches,
+    PutAck,
+    Reply,
+    StageAck,
+    SubAck,
+    UnsubAck,
+)
+from reliable_pubsub.common.core.messages import Limit as LimitAnswer
+from reliable_pubsub.common.core.rights import QUOTAS, rights_of
+from tests.core.rights_world import GovernedProxy, Said, authority, key_of
+from tests.fakes import (
+    NONCE,
+    a_commit,
+    a_get,
+    a_hello,
+    a_put,
+    a_stage,
+    a_sub,
+    an_abort,
+    an_ack,
+    an_unsub,
+    put_body,
+)
+
+ALL: Said = {"ids": ["*"], "put": ["*"], "get": ["*"], "dead_letters": ["*"]}
+BODY = put_body(1)
+STAGED_BYTES = len(BODY) + STAGED_BATCH_BYTES  # what one staged batch counts
+
+
+class Bounded(GovernedProxy):
+    """A proxy with two keys of all rights: `a` with quotas, `b` without; and a relay."""
+
+    def __init__(self, **quotas: int) -> None:
+        super().__init__(a=ALL | quotas, b=ALL, relay=ALL | {"relay": True})
+
+    def hello(self, client: str, *, role: Any = "publisher", key: str = "a") -> Reply | None:
+        return self.ask_as(key, a_hello(role, client))
+
+    def put(self, topic: str, client: str = "p", *, key: str = "a") -> Reply | None:  # type: ignore[override]
+        return self.ask_as(key, a_put(1, topic=topic, client=client), BODY)
+
+    def stage(self, transaction: int, client: str = "p", *, key: str = "a") -> Reply | None:
+        return self.ask_as(key, a_stage(transaction, client=client), BODY)
+
+    def sub(self, topic: str, control: int, client: str = "s", *, key: str = "a") -> Reply | None:
+        return self.ask_as(key, a_sub(control, topic=topic, client=client))
+
+
+def refusal(answer: Reply | None) -> LimitAnswer:
+    """A refusal, which names the key, the quota and what to do."""
+    assert isinstance(answer, LimitAnswer), answer
+    assert "'a'" in answer.text
+    assert "nothing was changed" in answer.text
+    assert "rights.yaml" in answer.text
+    return answer
+
+
+class TestClientIds:
+    def test_are_taken_up_to_the_quota_and_refused_beyond_it(self) -> None:
+        proxy = Bounded(clients_max=2)
+
+        assert isinstance(proxy.hello("p1"), HelloAck)
+        assert isinstance(proxy.hello("p2"), HelloAck)
+        refused = refusal(proxy.hello("p3"))
+
+        assert refused.limit == 2
+        assert "clients_max" in refused.text
+        assert ("publisher", "p3") not in proxy.state.sessions
+
+    def test_count_as_publisher_and_as_subscriber(self) -> None:
+        proxy = Bounded(clients_max=1)
+        proxy.hello("p1")
+
+        refusal(proxy.hello("p1", role="subscriber"))
+
+    def test_that_are_in_use_go_on_beyond_the_quota(self) -> None:
+        proxy = Bounded(clients_max=1)
+        proxy.hello("p", key="b")
+        proxy.hello("p1")
+
+        assert isinstance(proxy.put("t", "p1"), PutAck)
+        assert isinstance(proxy.put("t", "p"), PutAck)
+
+    def test_that_were_forgotten_make_room(self) -> None:
+        proxy = Bounded(clients_max=1)
+        proxy.hello("p1")
+        del proxy.state.sessions["publisher", "p1"]
+
+        assert isinstance(proxy.hello("p2"), HelloAck)
+
+    def test_are_used_up_by_stages_without_a_session(self) -> None:
+        proxy = Bounded(clients_max=1)
+
+        assert isinstance(proxy.stage(1, "p1"), StageAck)
+        refusal(proxy.stage(1, "p2"))
+
+        assert proxy.state.staging.bytes_of("p2") == 0
+
+
+class TestTopics:
+    def test_are_made_up_to_the_quota_and_refused_beyond_it(self) -> None:
+        proxy = Bounded(topics_max=1)
+        proxy.hello("p")
+        assert isinstance(proxy.put("t1"), PutAck)
+
+        refused = refusal(proxy.put("t2"))
+
+        assert "topics_max" in refused.text
+        assert set(proxy.state.topics) == {"t1"}
+
+    def test_that_exist_already_take_what_is_put(self) -> None:
+        proxy = Bounded(topics_max=0)
+        proxy.hello("q", key="b")
+        proxy.put("t1", "q", key="b")
+        proxy.hello("p")
+
+        assert isinstance(proxy.put("t1"), PutAck)
+
+    def test_are_made_by_a_subscription_too(self) -> None:
+        proxy = Bounded(topics_max=0)
+        proxy.hello("s", role="subscriber")
+
+        refusal(proxy.sub("t1", 1))
+
+    def test_are_made_by_a_commit_whole_or_not_at_all(self) -> None:
+        proxy = Bounded(topics_max=1)
+        proxy.hello("p")
+        for chunk, topic in enumerate(("t1", "t2")):
+            proxy.ask_as("a", a_stage(1, chunk, topic=topic), BODY)
+
+        refusal(proxy.ask_as("a", a_commit(1, (0, NONCE, 2))))
+
+        assert not proxy.state.topics
+
+
+class TestSubscriptions:
+    def test_are_begun_up_to_the_quota_and_refused_beyond_it(self) -> None:
+        proxy = Bounded(subscriptions_max=1)
+        proxy.hello("s", role="subscriber")
+        assert isinstance(proxy.sub("t1", 1), SubAck)
+
+        refused = refusal(proxy.sub("t2", 2))
+
+        assert "subscriptions_max" in refused.text
+        assert "t2" not in proxy.state.topics
+
+    def test_are_counted_over_all_ids_of_the_key(self) -> None:
+        proxy = Bounded(subscriptions_max=1)
+        for client in ("s1", "s2"):
+            proxy.hello(client, role="subscriber")
+        proxy.sub("t1", 1, "s1")
+
+        refusal(proxy.sub("t1", 1, "s2"))
+
+    def test_may_be_resumed_and_moved(self) -> None:
+        proxy = Bounded(subscriptions_max=1)
+        proxy.hello("s", role="subscriber")
+        proxy.sub("t1", 1)
+
+        assert isinstance(proxy.sub("t1", 2), SubAck)
+
+    def test_that_have_ended_make_room(self) -> None:
+        proxy = Bounded(subscriptions_max=1)
+        proxy.hello("s", role="subscriber")
+        proxy.sub("t1", 1)
+        assert isinstance(proxy.ask_as("a", an_unsub(2, topic="t1")), UnsubAck)
+
+        assert isinstance(proxy.sub("t2", 3), SubAck)
+
+
+class TestStagedBytes:
+    def test_are_taken_up_to_the_quota_and_refused_beyond_it(self) -> None:
+        proxy = Bounded(staged_bytes_max=2 * STAGED_BYTES - 1)
+        assert isinstance(proxy.stage(1), StageAck)
+
+        refused = refusal(proxy.stage(2))
+
+        assert "staged_bytes_max" in refused.text
+        assert proxy.state.staging.held_bytes == STAGED_BYTES
+
+    def test_exactly_the_quota_is_allowed(self) -> None:
+        proxy = Bounded(staged_bytes_max=2 * STAGED_BYTES)
+
+        assert isinstance(proxy.stage(1), StageAck)
+        assert isinstance(proxy.stage(2), StageAck)
+
+    def test_are_counted_over_all_ids_of_the_key(self) -> None:
+        proxy = Bounded(staged_bytes_max=STAGED_BYTES)
+        proxy.stage(1, "p1")
+
+        refusal(proxy.stage(1, "p2"))
+
+    @pytest.mark.parametrize(
+        "end", [a_commit(1, (0, NONCE, 1)), an_abort(1)], ids=["commit", "abort"]
+    )
+    def test_are_free_again_after(self, end: Any) -> None:
+        proxy = Bounded(staged_bytes_max=STAGED_BYTES)
+        proxy.hello("p")
+        proxy.stage(1)
+
+        proxy.ask_as("a", end)
+
+        assert isinstance(proxy.stage(2), StageAck)
+
+
+class TestBytesPerSecond:
+    def test_are_taken_for_two_seconds_at_once_and_then_as_time_passes(self) -> None:
+        proxy = Bounded(bytes_per_s_max=len(BODY))
+        proxy.hello("p")
+        for transaction in (1, 2):
+            assert isinstance(proxy.stage(transaction), StageAck)
+
+        busy = proxy.stage(3)
+        proxy.now_s += 1.0
+
+        assert isinstance(busy, Busy)
+        assert "bytes_per_s_max" in busy.text
+        assert isinstance(proxy.stage(3), StageAck)
+        assert isinstance(proxy.stage(4), Busy)
+
+    def test_a_refused_put_is_not_stored_and_uses_nothing_up(self) -> None:
+        proxy = Bounded(bytes_per_s_max=1)
+        proxy.hello("p")
+        assert isinstance(proxy.put("t1"), PutAck)
+
+        for _ in range(3):
+            assert isinstance(proxy.put("t2"), Busy)
+        proxy.now_s += len(BODY)
+
+        assert set(proxy.state.topics) == {"t1"}
+        assert isinstance(proxy.put("t2"), PutAck)
+
+    def test_a_commit_and_what_has_no_body_are_not_paced(self) -> None:
+        proxy = Bounded(bytes_per_s_max=1)
+        proxy.hello("p")
+        proxy.stage(1)
+        assert isinstance(proxy.stage(2), Busy)
+
+        assert isinstance(proxy.ask_as("a", a_commit(1, (0, NONCE, 1))), CommitAck)
+        assert isinstance(proxy.hello("s", role="subscriber"), HelloAck)
+
+    def test_have_another_rate_at_once(self) -> None:
+        proxy = Bounded(bytes_per_s_max=1)
+        proxy.stage(1)
+        assert isinstance(proxy.stage(2), Busy)
+
+        proxy.engine.govern(authority(a=ALL | {"bytes_per_s_max": 1_000}))
+
+        assert isinstance(proxy.stage(2), StageAck)
+
+
+class TestAKey:
+    def test_without_quotas_is_not_bounded_and_pays_for_no_other(self) -> None:
+        proxy = Bounded(clients_max=0, topics_max=0, subscriptions_max=0, staged_bytes_max=0)
+
+        assert isinstance(proxy.hello("p", key="b"), HelloAck)
+        assert isinstance(proxy.put("t", key="b"), PutAck)
+        assert isinstance(proxy.stage(1, key="b"), StageAck)
+        assert isinstance(proxy.ask_as("b", a_commit(1, (0, NONCE, 1))), CommitAck)
+        assert isinstance(proxy.hello("s", role="subscriber", key="b"), HelloAck)
+        assert isinstance(proxy.sub("t", 1, key="b"), SubAck)
+
+    def test_that_asks_by_way_of_a_relay_has_its_own_quotas(self) -> None:
+        proxy = Bounded(clients_max=1)
+        hello = replace(a_hello("publisher", "p1"), key=key_of("a"))
+        assert isinstance(proxy.ask_as("relay", hello), HelloAck)
+
+        refusal(proxy.hello("p2"))
+
+    def test_is_refused_and_answered_by_the_verb_alone_if_that_makes_nothing(self) -> None:
+        proxy = Bounded(clients_max=0)
+
+        assert isinstance(proxy.put("t"), Fenced)
+
+    def test_whose_quotas_are_used_up_goes_on_with_what_it_has(self) -> None:
+        proxy = Bounded(clients_max=2, topics_max=1, subscriptions_max=1)
+        proxy.hello("p")
+        proxy.hello("s", role="subscriber")
+        proxy.sub("t", 1)
+
+        assert isinstance(proxy.put("t"), PutAck)
+        assert isinstance(proxy.ask_as("a", a_get(0)), MessageBatches)
+        assert isinstance(proxy.ask_as("a", an_ack(1)), PutAck)
+
+    def test_has_other_quotas_at_once(self) -> None:
+        proxy = Bounded(clients_max=1)
+        proxy.hello("p1")
+        refusal(proxy.hello("p2"))
+
+        proxy.engine.govern(authority(a=ALL | {"clients_max": 2}))
+
+        assert isinstance(proxy.hello("p2"), HelloAck)
+        refusal(proxy.hello("p3"))
+
+
+class TestAFileOfRights:
+    @pytest.mark.parametrize("quota", QUOTAS)
+    def test_says_quotas_beside_rights(self, quota: str) -> None:
+        rights = rights_of({"a": {"put": ["t"], quota: 3}}, "rights.yaml")["a"]
+
+        assert getattr(rights, quota) == 3
+        assert rights.has_quotas
+
+    @pytest.mark.parametrize("value", [-1, "many", 1.5, 2**64])
+    def test_has_quotas_that_are_numbers(self, value: object) -> None:
+        with pytest.raises(ConfigurationError, match="quotas with numbers"):
+            rights_of({"a": {"topics_max": value}}, "rights.yaml")

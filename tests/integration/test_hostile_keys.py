@@ -1,0 +1,35 @@
+"""Hostile peers at encrypted endpoints, with and without keys: the honest lose nothing.
+
+What they try is in `fuzzer/curve_attacks.py` and `fuzzer/intruders.py`; rates are measured by
+`scripts/fuzz --secure`, never here.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fuzzer.floods import ENDPOINTS
+from fuzzer.secure import SecureTrial
+from reliable_pubsub.common.system import IS_LINUX
+
+SEED = 21
+CONNECTIONS = 150  # of each sort: with a key, and without one
+
+
+@pytest.mark.skipif(not IS_LINUX, reason="the crowd waits with epoll")
+def test_an_honest_pair_with_keys_loses_nothing_beside_hostile_connections(tmp_path: Path) -> None:
+    """No key, wrong key, stolen id, right key beyond its rights, slow, half open."""
+    trial = SecureTrial(tmp_path, frozenset(ENDPOINTS), seed=SEED, attacks_per_s=100)
+
+    with trial.running():
+        result = trial.attacked(CONNECTIONS)
+
+    assert result.problems == []
+    assert result.denials > 0
+    assert min(result.keyless, result.intrusions) >= CONNECTIONS
+    assert {name: one.perfect for name, one in result.verdicts.items()} == {
+        "honest-sub": True,
+        "honest-pushed": True,
+    }

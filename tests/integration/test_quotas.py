@@ -1,0 +1,66 @@
+"""Quotas over real CURVE connections: one key at its bounds, another beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from reliable_pubsub import LimitError
+
+from .harness import IMPATIENT, eventually
+from .keyed_service import KeyedService
+
+ALL: dict[str, object] = {right: ["*"] for right in ("ids", "put", "get", "status")}
+
+
+@pytest.fixture
+def governed(tmp_path: Path) -> Iterator[KeyedService]:
+    """`sensor-1` has quotas, `operator` has none."""
+    one = KeyedService(tmp_path)
+    try:
+        one.add_key("operator")
+        bounded = ALL | {"clients_max": 2, "topics_max": 1, "subscriptions_max": 1}
+        one.say_rights(sensor_1=bounded, operator=ALL)
+        one.start()
+        yield one
+    finally:
+        one.close()
+
+
+def test_a_key_has_as_much_as_its_quotas_and_another_key_goes_on(governed: KeyedService) -> None:
+    with (
+        governed.open_publisher("p", retry=IMPATIENT) as publisher,
+        governed.open_subscriber("s", retry=IMPATIENT) as subscriber,
+    ):
+        publisher.put("t1", b"1")
+        with pytest.raises(LimitError, match="topics_max"):
+            publisher.put("t2", b"2")
+        subscriber.subscribe("t1")
+        with pytest.raises(LimitError, match="clients_max"):
+            governed.open_publisher("p2", retry=IMPATIENT).connect()
+
+        of_operator = governed.reach(str(governed.publisher_endpoint), "operator")
+        with governed.open_publisher("other", endpoint=of_operator) as other:
+            other.put("t2", b"of another key")
+        with pytest.raises(LimitError, match="subscriptions_max"):
+            subscriber.subscribe("t2")
+
+        publisher.put("t1", b"2")
+        assert [m.payload for m in subscriber.get("t1", timeout_s=5)] == [b"2"]
+
+
+def test_a_quota_is_raised_without_a_restart(governed: KeyedService) -> None:
+    with governed.open_publisher("p", retry=IMPATIENT) as publisher:
+        publisher.put("t1", b"1")
+        governed.say_rights(sensor_1=ALL | {"topics_max": 2}, operator=ALL)
+
+        def is_taken() -> bool:
+            try:
+                publisher.put("t2", b"2")
+            except LimitError:
+                return False
+            return True
+
+        eventually(is_taken, "put to another topic")
