@@ -18,6 +18,7 @@ from typing import Final, Protocol
 import msgspec
 
 from reliable_pubsub import Publisher, Subscriber
+from reliable_pubsub.common.command_line import Stopped, signals_raise
 from reliable_pubsub.lab.child_process import ChildProcess
 
 from .measuring import PAYLOAD, Proxy, Worker, folder, proxy
@@ -243,8 +244,8 @@ class There:
 
 
 def serve(scale: float) -> None:
-    """Answer the lines of standard input, for `There`."""
-    with ExitStack() as stack:
+    """Answer the lines of standard input, for `There`; a signal ends what was started here, too."""
+    with suppress(Stopped), signals_raise(), ExitStack() as stack:
         here = Here(stack, scale)
         for line in sys.stdin:
             found = list(here.step(int(line)).items())

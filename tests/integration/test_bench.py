@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -44,6 +46,16 @@ def test_profile_shows_the_cpu_of_each_thread_and_compares_it_with_a_commit() ->
         "requests a second",
     ):
         assert part in ran.output
+    assert running_below("tree/run") == []  # the proxy of the other version has ended
+
+
+def running_below(folder: str) -> list[str]:
+    """The commands of processes that name a folder."""
+    commands = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended meanwhile
+            commands.append((process / "cmdline").read_bytes().replace(b"\0", b" ").decode())
+    return [command for command in commands if folder in command]
 
 
 def test_profile_counts_functions_that_are_called_in_client_and_proxy() -> None:
