@@ -8,16 +8,15 @@ a crash of the client within its process, so the next call first resets it to it
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Callable, Coroutine, Iterable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, assert_never
 
 from .core.arguments import checked
 from .core.conversation import Conversation, Effect, Exchange, Listen, Pause, Reopen, Save
-from .core.errors import ForkedError, PubSubError, UsageError
+from .core.errors import PubSubError, UsageError
 from .core.retry import Transport
-from .gate import Steps
+from .gate import Lives, Steps
 from .state_file import ClientState
 from .transport import DataLink, ReqTransport
 
@@ -111,7 +110,7 @@ def _wake(woken: asyncio.Future[None]) -> None:
         woken.set_result(None)
 
 
-class AioGate:
+class AioGate(Lives):
     """Admits one call at a time, and resets a client whose last call was interrupted."""
 
     def __init__(self, what: str, recover: Callable[[], None], *, waits: bool) -> None:
@@ -122,14 +121,10 @@ class AioGate:
             recover: resets the client to its stored state.
             waits: let the calls of several tasks wait for each other; else refuse the second.
         """
-        self.what = what
-        self.closed = False
-        self.lives = 1  # incremented by each reset
+        super().__init__(what)
         self.steps: Steps | None = None  # of the loop that had the last call
-        self._closed_why = "is closed; make another one"
         self._recover = recover
         self._waits = waits
-        self._pid = os.getpid()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._turn = asyncio.Lock()
         self._is_broken = False
@@ -144,8 +139,7 @@ class AioGate:
             ForkedError: the client belongs to the parent of this process.
             UsageError: it is closed, or used in two event loops, or by two tasks.
         """
-        if self._pid != os.getpid():
-            raise ForkedError(what=self.what, pid=self._pid)
+        self._check_own()
         loop = asyncio.get_running_loop()
         if self._loop is not None and self._loop is not loop:
             raise UsageError(f"{self.what} belongs to another event loop; make one for each loop")
@@ -172,8 +166,7 @@ class AioGate:
             self.steps = None
         if closes:
             return
-        if self.closed:
-            raise UsageError(f"{self.what} {self._closed_why}")
+        self._check_open()
         self.begin_again()
 
     def begin_again(self) -> None:
@@ -195,29 +188,13 @@ class AioGate:
             self._is_broken = True
         self._turn.release()
 
-    def check_life(self, life: int, what: str) -> None:
-        """Refuse to use a stream or transaction from before a reset.
-
-        Raises:
-            UsageError: the client was reset since `lives` was `life`.
-        """
-        if life != self.lives:
-            raise UsageError(
-                f"{what} ended when a call of {self.what} was broken off by an exception that was "
-                "not ours; nothing more of it is sent. Begin another one"
-            )
-
     def replace(self, free: Callable[[], None]) -> bool:
         """Close the client for another one of this process, if no call of it is open."""
         if self._turn.locked():
             return False
         if self.steps is not None and not self.steps.end():
             return False
-        self.closed = True
-        self._closed_why = (
-            "was closed when another client of this process took over its id and state directory; "
-            "use that one, or give one of them another id"
-        )
+        self.closed = self.is_replaced = True
         free()
         return True
 

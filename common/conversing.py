@@ -42,14 +42,7 @@ class Shell:
                 step, value = conversation.send, None
                 try:
                     if isinstance(effect, Exchange):
-                        try:
-                            self._transport.send(effect.frames)
-                            value = self._transport.receive(effect.timeout_s)
-                        except BaseException:  # after an interrupt, too, it must not send again
-                            self._transport.reopen()
-                            raise
-                        if value is None:  # it missed its answer: the same (rule R1)
-                            self._transport.reopen()
+                        value = self._exchange(effect)
                     elif isinstance(effect, Save):
                         self._state.write(effect.changes, durable=effect.durable)
                     elif isinstance(effect, Pause):
@@ -64,3 +57,15 @@ class Shell:
                     step, value = conversation.throw, error
         finally:
             value = None  # an error refers to this frame, and must not be referred to by it
+
+    def _exchange(self, exchange: Exchange) -> object:
+        transport = self._transport
+        try:
+            transport.send(exchange.frames)
+            answer = transport.receive(exchange.timeout_s)
+        except BaseException:  # after an interrupt, too, the socket must not send again
+            transport.reopen()
+            raise
+        if answer is None:
+            transport.reopen()  # it missed its answer, and must not send again (rule R1)
+        return answer

@@ -81,7 +81,59 @@ class _Turn:
         return False
 
 
-class Gate:
+class Lives:
+    """A client as its gate knows it: open or closed, and how often it was reset."""
+
+    def __init__(self, what: str) -> None:
+        """An open client in its first life.
+
+        Args:
+            what: names the client in errors.
+        """
+        self.what = what
+        self.closed = False
+        self.is_replaced = False  # closed because another client of this process has its id
+        self.lives = 1  # incremented by each reset
+        self._pid = os.getpid()
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this process has only a copy of the client, by fork."""
+        return self._pid != os.getpid()
+
+    def _check_own(self) -> None:
+        if self._pid != os.getpid():
+            raise ForkedError(what=self.what, pid=self._pid)
+
+    def _check_open(self) -> None:
+        if not self.closed:
+            return
+        why = "is closed; make another one"
+        if self.is_replaced:
+            why = (
+                "was closed when another client of this process took over its id and state "
+                "directory; use that one, or give one of them another id"
+            )
+        raise UsageError(f"{self.what} {why}")
+
+    def check_life(self, life: int, what: str) -> None:
+        """Refuse to use a stream or transaction from before a reset.
+
+        Args:
+            life: the value of `lives` when it was opened.
+            what: names it in the error.
+
+        Raises:
+            UsageError: the client was reset since.
+        """
+        if life != self.lives:
+            raise UsageError(
+                f"{what} ended when a call of {self.what} was broken off by an exception that was "
+                "not ours; nothing more of it is sent. Begin another one"
+            )
+
+
+class Gate(Lives):
     """Admits one call at a time, and resets a client whose last call was interrupted."""
 
     def __init__(self, what: str, recover: Callable[[], None], *, threads: bool) -> None:
@@ -93,22 +145,13 @@ class Gate:
                 called again.
             threads: let the calls of several threads wait for each other; else refuse the second.
         """
-        self.what = what
-        self.closed = False
-        self.is_replaced = False  # closed because another client of this process has its id
-        self.lives = 1  # incremented by each reset
+        super().__init__(what)
         self._recover = recover
         self._threads = threads
-        self._pid = os.getpid()
         self._turns: list[_Turn] = []  # the first has the turn; an ended one stays until the next
         self._is_broken = False
         self.steps: Steps | None = None  # of the loop that had the last call
         _gates.add(self)
-
-    @property
-    def is_foreign(self) -> bool:
-        """Whether this process has only a copy of the client, by fork."""
-        return self._pid != os.getpid()
 
     def enter(self, turn: _Turn, *, after_close: bool, recovers: bool) -> None:
         """Begin a call; wait for the one that is open.
@@ -121,8 +164,7 @@ class Gate:
             ForkedError: the client belongs to the parent of this process.
             UsageError: it is closed, or called from within its own call, or from two threads.
         """
-        if self._pid != os.getpid():
-            raise ForkedError(what=self.what, pid=self._pid)
+        self._check_own()
         turns = self._turns
         turns.append(turn)  # atomic, so that calls are ordered
         while (first := turns[0]) is not turn:
@@ -136,10 +178,9 @@ class Gate:
                 continue
         if self.steps is not None:
             self._end_steps(self.steps)
-        if self.closed:
-            if not after_close:
-                raise UsageError(f"{self.what} {self._closed_why}")
-        elif recovers and self._is_broken:
+        if not after_close:
+            self._check_open()
+        if recovers and self._is_broken and not self.closed:
             self.begin_again()
 
     def _end_steps(self, steps: Steps) -> None:
@@ -154,15 +195,6 @@ class Gate:
                 "client for each thread"
             )
         self.steps = None
-
-    @property
-    def _closed_why(self) -> str:
-        if not self.is_replaced:
-            return "is closed; make another one"
-        return (
-            "was closed when another client of this process took over its id and state directory; "
-            "use that one, or give one of them another id"
-        )
 
     def replace(self, free: Callable[[], None]) -> bool:
         """Close the client for another one of this process, if no call of it is open.
@@ -235,22 +267,6 @@ class Gate:
             self._recover()
             self.lives += 1
             self._is_broken = False
-
-    def check_life(self, life: int, what: str) -> None:
-        """Refuse to use a stream or transaction from before a reset.
-
-        Args:
-            life: the value of `lives` when it was opened.
-            what: names it in the error.
-
-        Raises:
-            UsageError: the client was reset since.
-        """
-        if life != self.lives:
-            raise UsageError(
-                f"{what} ended when a call of {self.what} was broken off by an exception that was "
-                "not ours; nothing more of it is sent. Begin another one"
-            )
 
     def left_by(self, error: BaseException, turn: _Turn | None) -> None:
         """End a call that raises `error`; note if it was interrupted."""

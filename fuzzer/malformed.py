@@ -35,7 +35,7 @@ MALFORMED: dict[str, list[bytes]] = {
     "header is no msgpack": [PROTOCOL, b"\xc1\xc1\xc1"],
     "header is a list": [PROTOCOL, header([1, 2, 3])],
     "cut header": [PROTOCOL, header(_STATUS_FIELDS)[:-2]],
-    "something behind the header": [PROTOCOL, header(_STATUS_FIELDS) + b"x"],
+    "something after the header": [PROTOCOL, header(_STATUS_FIELDS) + b"x"],
     "nested deeper than the stack": [PROTOCOL, b"\x91" * 100_000],
     "huge map": [PROTOCOL, b"\xdf\xff\xff\xff\xff"],
     "huge text": [PROTOCOL, b"\x81\xa4verb\xdb\xff\xff\xff\xff"],

@@ -1,6 +1,6 @@
 """A trial with keys: encrypted endpoints of proxy and relay, an honest pair, and hostile peers.
 
-Two deployments with the same keys and rights stand beside each other. The honest work at the first
+Two deployments with the same keys and rights run side by side. The honest work at the first
 one; the hostile go to neither, to the first or to the second. Handshakes cost the same CPU in both,
 so "elsewhere" against "alone" is what they take from the machine, and "at the proxy" against
 "elsewhere" is what the proxy itself loses to them.
@@ -20,19 +20,19 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.errors import PubSubError
-from scripts.delivery import Verdict, compare
+from scripts.delivery import Verdict
 from tests.integration.harness import Process, eventually
 from tests.integration.keyed_service import KeyedService
 from tests.integration.relay_tree import RelayProcess
 
 from . import honest
 from .board import AT_THE_PROXY, ELSEWHERE, NOWHERE, Board
+from .client_processes import complaints, differences, ended, verdicts_of
 from .crowd import Address, Crowd, address_of, press
 from .curve_attacks import keyless_attacks
 from .floods import INGRESS, PUSH, RELAY, REQUEST, Endpoint, Place, places
 from .intruders import OWN_ID, OWN_TOPIC, Target, intrude
-from .trial import END_S, PLACES, SCENE, Measured, Trial, Window, footprint, make_known
+from .trial import PLACES, SCENE, Measured, Trial, Window, footprint, make_known
 
 GROWN_MIB_MAX = 100.0  # of a process, at its highest
 INTRUDERS_SHARE = 0.5  # of the hostile: three of the six sorts have keys
@@ -139,7 +139,7 @@ def highest_mib(pid: int) -> float:
 
 
 class SecureTrial(Trial):
-    """Two deployments and everybody around them."""
+    """Two deployments and their clients."""
 
     hostile = ("crowd", "intruders")
     settle_s = 1.5  # handshakes that were begun end meanwhile
@@ -158,7 +158,7 @@ class SecureTrial(Trial):
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Everybody at work; the hostile go nowhere yet."""
+        """All clients at work; the hostile go nowhere yet."""
         board, near, far, chosen = self._board, self._near, self._far, self._endpoints
         try:
             near_at, far_at = near.start_all(chosen), far.start_all(chosen)
@@ -169,27 +169,24 @@ class SecureTrial(Trial):
             with near.open_subscriber(PUSHED.subscriber) as subscriber:
                 subscriber.subscribe(SCENE.topic)
             polled, pushed = (str(path) for path in self._outputs.values())
-            self._start("subscriber", honest.subscribe, SCENE, polled_at, polled)
-            self._start("pushed", honest.subscribe, PUSHED, pushed_at, pushed, is_pushed=True)
-            self._start("publisher", honest.publish, SCENE, near.publisher_endpoint)
+            start = self._processes.start
+            start("subscriber", honest.subscribe, SCENE, polled_at, polled)
+            start("pushed", honest.subscribe, PUSHED, pushed_at, pushed, is_pushed=True)
+            start("publisher", honest.publish, SCENE, near.publisher_endpoint)
             keyless = self._attacks_per_s * (1 - INTRUDERS_SHARE)
             found = places(chosen, near_at), places(chosen, far_at)
-            self._start("crowd", run_keyless, *found, keyless, self._seed)
+            start("crowd", run_keyless, *found, keyless, self._seed)
             targets = {
                 AT_THE_PROXY: near.targets(near_at, chosen),
                 ELSEWHERE: far.targets(far_at, chosen),
             }
             rate = self._attacks_per_s * INTRUDERS_SHARE
-            self._start("intruders", intrude, SCENE, targets, rate, self._seed)
+            start("intruders", intrude, SCENE, targets, rate, self._seed)
             for slot in ("deliveries", "pushed_deliveries"):
                 eventually(lambda slot=slot: board[slot] > 50, "delivery to the honest")  # type: ignore[misc]
             yield
         finally:
-            board["all_end"] = 1
-            for process in self._processes.values():
-                process.join(2)
-                process.kill()
-                process.join()
+            self._processes.stop()
             near.close()
             far.close()
 
@@ -240,12 +237,8 @@ class SecureTrial(Trial):
             if one.exit_code is None
         }
         problems = self._broken() or list(self._end_honest())
-        verdicts = self._verdicts()
-        problems += [
-            f"the file of {name} is not what was put: {one}"
-            for name, one in verdicts.items()
-            if not one.perfect
-        ]
+        verdicts = verdicts_of(board, SCENE, self._outputs)
+        problems += differences(verdicts)
         problems += [
             f"the {name} grew by {mib:.0f} MiB, more than {GROWN_MIB_MAX:.0f}"
             for name, mib in grown.items()
@@ -266,37 +259,12 @@ class SecureTrial(Trial):
 
     def _broken(self) -> list[str]:
         """What leaves nothing to wait for."""
-        found = [
-            f"the {name} ended with exit code {one.exit_code}: {one.stderr}"
-            for name, one in self._near.attacked.items()
-            if one.exit_code is not None
-        ]
+        found = ended(self._near.attacked)
         names = [name for name in self.hostile if not self._processes[name].is_alive()]
         return found + [f"the process of the {name} has ended; see above" for name in names]
 
     def _end_honest(self) -> Iterator[str]:
-        """End the honest; say what went wrong with anybody."""
-        for names, ends in (
-            (["publisher"], "publishing_ends"),
-            (["subscriber", "pushed"], "delivering_ends"),
-        ):
-            self._board[ends] = 1
-            for name in names:
-                self._processes[name].join(END_S)
-                if self._processes[name].exitcode != 0:
-                    yield f"the honest {name} failed: exit code {self._processes[name].exitcode}"
+        """End the honest; say what went wrong with any process."""
+        yield from self._processes.end_honest("subscriber", "pushed")
         yield from self._broken()
-        for name, process in self._near.attacked.items():
-            if process.complaints:
-                yield f"the {name} complained: {process.complaints}"
-        try:
-            self._near.status()
-        except PubSubError as error:
-            yield f"the proxy answers nobody: {error}"
-
-    def _verdicts(self) -> dict[str, Verdict]:
-        """Compare what each honest subscriber has with what was put."""
-        payloads = [honest.payload(n + 1) for n in range(self._board["puts"])]
-        topics = {name: [SCENE.topic] for name in self._outputs}
-        found = compare(self._outputs, topics, {SCENE.topic: {SCENE.publisher: payloads}})
-        return dict(zip(self._outputs, found, strict=True))
+        yield from complaints(self._near.attacked, self._near)

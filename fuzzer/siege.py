@@ -12,30 +12,28 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.errors import PubSubError
 from reliable_pubsub.common.core.limits import (
     GROWTH_BYTES_MAX,
     HELD_BYTES_MAX,
     MIB,
     UNHEARD_BYTES_MAX_TOGETHER,
 )
-from scripts.delivery import Verdict, compare
+from scripts.delivery import Verdict
 from tests.integration.harness import Process, Service, eventually
 from tests.integration.relay_tree import RelayProcess
 
 from . import honest
 from .attacks import Attack
-from .board import AT_THE_PROXY, NOWHERE, Board, spawn
+from .board import AT_THE_PROXY, NOWHERE, Board
+from .client_processes import ClientProcesses, complaints, differences, ended, verdicts_of
 from .crowd import Address, Crowd, address_of, press
 from .floods import RELAY, Endpoint, Place, many_small_plain_subscriptions, places
-from .trial import END_S, SCENE, footprint, make_known
+from .trial import SCENE, footprint, make_known
 
 LOOK_S = 0.02
 BURST, BURST_EVERY_S = 200, 10.0  # connections at once at a push endpoint
@@ -111,7 +109,7 @@ def run_flood(board: Board, found: Sequence[Place], rate: float, seed: int) -> N
 
 
 class Siege:
-    """A proxy, perhaps a relay, and everybody around them."""
+    """A proxy, perhaps a relay, and their clients."""
 
     def __init__(
         self,
@@ -130,12 +128,12 @@ class Siege:
         self._seed = seed
         self._attacks_per_s = attacks_per_s
         self._board = Board()
-        self._processes: dict[str, BaseProcess] = {}
+        self._processes = ClientProcesses(self._board)
         self._attacked: dict[str, Process] = {}
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Everybody at work; no flood yet."""
+        """The honest at work; no flood yet."""
         service, board = self._service, self._board
         try:
             self._attacked["proxy"] = service.start_proxy()
@@ -155,28 +153,18 @@ class Siege:
                 at |= {"relay": relay.endpoint, "relay_push": relay.push_endpoint}
                 pushed_at = relay.endpoint
             polled, pushed = (str(path) for path in self._outputs.values())
-            self._start("subscriber", honest.subscribe, SCENE, at["subscriber"], polled)
-            self._start("pushed", honest.subscribe, PUSHED, pushed_at, pushed, is_pushed=True)
-            self._start("publisher", honest.publish, SCENE, at["publisher"])
+            start = self._processes.start
+            start("subscriber", honest.subscribe, SCENE, at["subscriber"], polled)
+            start("pushed", honest.subscribe, PUSHED, pushed_at, pushed, is_pushed=True)
+            start("publisher", honest.publish, SCENE, at["publisher"])
             found = places(self._endpoints, at)
-            self._start("crowd", run_flood, found, self._attacks_per_s, self._seed)
+            start("crowd", run_flood, found, self._attacks_per_s, self._seed)
             for slot in ("deliveries", "pushed_deliveries"):
                 eventually(lambda slot=slot: board[slot] > 50, "delivery to the honest")  # type: ignore[misc]
             yield
         finally:
-            board["all_end"] = 1
-            for process in self._processes.values():
-                process.join(2)
-                process.kill()
-                process.join()
+            self._processes.stop()
             service.close()
-
-    def _start(self, name: str, target: Callable[..., None], *arguments: Any, **more: Any) -> None:
-        process = spawn.Process(
-            target=target, args=(self._board, *arguments), kwargs=more, daemon=True
-        )
-        process.start()
-        self._processes[name] = process
 
     def run(self, seconds: float, tick: Callable[[float], None] = lambda _: None) -> Outcome:
         """Flood for so long; then judge."""
@@ -189,7 +177,7 @@ class Siege:
         delivered = board["deliveries"] + board["pushed_deliveries"]
         board["crowd_goes"] = AT_THE_PROXY
         until_s = time.monotonic() + seconds
-        while time.monotonic() < until_s and not self._ended():
+        while time.monotonic() < until_s and not ended(self._attacked):
             time.sleep(LOOK_S)
             tick(LOOK_S)
             self._look(memory)
@@ -197,13 +185,9 @@ class Siege:
         delivered = board["deliveries"] + board["pushed_deliveries"] - delivered
         board["crowd_goes"] = NOWHERE
         self._look(memory)
-        problems = self._ended() or list(self._end())
-        verdicts = self._judge()
-        problems += [
-            f"the file of {name} is not what was put: {one}"
-            for name, one in verdicts.items()
-            if not one.perfect
-        ]
+        problems = ended(self._attacked) or list(self._end())
+        verdicts = verdicts_of(board, SCENE, self._outputs)
+        problems += differences(verdicts)
         problems += [
             f"the {name} held {one.most_mib:.0f} MiB, more than {one.bound_mib:.0f}"
             for name, one in memory.items()
@@ -226,39 +210,10 @@ class Siege:
                 one = memory[name]
                 one.most_mib = max(one.most_mib, footprint(process.pid).resident_mib)
 
-    def _ended(self) -> list[str]:
-        """What leaves nothing to wait for."""
-        return [
-            f"the {name} ended with exit code {one.exit_code}: {one.stderr}"
-            for name, one in self._attacked.items()
-            if one.exit_code is not None
-        ]
-
     def _end(self) -> Iterator[str]:
-        """End the honest; say what went wrong with anybody."""
-        for names, ends in (
-            (["publisher"], "publishing_ends"),
-            (["subscriber", "pushed"], "delivering_ends"),
-        ):
-            self._board[ends] = 1
-            for name in names:
-                self._processes[name].join(END_S)
-                if self._processes[name].exitcode != 0:
-                    yield f"the honest {name} failed: {self._processes[name].exitcode}"
+        """End the honest; say what went wrong with any process."""
+        yield from self._processes.end_honest("subscriber", "pushed")
         if not self._board["attacks"] or not self._processes["crowd"].is_alive():
             yield "there was no flood; see above"
-        yield from self._ended()
-        for name, process in self._attacked.items():
-            if process.complaints:
-                yield f"the {name} complained: {process.complaints}"
-        try:
-            self._service.status()
-        except PubSubError as error:
-            yield f"the proxy answers nobody: {error}"
-
-    def _judge(self) -> dict[str, Verdict]:
-        """Compare what each honest subscriber has with what was put."""
-        payloads = [honest.payload(n + 1) for n in range(self._board["puts"])]
-        topics = {name: [SCENE.topic] for name in self._outputs}
-        puts = {SCENE.topic: {SCENE.publisher: payloads}}
-        return dict(zip(self._outputs, compare(self._outputs, topics, puts), strict=True))
+        yield from ended(self._attacked)
+        yield from complaints(self._attacked, self._service)

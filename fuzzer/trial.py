@@ -22,7 +22,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +34,13 @@ from tests.integration.harness import Service, eventually
 from . import accomplices, honest, zmtp
 from .attacks import KINDS, Attack, Scene, attack
 from .board import AT_THE_PROXY, ELSEWHERE, HONEST_TOPIC, IDLE, NOWHERE, OWN_TOPIC, Board, spawn
+from .client_processes import ClientProcesses
 from .crowd import Address, Crowd, address_of, press
 
 SCENE = Scene(topic="honest", publisher="honest-pub", subscriber="honest-sub", old_epoch=1)
 SETTLE_S = 0.3  # from a change of the crowd's way to the window
 DESCRIPTORS_SPARE = 8  # beside those of before: a status request, a connection that is closing
 ACCOMPLICE_PUTS_MIN = 5
-END_S = 60.0  # an honest client has ended by then
 DESCRIPTORS_BACK_S = 30.0  # silent connections end by handshake and heartbeat limits
 PLACES = {NOWHERE: "honest alone", ELSEWHERE: "crowd elsewhere", AT_THE_PROXY: "crowd at the proxy"}
 
@@ -181,7 +180,7 @@ def make_known(service: Service) -> None:
 
 
 class Trial:
-    """One proxy and everybody around it."""
+    """One proxy and its clients."""
 
     hostile: tuple[str, ...] = ("crowd",)  # processes that attack, at a pace
     settle_s = SETTLE_S
@@ -193,39 +192,29 @@ class Trial:
         self._seed = seed
         self._attacks_per_s = attacks_per_s
         self._board = Board()
-        self._processes: dict[str, BaseProcess] = {}
+        self._processes = ClientProcesses(self._board)
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Everybody at work; the crowd goes nowhere yet."""
+        """All clients at work; the crowd goes nowhere yet."""
         try:
             self._service.start_proxy()
             make_known(self._service)
             service, board = self._service, self._board
             endpoints = (service.publisher_endpoint, service.subscriber_endpoint)
             mine, its = spawn.Pipe()
-            self._start("elsewhere", accept_all, its)
+            start = self._processes.start
+            start("elsewhere", accept_all, its)
             proxy = [address_of(endpoint) for endpoint in endpoints]
-            self._start("crowd", run_crowd, proxy, mine.recv(), self._attacks_per_s, self._seed)
-            self._start("accomplices", accomplices.conspire, SCENE, *endpoints, self._seed)
-            self._start("subscriber", honest.subscribe, SCENE, endpoints[1], str(self._output))
-            self._start("publisher", honest.publish, SCENE, endpoints[0])
+            start("crowd", run_crowd, proxy, mine.recv(), self._attacks_per_s, self._seed)
+            start("accomplices", accomplices.conspire, SCENE, *endpoints, self._seed)
+            start("subscriber", honest.subscribe, SCENE, endpoints[1], str(self._output))
+            start("publisher", honest.publish, SCENE, endpoints[0])
             eventually(lambda: board["deliveries"] > 50, "delivery to the honest pair")
             yield
         finally:
-            self._board["all_end"] = 1
-            for process in self._processes.values():
-                process.join(2)
-                process.kill()
-                process.join()
+            self._processes.stop()
             self._service.close()
-
-    def _start(self, name: str, target: Callable[..., None], *arguments: Any, **more: Any) -> None:
-        process = spawn.Process(
-            target=target, args=(self._board, *arguments), kwargs=more, daemon=True
-        )
-        process.start()
-        self._processes[name] = process
 
     def window(self, place: int, window_s: float) -> Window:
         """Send the crowd somewhere, and look for so long."""
@@ -261,7 +250,7 @@ class Trial:
         together_attacks: int,
         tick: Callable[[], None] = lambda: None,
     ) -> Result:
-        """Windows, then everybody on the honest topic for so many attacks, then the judgement."""
+        """Windows, then all on the honest topic for so many attacks, then the judgement."""
         chance, board, pid = random.Random(self._seed), self._board, self._service.proxy.pid
         windows: list[Window] = []
         before = footprint(pid)
@@ -303,13 +292,9 @@ class Trial:
         )
 
     def _end(self, before: Footprint) -> Iterator[str]:
-        """End the honest pair; say what went wrong with anybody."""
+        """End the honest pair; say what went wrong with any process."""
         board, proxy = self._board, self._service.proxy
-        for name, ends in (("publisher", "publishing_ends"), ("subscriber", "delivering_ends")):
-            board[ends] = 1
-            self._processes[name].join(END_S)
-            if self._processes[name].exitcode != 0:
-                yield f"the honest {name} failed: exit code {self._processes[name].exitcode}"
+        yield from self._processes.end_honest("subscriber")
         if board["silences"]:
             yield f"{board['silences']} requests of the honest publisher went unanswered"
         if board["refused"]:
@@ -322,7 +307,7 @@ class Trial:
         try:
             self._service.status()
         except PubSubError as error:
-            yield f"the proxy answers nobody: {error}"
+            yield f"the proxy does not answer: {error}"
             return
         most = before.descriptors + DESCRIPTORS_SPARE
         try:

@@ -131,8 +131,7 @@ class Server:
 
     def _bind(self) -> None:
         settings = self._settings
-        asks = settings.keys is not None and settings.keys.clients
-        key_of = self._authentication.key_of if asks else None
+        key_of = self._authentication.key_of if self._authentication.knows_keys else None
         self.doors = [
             FrontDoor(self._context, "publisher", settings.publisher_endpoint, key_of),
             FrontDoor(self._context, "subscriber", settings.subscriber_endpoint, key_of),

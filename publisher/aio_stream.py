@@ -14,13 +14,13 @@ from typing import Any
 
 from reliable_pubsub.common.core.arguments import checked
 from reliable_pubsub.common.core.batch import BATCH_ROOM_BYTES, PAYLOAD_OVERHEAD_BYTES, Batch
-from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, TooLargeError, UsageError
-from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, PAYLOAD_BYTES_MAX
+from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, UsageError
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.names import TopicName
 
 from .core.combining import topic_to_put_on
 from .core.receipt import Receipt
-from .stream import FULL_BATCHES_MAX
+from .stream import FULL_BATCHES_MAX, check_payload_bytes
 
 PutBatch = Callable[[str, Batch], Coroutine[Any, Any, Receipt]]
 
@@ -112,13 +112,7 @@ class Stream:
             UsageError, TooLargeError, InvalidNameError: nothing was added.
             PubSubError: the stream has failed; `Ticket.result` has the outcome of each message.
         """
-        if len(payload) > PAYLOAD_BYTES_MAX:
-            raise TooLargeError(
-                what="payload in bytes",
-                size=len(payload),
-                size_max=PAYLOAD_BYTES_MAX,
-                advice="split it, or put a reference to it",
-            )
+        check_payload_bytes(len(payload))
         topic, size = topic_to_put_on(topic), len(payload) + PAYLOAD_OVERHEAD_BYTES
         batch = self._open
         if batch is None or not batch.has_room(topic, size):

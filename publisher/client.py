@@ -172,9 +172,7 @@ class Publisher:
             None if event_time_ns is None else [event_time_ns],
         )
         check_wait(wait, acknowledged_by, timeout_s, qos)
-        alone = qos == 0  # it waits for no reply
-        put = WaitingPut(topic_to_put_on(topic), batch, qos, is_alone=alone)
-        receipt = self._share(put, None)
+        receipt = self._put(topic, batch, None, qos)
         if wait == "stored":
             return receipt
         delivery = self.wait_delivered(

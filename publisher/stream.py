@@ -38,6 +38,21 @@ YEAR_S: Final = 366 * 86_400  # locks have a maximum timeout
 LingerS = Annotated[float, Meta(ge=0, le=3600)]
 
 
+def check_payload_bytes(payload_bytes: int) -> None:
+    """Refuse a payload that no batch can hold.
+
+    Raises:
+        TooLargeError.
+    """
+    if payload_bytes > PAYLOAD_BYTES_MAX:
+        raise TooLargeError(
+            what="payload in bytes",
+            size=payload_bytes,
+            size_max=PAYLOAD_BYTES_MAX,
+            advice="split it, or put a reference to it",
+        )
+
+
 class StreamBatch:
     """Messages that are sent together and have one outcome."""
 
@@ -217,13 +232,7 @@ class StreamSender:
 
     def begin_batch(self, topic: str, payload_bytes: int) -> StreamBatch:
         """Close the open batch and open one; the lock is held."""
-        if payload_bytes > PAYLOAD_BYTES_MAX:
-            raise TooLargeError(
-                what="payload in bytes",
-                size=payload_bytes,
-                size_max=PAYLOAD_BYTES_MAX,
-                advice="split it, or put a reference to it",
-            )
+        check_payload_bytes(payload_bytes)
         topic = names.exact(topic)  # here: an error of the sending thread ends the stream
         check_put_on(topic)
         while len(self._full) >= FULL_BATCHES_MAX and self._error is None:

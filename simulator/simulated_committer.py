@@ -72,7 +72,7 @@ class SimulatedCommitter:
         elif self._proxy.disk_fails():
             self._failed = True
             if self._proxy.world.random.random() < 0.5:
-                self._proxy.store.commit(records)  # nobody can know
+                self._proxy.store.commit(records)  # how far it came is unknown
             self.outcomes.append("error")
         else:
             self._proxy.store.commit(records)

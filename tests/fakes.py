@@ -57,6 +57,7 @@ from reliable_pubsub.proxy.core.records import (
 )
 from reliable_pubsub.proxy.core.state import BrokerSettings, Setup, State
 from reliable_pubsub.proxy.core.storage import LogReader
+from reliable_pubsub.relay.core.rights import Denial
 
 EMPTY = StoredState("0123456789abcdef")
 LOG = "0123456789abcdef.1"  # log id of the first topic of that store
@@ -380,6 +381,7 @@ class MemoryProxy:
         self.boots = 1
         self.meanwhile: Callable[[], object] = lambda: None
         self._answers: dict[object, list[bytes]] = {}
+        self.denials: list[Denial] = []
 
     @property
     def state(self) -> State:
@@ -438,6 +440,8 @@ class MemoryProxy:
                 case AnswerToSend(reply_to, frames) if reply_to is not None:
                     assert reply_to not in self._answers, "two answers to one request"
                     self._answers[reply_to] = frames
+                case Denial():
+                    self.denials.append(output)
 
     def ask(self, request: AnyRequest, body: bytes = b"") -> AnyReply:
         """Decide, apply, durable, then visible."""

@@ -96,8 +96,7 @@ def decide(state: State, request: AnyRequest, body: bytes, *, now_ns: int) -> De
 
 
 _ENDPOINTS: Final[Mapping[type[Request], Role | None]] = {  # of what subscribers do not say
-    Hello: None,  # of both
-    Status: None,
+    Status: None,  # of both
     Put: "publisher",
     Stage: "publisher",
     Commit: "publisher",
@@ -109,10 +108,9 @@ _ENDPOINTS: Final[Mapping[type[Request], Role | None]] = {  # of what subscriber
 
 def belongs(request: AnyRequest, role: Role) -> bool:
     """Whether the endpoint of a role takes this verb."""
-    of = _ENDPOINTS.get(type(request), "subscriber")
-    if of is None:
-        return isinstance(request, Status) or (isinstance(request, Hello) and request.role == role)
-    return of == role
+    if isinstance(request, Hello):
+        return request.role == role
+    return _ENDPOINTS.get(type(request), "subscriber") in (role, None)
 
 
 def due(state: State, *, now_s: float, now_ns: int) -> Sequence[Record]:

@@ -17,19 +17,16 @@ from typing import Final, Literal
 from msgspec import UNSET, Struct, field
 
 from reliable_pubsub.common.core.messages import (
-    Abort,
     AnyRequest,
     Busy,
     Commit,
-    Hello,
     Limit,
-    Put,
     Role,
-    Stage,
 )
 from reliable_pubsub.common.core.rights import Client
 from reliable_pubsub.relay.core.allowance import Bucket
 
+from .broker import belongs
 from .records import Appended, DeadLettered, Decision, Staged, Subscribed, TopicCreated
 from .replies import echo
 from .staging import held_bytes
@@ -88,7 +85,8 @@ class Quotas:
         if client is None or client.rights is None or not decision.records:
             return decision
         account = self._accounts.setdefault(client.name, _Account())
-        one = (_role(request), request.client)
+        role: Role = "publisher" if belongs(request, "publisher") else "subscriber"
+        one = (role, request.client)
         topics = {made.topic for made in decision.records if isinstance(made, TopicCreated)}
         more: dict[_Counted, int] = {
             "clients_max": one not in account.ids and one not in state.sessions,
@@ -134,12 +132,6 @@ class Quotas:
             "its entry in rights.yaml); nothing was changed, ask again later"
         )
         return Decision(Busy(**echo(state, request), text=text))
-
-
-def _role(request: AnyRequest) -> Role:
-    if isinstance(request, Hello):
-        return request.role
-    return "publisher" if isinstance(request, Put | Stage | Commit | Abort) else "subscriber"
 
 
 def _body_bytes(request: AnyRequest, decision: Decision) -> int:

@@ -10,9 +10,8 @@ from reliable_pubsub.common.core.messages import Reply, Role
 from reliable_pubsub.common.core.rights import Client, Rights
 from reliable_pubsub.common.core.wire import decode_reply, encode_request
 from reliable_pubsub.proxy.core.broker import belongs
-from reliable_pubsub.proxy.core.outputs import Answer, Visible, Work
 from reliable_pubsub.relay.core.messages import Interest, Node
-from reliable_pubsub.relay.core.rights import Authority, Denial
+from reliable_pubsub.relay.core.rights import Authority
 from reliable_pubsub.relay.core.wire import decode_node_reply
 from tests.fakes import MemoryProxy
 
@@ -40,7 +39,6 @@ class GovernedProxy(MemoryProxy):
 
     def __init__(self, **said: Said | None) -> None:
         super().__init__()
-        self.denials: list[Denial] = []
         self.engine.govern(authority(**said))
 
     def ask_as(self, name: str, request: Any, body: bytes | None = None) -> Reply | None:
@@ -59,25 +57,9 @@ class GovernedProxy(MemoryProxy):
 
     def answer(self) -> Reply | None:
         """Make all durable; give the answer that has come."""
-        found: Reply | None = None
-        self.frames_of_answer: list[bytes] = []
-        for _ in range(3):
-            self.engine.end_turn(now_s=self.now_s, now_ns=self.now_ns)
-            self.engine.flush()
-            while self.engine.outputs:
-                match output := self.engine.outputs.popleft():
-                    case Work(records):
-                        self.uncommitted += records
-                    case Visible(batches):
-                        self.log.add(batches)
-                    case Answer(_, frames):
-                        self.frames_of_answer = frames
-                        found = (
-                            decode_reply(frames)[0]
-                            if len(frames) > 2
-                            else decode_node_reply(frames)
-                        )
-                    case Denial():
-                        self.denials.append(output)
-            self.engine.committed(self.state.lsn)
-        return found
+        self._carry_out()
+        self.commit()
+        self.frames_of_answer = frames = self._answers.pop("asker", [])
+        if not frames:
+            return None
+        return decode_reply(frames)[0] if len(frames) > 2 else decode_node_reply(frames)
