@@ -1,6 +1,6 @@
 """Spark finds the format `reliable_pubsub` by this module: it looks for `pyspark_*` by itself.
 
-An error here would hide the data sources of everybody else too, so what is not installed whole is
+An error here would hide the other data sources too, so what is not installed whole is
 left out; `reliable_pubsub.pipeline.register(spark)` then says what is missing.
 """
 

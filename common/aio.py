@@ -139,7 +139,8 @@ class AioGate(Lives):
             ForkedError: the client belongs to the parent of this process.
             UsageError: it is closed, or used in two event loops, or by two tasks.
         """
-        self._check_own()
+        if self.is_foreign:
+            self._refuse()
         loop = asyncio.get_running_loop()
         if self._loop is not None and self._loop is not loop:
             raise UsageError(f"{self.what} belongs to another event loop; make one for each loop")
@@ -166,7 +167,8 @@ class AioGate(Lives):
             self.steps = None
         if closes:
             return
-        self._check_open()
+        if self.closed:
+            self._refuse()
         self.begin_again()
 
     def begin_again(self) -> None:

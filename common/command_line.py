@@ -20,27 +20,26 @@ from typing import Any, TypeVar
 import click
 from msgspec import Struct
 
-from .core.endpoint import check_endpoint
-from .core.errors import PubSubError
+from .core.endpoint import check_endpoint, check_http_address
+from .core.errors import InDoubtError, PubSubError
 from .core.key_tables import help_text, key_rows
 from .core.keys import ClientKeys, SecureEndpoint, ServerKeys
 from .core.names import client_id
+from .core.resolving import Resolved, typed, unknown_variables
 from .core.retry import Silence
-from .core.settings import (
-    Resolved,
-    Settings,
-    typed,
-    unknown_variables,
-)
+from .core.settings import BY_NAME, Settings
 from .key_files import client_keys
+from .log_lines import log_line, use_log_format, writes_json
 from .surroundings import resolve_here
 
 EXIT_CODES = (
-    "Exit codes: 0 done · 2 usage or configuration · 3 proxy unreachable, in doubt, run again to "
-    "resume · 4 refused (fenced, conflict, log changed, in use) · 5 damaged or failed storage."
+    "Exit codes: 0 done · 2 usage or configuration · 3 stopped before the end, proxy unreachable, "
+    "in doubt: run again to resume · 4 refused (fenced, conflict, log changed, in use) · 5 damaged "
+    "or failed storage."
 )
 
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+UNFINISHED = InDoubtError.exit_code  # ended before the work was done: run again to resume
 RESUME = "stopped: what is left is kept; run the same command again to go on"
 
 _ENDING = (signal.SIGTERM, signal.SIGINT)
@@ -103,7 +102,7 @@ class RenamedOption(click.Option):
 
 
 class Stopped(BaseException):
-    """SIGTERM or SIGINT: exit at the next safe point, with exit code 0."""
+    """SIGTERM or SIGINT: exit at the next safe point."""
 
 
 @contextmanager
@@ -117,7 +116,10 @@ def readable_errors() -> Iterator[None]:
 
 
 def complain(text: str) -> None:
-    """Write a paragraph to stderr, wrapped; line breaks in the text are kept."""
+    """Write a paragraph to stderr, wrapped; line breaks in the text are kept. Or a JSON line."""
+    if writes_json():
+        log_line(text)
+        return
     width = min(shutil.get_terminal_size().columns, 100) if sys.stderr.isatty() else 100
     for line in text.splitlines():
         wrapped = textwrap.fill(line, width, break_long_words=False, break_on_hyphens=False)
@@ -157,6 +159,15 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
         ignore_signals()
 
 
+def reloaded_by_signal(reload: Callable[[], None]) -> None:
+    """Call `reload` at SIGHUP from now on."""
+
+    def act(_number: int, _frame: FrameType | None) -> None:
+        reload()
+
+    signal.signal(signal.SIGHUP, act)
+
+
 def ignore_signals() -> None:
     """Ignore SIGTERM and SIGINT from now on: a second one has nothing to add to the first."""
     for number in _ENDING:
@@ -179,18 +190,48 @@ def signals_raise() -> Iterator[None]:
 
 
 @contextmanager
-def stop_on_signals(word: str = "") -> Iterator[None]:
+def signals_wait() -> Iterator[None]:
+    """SIGTERM and SIGINT raise `Stopped` after the block; a second one raises it at once.
+
+    For a short start of something that would complain at length if it were left in the middle.
+    """
+    held: list[int] = []
+
+    def hold(number: int, _frame: FrameType | None) -> None:
+        if held:
+            raise Stopped
+        held.append(number)
+
+    before = {number: signal.signal(number, hold) for number in _ENDING}
+    try:
+        yield
+    except Exception:
+        if not held:
+            raise
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    if held:
+        raise Stopped
+
+
+@contextmanager
+def stop_on_signals(word: str = "", *, exit_code: int = UNFINISHED) -> Iterator[None]:
     """SIGTERM and SIGINT end the work at once and cleanly; the state is durable at every moment.
 
     Args:
         word: printed when that happens.
+        exit_code: of the process then, unless 0. What has an end and has not come to it is not
+            done; what only watches is.
     """
     try:
         with signals_raise():
             yield
-    except Stopped:
+    except (Stopped, KeyboardInterrupt):  # the latter while Spark has put its own handler
         if word:
             complain(word)
+        if exit_code:
+            sys.exit(exit_code)
 
 
 def settings_from(
@@ -211,7 +252,9 @@ def resolve_all(
     """The settings of a process, each with its origin; warn of mistyped variables."""
     for warning in unknown_variables(os.environ):
         complain(f"warning: {warning}")
-    return resolve_here(component, command_line, file)
+    resolved = resolve_here(component, command_line, file)
+    use_log_format(typed(resolved).log_format)
+    return resolved
 
 
 def client_settings(
@@ -254,6 +297,22 @@ def accept_endpoint(
     return SecureEndpoint(endpoint, keys) if isinstance(keys, ClientKeys) else endpoint
 
 
+def accept_metrics(settings: Settings, *, allow_plaintext: bool) -> None:
+    """Check where metrics are served; warn where that leaves this machine."""
+    if settings.metrics_endpoint:
+        warning = check_http_address(settings.metrics_endpoint, allow_plaintext)
+        if warning:
+            complain(f"warning: {warning}")
+
+
+def metrics_option() -> Callable[[F], F]:
+    """The option of every process that serves metrics."""
+    return click.option(
+        "--metrics-endpoint",
+        help="Where to serve /metrics for Prometheus, /healthz and /readyz: 127.0.0.1:9464.",
+    )
+
+
 def key_options(*, server: bool, client: bool) -> Callable[[F], F]:
     """The options of a process that encrypts: its own key, and those of the other side."""
     options = [click.option("--secret-key", help="The file of its own key: `keys new` makes one.")]
@@ -279,6 +338,22 @@ def journal_option() -> Callable[[F], F]:
         type=click.Path(path_type=Path, dir_okay=False),
         help="Append what this process does and sees to this file, as JSON lines, before and "
         "after each step; `kill -9` loses none of them. Read it with docs/journal.md.",
+    )
+
+
+def log_format_option() -> Callable[[F], F]:
+    """The option of every process that runs for long: what it writes to stderr."""
+
+    def begin(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+        said = value or os.environ.get(BY_NAME["log_format"].variable)
+        if said == "json":  # so that an error in the settings is such a line, too
+            use_log_format("json")
+        return value
+
+    return click.option(
+        "--log-format",
+        callback=begin,
+        help="text: paragraphs on stderr. json: one JSON object a line, with level and facts.",
     )
 
 
@@ -324,6 +399,7 @@ def client_options(role: str) -> Callable[[F], F]:
         ),
         click.option("--dry-run", is_flag=True, help="Show the plan as a table; send nothing."),
         journal_option(),
+        log_format_option(),
     )
 
 

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 import msgspec
+from msgspec.structs import replace
 from rich.console import Console
 from rich.table import Table
 
 from .command_line import EXIT_CODES, readable_errors, resolve_all
+from .core.connection_string import without_password
 from .core.settings import BY_NAME, ENVIRONMENT_PREFIX, Setting
 from .topic_settings import split_document
 from .yaml_file import load_yaml
@@ -41,6 +43,8 @@ def show(component: str, config_file: Path | None, as_json: bool) -> None:
         rows = dict(resolved)
         for topic, own in topics.items():
             rows |= {f"topics.{topic}.{name}": one for name, one in own.items()}
+        store = rows["store"]
+        rows["store"] = replace(store, value=without_password(str(store.value)))
         if as_json:
             document = {
                 name: {

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import wraps
 from types import CodeType
-from typing import Concatenate, Final, ParamSpec, Protocol, TypeVar, cast
+from typing import Concatenate, Final, NoReturn, ParamSpec, Protocol, TypeVar, cast
 
 from .core.arguments import checked
 from .core.errors import ForkedError, PubSubError, UsageError
@@ -101,13 +101,10 @@ class Lives:
         """Whether this process has only a copy of the client, by fork."""
         return self._pid != os.getpid()
 
-    def _check_own(self) -> None:
+    def _refuse(self) -> NoReturn:
+        """Refuse a call of a client that is foreign or closed."""
         if self._pid != os.getpid():
             raise ForkedError(what=self.what, pid=self._pid)
-
-    def _check_open(self) -> None:
-        if not self.closed:
-            return
         why = "is closed; make another one"
         if self.is_replaced:
             why = (
@@ -164,7 +161,8 @@ class Gate(Lives):
             ForkedError: the client belongs to the parent of this process.
             UsageError: it is closed, or called from within its own call, or from two threads.
         """
-        self._check_own()
+        if self._pid != os.getpid():
+            self._refuse()
         turns = self._turns
         turns.append(turn)  # atomic, so that calls are ordered
         while (first := turns[0]) is not turn:
@@ -178,8 +176,8 @@ class Gate(Lives):
                 continue
         if self.steps is not None:
             self._end_steps(self.steps)
-        if not after_close:
-            self._check_open()
+        if self.closed and not after_close:
+            self._refuse()
         if recovers and self._is_broken and not self.closed:
             self.begin_again()
 

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Generic, Protocol, TypeVar
 
+from msgspec.structs import replace
+
 from .asking import Asker
-from .core.messages import Role
+from .core.errors import InDoubtError
+from .core.message_base import Role
 from .core.recorder import Recorder
 from .state_file import ClientState, MemoryState, StateFile
 
@@ -53,6 +56,15 @@ class Opened(Generic[E]):
         self.asker.transport.reopen()
         self.engine.begin_again(self.state.load())
         self._begin()
+
+    def hurry(self) -> None:
+        """Send each request once from now on, if the next process can tell what is left."""
+        if self.remembers:
+            self.asker.retry = replace(self.asker.retry, retries_max=0)
+
+    def is_told_later(self, error: BaseException) -> bool:
+        """Whether the state has what an error at the end has left untold, for the next process."""
+        return self.remembers and isinstance(error, InDoubtError)
 
     def _begin(self) -> None:
         self.recorder.begin(self._role, remembers=self.remembers)

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 
 from .core.errors import DamagedError, StorageFailedError
 from .core.marks import MARKS_MAX, Marks
-from .core.messages import Role
+from .core.message_base import Role
 from .core.names import client_id
 from .damage import error_of
 from .lock import FileLock, make_directory

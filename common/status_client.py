@@ -8,10 +8,12 @@ import msgspec
 from msgspec import UNSET
 
 from .asking import Asker
+from .core.answers import StatusReport
 from .core.limits import STATUS_ROWS_MAX
-from .core.messages import Status, StatusReport, TopicStatus
+from .core.requests import Status
 from .core.retry import RetryPolicy
 from .core.session import refusal
+from .core.status import TopicStatus
 from .world import REAL, World
 
 

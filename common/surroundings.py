@@ -16,17 +16,10 @@ from msgspec import Struct
 from .core.endpoint import check_endpoint
 from .core.errors import ConfigurationError
 from .core.keys import SecureEndpoint, keys_of
-from .core.messages import Role
+from .core.message_base import Role
+from .core.resolving import Resolved, parse_settings_json, resolve, typed, unknown_variables
 from .core.retry import RetryPolicy
-from .core.settings import (
-    DIRECTORY_VARIABLE,
-    Resolved,
-    Settings,
-    parse_settings_json,
-    resolve,
-    typed,
-    unknown_variables,
-)
+from .core.settings import DIRECTORY_VARIABLE, Settings
 from .key_files import client_keys
 from .system import system_errors
 

@@ -117,6 +117,17 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a durable file that is there with all of its content, or not at all."""
+    part = path.with_name(f"{path.name}.part")
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        sync_file(file.fileno())
+    part.rename(path)
+    sync_directory(path.parent)
+
+
 def counts_memory() -> bool:
     """Whether the system says how much memory this process holds: Linux, with /proc mounted."""
     try:

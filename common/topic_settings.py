@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from .core import names
 from .core.errors import ConfigurationError, InvalidNameError
-from .core.settings import Resolved, settings_from_document
+from .core.resolving import Resolved, settings_from_document
 from .core.wording import did_you_mean, key_in_words
 from .yaml_file import Document, KeyPath
 

@@ -11,10 +11,12 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import cycle
 
 import zmq
 
-from .core.keys import keys_of
+from .core.endpoint import endpoints_of
+from .core.keys import SecureEndpoint, keys_of
 from .core.limits import FRAME_BYTES_MAX
 
 RECONNECT_MS = 50  # interval of ZeroMQ's connection attempts while no proxy listens
@@ -84,14 +86,24 @@ def use_keys_of(endpoint: str, socket: zmq.Socket[bytes]) -> None:
 
 
 class ReqTransport:
-    """A REQ socket to one endpoint. Implements `retry.Transport`; used by one thread."""
+    """A REQ socket, to one endpoint at a time. Implements `retry.Transport`; used by one thread."""
 
     def __init__(self, endpoint: str) -> None:
-        """Create a socket that connects in the background; without a proxy, requests time out."""
-        self.endpoint = endpoint
+        """Create a socket that connects in the background; without a proxy, requests time out.
+
+        Args:
+            endpoint: or several of one service (`endpoints_of`); after silence the next is tried.
+        """
+        self._turns = cycle(endpoints_of(endpoint))
+        self._keys = keys_of(endpoint)
+        self.endpoint = self._next()
         self._context = ClientContext()
         end_with(self, self._context)
         self._socket = self._open()
+
+    def _next(self) -> str:
+        endpoint = next(self._turns)
+        return endpoint if self._keys is None else SecureEndpoint(endpoint, self._keys)
 
     def _open(self) -> zmq.Socket[bytes]:
         self._timeout_s: float | None = None  # of the socket; None: it is not known
@@ -144,8 +156,9 @@ class ReqTransport:
         return int(self._socket.getsockopt(zmq.FD))
 
     def reopen(self) -> None:
-        """Discard the socket and its request in flight; open a new one."""
+        """Discard the socket and its request in flight; open a new one, to the next endpoint."""
         self._socket.close(linger=0)
+        self.endpoint = self._next()
         self._socket = self._open()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A publisher that works only while somebody listens. See docs/relay.md, "Interest of publishers".
+"""A publisher that works only for listeners. See docs/relay.md, "Interest of publishers".
 
 reliable-pubsub proxy                 # in one terminal
 python examples/on_demand.py          # in another: it waits
@@ -28,12 +28,12 @@ def an_expensive_result(first: int) -> bytes:
 @click.option("--results", default=10, show_default=True, help="How many to compute.")
 @click.option("--patience", default=60.0, show_default=True, help="Seconds to wait for a listener.")
 def main(endpoint: str, results: int, patience: float) -> None:
-    """Compute only what somebody wants."""
+    """Compute only what is wanted."""
     with Publisher("on-demand", endpoint=endpoint) as publisher:
         number = 10**9
         for _ in range(results):
             if not publisher.wait_for_interest(TOPIC, timeout_s=patience):
-                click.echo("nobody listens: nothing was computed")
+                click.echo("no listener: nothing was computed")
                 return
             result = an_expensive_result(number)
             fate = publisher.put(TOPIC, result, qos=0).fate

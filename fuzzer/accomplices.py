@@ -1,6 +1,6 @@
 """Two hostile parties that work together: what one puts the other asks for.
 
-Both are known to the proxy and speak the protocol; each request is allowed to nobody in their
+Both are known to the proxy and speak the protocol; each request is forbidden to clients in their
 place, or is. What one alone cannot reach two can: stored bodies that are no batch, counts that
 lie, places that do not exist (MBFuzzer, USENIX Security 2025). On the honest topic they put only
 what is valid, and every answer must be the one that the protocol names.
@@ -17,32 +17,34 @@ from typing import Any
 import msgspec
 import zmq
 
-from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
-from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
-from reliable_pubsub.common.core.messages import (
-    Ack,
+from reliable_pubsub.common.core.answers import (
     AnyReply,
-    AnyRequest,
     Conflict,
     Duplicate,
     Fenced,
     Gap,
-    Get,
-    Hello,
     HelloAck,
-    History,
     LogChanged,
     MessageBatches,
     NoMessagesYet,
     NotSub,
-    Put,
     PutAck,
     Stale,
-    Start,
-    Sub,
     SubAck,
-    Unsub,
     UnsubAck,
+)
+from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
+from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
+from reliable_pubsub.common.core.message_base import Start
+from reliable_pubsub.common.core.requests import (
+    Ack,
+    AnyRequest,
+    Get,
+    Hello,
+    History,
+    Put,
+    Sub,
+    Unsub,
 )
 from reliable_pubsub.common.core.wire import decode_reply, encode_request
 
@@ -109,7 +111,7 @@ class Publishing:
         self._party.ask(Hello, (HelloAck,), role="publisher", nonce=nonce)
 
     def put(self, topic: str) -> None:
-        """What anybody may do: the next message."""
+        """What any client may do: the next message."""
         number = self.last.get(topic, 0) + 1
         self._put(topic, number, (PutAck,), encode_batch(Batch([payload(number)])))
         self.last[topic] = number
@@ -133,7 +135,7 @@ class Publishing:
         self._chance.choice(moves)()
 
     def lie(self, topic: str) -> None:
-        """A body that is no batch, a count that is not true: nobody can read this topic."""
+        """A body that is no batch, a count that is not true: this topic cannot be read."""
         number = self.last.get(topic, 0) + 1
         count = self._chance.choice([1, 7, BATCH_MESSAGES_MAX])
         body = self._chance.randbytes(self._chance.randrange(200))

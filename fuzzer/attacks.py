@@ -13,22 +13,33 @@ from collections.abc import Callable, Sequence
 import msgspec
 from msgspec import Struct
 
+from reliable_pubsub.common.core.actions import SetCursor
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.message_base import Role, Start
+from reliable_pubsub.common.core.pattern_messages import Fetch, Match
+from reliable_pubsub.common.core.requests import (
     Abort,
     Ack,
+    Admin,
     AnyRequest,
+    Bye,
+    Clients,
     Commit,
+    Dead,
+    Delivery,
     Get,
     Hello,
     History,
+    Listeners,
+    Outcome,
     Put,
-    Role,
+    Ring,
+    Settle,
     Stage,
-    Start,
     Status,
     Sub,
+    Take,
     Unsub,
 )
 from reliable_pubsub.common.core.start import Earliest
@@ -59,7 +70,7 @@ class Attack(Struct, frozen=True, kw_only=True):
     stays_s: float = 0.0  # from the last byte sent to the end
     trickles: bool = False  # the opening goes out byte by byte
     resets: bool = False  # ends with RST
-    reads: bool = True  # otherwise not a byte behind the handshake
+    reads: bool = True  # otherwise not a byte after the handshake
     repeats: bool = False  # the rest goes out over and over, as fast as it is taken
     handshake_bytes: int = zmtp.HANDSHAKE_BYTES  # that are read before the rest is sent
 
@@ -264,17 +275,17 @@ def a_byte_changed(chance: random.Random, scene: Scene, role: Role) -> Attack:
 
 def _all_asked(requests: Sequence[AnyRequest]) -> bytes:
     return b"".join(
-        asked(encode_request(one, BODY if isinstance(one, Put | Stage) else None))
+        asked(encode_request(one, BODY if isinstance(one, Put | Stage | Dead) else None))
         for one in requests
     )
 
 
 def _strange_requests(scene: Scene, role: Role) -> list[AnyRequest]:
     """Requests of a client that never says HELLO, on a topic that the proxy knows."""
-    return _requests(scene, role, client="stranger", epoch=1)
+    return requests_of(scene, role, client="stranger", epoch=1)
 
 
-def _requests(scene: Scene, role: Role, *, client: str, epoch: int) -> list[AnyRequest]:
+def requests_of(scene: Scene, role: Role, *, client: str, epoch: int) -> list[AnyRequest]:
     """One of each verb of a role, with the ids and the epoch given."""
     who = {"client": client, "epoch": epoch, "request": 1}
     topic = {"topic": scene.topic}
@@ -291,13 +302,31 @@ def _requests(scene: Scene, role: Role, *, client: str, epoch: int) -> list[AnyR
             (Stage, {**staged, "chunk": 7}),
             (Commit, {**late, "parts": [[0, b"8 random", 1]]}),
             (Abort, late),
+            (Delivery, {**topic, "offset": 0}),
+            (Listeners, {**topic}),
         ]
     else:
+        # An operator's action is only looked at: without keys any client may do it.
+        back = SetCursor(topic=scene.topic, subscriber=scene.subscriber, start=Start("earliest"))
+        of_group = {**topic, "group": "strangers"}
+        ended = Outcome(0, 2**30, 1, "ack")
+        every = ["glob", "*" * 200]
         fields = [
             (Get, {**topic, **place}),
             (Ack, {**topic, **place}),
             (Sub, {**topic, "control": 2**40, "cursor": 0}),
             (Unsub, {**topic, "control": 2**40}),
+            (Sub, {**of_group, "control": 2**40}),
+            (Take, {**of_group, "generation": 1, "messages_max": 65_536, "outcomes": [ended]}),
+            (Settle, {**of_group, "generation": 1, "outcomes": [ended]}),
+            (Unsub, {**of_group, "control": 2**40, "ends_group": True}),
+            (Dead, {**topic, **place, "crc": crc32(BODY)}),
+            (Ring, {**topic, "generation": 1, "boot": "b", "place": 0}),
+            (Match, {"match": every, "control": 2**40}),
+            (Fetch, {"match": every, "boot": "b", "told": [[scene.topic, 1, 2**40]]}),
+            (Clients, {}),
+            (Admin, {"do": back}),
+            (Bye, {}),
         ]
     return [msgspec.convert({**who, **more}, kind) for kind, more in fields]
 
@@ -333,7 +362,7 @@ def the_id_of_an_honest_client_with_an_old_epoch(
 ) -> Attack:
     client = scene.publisher if role == "publisher" else scene.subscriber
     epoch = chance.randrange(scene.old_epoch + 1)
-    requests = _requests(scene, role, client=client, epoch=epoch)
+    requests = requests_of(scene, role, client=client, epoch=epoch)
     nonce = b"not-the-nonce"
     requests.append(Hello(client=client, epoch=epoch, request=1, role=role, nonce=nonce))
     return Attack(opening=OPENED, rest=_all_asked(requests), stays_s=0.05)
@@ -343,7 +372,7 @@ def the_id_of_an_honest_client_with_an_old_epoch(
 def verbs_of_the_other_endpoint(_: random.Random, scene: Scene, role: Role) -> Attack:
     other: Role = "subscriber" if role == "publisher" else "publisher"
     client = scene.publisher if other == "publisher" else scene.subscriber
-    requests = _requests(scene, other, client=client, epoch=2**40)
+    requests = requests_of(scene, other, client=client, epoch=2**40)
     return Attack(opening=OPENED, rest=_all_asked(requests), stays_s=0.05)
 
 
@@ -386,7 +415,7 @@ def reads_nothing(_: random.Random, scene: Scene, role: Role) -> Attack:
 
 @_kind
 def asks_too_much_and_resets(_: random.Random, __: Scene, ___: Role) -> Attack:
-    """A PING behind more requests than a queue should hold, and nobody there any more.
+    """A PING after more requests than a queue should hold, from a client that has gone.
 
     Where a reset is heard this ends the process, see `relay/listener.py`.
     """

@@ -178,7 +178,7 @@ def press(
 ) -> None:
     """Begin so many attacks a second until told to stop; none while there is no target.
 
-    A crowd that falls behind its pace makes up for at most a tenth of a second.
+    A crowd that is late makes up for at most a tenth of a second.
 
     Args:
         following: the next attack, and which of the target's addresses it is for.

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from reliable_pubsub.common.core.messages import Role
+from reliable_pubsub.common.core.message_base import Role
 
 from . import zmtp
 from .attacks import SILENCE_S, Attack, Kind, Scene

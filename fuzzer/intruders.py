@@ -18,18 +18,17 @@ from typing import Any, Final, Literal
 import zmq
 from msgspec import Struct
 
+from reliable_pubsub.common.core.answers import Denied
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.message_base import Reply, Start
+from reliable_pubsub.common.core.requests import (
     Ack,
-    Denied,
     Get,
     Hello,
     History,
     Put,
-    Reply,
     Stage,
-    Start,
     Status,
     Sub,
     Unsub,

@@ -6,9 +6,7 @@ import msgspec
 
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX, FRAME_BYTES_MAX, HEADER_BYTES_MAX
-from reliable_pubsub.common.core.messages import (
-    Put,
-)
+from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.common.core.wire import PROTOCOL, encode_request
 
 BODY = encode_batch(Batch([b"hostile"]))

@@ -176,6 +176,7 @@ class Siege:
             board[slot] = 0
         delivered = board["deliveries"] + board["pushed_deliveries"]
         board["crowd_goes"] = AT_THE_PROXY
+        eventually(lambda: board["attacks"] > 0, "flood")
         until_s = time.monotonic() + seconds
         while time.monotonic() < until_s and not ended(self._attacked):
             time.sleep(LOOK_S)

@@ -129,7 +129,7 @@ def run_crowd(
 
 
 def accept_all(board: Board, pipe: Any) -> None:
-    """Elsewhere: greet everybody, hear everybody out."""
+    """Elsewhere: greet each client, and read all that it says."""
     os.nice(19)
     listener = socket.create_server(("127.0.0.1", 0), backlog=512)
     listener.setblocking(False)

@@ -45,7 +45,7 @@ def unfinished(frames: Sequence[bytes]) -> bytes:
 
 
 def asked(frames: Sequence[bytes]) -> bytes:
-    """A message as a REQ socket sends it, behind the empty delimiter."""
+    """A message as a REQ socket sends it, after the empty delimiter."""
     return multipart([b"", *frames])
 
 

@@ -46,7 +46,7 @@ def main() -> None:
 @click.option("--json", "as_json", is_flag=True, help="The whole verdict as JSON on stdout.")
 @report_option()
 def check_command(folder: Path, as_json: bool, report: Path | None) -> None:
-    """Hold the journals of DIR against the twelve rules of exactly-once.
+    """Hold the journals of DIR against the thirteen rules of exactly-once.
 
     Reads every *.jsonl in DIR and below: journals (--journal) of publishers, subscribers, the
     proxy, an auditor, and output files (--output) of subscribers, known by what is in them.

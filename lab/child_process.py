@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import IO, Any, Final, Protocol, Self
 
@@ -28,7 +28,9 @@ PROXY_ENDPOINTS: Final = {
     "ingress": "--ingress-endpoint",
 }
 READY: Final = re.compile(r"^(ready: .*)\n", re.MULTILINE)
-ENDPOINT: Final = re.compile(r"\b(\w+)=(\w+://\S+)")
+STANDBY: Final = re.compile(r"^(standby: .* serving=.*)\n", re.MULTILINE)
+STATES: Final = re.compile(r"^((?:ready|standby): .*)\n", re.MULTILINE)
+ENDPOINT: Final = re.compile(r"\b(\w+)=((?:tcp|ipc|inproc|http)://\S+)")
 
 
 class NotReadyError(click.ClickException):
@@ -38,7 +40,7 @@ class NotReadyError(click.ClickException):
 
 
 class Running(Protocol):
-    """The part of `subprocess.Popen` that is used."""
+    """The part of `Executed` that is used."""
 
     pid: int
 
@@ -46,6 +48,16 @@ class Running(Protocol):
     def wait(self, timeout: float | None = None) -> int: ...
     def send_signal(self, sig: int, /) -> None: ...
     def kill(self) -> None: ...
+    def pause(self) -> None: ...
+
+
+class Executed(subprocess.Popen[bytes]):
+    """A process that can be stopped."""
+
+    def pause(self) -> None:
+        """Send SIGSTOP, and wait until it is stopped: until then it goes on."""
+        self.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
 
 def proxy_command(
@@ -78,6 +90,7 @@ class ChildProcess:
         cwd: Path | None = None,
         environment: Mapping[str, str] | None = None,
         talks: bool = False,
+        standard_input: Path | None = None,
     ) -> None:
         """Start it, in a process group of its own: Ctrl-C is for the parent, which ends it.
 
@@ -85,6 +98,7 @@ class ChildProcess:
             errors: where its standard error goes, if not to `output`.
             environment: added to ours, from which the settings of this product are taken out.
             talks: it answers the lines of its standard input (`ask`).
+            standard_input: a file that it reads from its beginning.
         """
         self.command = command
         self.output, self.errors = output, errors or output
@@ -92,20 +106,23 @@ class ChildProcess:
         with ExitStack() as stack:
             stdout = stack.enter_context(self.output.open("ab"))
             stderr = stack.enter_context(self.errors.open("ab"))
+            stdin: int | IO[bytes] = subprocess.PIPE if talks else subprocess.DEVNULL
+            if standard_input is not None:
+                stdin = stack.enter_context(standard_input.open("rb"))
             self._begin_bytes = stdout.tell()
             self._child: Running
             self._child, self._stdin = self._start(
                 command,
                 cwd=cwd,
                 env={**ours, "COLUMNS": "100", **(environment or {})},
-                stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=stdout,
                 stderr=stderr,
             )
         self.pid = self._child.pid
 
     def _start(self, command: Sequence[str], **options: Any) -> tuple[Running, IO[bytes] | None]:
-        child = subprocess.Popen(command, process_group=0, **options)
+        child = Executed(command, process_group=0, **options)
         return child, child.stdin
 
     def __enter__(self) -> Self:
@@ -137,6 +154,11 @@ class ChildProcess:
         found = READY.search(self.said())
         return found and found[1]
 
+    def newest_state(self) -> str | None:
+        """The last line by which a proxy said that it is ready; None if it stands by since."""
+        found = STATES.findall(self.said())
+        return found[-1] if found and found[-1].startswith("ready: ") else None
+
     def ready(self, within_s: float = READY_S_MAX) -> str:
         """Wait for the line that says it is ready; give it.
 
@@ -144,6 +166,10 @@ class ChildProcess:
             NotReadyError: it ended before, or did not say it in time.
         """
         return self._awaited(self.ready_line, within_s)
+
+    def standing_by(self, within_s: float = READY_S_MAX) -> str:
+        """Wait for the line that says that another proxy serves; give it."""
+        return self._awaited(lambda: (found := STANDBY.search(self.said())) and found[1], within_s)
 
     def endpoints(self, within_s: float = READY_S_MAX) -> dict[str, str]:
         """Wait until it is ready; give the endpoints that it names."""
@@ -183,8 +209,7 @@ class ChildProcess:
     def pause(self) -> None:
         """Send SIGSTOP, and wait until it is stopped."""
         if self.runs:
-            self.signal(signal.SIGSTOP)
-            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            self._child.pause()
 
     def wait(self, within_s: float | None = None) -> int:
         """Wait for its end; give the exit code.
@@ -199,6 +224,12 @@ class ChildProcess:
 
     def kill(self) -> int:
         self._child.kill()
+        return self.wait()
+
+    def kill_group(self) -> int:
+        """SIGKILL for it and what it has started."""
+        with suppress(ProcessLookupError):  # all of it has ended
+            os.killpg(self.pid, signal.SIGKILL)
         return self.wait()
 
     def end(self, within_s: float = END_S_MAX) -> int:

@@ -36,12 +36,13 @@ from .core.scenario import (
     What,
     When,
 )
-from .processes import Member, Processes
+from .member import Member
+from .processes import Processes
 
 RESUMABLE: Final = 3  # exit code: in doubt, run the same command again
 LIVES_MAX: Final = 50  # of one process
 CALM_S: Final = 0.3  # nothing has come for so long, and the proxy has nothing more
-DEADLINE_S: Final = 120.0  # of a whole run
+DEADLINE_S: Final = 240.0  # of a whole run
 ASK: Final = RetryPolicy(timeout_s=0.5, retries_max=0)
 
 Phase = Literal["begin", "events", "quiet", "over"]
@@ -135,6 +136,8 @@ class Director:
         elif self._processes.look_for_doors():
             if any(event.to == "start" and event.what == "rollback" for event in self._waiting):
                 self._processes.back_up("start")
+            for name in self._scenario.proxies[1:]:
+                self._start(name)
             for name in self._scenario.relays:
                 self._start(name)
             self.phase = "events"
@@ -186,7 +189,11 @@ class Director:
             coming = any(due.what == "restart" and due.target == name for due in self._due)
             if code is None or name in self._ended or name in self._no_restart or coming:
                 continue
-            is_node = member.role in ("proxy", "relay")  # they end only when they are stopped
+            is_node = member.role in (
+                "proxy",
+                "relay",
+                "database",
+            )  # they end only when they are stopped
             if code >= 0 and not (is_node and code == 0) and code != RESUMABLE:
                 self._ended.add(name)
                 self._tell(f"{name} has ended: exit code {code}")
@@ -211,11 +218,15 @@ class Director:
         coming = [e for e in self._waiting if not self._never_comes(e.when)]
         late = any(link.holds for m in self._processes.members.values() for link in m.links)
         busy = coming or late or self._due or not self._work_is_done()
-        if PROXY in self._ended or not busy:
+        if self._no_proxy_is_left or not busy:
             self._be_quiet()
         elif self._stuck(now_s):
             self._tell(f"nothing has moved for {self._scenario.patience_s:g} s")
             self._be_quiet()
+
+    @property
+    def _no_proxy_is_left(self) -> bool:
+        return self._ended.issuperset(self._scenario.proxies)
 
     def _never_comes(self, when: When) -> bool:
         return isinstance(when, After) and when.process in self._ended
@@ -233,7 +244,7 @@ class Director:
             able = [
                 m.name
                 for m in self._processes.members.values()
-                if len(m.links) > (what == "cut_push")
+                if (m.push_link if what == "cut_push" else m.links)
             ]
             if target not in able:
                 target = self._chance.choice(able)
@@ -312,7 +323,7 @@ class Director:
 
     def _drained(self, now_s: float) -> bool:
         """Whether nothing is left to do; or nothing has moved for so long that nothing will."""
-        if self._stuck(now_s) or PROXY in self._ended:
+        if self._stuck(now_s) or self._no_proxy_is_left:
             self._gave_up = True
             return True
         alive = self._processes.look_for_doors() and not self._due
@@ -325,7 +336,7 @@ class Director:
         waiting = {name for name, c in gets_all.items() if c.name not in self._ended}
         if not waiting:
             return True
-        if not all(self._processes.members[gets_all[name].name].runs for name in waiting):
+        if not all(self._processes.members[gets_all[name].name].has_begun for name in waiting):
             return False
         asking = StatusClient(self._processes.endpoint, ASK)
         try:
@@ -339,22 +350,35 @@ class Director:
             for topic in report.topics
             for one in topic.subscriptions
             if one.cursor < topic.end
+        } | {
+            client.id
+            for topic in report.topics
+            for group in topic.groups or ()
+            if group.cursor < topic.end
+            for client in gets_all.values()
+            if client.is_in(topic.topic, group.group)
         }
         return not (behind & waiting)
 
     def _end(self) -> None:
         """Stop the subscribers that get all, and record how each process ended."""
         for client in self._processes.clients.values():
-            if client.gets_all and not self._gave_up:
-                self._processes.members[client.name].end()
+            member = self._processes.members[client.name]
+            if client.gets_all and not self._gave_up and member.runs:
+                member.end()
+                member.is_over = True
         for client in self._processes.clients.values():
             self._finish(self._processes.members[client.name])
+        for client in self._processes.clients.values():  # those that never ended
+            self._processes.members[client.name].kill()  # nothing is put while the auditor reads
         self.phase = "over"
 
     def _finish(self, member: Member) -> None:
         client = self._processes.clients[member.name]
         wanted = self._scenario.expect.exit_codes.get(client.name, 0)
         code = member.exit_code
+        if member.is_over and code == RESUMABLE:
+            code = 0  # its plan has no other end
         detail = f"exit code {code}" if code is not None else "it never ended"
         if code != wanted:
             self.unfinished[client.name] = f"{detail}, expected was exit code {wanted}"

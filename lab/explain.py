@@ -158,7 +158,7 @@ def qos(messages: int, step_file: Path | None, as_json: bool) -> None:
         return
     with (
         readable_errors(),
-        stop_on_signals(),
+        stop_on_signals("stopped: nothing was measured to its end"),
         tempfile.TemporaryDirectory(prefix="explain-") as directory,
     ):
         with Console(stderr=True).status("starting a proxy") as shown:

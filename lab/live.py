@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from .core.scenario import Scenario
-from .processes import Member, Processes
+from .member import Member
+from .processes import Processes
 
 EVENTS_SHOWN: Final = 8
 BAR: Final = 20  # characters
@@ -68,14 +69,15 @@ def state_of(member: Member) -> str:
     code = member.exit_code
     if code is None:
         return "stopped" if member.stopped else "runs" if member.lives else "waits"
-    return "killed" if code < 0 else "done" if code == 0 else f"exit code {code}"
+    is_done = code == 0 or member.is_over
+    return "killed" if code < 0 else "done" if is_done else f"exit code {code}"
 
 
 def link_of(member: Member) -> str:
     """The state of its links; of the one for pushes only if it is another one."""
     states = [link.state for link in member.links]
     if len(set(states)) > 1:
-        return f"{states[0]}, pushes {states[1]}"
+        return ", ".join([*states[:-1], f"pushes {states[-1]}" if member.push_link else states[-1]])
     return states[0] if states else ""
 
 

@@ -5,135 +5,23 @@ from __future__ import annotations
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 import yaml
 
-from .child_process import ANY_PORT, ChildProcess, endpoints_in
-from .core.scenario import PROXY, Client, Event, Relay, Role, Scenario
+from .child_process import ANY_PORT
+from .core.scenario import DATABASE, PROXY, Client, Relay, Role, Scenario
+from .database import Database
 from .disk import SmallDisk
-from .link import Address, Link, Links
-from .progress import JournalProgress, OutputProgress
+from .link import Links
+from .member import Member, endpoint_of
 from .variants import OPTIONS
 
 FOLDERS: Final = ("plans", "journals", "outputs", "logs", "state", "data")
 BACKUPS: Final = "backups"
-GRACE_S: Final = 5.0  # between SIGTERM and SIGKILL
-
-
-class Member:
-    """One process of the scenario, over all its lives."""
-
-    def __init__(self, name: str, role: Role, directory: Path) -> None:
-        self.name = name
-        self.role: Role = role
-        self.lives = 0
-        self.stopped = False  # SIGSTOP
-        self.link: Link | None = None  # to the node above; the proxy has none
-        self.push_link: Link | None = None  # of a relay or subscriber: what is pushed to it
-        self.doors: dict[str, Address] = {}  # of a node that is ready in this life, by their names
-        self.log = directory / "logs" / f"{name}.log"
-        self.journal = directory / "journals" / f"{name}.jsonl"
-        self.output = directory / "outputs" / f"{name}.jsonl"
-        self.state_dir = directory / "state" / name
-        self.done = JournalProgress(self.journal)
-        self.received = OutputProgress(self.output)
-        self._child: ChildProcess | None = None
-
-    @property
-    def links(self) -> tuple[Link, ...]:
-        """The link for requests first."""
-        return tuple(link for link in (self.link, self.push_link) if link is not None)
-
-    def is_ready(self) -> bool:
-        """Whether a node has said so in this life; from then on the links below reach it."""
-        if self._child is None or not self._child.runs:
-            return False
-        if not self.doors and (line := self._child.ready_line()):
-            for name, endpoint in endpoints_in(line).items():
-                host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-                self.doors[name] = (host, int(port))
-        return bool(self.doors)
-
-    def change_links(self, event: Event) -> str:
-        """What breaks a network breaks both links; some events are of one. Gives a detail."""
-        assert self.link is not None
-        match event.what:
-            case "cut":
-                for link in self.links:
-                    link.cut(after_bytes=event.after_bytes)
-                return f"after {event.after_bytes} more bytes" if event.after_bytes else ""
-            case "cut_push":
-                assert self.push_link is not None
-                self.push_link.cut()
-            case "half_open":
-                for link in self.links:
-                    link.half_open()
-            case "delay":
-                self.link.delay(event.by_s)
-                return f"by {event.by_s:g} s"
-            case "slow":
-                for link in self.links:
-                    link.slow(event.bytes_per_s)
-                return f"{event.bytes_per_s:,} bytes/s"
-            case _:
-                for link in self.links:
-                    link.heal()
-        return ""
-
-    @property
-    def runs(self) -> bool:
-        """Whether it lives, stopped or not."""
-        return self._child is not None and self._child.runs
-
-    @property
-    def exit_code(self) -> int | None:
-        """Of its last life; negative: the signal that ended it; None while it runs, or before."""
-        return None if self._child is None else self._child.exit_code
-
-    @property
-    def count(self) -> int:
-        """Messages that it has put, or got."""
-        return self.received.lines if self.role == "subscriber" else self.done.put
-
-    def look(self) -> None:
-        """Read how far it is."""
-        self.done.look()
-        self.received.look()
-
-    def begin(self, command: list[str]) -> None:
-        """Start a life; what it says goes to its log."""
-        self.doors.clear()
-        self._child = ChildProcess(command, self.log, environment={"PYTHONUNBUFFERED": "1"})
-        self.lives += 1
-        self.stopped = False
-
-    def signal(self, number: signal.Signals) -> None:
-        """Send a signal, if it lives."""
-        if self._child is not None and self.runs:
-            self._child.signal(number)
-            if number in (signal.SIGSTOP, signal.SIGCONT):
-                self.stopped = number == signal.SIGSTOP
-
-    def pause(self) -> None:
-        """Send SIGSTOP, and wait until the process is stopped."""
-        if self._child is not None and self.runs:
-            self._child.pause()
-            self.stopped = True
-
-    def kill(self) -> None:
-        if self._child is not None:
-            self._child.kill()
-            self.stopped = False
-
-    def end(self) -> None:
-        """SIGTERM, patience, SIGKILL."""
-        self.signal(signal.SIGCONT)
-        if self._child is not None:
-            self._child.end(GRACE_S)
 
 
 class Processes:
@@ -153,9 +41,16 @@ class Processes:
         log = directory / "logs" / "disk.log"
         self.disk = SmallDisk(self.data_dir, log) if scenario.needs_small_disk else None
         self.links = Links()
-        self.proxy = Member(PROXY, "proxy", directory)
-        self.members: dict[str, Member] = {PROXY: self.proxy}
+        self.database: Database | None = None
+        self.proxies = [Member(name, "proxy", directory) for name in scenario.proxies]
+        self.members: dict[str, Member] = {one.name: one for one in self.proxies}
         self._write_plan(PROXY, scenario.proxy)
+        if scenario.database is not None:
+            self.database = Database(directory, with_copy=scenario.database.copy)
+            self.members[DATABASE] = self.database
+            for proxy in self.proxies:
+                proxy.may_stand_by = True
+                proxy.request_links = [self.links.open(self.database.address)]
         for relay in scenario.relays.values():
             self.members[relay.name] = self._below(relay.through, relay.name, "relay")
         for client in scenario.clients.values():
@@ -164,12 +59,19 @@ class Processes:
 
     def _below(self, through: str, name: str, role: Role) -> Member:
         """A process with links to the node above it."""
-        member, above = Member(name, role, self._directory), self.members[through].doors
-        requests = "requests" if through != PROXY else f"{role.replace('relay', 'subscriber')}s"
-        member.link = self.links.open(partial(above.get, requests))
+        member = Member(name, role, self._directory)
+        requests, nodes = "requests", [self.members[through]]
+        if through == PROXY:
+            requests, nodes = f"{role.replace('relay', 'subscriber')}s", self.proxies
+        member.request_links = [self.links.open(partial(one.doors.get, requests)) for one in nodes]
         if role != "publisher":
-            member.push_link = self.links.open(partial(above.get, "push"))
+            member.push_link = self.links.open(lambda: _newest(nodes).doors.get("push"))
         return member
+
+    @property
+    def proxy(self) -> Member:
+        """The one that serves, or did last."""
+        return _newest(self.proxies)
 
     def _write_plan(self, name: str, plan: object) -> None:
         path = self._directory / "plans" / f"{name}.yaml"
@@ -191,39 +93,47 @@ class Processes:
         line += ["reliable_pubsub.lab.variants", fault] if fault else ["reliable_pubsub"]
         plan = str(self._directory / "plans" / f"{name}.yaml")
         journal = ["--journal", str(member.journal)]
-        if name == PROXY:
-            line += ["proxy", "-f", plan, "--data-dir", str(self.data_dir), *journal]
-            line += ["--publisher-endpoint", ANY_PORT, "--subscriber-endpoint", ANY_PORT]
-            line += ["--push-endpoint", ANY_PORT]
-            return [*(self.disk.enter if self.disk else ()), *line]
-        assert member.link is not None
+        if member.role == "database":
+            return []  # it starts itself
+        if member.role == "proxy":
+            return [*(self.disk.enter if self.disk else ()), *line, *self._proxy_options(member)]
         if name in self._scenario.relays:
             return [*line, *self._relay_options(self._scenario.relays[name]), *journal]
         client = self.clients[name]
-        line += [member.role, "-f", plan, "-i", client.id, "--endpoint", _endpoint(member.link)]
+        line += [member.role, "-f", plan, "-i", client.id, "--endpoint", member.endpoints]
         line += ["--state-dir", str(member.state_dir), "--quiet", *journal]
         line += ["--ack-timeout", str(client.ack_timeout_s)]
         line += ["--send-retries", str(client.send_retries)]
         if member.role == "subscriber":
             assert member.push_link is not None
-            line += ["--output", str(member.output), "--push-via", _endpoint(member.push_link)]
+            line += ["--output", str(member.output), "--push-via", endpoint_of(member.push_link)]
         return [*line, *OPTIONS.get((fault, member.role), ())]
+
+    def _proxy_options(self, member: Member) -> list[str]:
+        options = ["proxy", "-f", str(self._directory / "plans" / f"{PROXY}.yaml")]
+        options += ["--journal", str(member.journal)]
+        options += ["--publisher-endpoint", ANY_PORT, "--subscriber-endpoint", ANY_PORT]
+        options += ["--push-endpoint", ANY_PORT]
+        if self.database is None:
+            return [*options, "--data-dir", str(self.data_dir)]
+        (link,) = member.request_links
+        options += ["--ingress-endpoint", ANY_PORT, "--store", self.database.dsn(link.address)]
+        return [*options, "--data-dir", str(self.data_dir / member.name)]
 
     def _relay_options(self, relay: Relay) -> list[str]:
         member = self.members[relay.name]
-        assert member.link is not None
         assert member.push_link is not None
         return [
             *("relay", "-i", relay.name, "--strategy", relay.strategy),
-            *("--upstream", _endpoint(member.link), "--push-via", _endpoint(member.push_link)),
+            *("--upstream", member.endpoints, "--push-via", endpoint_of(member.push_link)),
             *("--endpoint", ANY_PORT, "--push-endpoint", ANY_PORT),
         ]
 
     def look_for_doors(self) -> bool:
-        """See which nodes are ready; say whether the proxy is."""
-        for name in self._scenario.relays:
-            self.members[name].is_ready()
-        return self.proxy.is_ready()
+        """See which nodes are ready; say whether a proxy serves."""
+        relays = [self.members[name] for name in self._scenario.relays]
+        ready = {node.name for node in (*self.proxies, *relays) if node.is_ready()}
+        return not ready.isdisjoint(self._scenario.proxies)
 
     @property
     def endpoint(self) -> str:
@@ -247,14 +157,17 @@ class Processes:
     def close(self) -> None:
         """End and reap all of it, whatever has happened."""
         for member in self.members.values():
-            if member.name != PROXY:
+            if member.role not in ("proxy", "database"):
                 member.kill()
-        self.proxy.end()
+        for proxy in self.proxies:
+            proxy.end()
+        if self.database is not None:
+            self.database.close()
         self.links.close()
         if self.disk is not None:
             self.disk.close()
 
 
-def _endpoint(link: Link) -> str:
-    host, port = link.address
-    return f"tcp://{host}:{port}"
+def _newest(nodes: Sequence[Member]) -> Member:
+    """Of several the one that has become ready last; it may have died since."""
+    return max(nodes, key=lambda one: (one.runs and bool(one.doors), one.ready_s))

@@ -36,7 +36,7 @@ class JournalProgress:
                 continue  # torn by a kill; the judge counts these
             if isinstance(line, Ok):
                 self.put += line.count if line.op == "put" else 0
-                self.subscribed += line.op == "subscribe"
+                self.subscribed += line.op in ("subscribe", "join")
 
 
 class OutputProgress:

@@ -180,7 +180,7 @@ def main(
       - {every: 0.5s, random: [kill, stop, cut], until: 5s}
 
     What dies is started again by the same command. At the end everything is healed and delivered,
-    an auditor reads the log, and twelve rules are held against what every process wrote down.
+    an auditor reads the log, and thirteen rules are held against what every process wrote down.
 
     \b
     Exit codes: 0 every rule holds, and all ended as the scenario expects
@@ -197,7 +197,7 @@ def main(
         console = Console(width=None if sys.stdout.isatty() else 100)
         where = emptied(directory or RUNS / path.stem, path)
         wrong: list[str] | None = None
-        with stop_on_signals("stopped: every process of the scenario has been ended"):
+        with stop_on_signals("stopped: every process of the scenario has been ended", exit_code=0):
             wrong = perform(wanted, where, console, quiet=quiet)
         if wrong is None:
             sys.exit(INTERRUPTED)

@@ -17,17 +17,10 @@ import click
 from msgspec.structs import replace
 
 from reliable_pubsub import __main__ as command
+from reliable_pubsub.common.core.answers import Busy, Conflict, Duplicate, MessageBatches, PutAck
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.messages import (
-    BatchHeader,
-    Busy,
-    Conflict,
-    Duplicate,
-    Get,
-    MessageBatches,
-    Put,
-    PutAck,
-)
+from reliable_pubsub.common.core.message_base import BatchHeader
+from reliable_pubsub.common.core.requests import Get, Put
 from reliable_pubsub.proxy import core as proxy_core
 from reliable_pubsub.proxy import store, stored_state
 from reliable_pubsub.proxy.core.publishing import put

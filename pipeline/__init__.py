@@ -10,6 +10,7 @@ Needs the extra `spark`: `pip install reliable-pubsub[spark]`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from reliable_pubsub.common.core.arguments import checked
@@ -30,14 +31,23 @@ def register(spark: SparkSession) -> None:
         raise UsageError(
             f"register takes a Spark session, of Spark 4 or newer; this is {shown(spark)}"
         )
-    from .data_source import ReliablePubSubSource
+    from .sessions import register_format
 
-    spark.dataSource.register(ReliablePubSubSource)
+    register_format(spark)
 
 
 @checked
-def session(name: str = "reliable-pubsub", *, master: str | None = None) -> SparkSession:
-    """A Spark session that knows the format; see `sessions.open_session`."""
+def session(
+    name: str = "reliable-pubsub",
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A Spark session that knows the format: the running one, or a new one.
+
+    What the call says counts first, then spark-submit and `spark-defaults.conf`, then our defaults:
+    all cores of this machine, without Spark's web pages. See `sessions.open_session`.
+    """
     from .sessions import open_session
 
-    return open_session(name, master=master)
+    return open_session(name, master=master, conf=conf)

@@ -8,12 +8,14 @@ from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, LazyGroup, rea
 from reliable_pubsub.common.core.errors import ConfigurationError
 
 _JOBS = {
+    "run": "reliable_pubsub.pipeline.running",
     "load": "reliable_pubsub.pipeline.loading",
     "archive": "reliable_pubsub.pipeline.archiving",
     "audit": "reliable_pubsub.pipeline.auditing",
     "replay": "reliable_pubsub.pipeline.replaying",
+    "upgrade": "reliable_pubsub.pipeline.upgrading",
 }
-_OF_THE_EXTRA = ("pyspark", "pyarrow", "py4j")
+_OF_THE_EXTRA = ("pyspark", "pyarrow", "py4j", "deltalake")
 
 
 class Jobs(LazyGroup):

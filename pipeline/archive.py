@@ -1,34 +1,88 @@
-"""An archive: topics as Parquet files in a folder that others may read at every moment.
+"""An archive: topics as one Delta table in a folder, which others may read at every moment.
 
-    FOLDER/messages -> _generations/000001        the link that readers follow
-    FOLDER/_generations/000001/NAME.parquet       one range of one topic each
-    FOLDER/_generations/000001/_manifests/NAME.json
-    FOLDER/_staging/RUN/...                       what is being written
+    FOLDER/_delta_log/...                   the log of the table: which files it has
+    FOLDER/TOPIC.HASH/DAY/NAME.parquet      messages of one log and one day
 
-The manifest is the decision, the file's name its effect: first the manifests of some files are
-durable, then the files get their names. Who dies in between leaves a decision that the next run
-carries out. Merging makes a new generation beside the old one, and moves the link.
+Tasks write files under random names. The driver makes them part of the table by one
+commit, which records in the same moment how far each log is archived (an application transaction:
+its version is the end offset). Who dies before leaves files that the table does not know, and that
+a later merge removes. Of two drivers that go on from the same end Delta lets one commit.
 """
 
 from __future__ import annotations
 
-import secrets
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
+from urllib.parse import unquote
 
-from reliable_pubsub.common.core.errors import ConfigurationError, DamagedError
-from reliable_pubsub.common.lock import FileLock
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, RemoveAction
 
-from . import files
-from .core.manifest import Manifest, decode_manifest, encode_manifest, in_order
+from reliable_pubsub.common.core.errors import (
+    ConfigurationError,
+    DamagedError,
+    StorageFailedError,
+)
+from reliable_pubsub.common.system import sync_directory, sync_file
 
-MESSAGES: Final = "messages"
-GENERATIONS: Final = "_generations"
-MANIFESTS: Final = "_manifests"
-STAGING: Final = "_staging"
-_FIRST: Final = "000001"
+from .core.columns import TABLE_SCHEMA
+from .core.manifest import (
+    PARTITIONS,
+    Manifest,
+    app_id,
+    archived_to,
+    from_log,
+    in_order,
+    newest_logs,
+)
+from .core.offsets import TopicOffset
+
+LOG: Final = "_delta_log"
+_UNSYNCED_MAX: Final = 16  # newest commits: so many drivers may have died before they synced one
+_SCHEMA: Final = Schema.from_arrow(TABLE_SCHEMA)
+
+Logs = Collection[tuple[str, str]]  # topic and log id
+Ends = Mapping[tuple[str, str], int]  # the end offset of each
+
+
+def open_table(folder: Path) -> DeltaTable:
+    """The table of an archive, as it is now.
+
+    Raises:
+        ConfigurationError: it is no archive.
+        DamagedError: its log cannot be read.
+    """
+    try:
+        table = DeltaTable(folder)
+    except TableNotFoundError as error:
+        raise ConfigurationError(
+            f"{folder}: is no archive (it has no {LOG}); `reliable-pubsub pipeline archive "
+            f"--folder {folder}` makes one{_of_the_old_form(folder)}"
+        ) from error
+    except (DeltaError, OSError) as error:
+        raise DamagedError(
+            f"{folder / LOG}: cannot be read: {error}. Nothing was changed: bring the folder back, "
+            "or archive to another one"
+        ) from error
+    if table.metadata().partition_columns != [*PARTITIONS]:
+        raise ConfigurationError(
+            f"{folder}: is a Delta table, but not of an archive: it is not partitioned by "
+            f"{', '.join(PARTITIONS)}; nothing was changed. Choose an empty folder"
+        )
+    return table
+
+
+def _of_the_old_form(folder: Path) -> str:
+    if not (folder / "_generations").is_dir():
+        return ""
+    return (
+        f". It is one of the form before Delta: `reliable-pubsub pipeline upgrade "
+        f"--from {folder} --folder NEW` takes it over"
+    )
 
 
 def read_manifests(folder: Path) -> list[Manifest]:
@@ -36,50 +90,50 @@ def read_manifests(folder: Path) -> list[Manifest]:
 
     Raises:
         ConfigurationError: it is no archive.
-        DamagedError: a file that a manifest names is not there.
+        DamagedError: a file of it is not there.
     """
-    if not (folder / MESSAGES).is_dir():
-        raise ConfigurationError(
-            f"{folder}: is no archive (it has no {MESSAGES}); `reliable-pubsub pipeline archive "
-            f"--folder {folder}` makes one"
-        )
-    generation = (folder / MESSAGES).resolve()
-    return [one for one in _decided(generation) if _is_there(one, folder, generation)]
+    return _manifests(open_table(folder), folder)
 
 
-def _decided(generation: Path) -> list[Manifest]:
-    paths = sorted((generation / MANIFESTS).glob("*.json"))
-    return in_order(decode_manifest(path.read_bytes(), str(path)) for path in paths)
+def _manifests(table: DeltaTable, folder: Path) -> list[Manifest]:
+    rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+    try:
+        found = in_order(map(from_log, rows))
+    except (TypeError, KeyError) as error:
+        raise DamagedError(
+            f"{folder / LOG}: does not say of each file which offsets it has; it was changed by "
+            "another program"
+        ) from error
+    for one in found:
+        path = path_of(one, folder)
+        if not path.is_file():
+            raise DamagedError(
+                f"{path}: is not there, and the table says that it holds offsets {one.first} to "
+                f"{one.end - 1} of {one.topic!r}. Nothing was changed: bring the file back, or "
+                "archive the topic to another folder"
+            )
+    return found
 
 
-def _is_there(manifest: Manifest, folder: Path, generation: Path) -> bool:
-    """Whether a file has its name; False: it will get it.
+def path_of(manifest: Manifest, folder: Path) -> Path:
+    """The path of a file."""
+    return folder / unquote(manifest.path)
 
-    Raises:
-        DamagedError: it is nowhere.
-    """
-    named, staged = generation / manifest.name, folder / manifest.staged
-    if named.is_file():
-        return True
-    # It may get its name between two looks, so the last look is at the name.
-    if staged.is_file() or named.is_file():
-        return named.is_file()
-    raise DamagedError(
-        f"{named}: is not there, and its manifest says that it holds offsets {manifest.first} to "
-        f"{manifest.end - 1} of {manifest.topic!r}. Nothing was changed: bring the file back, or "
-        "archive the topic to another folder"
-    )
+
+def archived_files(folder: Path) -> Iterator[tuple[Manifest, Path]]:
+    """The files of an archive with their places, by topic and offset; see `read_manifests`."""
+    for one in read_manifests(folder):
+        yield one, path_of(one, folder)
 
 
 class Archive:
-    """The one process that may change an archive."""
+    """An archive that is to be added to. Others may do so at the same time."""
 
     def __init__(self, folder: Path) -> None:
-        """Take the folder, or make it; carry out what an earlier run had decided.
+        """Open it, or make it.
 
         Raises:
-            InUseError: another process has it.
-            ConfigurationError: it cannot be made, or holds something else.
+            ConfigurationError: it cannot be made, or the folder holds something else.
             DamagedError: an archived file is missing.
         """
         self.folder = folder
@@ -87,102 +141,120 @@ class Archive:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise ConfigurationError(f"{folder}: cannot be made: {error.strerror}") from error
-        known = {MESSAGES, f"{MESSAGES}.part", GENERATIONS, STAGING, "_lock"}
-        strange = sorted({path.name for path in folder.iterdir()} - known)
-        if strange:
-            raise ConfigurationError(
-                f"{folder}: holds {strange[0]!r}, which is not of an archive; nothing was changed. "
-                "Choose an empty folder"
-            )
-        self._lock = FileLock(folder / "_lock", what="the archive")
-        try:
-            self._begin()
-        except BaseException:
-            self._lock.close()
-            raise
+        if not DeltaTable.is_deltatable(str(folder)):
+            strange = sorted({path.name for path in folder.iterdir()} - {LOG})
+            if strange:
+                raise ConfigurationError(
+                    f"{folder}: holds {strange[0]!r}, which is not of an archive; nothing was "
+                    f"changed. Choose an empty folder{_of_the_old_form(folder)}"
+                )
+            make_table(folder)
+        self._version = -1
+        self.refresh()
 
-    def __enter__(self) -> Archive:
-        return self
+    def refresh(self) -> None:
+        """See what others have committed; what is seen is on disk."""
+        self._table = open_table(self.folder)
+        known, self._version = self._version, self._table.version()
+        sync_log(self.folder, range(known + 1, self._version + 1)[-_UNSYNCED_MAX:])
+        self.manifests = _manifests(self._table, self.folder)
 
-    def __exit__(self, *_: object) -> None:
-        self._lock.close()
+    def ends(self, logs: Logs) -> dict[tuple[str, str], int]:
+        """How far the table says that logs are archived; without those that it does not know."""
+        found = {log: self._table.transaction_version(app_id(*log)) for log in logs}
+        return {log: end for log, end in found.items() if end is not None}
 
-    def _begin(self) -> None:
-        link = self.folder / MESSAGES
-        if not link.is_symlink():
-            (self.folder / GENERATIONS / _FIRST / MANIFESTS).mkdir(parents=True, exist_ok=True)
-            files.point(link, f"{GENERATIONS}/{_FIRST}")
-            files.sync(self.folder)
-        self.generation = link.resolve()
-        self.manifests = _decided(self.generation)
-        late = [one for one in self.manifests if not self._has(one)]
-        self._name(late)
-        self._sweep()
-        self.run = f"{STAGING}/{secrets.token_hex(6)}"  # where tasks of this run write, below it
-        (self.folder / self.run).mkdir(parents=True)
-
-    def _has(self, manifest: Manifest) -> bool:
-        return _is_there(manifest, self.folder, self.generation)
-
-    def _sweep(self) -> None:
-        """Remove staging files, and generations that are unfinished or no longer needed.
-
-        The generation before this one stays: a reader may have it open.
-        """
-        shutil.rmtree(self.folder / STAGING, ignore_errors=True)
-        current = int(self.generation.name)
-        for path in (self.folder / GENERATIONS).iterdir():
-            if int(path.name) not in (current, current - 1):
-                shutil.rmtree(path)
-
-    def path_of(self, manifest: Manifest) -> Path:
-        """The path of a file."""
-        return self.generation / manifest.name
-
-    def add(self, manifests: Sequence[Manifest]) -> None:
-        """Files that were staged become part of the archive, each at one moment."""
-        self._decide(self.generation, manifests)
-        self._name(manifests)
-        self.manifests = in_order([*self.manifests, *manifests])
-
-    def _decide(self, generation: Path, manifests: Sequence[Manifest]) -> None:
-        for one in manifests:
-            path = (generation / MANIFESTS / one.name).with_suffix(".json")
-            files.write_whole(path, encode_manifest(one))
-        files.sync(generation / MANIFESTS)
-
-    def _name(self, manifests: Sequence[Manifest]) -> None:
-        for one in manifests:
-            files.move(self.folder / one.staged, self.path_of(one))
-        if manifests:
-            files.sync(self.generation)
-
-    def replace(self, merged: Mapping[Manifest, Sequence[Manifest]]) -> None:
-        """Staged files replace others, all at the same moment.
+    def reached(self, logs: Logs = ()) -> dict[str, TopicOffset]:
+        """Where the archive ends in each topic.
 
         Args:
-            merged: each with those that it has the rows of.
+            logs: others than those that it has messages of.
         """
-        number = int(self.generation.name) + 1
-        new = self.folder / GENERATIONS / f"{number:06}"
-        (new / MANIFESTS).mkdir(parents=True)
-        gone = {one.name for group in merged.values() for one in group}
-        kept = [one for one in self.manifests if one.name not in gone]
-        for one in kept:
-            files.link(self.path_of(one), new / one.name)
-        for one in merged:
-            files.move(self.folder / one.staged, new / one.name)
-        self._decide(new, [*kept, *merged])
-        files.sync(new)
-        files.sync(new.parent)
-        files.point(self.folder / MESSAGES, f"{GENERATIONS}/{new.name}")
-        files.sync(self.folder)
-        self.generation = new.resolve()
-        self.manifests = in_order([*kept, *merged])
+        newest = {(topic, files[-1].log) for topic, files in newest_logs(self.manifests).items()}
+        return archived_to(self.manifests, self.ends({*newest, *logs}))
+
+    def add(
+        self, files: Sequence[Manifest], ends: Ends, *, in_place_of: Sequence[Manifest] = ()
+    ) -> bool:
+        """Files come in and logs are archived so far: at one moment, or nothing of it.
+
+        Args:
+            ends: how far each log is then; each goes on from where `ends` of this object says.
+            in_place_of: files that have the same rows, and go; for readers of changes it is none.
+
+        Returns:
+            False: another driver was there first. Nothing was added; `ends` says how far it is.
+
+        Raises:
+            StorageFailedError: the commit could not be written.
+        """
+        before = self.ends(ends)
+        self.refresh()
+        if self.ends(ends) != before or not self._has(in_place_of):
+            return False
+        now_ms = time.time_ns() // 1_000_000
+        actions: list[AddAction | RemoveAction] = [
+            AddAction(one.path, one.bytes, one.partition, now_ms, not in_place_of, one.statistics)
+            for one in files
+        ]
+        actions += [
+            RemoveAction(one.path, False, now_ms, one.bytes, one.partition) for one in in_place_of
+        ]
+        noted = [Transaction(app_id(*log), end) for log, end in ends.items()]
+        version = self._version
+        failure: Exception | None = None
+        try:
+            commit(self._table, actions, noted)
+        except (DeltaError, OSError) as error:
+            failure = error
+        self.refresh()  # a commit that failed may have happened
+        if failure is not None and self._version == version:
+            raise StorageFailedError(
+                f"{self.folder}: nothing could be added to the archive: {failure}. It is as it "
+                "was; run the same command again when the cause is mended"
+            ) from failure
+        return self._has(files) and self.ends(ends) == dict(ends)
+
+    def _has(self, files: Sequence[Manifest]) -> bool:
+        return {one.path for one in files} <= {one.path for one in self.manifests}
+
+    def sweep(self) -> int:
+        """Remove files that the table has not named for a week; how many."""
+        return len(self._table.vacuum(dry_run=False, full=True))
 
 
-def archived_files(folder: Path) -> Iterator[tuple[Manifest, Path]]:
-    """The files of an archive with their places, by topic and offset; see `read_manifests`."""
-    generation = (folder / MESSAGES).resolve()
-    for one in read_manifests(folder):
-        yield one, generation / one.name
+# The changes of the file system; each happens whole or not at all.
+
+
+def make_table(folder: Path) -> None:
+    """An archive without messages; another process may make it at the same moment."""
+    try:
+        DeltaTable.create(
+            folder, _SCHEMA, mode="ignore", partition_by=[*PARTITIONS], name="messages"
+        )
+    except CommitFailedError:
+        open_table(folder)  # it was the other one
+    sync_directory(folder)
+
+
+def commit(
+    table: DeltaTable, actions: Sequence[AddAction | RemoveAction], noted: Sequence[Transaction]
+) -> None:
+    """One commit, by whose conflicts Delta tells two drivers apart."""
+    table.create_write_transaction(
+        [*actions],
+        "append",
+        _SCHEMA,
+        [*PARTITIONS],
+        commit_properties=CommitProperties(app_transactions=[*noted]),
+    )
+
+
+def sync_log(folder: Path, versions: Collection[int]) -> None:
+    """Commits survive power loss; `deltalake` leaves that to the system."""
+    for version in versions:
+        path = folder / LOG / f"{version:020}.json"
+        if path.exists():  # else a checkpoint has taken its place
+            with path.open("rb") as file:
+                sync_file(file.fileno())
+    sync_directory(folder / LOG)

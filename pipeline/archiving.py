@@ -1,10 +1,10 @@
-"""`reliable-pubsub pipeline archive`: topics to Parquet, round by round."""
+"""`reliable-pubsub pipeline archive`: topics to a Delta table, round by round."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,16 +15,29 @@ from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, as
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.plan_view import progress_bar
 
-from .archive import MESSAGES, Archive
+from .archive import Archive, path_of
 from .archive_tasks import MergeFiles, StageRange, merge_files, stage_range
-from .core.manifest import Manifest, archived_to, merges
+from .core.manifest import Manifest, merges
 from .core.options import SourceOptions
-from .core.planning import admitted, ending_offsets, ranges_between, resumed_offsets
+from .core.places import check_store
+from .core.planning import (
+    MessageRange,
+    TopicExtent,
+    admitted,
+    ending_offsets,
+    ranges_between,
+    refuse_unknown,
+    resumed_offsets,
+)
 from .job import (
+    LocalPath,
+    SparkWish,
+    check_reach,
+    complain_of,
     config_option,
     proxy_endpoint,
     running_job,
-    spark_option,
+    spark_options,
     spark_tasks,
     topic_options,
     topics_wanted,
@@ -46,15 +59,16 @@ class Archiving(Struct, frozen=True, kw_only=True):
     options: SourceOptions
     view: ProxyView
     tasks: Tasks
-    files_at_a_time: int
     on_files: Callable[[Sequence[Manifest]], None] = lambda manifests: None
+    warn: Callable[[str], None] = _log.warning
 
     def backlog(self) -> int:
         """Messages that are stored and not archived."""
-        reached = archived_to(self.archive.manifests)
+        extents = self.view.extents()
+        reached = self.archive.reached(_logs(extents))
         return sum(
             max(extent.end - (reached[topic].offset if topic in reached else extent.start), 0)
-            for topic, extent in self.view.extents().items()
+            for topic, extent in extents.items()
         )
 
     def catch_up(self) -> int:
@@ -66,63 +80,84 @@ class Archiving(Struct, frozen=True, kw_only=True):
         Raises:
             DataLossError: the next messages were removed, or the topic is another one.
             ProxyUnreachableError: what was archived so far stays.
+            StorageFailedError: the same.
         """
-        reached = archived_to(self.archive.manifests)
-        extents = self.view.extents()
+        rows = 0
+        planned = self._planned()
+        while planned:
+            count = self.tasks.round_size()  # Spark may have more cores than a round ago
+            some, planned = planned[:count], planned[count:]
+            staged = [
+                file for files in self.tasks.run(stage_range, self._work(some)) for file in files
+            ]
+            if not self.archive.add(staged, {(one.topic, one.log): one.end for one in some}):
+                planned = self._planned()  # another driver was there first
+                continue
+            self.view.tell_places(self.archive.reached())
+            self.on_files(staged)
+            rows += sum(one.rows for one in staged)
+        return rows
+
+    def _planned(self) -> list[MessageRange]:
+        """What is to be archived, from where the archive ends now."""
+        self.archive.refresh()
+        extents = self.view.extents(0)  # not older: another driver may have archived to a new end
+        reached = self.archive.reached(_logs(extents))
         resumed = resumed_offsets(reached, extents, self.options, _log.warning)
+        for topic, place in resumed.items():
+            if topic not in reached and place.offset > 0:
+                self.warn(
+                    f"topic {topic!r}: the archive begins at offset {place.offset:,}; the messages "
+                    "before it were removed from the topic and are in no file"
+                )
         self.view.tell_places(resumed)  # from here on retention waits for us
         ends = ending_offsets(None, extents, self.view.find_time)
-        planned = ranges_between(
+        return ranges_between(
             reached,
             admitted(reached, resumed, ends, None),
             rows_max=self.options.partition_rows_max,
             ranges_min=1,
         )
-        rows = 0
-        for first in range(0, len(planned), self.files_at_a_time):
-            some = planned[first : first + self.files_at_a_time]
-            staged = self.tasks.run(
-                stage_range,
-                [
-                    StageRange(
-                        wanted=one,
-                        folder=str(self.archive.folder),
-                        run=self.archive.run,
-                        endpoint=self.options.endpoint,
-                        retry=self.options.retry,
-                        fail_on_data_loss=self.options.fail_on_data_loss,
-                    )
-                    for one in some
-                ],
+
+    def _work(self, ranges: Sequence[MessageRange]) -> list[StageRange]:
+        return [
+            StageRange(
+                wanted=one,
+                folder=str(self.archive.folder.absolute()),
+                endpoint=self.options.endpoint,
+                retry=self.options.retry,
+                store=self.options.store,
+                fail_on_data_loss=self.options.fail_on_data_loss,
             )
-            self.archive.add(staged)
-            self.view.tell_places(archived_to(self.archive.manifests))
-            self.on_files(staged)
-            rows += sum(one.rows for one in staged)
-        return rows
+            for one in ranges
+        ]
 
     def merge(self, rows_max: int) -> int:
-        """Make one file of neighbours.
+        """Make one file of neighbours, and remove files that no reader needs any more.
 
         Returns:
             How many files there are less.
         """
+        folder = self.archive.folder.absolute()
         groups = merges(self.archive.manifests, rows_max)
         merged = self.tasks.run(
             merge_files,
             [
                 MergeFiles(
-                    manifests=tuple(group),
-                    folder=str(self.archive.folder),
-                    generation=str(self.archive.generation),
-                    run=self.archive.run,
+                    files=tuple((one, str(path_of(one, folder))) for one in group),
+                    folder=str(folder),
                 )
                 for group in groups
             ],
         )
-        if groups:
-            self.archive.replace(dict(zip(merged, groups, strict=True)))
-        return sum(len(group) - 1 for group in groups)
+        gone = [one for group in groups for one in group]
+        is_done = not groups or self.archive.add(merged, {}, in_place_of=gone)
+        self.archive.sweep()
+        return len(gone) - len(merged) if is_done else 0  # another driver has merged them
+
+
+def _logs(extents: Mapping[str, TopicExtent]) -> set[tuple[str, str]]:
+    return {(topic, extent.log) for topic, extent in extents.items()}
 
 
 @click.command(context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
@@ -131,8 +166,8 @@ class Archiving(Struct, frozen=True, kw_only=True):
 @click.option(
     "--folder",
     required=True,
-    type=click.Path(path_type=Path, file_okay=False),
-    help=f"The archive; readers read FOLDER/{MESSAGES}. On a cluster all machines must see it.",
+    type=LocalPath(file_okay=False),
+    help="The archive, a Delta table. On a cluster all machines must see it.",
 )
 @click.option(
     "--available-now", is_flag=True, help="End when what is stored now is archived; else go on."
@@ -162,8 +197,14 @@ class Archiving(Struct, frozen=True, kw_only=True):
 @click.option(
     "--subscriber", default="", help="Id under which the proxy knows the archive: lag, retention."
 )
+@click.option(
+    "--store",
+    default="",
+    metavar="DIR|POSTGRESQL",
+    help="The proxy's data directory or postgresql://...: tasks that can open it read there.",
+)
 @click.option("--accept-loss", is_flag=True, help="Continue after messages that were removed.")
-@spark_option()
+@spark_options()
 @asking_options("subscriber")
 def main(
     topic: tuple[str, ...],
@@ -175,21 +216,22 @@ def main(
     merge: bool,
     rows_per_merged_file: int,
     subscriber: str,
+    store: str,
     accept_loss: bool,
-    master: str | None,
+    spark: SparkWish,
     quiet: bool,
     **asked: Any,
 ) -> None:
-    """Copy topics into a folder of Parquet files, each message once.
+    """Copy topics into a Delta table, each message once.
 
-    Kill it at any moment and run it again: it goes on where the folder ends. Others may read the
-    folder meanwhile; they see whole files, each message once.
+    Kill it at any moment and run it again: it goes on where the table ends. Others may read the
+    table meanwhile; they see whole commits, each message once.
 
     \b
       reliable-pubsub pipeline archive --topic news --folder archive --available-now
-      python -c "import pyarrow.parquet as p; print(p.read_table('archive/messages'))"
+      python -c "import deltalake; print(deltalake.DeltaTable('archive').to_pandas())"
     """
-    with running_job():
+    with running_job(is_endless=not available_now):
         if merge and not available_now:
             raise UsageError("--merge is done at the end of a run: give --available-now with it")
         where, retry = proxy_endpoint("subscriber", **asked)
@@ -201,16 +243,17 @@ def main(
             partition_rows_max=rows_per_file,
             fail_on_data_loss=not accept_loss,
             subscriber=subscriber,
+            store=check_store(store),
         )
         view = ProxyView(options)
-        view.extents()  # report an unreachable proxy before Spark is started
-        with Archive(folder) as archive, spark_tasks("archive", master) as tasks:
+        extents = view.extents()  # report an unreachable proxy before Spark is started
+        if available_now:
+            refuse_unknown(options, extents)
+        archive = Archive(folder)
+        with spark_tasks("archive", spark) as tasks:
+            check_reach(tasks, where)
             job = Archiving(
-                archive=archive,
-                options=options,
-                view=view,
-                tasks=tasks,
-                files_at_a_time=2 * tasks.parallel,
+                archive=archive, options=options, view=view, tasks=tasks, warn=complain_of
             )
             click.echo(f"ready: archive {folder} endpoint={where}")
             _run(job, quiet=quiet, every_s=None if available_now else every)
@@ -225,7 +268,10 @@ def _run(job: Archiving, *, quiet: bool, every_s: float | None) -> None:
     rows = 0
     with progress_bar(total, 0, quiet=quiet or every_s is not None) as advance:
         job = structs.replace(
-            job, on_files=lambda files: advance(sum(one.rows for one in files), files[-1].topic)
+            job,
+            on_files=lambda files: advance(
+                sum(one.rows for one in files), files[-1].topic if files else ""
+            ),
         )
         rows = job.catch_up()
     click.echo(f"done: archived {rows} messages in {job.archive.folder}")

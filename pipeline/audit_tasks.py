@@ -11,7 +11,7 @@ from reliable_pubsub.common.core.journal import Seen
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.subscriber.reader import LogReader
 
-from .archive_tasks import archived_rows
+from .archive_tasks import archived_rows, check_file
 from .core.evidence import Sighting
 from .core.manifest import Manifest
 from .core.planning import MessageRange
@@ -59,11 +59,21 @@ def sight_range(work: SightRange) -> Sighting:
     return Sighting(wanted.topic, wanted.log, wanted.first, wanted.end, found)
 
 
+def seal_holds(work: SightFile) -> bool:
+    """See that a file is what the table says.
+
+    Raises:
+        DamagedError: it is not.
+    """
+    check_file(work.manifest, Path(work.path))
+    return True
+
+
 def sight_file(work: SightFile) -> Sighting:
     """What an archived file holds.
 
     Raises:
-        DamagedError: it is not what its manifest says.
+        DamagedError: it is not what the table says.
     """
     one = work.manifest
     names = ("offset", "publisher", "sequence", "value", "timestamp_ns", "qos")

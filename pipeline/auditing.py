@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec.structs import replace
+from pyspark.sql import DataFrame
 from rich.console import Console
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, RenamedOption, asking_options
 from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.wording import did_you_mean
 from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.lab.__main__ import EXIT_CODES, VIOLATED
@@ -26,21 +30,27 @@ from reliable_pubsub.lab.report import report_option, write_report
 from reliable_pubsub.lab.verdict_text import show_verdict
 
 from .archive import archived_files, read_manifests
-from .audit_tasks import SightFile, SightRange, sight_file, sight_range
-from .core.evidence import Sighting, Whereabouts, with_log
+from .audit_tasks import SightFile, SightRange, seal_holds, sight_file, sight_range
+from .core.evidence import Sighting, Whereabouts, extents, of_one_log, with_log
+from .core.log_verdict import log_verdict
+from .core.manifest import Manifest
 from .core.offsets import TopicOffset
 from .core.options import SourceOptions
 from .core.planning import ranges_between
 from .core.tables import TABLES, delivery_rows
 from .job import (
+    LocalPath,
+    SparkWish,
+    check_reach,
     config_option,
     proxy_endpoint,
     running_job,
-    spark_option,
+    spark_options,
     spark_tasks,
     topics_wanted,
 )
-from .tasks import Tasks
+from .log_rules import archived_rows, live_rows, look_at
+from .tasks import SparkTasks, Tasks
 
 W = TypeVar("W")
 OnSighting = Callable[[Sighting], None]
@@ -69,6 +79,20 @@ def whereabouts(options: SourceOptions) -> dict[str, Whereabouts]:
     }
 
 
+def refuse_unread(options: SourceOptions, found: Collection[str]) -> None:
+    """See that each topic that is named is in what is read.
+
+    Raises:
+        UsageError: one is not, so a verdict would say nothing of it.
+    """
+    for topic in options.topics:
+        if topic not in found:
+            raise UsageError(
+                f"topic {topic!r} is neither at the proxy (--live) nor in the archive (--archive) "
+                f"that is read{did_you_mean(topic, found)}"
+            )
+
+
 def _unheard(sighting: Sighting) -> None:
     """Show nothing."""
 
@@ -93,13 +117,68 @@ def read_live(
 def read_archive(
     folder: Path, options: SourceOptions, tasks: Tasks, on_sighting: OnSighting = _unheard
 ) -> list[Sighting]:
-    """Read an archive, every file held against its manifest."""
+    """Read an archive, every file held against the table."""
     work = [
         SightFile(manifest, str(path))
         for manifest, path in archived_files(folder)
         if options.wants(manifest.topic)
     ]
     return _by_and_by(tasks, sight_file, work, on_sighting)
+
+
+def judge_log(
+    tasks: SparkTasks,
+    options: SourceOptions,
+    now: Mapping[str, Whereabouts],
+    archive: Path | None,
+    advance: Callable[[int, str], None] = lambda messages, what: None,
+) -> tuple[Run, Verdict]:
+    """The verdict over a log alone, made by Spark; and a run with the messages that it names.
+
+    Args:
+        now: topics of the proxy; none if it is not asked.
+        archive: its folder, if it is read.
+        advance: told how many messages are through.
+
+    Raises:
+        DamagedError: an archived file is not what the table says.
+        DataLossError: the proxy no longer holds all that it held.
+        ProxyUnreachableError.
+    """
+    kept = (
+        [(m, path) for m, path in archived_files(archive) if options.wants(m.topic)]
+        if archive
+        else []
+    )
+    manifests, strange = of_one_log([one for one, _ in kept], now)
+    paths = {one: str(path) for one, path in kept}
+    files = [SightFile(one, paths[one]) for one in manifests]
+    refuse_unsealed(manifests)
+    tasks.run(seal_holds, files)
+    frames = [archived_rows(tasks.spark, [one.path for one in files])] if files else []
+    frames += [live_rows(tasks.spark, options, now)] if now else []
+    known = extents(manifests, now)
+    sights, faults = look_at(tasks, reduce(DataFrame.union, frames), known) if frames else ([], [])
+    for one in sights:
+        advance(one.entries, one.topic)
+    run, verdict = log_verdict(known, sights, faults, pid=os.getpid())
+    return run, replace(verdict, warnings=[*strange, *verdict.warnings])
+
+
+def refuse_unsealed(manifests: Sequence[Manifest]) -> None:
+    """See that an archive job has written each file.
+
+    Raises:
+        UsageError: another program has, so there is no checksum to hold it against.
+    """
+    for one in manifests:
+        if not one.sha256:
+            raise UsageError(
+                f"{one.path}: was compacted by another program, so this audit has no checksum of "
+                f"it; its offsets are {one.first} to {one.end - 1} of {one.topic!r}. Give "
+                "--journal too, which compares what it holds; and compact by `pipeline archive "
+                "--merge`"
+            )
 
 
 def _by_and_by(
@@ -156,23 +235,21 @@ def write_tables(folder: Path, run: Run, verdict: Verdict) -> None:
 @config_option()
 @click.option("--topic", multiple=True, help="Read only this one; may be given several times.")
 @click.option("--live", is_flag=True, help="Read the topics of the proxy.")
-@click.option(
-    "--archive", type=click.Path(path_type=Path, file_okay=False), help="Read this archive."
-)
+@click.option("--archive", type=LocalPath(file_okay=False), help="Read this archive.")
 @click.option(
     "--journal",
     "--history",  # its name until that word had two meanings
     cls=RenamedOption,
-    type=click.Path(path_type=Path, file_okay=False),
+    type=LocalPath(file_okay=False),
     help="A folder of journals and outputs: who put and who got what.",
 )
 @click.option(
     "--tables",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=LocalPath(file_okay=False),
     help="Write rules, violations and deliveries as Parquet into this folder.",
 )
 @report_option()
-@spark_option()
+@spark_options()
 @asking_options("subscriber")
 def main(
     topic: tuple[str, ...],
@@ -181,7 +258,7 @@ def main(
     journal: Path | None,
     tables: Path | None,
     report: Path | None,
-    master: str | None,
+    spark: SparkWish,
     quiet: bool,
     **asked: Any,
 ) -> None:
@@ -204,21 +281,27 @@ def main(
         run = read_run(journal) if journal else Run(lines=[], outputs={})
         if live or archive:
             now = whereabouts(wanted) if live else {}
-            total = sum(one.end - one.start for one in now.values())
-            if archive:
-                total += sum(m.rows for m in read_manifests(archive) if wanted.wants(m.topic))
+            kept = [m for m in read_manifests(archive) if wanted.wants(m.topic)] if archive else []
+            refuse_unread(wanted, {*now, *(one.topic for one in kept)})
+            total = sum(one.end - one.start for one in now.values()) + sum(m.rows for m in kept)
             with (
-                spark_tasks("audit", master) as tasks,
+                spark_tasks("audit", spark) as tasks,
                 progress_bar(total, 0, quiet=quiet) as advance,
             ):
+                if live:
+                    check_reach(tasks, where)
+                if not journal:
+                    run, verdict = judge_log(tasks, wanted, now, archive, advance)
+                else:
 
-                def on_sighting(one: Sighting) -> None:
-                    advance(len(one.messages), one.topic)
+                    def on_sighting(one: Sighting) -> None:
+                        advance(len(one.messages), one.topic)
 
-                archived = read_archive(archive, wanted, tasks, on_sighting) if archive else []
-                lived = read_live(wanted, now, tasks, on_sighting)
-            run = with_log(run, archived, lived, now, pid=os.getpid())
-        verdict = check(run)
+                    archived = read_archive(archive, wanted, tasks, on_sighting) if archive else []
+                    lived = read_live(wanted, now, tasks, on_sighting)
+                    run = with_log(run, archived, lived, now, pid=os.getpid())
+        if journal:
+            verdict = check(run)
         show_verdict(Console(), run, verdict, journal or Path())
         if tables:
             write_tables(tables, run, verdict)

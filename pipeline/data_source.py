@@ -32,18 +32,19 @@ from pyspark.sql.types import StructType
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.lab.reading import read_run
-from reliable_pubsub.subscriber.reader import LogReader
 
-from .core.columns import COLUMNS
+from .core.columns import COLUMNS, NAMED_COLUMNS
 from .core.options import SourceOptions, parse_options
 from .core.planning import MessageRange
 from .core.sink_options import SinkOptions, check_columns, parse_sink_options
 from .core.tables import TABLES, Row, delivery_rows, status_rows
 from .instants import instant_ns
 from .proxy_view import ProxyView
+from .reach import Look, look, machine
 from .reading import arrow_batches
 from .sink import BatchSink, StreamSink
-from .stream import QueryStream, batch_ranges
+from .stored_log import nearest_log
+from .stream import QueryStream, View, batch_ranges
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,11 +70,11 @@ class ReliablePubSubSource(DataSource):
         Raises:
             UsageError: an option is wrong.
         """
-        return ", ".join(f"`{name}` {kind}" for name, kind in _columns(self._source()).items())
+        return ", ".join(f"`{name}` {kind}" for name, kind in _columns(self.parsed()).items())
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Of a batch query."""
-        options = self._source()
+        options = self.parsed()
         _check_schema(schema, options)
         if options.table == "messages":
             return MessagesReader(options, schema)
@@ -81,7 +82,7 @@ class ReliablePubSubSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Of a streaming query."""
-        options = self._source()
+        options = self.parsed()
         if options.table != "messages":
             raise UsageError(f"table={options.table} can be read, not streamed: use spark.read")
         _check_schema(schema, options)
@@ -103,12 +104,21 @@ class ReliablePubSubSource(DataSource):
         if overwrite:
             what = "output mode complete" if streaming else "mode overwrite"
             raise UsageError(f"a topic only grows: use mode append, not {what}")
-        options = parse_sink_options(dict(self.options), streaming=streaming)
+        options = self.parsed_sink(streaming=streaming)
         check_columns({f.name: f.dataType.simpleString() for f in schema.fields}, options)
         return options
 
-    def _source(self) -> SourceOptions:
+    def parsed(self) -> SourceOptions:
+        """The options of a query, checked.
+
+        Raises:
+            UsageError: one is wrong.
+        """
         return parse_options(dict(self.options), instant_ns=instant_ns)
+
+    def parsed_sink(self, *, streaming: bool) -> SinkOptions:
+        """The options of a query that writes, checked. Raises as `parsed`."""
+        return parse_sink_options(dict(self.options), streaming=streaming)
 
 
 def _columns(options: SourceOptions) -> Mapping[str, str]:
@@ -118,12 +128,14 @@ def _columns(options: SourceOptions) -> Mapping[str, str]:
 
 
 def _check_schema(schema: StructType, options: SourceOptions) -> None:
-    """A user's own schema may leave columns out; it may not have others.
+    """A user's own schema may leave columns out, or name more of a message; it has no others.
 
     Raises:
         UsageError: it has.
     """
     known = _columns(options)
+    if options.table == "messages":
+        known = {**known, **NAMED_COLUMNS}
     for field in schema.fields:
         kind = field.dataType.simpleString()
         if known.get(field.name) != kind:
@@ -133,12 +145,22 @@ def _check_schema(schema: StructType, options: SourceOptions) -> None:
             )
 
 
+def view_of(options: SourceOptions) -> View:
+    """What the driver asks: a proxy, or an archive."""
+    if options.archive:
+        from .archive_view import ArchiveView  # it needs deltalake, and a proxy does not
+
+        return ArchiveView(options)
+    return ProxyView(options)
+
+
 class MessagePartition(InputPartition):
-    """What one task reads."""
+    """What one task reads, and on which machine that was planned."""
 
     def __init__(self, wanted: MessageRange) -> None:
         super().__init__(wanted)
         self.wanted = wanted
+        self.planned_on = machine()
 
 
 class _Messages:
@@ -153,11 +175,23 @@ class _Messages:
         if not isinstance(partition, MessagePartition):
             return  # Spark's stand-in for "no partition"
         options = self._options
-        with LogReader(options.endpoint, retry=options.retry) as reader:
+        schema = to_arrow_schema(self._schema, timezone="UTC")
+        if options.archive:
+            from .archive_view import archived_range
+
+            yield from archived_range(
+                partition.wanted,
+                Path(options.archive),
+                schema,
+                fail_on_data_loss=options.fail_on_data_loss,
+            )
+            return
+        look(Look(options.endpoint, partition.planned_on))
+        with nearest_log(options.endpoint, options.retry, options.store) as reader:
             yield from arrow_batches(
                 partition.wanted,
                 reader,
-                to_arrow_schema(self._schema, timezone="UTC"),
+                schema,
                 fail_on_data_loss=options.fail_on_data_loss,
             )
 
@@ -167,7 +201,7 @@ class MessagesReader(_Messages, DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """In the driver: the tasks."""
-        view = ProxyView(self._options)
+        view = view_of(self._options)
         try:
             return [MessagePartition(one) for one in batch_ranges(self._options, view)]
         finally:
@@ -189,7 +223,7 @@ class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailable
     def query(self) -> QueryStream:
         """The decisions of this query, with sockets of this process."""
         if self._query is None or self._pid != os.getpid():
-            self._query = QueryStream(self._options, ProxyView(self._options))
+            self._query = QueryStream(self._options, view_of(self._options))
             self._pid = os.getpid()
         return self._query
 
@@ -229,10 +263,12 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """One."""
-        return [InputPartition(None)]
+        return [InputPartition(machine())]
 
     def read(self, partition: InputPartition) -> Iterator[Row]:
         """In the task: the rows."""
+        if self._options.table != "deliveries":
+            look(Look(self._options.endpoint, partition.value))
         names = list(TABLES[self._options.table])
         places = [names.index(name) for name in self._names]
         for row in self._rows():

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, TypeVar, cast
 
 import click
-from msgspec import UNSET, Meta, UnsetType, defstruct
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 from msgspec.structs import replace
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import SparkSession
 
 from reliable_pubsub.common.command_line import (
     RESUME,
+    UNFINISHED,
     accept_endpoint,
+    complain,
+    ignore_signals,
     readable_errors,
     settings_from,
     signals_raise,
+    signals_wait,
     stop_on_signals,
 )
 from reliable_pubsub.common.core import names
@@ -28,29 +38,52 @@ from reliable_pubsub.common.surroundings import retry_policy
 from reliable_pubsub.common.yaml_file import load_yaml
 
 from .core.options import SourceOptions, parse_options
+from .core.places import check_local
+from .core.spark_failure import SparkGoneError, first_line
 from .instants import instant_ns
-from .sessions import open_session
-from .tasks import GONE, SparkTasks
+from .reach import look, looks
+from .sessions import is_connect, open_session, start_java
+from .tasks import GONE, SparkTasks, raise_known
+
+_OF_PY4J: Final = "Exception while sending command"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# What Spark has to say goes to stderr, beside our own words: of a job that works, nothing.
-_LOG: Final = Path(__file__).with_name("log4j2.properties")
-QUIET_LOG: Final = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOG.as_uri()}"}
-
 
 @contextmanager
-def running_job() -> Iterator[None]:
-    """Errors are one paragraph and an exit code; a signal ends the job, to be resumed."""
-    with readable_errors(), stop_on_signals(RESUME):
+def running_job(*, is_endless: bool = False) -> Iterator[None]:
+    """Errors are one paragraph and an exit code; a signal ends the job, to be resumed.
+
+    Args:
+        is_endless: it goes on until a signal, which is then its ordinary end.
+    """
+    code = 0 if is_endless else UNFINISHED
+    with readable_errors(), stop_on_signals(RESUME, exit_code=code):
         yield
 
 
 # Options.
 
 
+class LocalPath(click.Path):
+    """A file or folder of this machine's file system."""
+
+    def __init__(self, **more: bool) -> None:
+        """As of `click.Path`."""
+        super().__init__(path_type=Path, **more)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Refuse an address before it is taken for the name of a folder."""
+        with readable_errors():
+            check_local(os.fspath(value))
+        return super().convert(value, param, ctx)
+
+
 def config_option() -> Callable[[F], F]:
-    """`-f FILE`: a YAML file whose keys are the long options; the command line wins."""
+    """`-f FILE`: a YAML file whose keys are the long options, and arguments by their names.
+
+    The command line wins.
+    """
     return click.option(
         "-f",
         "--config-file",
@@ -70,9 +103,9 @@ def _read_config(ctx: click.Context, parameter: click.Parameter, path: Path | No
         known = {
             name.removeprefix("--"): one
             for one in ctx.command.params
-            if isinstance(one, click.Option) and one is not parameter
+            if one is not parameter
             for name in one.opts
-            if name.startswith("--") and name != "--help"
+            if (name.startswith("--") or isinstance(one, click.Argument)) and name != "--help"
         }
         kind = defstruct(
             "Options",
@@ -90,9 +123,13 @@ def _read_config(ctx: click.Context, parameter: click.Parameter, path: Path | No
     }
 
 
-def _type_of(option: click.Option) -> Any:
+def _is_flag(option: click.Parameter) -> bool:
+    return isinstance(option, click.Option) and option.is_flag
+
+
+def _type_of(option: click.Parameter) -> Any:
     """What the key of an option may have in a file."""
-    if option.is_flag:
+    if _is_flag(option):
         return bool | UnsetType
     word = str | int | float
     expected = "text or a number" + (", or a list of them" * option.multiple)
@@ -100,9 +137,9 @@ def _type_of(option: click.Option) -> Any:
     return Annotated[kind, Meta(extra={"expected": expected})] | UnsetType
 
 
-def _as_on_the_command_line(option: click.Option, value: Any) -> object:
+def _as_on_the_command_line(option: click.Parameter, value: Any) -> object:
     """A flag, or text, or several texts."""
-    if option.is_flag:
+    if _is_flag(option):
         return value
     texts = [str(one) for one in (value if isinstance(value, list) else [value])]
     return texts if option.multiple else texts[0]
@@ -117,11 +154,56 @@ def topic_options() -> Callable[[F], F]:
     return lambda command: topic(pattern(command))
 
 
-def spark_option() -> Callable[[F], F]:
-    """Where Spark runs."""
-    return click.option(
-        "--master", help="Spark's master: local[4], spark://host:7077, ...  [default: local[*,4]]"
-    )
+def spark_options() -> Callable[[F], F]:
+    """Which Spark, and how much of it: one argument `spark`, a `SparkWish`."""
+    shown = {
+        "--driver-memory": "spark.driver.memory",
+        "--executor-memory": "spark.executor.memory",
+        "--executor-cores": "spark.executor.cores",
+        "--total-executor-cores": "spark.cores.max",
+        "--py-files": "spark.submit.pyFiles",
+    }
+
+    def decorate(command: F) -> F:
+        @wraps(command)
+        def wished(*args: Any, master: str | None, conf: tuple[str, ...], **more: Any) -> Any:
+            said = {key: more.pop(_argument(option)) for option, key in shown.items()}
+            with readable_errors():
+                pairs = [*((k, v) for k, v in said.items() if v), *map(_pair, conf)]
+            return command(*args, spark=SparkWish(master, tuple(pairs)), **more)
+
+        options = [
+            click.option(
+                "--master",
+                help="Spark's master: local[4], spark://host:7077, sc://host, ...  [default: what "
+                "Spark's own settings say, else local[*,4]]",
+            ),
+            *(
+                click.option(option, help=f"As of spark-submit; sets {key}.")
+                for option, key in shown.items()
+            ),
+            click.option(
+                "--conf",
+                multiple=True,
+                help="A setting of Spark, KEY=VALUE; may be given several times.",
+            ),
+        ]
+        for option in reversed(options):
+            wished = option(wished)
+        return cast(F, wished)
+
+    return decorate
+
+
+def _argument(option: str) -> str:
+    return option.removeprefix("--").replace("-", "_")
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.startswith("spark."):
+        raise UsageError(f"--conf: found {text!r}, expected spark.KEY=VALUE")
+    return key, value
 
 
 def subscriber_endpoint_option() -> Callable[[F], F]:
@@ -132,6 +214,11 @@ def subscriber_endpoint_option() -> Callable[[F], F]:
 
 
 # What they mean.
+
+
+def complain_of(text: str) -> None:
+    """Warn a person on stderr."""
+    complain(f"warning: {text}")
 
 
 def proxy_endpoint(
@@ -174,17 +261,65 @@ def topics_wanted(
     return replace(found, topics=wanted, pattern=pattern, retry=retry, **more)
 
 
+class SparkWish(Struct, frozen=True):
+    """Which Spark a command line asks for."""
+
+    master: str | None = None
+    conf: tuple[tuple[str, str], ...] = ()
+
+
 @contextmanager
-def spark_tasks(name: str, master: str | None) -> Iterator[SparkTasks]:
-    """A Spark for this job, ended with it."""
-    spark = open_session(f"reliable-pubsub {name}", master=master, conf=QUIET_LOG)
-    # It would write a traceback when Java dies; we say SPARK_GONE.
-    spark.sparkContext._accumulatorServer.handle_error = (  # type: ignore[method-assign]
-        lambda *_: None
-    )
-    try:
-        with signals_raise():  # Spark has put its own in the place of ours
+def spark_tasks(name: str, wish: SparkWish) -> Iterator[SparkTasks]:
+    """A Spark for this job, ended with it.
+
+    Raises:
+        SparkGoneError, ConfigurationError: it cannot be started.
+    """
+    spark = _opened(name, wish)
+    with signals_raise():  # Spark has put its own in the place of ours
+        try:
             yield SparkTasks(spark)
-    finally:
-        with suppress(*GONE):
-            spark.stop()
+        finally:
+            ignore_signals()  # the work is over, one way or the other
+            with suppress(*GONE, PySparkException):
+                spark.stop()
+
+
+def _opened(name: str, wish: SparkWish) -> SparkSession:
+    before = SparkContext._gateway
+    try:
+        with signals_wait():
+            start_java(wish.master, dict(wish.conf), quiet=True)
+        spark = open_session(f"reliable-pubsub {name}", master=wish.master, conf=dict(wish.conf))
+    except (*GONE, PySparkException) as error:
+        raise_known(error)
+        raise SparkGoneError(f"Spark cannot be started: {first_line(str(error))}") from error
+    except BaseException:
+        if SparkContext._gateway is not before:  # another one is not ours to end
+            _kill_java()
+        raise
+    if not is_connect(spark):
+        # They would write tracebacks when Java dies; we say SPARK_GONE.
+        logging.getLogger().addFilter(lambda one: _OF_PY4J not in str(one.msg))
+        spark.sparkContext._accumulatorServer.handle_error = (  # type: ignore[method-assign]
+            lambda *_: None
+        )
+    return spark
+
+
+def _kill_java() -> None:
+    """End a Java that is left in the middle of its start: it would complain in a hundred lines."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    if process is not None:
+        process.kill()
+
+
+def check_reach(tasks: SparkTasks, *endpoints: str) -> None:
+    """Before the work of a job: let tasks look, where some may run on other machines.
+
+    Raises:
+        ConfigurationError: they do, and cannot reach an endpoint.
+    """
+    wanted = looks(endpoints)
+    if wanted and tasks.elsewhere:
+        tasks.run(look, wanted * tasks.round_size())

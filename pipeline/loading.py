@@ -14,22 +14,29 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
 from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.errors import ConfigurationError, ConflictError
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.common.status_client import StatusClient
+from reliable_pubsub.subscriber.external_cursor import ExternalCursor
 from reliable_pubsub.subscriber.reader import LogReader
 
+from .core.holding import FileSize, check_still_there, refuse_unheld, topic_of
+from .core.spark_failure import SparkGoneError
 from .job import (
+    LocalPath,
+    SparkWish,
+    check_reach,
     config_option,
     proxy_endpoint,
     running_job,
-    spark_option,
+    spark_options,
     spark_tasks,
     subscriber_endpoint_option,
 )
 from .numbered import Outcome, numbered_publisher, put_numbered
-from .records import FORMATS, Columns, Format, count_records, format_of, records_of
+from .records import FORMATS, Columns, Format, about, format_of, places_of, records_of
 
 ROWS_PER_PART: Final = 250_000  # of a file that is cut; another number would be other publishers
 
@@ -46,6 +53,8 @@ class LoadFile(Struct, frozen=True, kw_only=True):
     subscriber_endpoint: str
     retry: RetryPolicy
     part: int | None = None  # None: the whole file
+    at: int = 0  # byte at which the part begins, if that is known
+    rows_per_part: int = ROWS_PER_PART
 
     @property
     def publisher(self) -> str:
@@ -67,28 +76,35 @@ def load_file(work: LoadFile) -> Outcome:
     """
     first, rows, source = 0, None, work.path
     if work.part is not None:
-        first, rows = work.part * ROWS_PER_PART, ROWS_PER_PART
+        first, rows = work.part * work.rows_per_part, work.rows_per_part
         source = f"{work.path}, part {work.part} (from row {first + 1} on)"
     with (
         numbered_publisher(work.publisher, work.publisher_endpoint, work.retry) as publisher,
         LogReader(work.subscriber_endpoint, retry=work.retry) as reader,
     ):
-        records = islice(records_of(Path(work.path), work.form, work.columns, first), rows)
+        whole = records_of(Path(work.path), work.form, work.columns, first, work.at)
+        records = islice(whole, rows)
         return put_numbered(publisher, reader, work.topic, records, source=source)
 
 
-def cut(work: Sequence[LoadFile]) -> tuple[list[LoadFile], list[LoadFile]]:
-    """Files in parts: the first one of each, which is put before its others, and the others.
+def places(work: LoadFile) -> list[int]:
+    """In a task: where the parts of a file begin; see `places_of`."""
+    return places_of(Path(work.path), work.form, work.rows_per_part)
+
+
+def other_parts(first: Sequence[LoadFile], begin: Sequence[Sequence[int]]) -> list[LoadFile]:
+    """The parts of files after the first one of each, which is put before its others.
 
     So a client that finds nothing of a first part knows that there is nothing of any.
+
+    Args:
+        begin: the `places` of each file.
     """
-    first = [replace(one, part=0) for one in work]
-    others = [
-        replace(one, part=part)
-        for one in work
-        for part in range(1, -(-count_records(Path(one.path), one.form) // ROWS_PER_PART))
+    return [
+        replace(one, part=part, at=at)
+        for one, of_file in zip(first, begin, strict=True)
+        for part, at in enumerate(of_file[1:], start=1)
     ]
-    return first, others
 
 
 def refuse_other_cut(work: LoadFile) -> None:
@@ -135,7 +151,7 @@ def named_files(paths: tuple[Path, ...], base: Path | None) -> list[tuple[str, P
     "files",
     multiple=True,
     required=True,
-    type=click.Path(path_type=Path, exists=True),
+    type=LocalPath(exists=True),
     help="A file, or a folder of files; may be given several times.",
 )
 @click.option("--topic", required=True, help="Where the records go.")
@@ -150,7 +166,7 @@ def named_files(paths: tuple[Path, ...], base: Path | None) -> list[tuple[str, P
 @click.option("--header", multiple=True, help="A column that becomes a header.")
 @click.option(
     "--base",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=LocalPath(file_okay=False),
     help="Files count under their path below this folder, so that it may be moved.",
 )
 @click.option(
@@ -159,7 +175,13 @@ def named_files(paths: tuple[Path, ...], base: Path | None) -> list[tuple[str, P
     help=f"Cut files into parts of {ROWS_PER_PART:,} rows, which are put side by side; rows keep "
     "their order within a part only.",
 )
-@spark_option()
+@click.option(
+    "--subscriber",
+    default="",
+    help="Begin a subscription of this id before anything is put, so that the proxy keeps all of "
+    "it until that reader has it. No process may run under this id yet.",
+)
+@spark_options()
 @subscriber_endpoint_option()
 @asking_options("publisher")
 def main(
@@ -171,7 +193,8 @@ def main(
     header: tuple[str, ...],
     base: Path | None,
     parallel: bool,
-    master: str | None,
+    subscriber: str,
+    spark: SparkWish,
     subscriber_endpoint: str | None,
     quiet: bool,
     **asked: Any,
@@ -200,22 +223,67 @@ def main(
             )
             for name, path in named_files(files, base)
         ]
-        status = StatusClient(read_at, retry)
-        status.ask(rows_max=0)  # report an unreachable proxy before Spark is started
-        status.close()
-        first, others = cut(work) if parallel else (work, [])
+        hold(work, subscriber)
+        first = [replace(one, part=0) for one in work] if parallel else work
         for one in first:
             refuse_other_cut(one)
-        outcomes: list[Outcome] = []
-        with (
-            spark_tasks("load", master) as tasks,
-            progress_bar(len(first) + len(others), 0, quiet=quiet) as advance,
-        ):
-            for group in (first, others):
-                for at in range(0, len(group), tasks.parallel):
-                    some = group[at : at + tasks.parallel]
-                    outcomes += tasks.run(load_file, some)
-                    advance(len(some), "parts" if parallel else "files")
+        with spark_tasks("load", spark) as tasks:
+            check_reach(tasks, put_at, read_at)
+            others = other_parts(first, tasks.run(places, work)) if parallel else []
+            count = len(first) + len(others)
+            what = "parts" if parallel else "files"
+            with progress_bar(count, 0, quiet=quiet) as advance:
+                outcomes = [
+                    outcome
+                    for group in (first, others)
+                    for outcome in tasks.run(load_file, group, lambda more: advance(more, what))
+                ]
+        check_loaded(work[0], outcomes, count)
         put = sum(one.put for one in outcomes)
         before = sum(one.stored_before for one in outcomes)
         click.echo(f"done: {put} messages put on {topic}, {before} were there ({len(work)} files)")
+
+
+def hold(work: Sequence[LoadFile], subscriber: str) -> None:
+    """See that the proxy will keep what is put, before anything is.
+
+    Raises:
+        NotHeldError: it would not, and no id is given for which it should.
+        ProxyUnreachableError: before Spark is started.
+    """
+    one = work[0]
+    report = _status(one)
+    known = topic_of(one.topic, report)
+    if not subscriber:
+        sizes = [
+            FileSize(each.publisher, *about(Path(each.path), each.form, each.columns))
+            for each in work
+        ]
+        refuse_unheld(one.topic, sizes, report)
+    elif known is None or all(each.subscriber != subscriber for each in known.subscriptions):
+        cursor = ExternalCursor(subscriber, one.subscriber_endpoint, retry=one.retry)
+        cursor.tell(one.topic)
+        cursor.close()
+
+
+def check_loaded(one: LoadFile, outcomes: Sequence[Outcome], count: int) -> None:
+    """See that all is done that was to be done, and that it is there.
+
+    Raises:
+        SparkGoneError: there are fewer outcomes than parts.
+        NotHeldError: the proxy has removed some of it.
+    """
+    if len(outcomes) != count:
+        raise SparkGoneError(f"{len(outcomes)} of {count} parts were put; run again to resume")
+    put = [each for each in outcomes if each.put]
+    firsts = [each.first for each in put if each.first is not None]
+    lowest = min(firsts) if len(firsts) == len(put) and put else None
+    check_still_there(one.topic, sum(each.put for each in put), lowest, _status(one))
+
+
+def _status(one: LoadFile) -> StatusReport:
+    status = StatusClient(one.subscriber_endpoint, one.retry)
+    try:
+        return status.ask()
+    finally:
+        status.close()

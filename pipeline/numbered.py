@@ -35,10 +35,15 @@ class Record(Struct, frozen=True):
     event_time_ns: int | None = None
 
     @property
+    def content_bytes(self) -> int:
+        """What it says, without what a batch adds."""
+        headers = sum(len(k) + len(v) for k, v in (self.headers or {}).items())
+        return len(self.value) + len(self.key or b"") + headers
+
+    @property
     def bytes(self) -> int:
         """About its size in a batch."""
-        headers = sum(len(k) + len(v) for k, v in (self.headers or {}).items())
-        return len(self.value) + len(self.key or b"") + headers + RECORD_BYTES
+        return self.content_bytes + RECORD_BYTES
 
 
 class Outcome(Struct, frozen=True):
@@ -47,6 +52,7 @@ class Outcome(Struct, frozen=True):
     source: str
     stored_before: int
     put: int
+    first: int | None = None  # offset of the first that was put; None: none was, or it is gone
 
 
 def numbered_publisher(client: str, endpoint: str, retry: RetryPolicy) -> Publisher:
@@ -86,12 +92,13 @@ def put_numbered(
     if done:
         last = next(islice(left, done - 1, None), None)
         _compare(publisher, reader, topic, done, last, source)
-    count = 0
+    count, first = 0, None
     for batch in _batches(left):
         before_put(len(batch))
-        publisher.put_batch(topic, _columns(batch))
+        receipt = publisher.put_batch(topic, _columns(batch))
+        first = receipt.offset if count == 0 else first
         count += len(batch)
-    return Outcome(source, done, count)
+    return Outcome(source, done, count, first)
 
 
 def _compare(

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import FencedError, LostError, PubSubError, TruncatedError
-from reliable_pubsub.common.core.messages import Start
+from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.retry import Clock
 from reliable_pubsub.common.core.start import at_time
 from reliable_pubsub.common.status_client import StatusClient
@@ -62,13 +62,13 @@ class ProxyView:
         """Whether the proxy knows a subscription of this query."""
         return self._kept is not None
 
-    def extents(self) -> dict[str, TopicExtent]:
-        """The topics that the query wants, as they were at most `EXTENTS_S` ago.
+    def extents(self, age_s_max: float = EXTENTS_S) -> dict[str, TopicExtent]:
+        """The topics that the query wants, as they were at most so long ago.
 
         Raises:
             ProxyUnreachableError.
         """
-        if self._clock.now_s() - self._asked_s >= EXTENTS_S:
+        if self._clock.now_s() - self._asked_s >= age_s_max:
             report = self._status.ask(rows_max=0)
             self._extents = {
                 topic.topic: TopicExtent(topic.log, topic.start, topic.end, topic.stored_bytes)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from typing import Protocol
 
 import pyarrow as pa
 from msgspec.structs import replace
@@ -16,7 +17,6 @@ from reliable_pubsub.common.core.batch import fits_event_time
 from reliable_pubsub.common.core.errors import LogChangedError, LostError, TruncatedError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.subscriber.core.direct_followers import StoredBatch
-from reliable_pubsub.subscriber.reader import LogReader
 
 from .core.columns import MessageColumns
 from .core.loss import DataLossError
@@ -25,8 +25,17 @@ from .core.planning import MessageRange
 _log = logging.getLogger("reliable_pubsub.pipeline")
 
 
+class ReadsLog(Protocol):
+    """Reads by offsets: `subscriber.reader.LogReader`, or what takes its place."""
+
+    def read(
+        self, topic: str, start: int, *, log: str, witness_ns: int | None, messages_max: int
+    ) -> list[StoredBatch]:
+        """As of `LogReader`."""
+
+
 def arrow_batches(
-    wanted: MessageRange, reader: LogReader, schema: pa.Schema, *, fail_on_data_loss: bool
+    wanted: MessageRange, reader: ReadsLog, schema: pa.Schema, *, fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     """The messages of a range in Arrow.
 
@@ -47,7 +56,7 @@ def arrow_batches(
 
 
 def stored_range(
-    wanted: MessageRange, reader: LogReader, *, fail_on_data_loss: bool
+    wanted: MessageRange, reader: ReadsLog, *, fail_on_data_loss: bool
 ) -> Iterator[StoredBatch]:
     """The batches that hold a range, each the direct follower of the one before.
 
@@ -107,7 +116,7 @@ def _within_64_bits(batch: StoredBatch, topic: str) -> StoredBatch:
 
 
 def _read(
-    wanted: MessageRange, offset: int, reader: LogReader, *, checked: bool
+    wanted: MessageRange, offset: int, reader: ReadsLog, *, checked: bool
 ) -> list[StoredBatch]:
     at_its_beginning = offset == wanted.first
     return reader.read(

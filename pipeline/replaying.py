@@ -1,15 +1,15 @@
-"""`reliable-pubsub pipeline replay`: the past of a topic, or of an archive, to another topic.
+"""`reliable-pubsub pipeline replay`: the past of topics, or of an archive, to other topics.
 
-One publisher puts it in order, so it needs no Spark.
+One publisher puts a topic, in order. Several topics are tasks of Spark; one topic needs none.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 from msgspec import Struct
@@ -17,6 +17,7 @@ from msgspec import Struct
 from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, asking_options
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import ConfigurationError, UsageError
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.subscriber.reader import LogReader
 
@@ -27,15 +28,22 @@ from .core.loss import DataLossError
 from .core.manifest import newest_logs
 from .core.planning import MessageRange
 from .job import (
+    LocalPath,
+    SparkWish,
+    check_reach,
     config_option,
     proxy_endpoint,
     running_job,
+    spark_options,
+    spark_tasks,
     subscriber_endpoint_option,
     topics_wanted,
 )
-from .numbered import Record, numbered_publisher, put_numbered
+from .numbered import Outcome, Record, numbered_publisher, put_numbered
 from .reading import stored_range
+from .tasks import unheard
 
+_NAME: Final = "{topic}"  # in a target: the topic that is read
 _COLUMNS = ("offset", "value", "key", "headers", "event_time_ns")
 
 
@@ -44,12 +52,6 @@ class Past(Struct, frozen=True):
 
     wanted: MessageRange
     records: Callable[[], Iterator[Record]]
-
-    def replay_id(self, target: str) -> str:
-        """The id of a replay that has no other: the same for the same messages and target."""
-        one = self.wanted
-        text = f"{one.log}\n{one.topic}\n{one.first}\n{one.end}\n{target}"
-        return sha256(text.encode()).hexdigest()[:24]
 
 
 def archived_past(folder: Path, topic: str, first: int | None, end: int | None) -> Past:
@@ -125,13 +127,105 @@ class Pace:
         self._due_s = max(self._due_s, now_s) + count / self._rate
 
 
+class ReplayTopic(Struct, frozen=True, kw_only=True):
+    """Put this range on another topic, in its order."""
+
+    wanted: MessageRange
+    archive: str  # its folder; "": from the proxy
+    target: str
+    client: str  # the publisher: the n-th message of the range is its message n
+    publisher_endpoint: str
+    subscriber_endpoint: str
+    retry: RetryPolicy
+    rate: float | None = None  # messages a second; None: as fast as it goes
+
+
+def replay_topic(work: ReplayTopic, on_put: Callable[[int], None] = unheard) -> Outcome:
+    """In a task: put what of a range is not stored yet.
+
+    Args:
+        on_put: told how many messages go next.
+
+    Raises:
+        As `archived_past` and `put_numbered`.
+    """
+    wanted = work.wanted
+    pace = Pace(work.rate, now_s=time.monotonic, sleep=time.sleep)
+
+    def before_put(count: int) -> None:
+        pace.wait(count)
+        on_put(count)
+
+    with (
+        LogReader(work.subscriber_endpoint, retry=work.retry) as reader,
+        numbered_publisher(work.client, work.publisher_endpoint, work.retry) as publisher,
+    ):
+        if work.archive:
+            past = archived_past(Path(work.archive), wanted.topic, wanted.first, wanted.end)
+        else:
+            past = stored_past(reader, wanted)
+        return put_numbered(
+            publisher,
+            reader,
+            work.target,
+            past.records(),
+            source=f"replay {work.client} of {wanted.topic!r}",
+            before_put=before_put,
+        )
+
+
+def targets_of(topics: Sequence[str], target: str) -> Mapping[str, str]:
+    """The target of each topic.
+
+    Raises:
+        UsageError: two have the same, or one is read itself.
+    """
+    if len(topics) > 1 and _NAME not in target:
+        raise UsageError(f"--to {target}: several topics need one each, such as '{_NAME}-again'")
+    found = {topic: names.exact(target.replace(_NAME, topic)) for topic in topics}
+    for one in found.values():
+        if one in topics:
+            raise UsageError(f"--to is the topic itself ({one}): it would be read while it grows")
+    return found
+
+
+def _ranges(
+    topics: Sequence[str],
+    archive: Path | None,
+    first: int | None,
+    end: int | None,
+    read_at: str,
+    retry: RetryPolicy,
+) -> list[MessageRange]:
+    """What is replayed of each topic."""
+    if archive:
+        return [archived_past(archive, topic, first, end).wanted for topic in topics]
+    now = whereabouts(topics_wanted(topics, "", endpoint=read_at, retry=retry))
+    found = []
+    for topic in topics:
+        if topic not in now:
+            raise ConfigurationError(f"the proxy has no topic {topic!r}")
+        edge = now[topic]
+        begin = edge.start if first is None else first
+        stop = edge.end if end is None else min(end, edge.end)
+        found.append(MessageRange(topic, edge.log, begin, stop))
+    return found
+
+
 @click.command(context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
 @config_option()
-@click.option("--topic", required=True, help="Whose messages.")
-@click.option("--to", "target", required=True, help="The topic that gets them.")
+@click.option(
+    "--topic", "topics", multiple=True, required=True, help="Whose messages; several are tasks."
+)
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    help=f"The topic that gets them; {_NAME} stands for the name of the topic that is read.",
+)
 @click.option(
     "--archive",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=LocalPath(file_okay=False),
     help="Read them there.  [default: from the proxy]",
 )
 @click.option("--from-offset", "first", type=click.IntRange(0), help="The first one.")
@@ -140,63 +234,81 @@ class Pace:
     "--replay-id",
     help="Under this id each message is put once.  [default: of log, range and target]",
 )
-@click.option("--rate", type=click.FloatRange(0.001), help="Messages a second, at most.")
+@click.option(
+    "--rate", type=click.FloatRange(0.001), help="Messages a second of each topic, at most."
+)
+@spark_options()
 @subscriber_endpoint_option()
 @asking_options("publisher")
 def main(
-    topic: str,
+    topics: tuple[str, ...],
     target: str,
     archive: Path | None,
     first: int | None,
     end: int | None,
     replay_id: str | None,
     rate: float | None,
+    spark: SparkWish,
     subscriber_endpoint: str | None,
     quiet: bool,
     **asked: Any,
 ) -> None:
-    """Put the past of a topic on another one, in its order, each message once.
+    """Put the past of topics on others, each in its order, each message once.
 
-    Kill it and run it again: it goes on. Run it once more when it is done: nothing is put.
+    Kill it and run it again: it goes on. Run it once more when it is done: nothing is put. Several
+    topics are put side by side, by tasks of Spark.
 
     \b
       reliable-pubsub pipeline replay --topic news --to news-again --archive archive --rate 500
+      reliable-pubsub pipeline replay --topic news --topic sport --to '{topic}-again'
     """
     with running_job():
-        if target == topic:
-            raise UsageError("--to is the topic itself: it would be read while it grows")
+        topics = tuple(dict.fromkeys(topics))
+        targets = targets_of(topics, target)
+        if len(topics) > 1 and (first is not None or end is not None):
+            raise UsageError("--from-offset and --to-offset are of one topic")
         put_at, retry = proxy_endpoint("publisher", **asked)
         read_at, _ = proxy_endpoint("subscriber", **{**asked, "endpoint": subscriber_endpoint})
-        with LogReader(read_at, retry=retry) as reader:
-            if archive:
-                past = archived_past(archive, topic, first, end)
-            else:
-                now = whereabouts(topics_wanted([topic], "", endpoint=read_at, retry=retry))
-                if topic not in now:
-                    raise ConfigurationError(f"the proxy has no topic {topic!r}")
-                edge = now[topic]
-                begin = edge.start if first is None else first
-                stop = edge.end if end is None else min(end, edge.end)
-                past = stored_past(reader, MessageRange(topic, edge.log, begin, stop))
-            client = names.client_id(f"replay.{replay_id or past.replay_id(target)}")
-            pace = Pace(rate, now_s=time.monotonic, sleep=time.sleep)
-            with (
-                numbered_publisher(client, put_at, retry) as publisher,
-                progress_bar(past.wanted.count, 0, quiet=quiet) as advance,
-            ):
-
-                def before_put(count: int) -> None:
-                    pace.wait(count)
-                    advance(count, target)
-
-                outcome = put_numbered(
-                    publisher,
-                    reader,
-                    names.exact(target),
-                    past.records(),
-                    source=f"replay {client} of {topic!r}",
-                    before_put=before_put,
-                )
+        work = [
+            ReplayTopic(
+                wanted=one,
+                archive=str(archive.absolute()) if archive else "",
+                target=targets[one.topic],
+                client=replay_client(one, targets[one.topic], replay_id, of_many=len(topics) > 1),
+                publisher_endpoint=put_at,
+                subscriber_endpoint=read_at,
+                retry=retry,
+                rate=rate,
+            )
+            for one in _ranges(topics, archive, first, end, read_at, retry)
+        ]
+        outcomes = _replayed(work, spark, quiet=quiet)
+        put = sum(one.put for one in outcomes)
+        before = sum(one.stored_before for one in outcomes)
         click.echo(
-            f"done: {outcome.put} messages put on {target}, {outcome.stored_before} were there"
+            f"done: {put} messages put on {', '.join(targets.values())}, {before} were there"
         )
+
+
+def replay_client(
+    wanted: MessageRange, target: str, replay_id: str | None = None, *, of_many: bool = False
+) -> str:
+    """The id under which a range is put: one for each topic, or they would fence each other."""
+    if replay_id is None:
+        # The same for the same messages and target.
+        text = f"{wanted.log}\n{wanted.topic}\n{wanted.first}\n{wanted.end}\n{target}"
+        return names.client_id(f"replay.{sha256(text.encode()).hexdigest()[:24]}")
+    suffix = f".{sha256(wanted.topic.encode()).hexdigest()[:12]}" * of_many
+    return names.client_id(f"replay.{replay_id}{suffix}")
+
+
+def _replayed(work: Sequence[ReplayTopic], spark: SparkWish, *, quiet: bool) -> list[Outcome]:
+    """Here, if it is one topic and no Spark is named; else in tasks, a topic each."""
+    if len(work) == 1 and spark == SparkWish():
+        (one,) = work
+        with progress_bar(one.wanted.count, 0, quiet=quiet) as advance:
+            return [replay_topic(one, lambda count: advance(count, one.target))]
+    with spark_tasks("replay", spark) as tasks:
+        check_reach(tasks, work[0].publisher_endpoint, work[0].subscriber_endpoint)
+        with progress_bar(len(work), 0, quiet=quiet) as advance:
+            return tasks.run(replay_topic, work, lambda more: advance(more, "topics"))

@@ -21,13 +21,15 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from reliable_pubsub.common.core.answers import CommitAck
 from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
-from reliable_pubsub.common.core.messages import CommitAck, Part
+from reliable_pubsub.common.core.requests import Part
 from reliable_pubsub.publisher.core.outbox import Encoded
 from reliable_pubsub.publisher.writer import TransactionWriter
 
 from .core.outgoing import OutgoingRows
 from .core.sink_options import SinkOptions
+from .reach import Look, look, machine
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,6 +87,7 @@ class _Sink:
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
+        self._planned_on = machine()
 
     def _open(self, writer: str) -> TransactionWriter:
         options = self._options
@@ -93,6 +96,7 @@ class _Sink:
     def _stage(self, rows: Iterable[pa.RecordBatch], writer: str, transaction: int) -> Written:
         context = TaskContext.get()
         assert context is not None, "write is called in a task"
+        look(Look(self._options.endpoint, self._planned_on))
         attempt = secrets.token_bytes(16)
         place = Written(writer, transaction, context.partitionId(), attempt, 0)
         with self._open(writer) as client:
@@ -146,8 +150,8 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         self._abort(self.writer, self.transaction, comes_again=bool(self._options.app_id))
 
 
-class StreamSink(_Sink, DataSourceStreamArrowWriter):
-    """`df.writeStream`: one transaction for each batch of the query."""
+class _OfQuery(_Sink):
+    """One transaction for each batch of a streaming query."""
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """In a task. Spark tells query and batch as properties of the task, not as arguments."""
@@ -161,6 +165,16 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
             )
         return self._stage(iterator, self._options.writer_of(query), int(batch) + 1)
 
+    def _drop(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        for one in messages:
+            if isinstance(one, Written):
+                self._abort(one.writer, one.transaction, comes_again=True)
+                return
+
+
+class StreamSink(_OfQuery, DataSourceStreamArrowWriter):
+    """`df.writeStream`."""
+
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """In the driver, when every task has ended well; at a replay once more."""
         acknowledged = self._commit(messages)
@@ -169,7 +183,16 @@ class StreamSink(_Sink, DataSourceStreamArrowWriter):
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """In the driver, when one has not, or when the commit has failed."""
-        for one in messages:
-            if isinstance(one, Written):
-                self._abort(one.writer, one.transaction, comes_again=True)
-                return
+        self._drop(messages)
+
+
+class QuerySink(_OfQuery, DataSourceArrowWriter):
+    """The only `df.write` in the `foreachBatch` of a query: what `StreamSink` is, in any mode."""
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """In the driver, when every task has ended well; at a replay once more."""
+        self._commit(messages)
+
+    def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """In the driver, when one has not, or when the commit has failed."""
+        self._drop(messages)

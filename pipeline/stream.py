@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .core.offsets import TopicOffset, from_json, to_json
 from .core.options import SourceOptions
@@ -18,13 +18,19 @@ from .core.planning import (
     admitted,
     ending_offsets,
     ranges_between,
+    refuse_unknown,
     resumed_offsets,
     rows_within,
     starting_offsets,
+    unknown,
 )
 from .proxy_view import ProxyView, ends_of
 
+if TYPE_CHECKING:  # it needs deltalake, and a proxy does not
+    from .archive_view import ArchiveView
+
 Json = dict[str, Any]
+View: TypeAlias = "ProxyView | ArchiveView"  # what a driver asks
 
 _log = logging.getLogger("reliable_pubsub.pipeline")
 
@@ -32,7 +38,7 @@ _log = logging.getLogger("reliable_pubsub.pipeline")
 class QueryStream:
     """One streaming query over topics. Everything that must survive is in Spark's checkpoint."""
 
-    def __init__(self, options: SourceOptions, view: ProxyView) -> None:
+    def __init__(self, options: SourceOptions, view: View) -> None:
         self._options = options
         self._view = view
         self._first: Json | None = None
@@ -49,6 +55,8 @@ class QueryStream:
         """
         if self._first is None:
             extents = self._view.extents()
+            for topic in unknown(self._options, extents):
+                _log.warning("the proxy has no topic %r yet; it is read when it appears", topic)
             begun = starting_offsets(self._options, extents, self._view.find_time, _log.warning)
             if self._view.keeps_place:
                 begun = self._begin_places(begun, {t: e.end for t, e in extents.items()})
@@ -128,13 +136,14 @@ class QueryStream:
         self._view.tell_places(from_json(end))
 
 
-def batch_ranges(options: SourceOptions, view: ProxyView) -> list[MessageRange]:
+def batch_ranges(options: SourceOptions, view: View) -> list[MessageRange]:
     """The tasks of a batch query: from where it begins to where it ends.
 
     Raises:
         UsageError, DataLossError, ProxyUnreachableError.
     """
     extents = view.extents()
+    refuse_unknown(options, extents)
     begun = starting_offsets(options, extents, view.find_time, _log.warning)
     ends = ending_offsets(options.ending, extents, view.find_time)
     return ranges_between(

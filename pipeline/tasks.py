@@ -1,46 +1,59 @@
-"""Work on Spark's tasks: values in, values out, and our errors as they are on the driver."""
+"""Work on Spark's tasks: values in, values out, and our errors as they are on the driver.
+
+By a classic session (RDDs) and by Spark Connect, which has no RDDs (a function over rows).
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from concurrent.futures import Future
+from threading import Thread
+from typing import Any, Final, Protocol, TypeVar, get_type_hints
+from uuid import uuid4
 
+import msgspec
 from msgspec import Struct
 from py4j.protocol import Py4JError, Py4JJavaError
-from pyspark.sql import SparkSession
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql.functions import udf
 
-from reliable_pubsub.common.core.errors import (
-    ConfigurationError,
-    DamagedError,
-    InDoubtError,
-    PubSubError,
-    RefusedError,
-)
+from reliable_pubsub.common.command_line import complain
+from reliable_pubsub.common.core.errors import PubSubError
+
+from .core.cores import Advance, CoreWait
+from .core.spark_failure import NOT_STARTED, SparkGoneError, error_of, failure_of
+from .core.spark_settings import runs_here
+from .sessions import is_connect
 
 W = TypeVar("W")
 R = TypeVar("R")
+T = TypeVar("T")
 
 GONE: Final = (Py4JError, ConnectionError, EOFError)  # what Python sees when Java has died
+LOOK_S: Final = 0.5  # between two looks at a running job
+_ATTEMPTS: Final = 10
+OnDone = Callable[[int], None]
 
 
-class SparkGoneError(InDoubtError):
-    """The Java process of Spark has ended while it had work to do."""
-
-    code = "SPARK_GONE"
+def unheard(count: int) -> None:
+    """Show nothing."""
 
 
 class Tasks(Protocol):
     """Where work is done."""
 
-    def run(self, act: Callable[[W], R], work: Sequence[W]) -> list[R]:
-        """Give the results in the order of the work."""
+    def run(self, act: Callable[[W], R], work: Sequence[W], on_done: OnDone = unheard) -> list[R]:
+        """Give the results in the order of the work.
 
+        Args:
+            act: a function of a module; its return annotation says what it gives.
+            on_done: told how many more are done.
+        """
 
-_ATTEMPTS: Final = 10
-_NOT_STARTED: Final = "Python worker failed to connect back"
-_BY_EXIT_CODE: Final[dict[int, type[PubSubError]]] = {
-    kind.exit_code: kind for kind in (ConfigurationError, InDoubtError, RefusedError, DamagedError)
-}
+    def round_size(self) -> int:
+        """How many to give at a time now, so that no core is idle."""
 
 
 class _Failure(Struct, frozen=True):
@@ -51,58 +64,215 @@ class _Failure(Struct, frozen=True):
     text: str
 
     def error(self) -> PubSubError:
-        error = _BY_EXIT_CODE.get(self.exit_code, PubSubError)(self.text)
-        error.code = self.code
-        return error
+        return error_of(self.code, self.exit_code, self.text)
 
 
 class SparkTasks:
     """Runs functions of a module on Spark, one task for each value."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._context = spark.sparkContext
+    def __init__(self, spark: SparkSession, tell: Callable[[str], None] = complain) -> None:
+        """Take a session; `tell` is given a sentence when a job waits for cores."""
+        self._tell = tell
+        self.spark = spark
+        self._jobs: _Jobs = _ConnectJobs(spark) if is_connect(spark) else _ClassicJobs(spark)
 
     @property
-    def parallel(self) -> int:
-        """How many run at a time."""
-        return int(self._context.defaultParallelism)
+    def elsewhere(self) -> bool:
+        """Whether tasks may run on other machines."""
+        return not runs_here(self._jobs.where)
 
-    def run(self, act: Callable[[W], R], work: Sequence[W]) -> list[R]:
-        """Give the results in the order of the work.
+    def round_size(self) -> int:
+        """Twice the cores of this moment: Spark may have more of them next time.
+
+        More tasks than cores are what makes dynamic allocation ask for executors.
+        """
+        return max(2 * self._jobs.cores(), 2)
+
+    def run(self, act: Callable[[W], R], work: Sequence[W], on_done: OnDone = unheard) -> list[R]:
+        """Give the results in the order of the work. All of it is one job of Spark.
 
         Every task is done once at least, and may be done again: by Spark, and here when a Python
         worker was not there in the time that Spark gives it, which is a matter of a busy machine.
 
         Raises:
             PubSubError: the first that a task met, with its code and exit code.
+            SparkGoneError, SparkFailedError: Spark could not do it.
         """
         if not work:
             return []
+        kind = get_type_hints(act)["return"]
 
-        def attempt(one: W) -> R | _Failure:
+        def attempt(number: int) -> bytes:
             try:
-                return act(one)
+                return b"+" + msgspec.msgpack.encode(act(work[number]))
             except PubSubError as error:
-                return _Failure(error.code, error.exit_code, str(error))
+                failure = _Failure(error.code, error.exit_code, str(error))
+                return b"-" + msgspec.msgpack.encode(failure)
 
-        results: list[R | _Failure] = []
-        for number in range(_ATTEMPTS):
+        count = len(work)
+        texts = self._answered(lambda: self._jobs.collect(attempt, count), count, on_done)
+        if len(texts) != len(work):
+            raise SparkGoneError("Spark gave back less than it was asked for; run again to resume")
+        done: list[R] = []
+        for text in texts:
+            if text[:1] == b"-":
+                raise msgspec.msgpack.decode(text[1:], type=_Failure).error()
+            done.append(msgspec.msgpack.decode(text[1:], type=kind))
+        return done
+
+    def rows(self, frame: DataFrame) -> list[Row]:
+        """Collect the rows of a frame. Raises as `run`."""
+        return self._answered(frame.collect, 0, unheard)
+
+    def carry_out(self, act: Callable[[], T]) -> T:
+        """Do something with Spark that may be done again, as `run` does. Raises as `run`."""
+        (done,) = self._answered(lambda: [act()], 0, unheard)
+        return done
+
+    def _answered(self, job: Callable[[], list[T]], count: int, on_done: OnDone) -> list[T]:
+        for _ in range(_ATTEMPTS):
             try:
-                results = self._context.parallelize(work, len(work)).map(attempt).collect()
-                break
-            except Py4JJavaError as error:
-                if _NOT_STARTED not in str(error) or number == _ATTEMPTS - 1:
+                return self._watched(job, count, on_done)
+            except (*GONE, PySparkException) as error:
+                if NOT_STARTED in str(error):
+                    continue
+                raise_known(error)
+                if isinstance(error, Py4JJavaError | PySparkException):
                     raise
-            except GONE as error:
                 raise SparkGoneError(
                     "Spark's Java process has ended in the middle of the work (was it killed, is "
                     "there memory?). What was finished stays: run the same command again to resume"
                 ) from error
-        if len(results) != len(work):
-            raise SparkGoneError("Spark gave back less than it was asked for; run again to resume")
-        done: list[R] = []
-        for result in results:
-            if isinstance(result, _Failure):
-                raise result.error()
-            done.append(result)
-        return done
+        raise SparkGoneError("no Python worker was there in time; run again to resume")
+
+    def _watched(self, job: Callable[[], list[T]], count: int, on_done: OnDone) -> list[T]:
+        """Do it in a thread, so that this one sees how far it is, and hears signals."""
+        answered: Future[list[T]] = Future()
+
+        def collect() -> None:
+            try:
+                self._jobs.begin()
+                answered.set_result(job())
+            except BaseException as error:  # it is raised where the job was asked for
+                answered.set_exception(error)
+
+        thread = Thread(target=collect, daemon=True)
+        thread.start()
+        wait = CoreWait(time.monotonic(), self._jobs.where)
+        told = 0
+        while thread.is_alive():
+            thread.join(LOOK_S)
+            advance = self._jobs.advance() if thread.is_alive() else Advance(0, count)
+            sentence = wait.look(time.monotonic(), advance)
+            if sentence and not answered.done():
+                self._tell(sentence)
+            if advance.done > told and not (answered.done() and answered.exception()):
+                on_done(advance.done - told)
+                told = advance.done
+        return answered.result()
+
+
+def raise_known(error: BaseException) -> None:
+    """Raise what an error of Spark means, if that is known.
+
+    Raises:
+        PubSubError.
+    """
+    known = failure_of(f"{type(error).__name__}: {error}")
+    if known is not None:
+        raise known from error
+
+
+class _Jobs(Protocol):
+    """One kind of session."""
+
+    where: str
+
+    def begin(self) -> None:
+        """This thread begins a job."""
+
+    def collect(self, attempt: Callable[[int], bytes], count: int) -> list[bytes]:
+        """Give attempt(0) to attempt(count - 1), each made by a task."""
+
+    def advance(self) -> Advance:
+        """How far that is; asked by another thread."""
+
+    def cores(self) -> int:
+        """How many tasks run at a time now."""
+
+
+class _ClassicJobs:
+    """By RDDs of a session in this process."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._session: Any = spark
+        self._context = spark.sparkContext
+        self.where = str(self._context.master)
+        self._group = ""
+
+    def begin(self) -> None:
+        # Spark looks for formats that were registered in the session of the thread that asks.
+        java = SparkSession._get_j_spark_session_class(self._session._jvm)
+        java.setActiveSession(self._session._jsparkSession)
+        self._group = group = f"reliable-pubsub-{uuid4()}"
+        self._context.setJobGroup(group, "reliable-pubsub")  # of this thread
+
+    def collect(self, attempt: Callable[[int], bytes], count: int) -> list[bytes]:
+        numbers = self._context.parallelize(range(count), count)
+        return [bytes(one) for one in numbers.map(attempt).collect()]
+
+    def advance(self) -> Advance:
+        tracker = self._context.statusTracker()
+        running = done = 0
+        is_planned = False
+        for job in tracker.getJobIdsForGroup(self._group):
+            about = tracker.getJobInfo(job)
+            is_planned |= about is not None and about.status == "RUNNING"
+            for stage in about.stageIds if about else ():
+                tasks = tracker.getStageInfo(stage)
+                if tasks:
+                    running += tasks.numActiveTasks
+                    done += tasks.numCompletedTasks
+        return Advance(running, done, is_planned)
+
+    def cores(self) -> int:
+        return int(self._context.defaultParallelism)
+
+
+class _ConnectJobs:
+    """By Spark Connect: a function over the rows of a table that has one for each task."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self.where = "Spark Connect"
+        self._advance = Advance()
+        spark.registerProgressHandler(self._hear)  # type: ignore[arg-type]  # by keywords
+
+    def _hear(self, stages: Any, inflight_tasks: int, **more: Any) -> None:
+        finished = sum(one.num_completed_tasks for one in stages or ())
+        self._advance = Advance(int(inflight_tasks), finished)
+
+    def begin(self) -> None:
+        self._advance = Advance()
+
+    def collect(self, attempt: Callable[[int], bytes], count: int) -> list[bytes]:
+        numbers = self._spark.range(0, count, 1, count)
+        rows = numbers.select(
+            "id", udf(attempt, "binary", useArrow=False)("id").alias("answer")
+        ).collect()
+        return [bytes(row.answer) for row in sorted(rows, key=lambda row: int(row.id))]
+
+    def advance(self) -> Advance:
+        return self._advance
+
+    def cores(self) -> int:
+        """As many as Spark cuts a table into by itself."""
+        return self._spark.range(0, 1 << 20).mapInArrow(_one_row, "n bigint").count()
+
+
+def _one_row(batches: Any) -> Any:
+    """A row for each task that has rows."""
+    import pyarrow as pa
+
+    if next(iter(batches), None) is not None:
+        yield pa.RecordBatch.from_pydict({"n": pa.array([1], pa.int64())})

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import click
@@ -12,24 +15,35 @@ import click
 from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
     EXIT_CODES,
+    Stopped,
     accept_endpoint,
+    accept_metrics,
     complain,
     journal_option,
     key_options,
+    log_format_option,
+    metrics_option,
     readable_errors,
+    reloaded_by_signal,
     resolve_all,
+    signals_raise,
     stopped_by_signals,
 )
 from reliable_pubsub.common.core.endpoint import beside, stays_behind
-from reliable_pubsub.common.core.settings import Resolved, Settings, typed
+from reliable_pubsub.common.core.resolving import Resolved, typed
+from reliable_pubsub.common.core.settings import Settings
 from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.key_files import server_keys
+from reliable_pubsub.common.metrics_server import metrics_served
+from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.relay.sockets import allow_connections
 
 from .core.state import BrokerSettings
 from .core.topic_log import Retention
 from .push import EndpointSettings
+from .reloading import Configured, Reloading
 from .server import Server, ServerSettings
+from .standing_by import starts_again
 
 
 def broker_settings(
@@ -44,6 +58,7 @@ def broker_settings(
         subscriptions_per_topic_max=settings.subscriptions_per_topic_max,
         publishers_per_topic_max=settings.publishers_per_topic_max,
         staged_bytes_max=settings.staged_bytes_max,
+        stored_bytes_max=settings.stored_bytes_max,
         topics={name: retention(typed({**resolved, **own})) for name, own in topics.items()},
     )
 
@@ -74,6 +89,7 @@ def server_settings(
         durability=settings.durability,
         snapshot_interval_s=settings.snapshot_interval_ms / 1000,
         accept_loss=accept_loss,
+        store=settings.store,
         broker=broker,
         keys=server_keys(settings),
     )
@@ -105,6 +121,7 @@ def left_behind(settings: ServerSettings) -> list[str]:
     return warnings
 
 
+LOG = logging.getLogger("reliable_pubsub.proxy")
 HEARS_RESETS = (
     "warning: this system does not let the proxy ignore resets of connections (SO_ATTACH_FILTER), "
     "so there is no bound on what one connection may make it hold (docs/guarantees.md, P7)"
@@ -122,6 +139,12 @@ HEARS_RESETS = (
     help="Settings file (YAML), for example `durability: sync`. Names: `config show`.",
 )
 @click.option("--data-dir", help="Where the store is; one proxy for each. Made if missing.")
+@click.option(
+    "--store",
+    metavar="postgresql://...",
+    help="Keep the log in this PostgreSQL database instead. Several proxies may be started on it: "
+    "one serves, the others stand by.",
+)
 @click.option("--publisher-endpoint", help="Where publishers come in.")
 @click.option("--subscriber-endpoint", help="Where subscribers come in.")
 @click.option(
@@ -148,7 +171,9 @@ HEARS_RESETS = (
     help="Accept endpoints that other machines reach; traffic is not encrypted.",
 )
 @key_options(server=True, client=False)
+@metrics_option()
 @journal_option()
+@log_format_option()
 def main(
     config_file: Path | None,
     accept_loss: bool,
@@ -159,7 +184,8 @@ def main(
     """Run the proxy: it keeps every message until all subscribers have it.
 
     Kill it at any moment and start it again with the same --data-dir: whatever was acknowledged
-    is there, and clients go on by themselves. SIGTERM and SIGINT end it cleanly.
+    is there, and clients go on by themselves. SIGTERM and SIGINT end it cleanly; SIGHUP reads
+    bounds and retention again.
 
     \b
     A settings file has the names of `reliable-pubsub config show`, and may differ by topic:
@@ -172,12 +198,9 @@ def main(
           on_bound: lose_oldest      # or expire (the slowest), or reject (the default)
     """
     with readable_errors():
-        file, topics = _settings_file(config_file) if config_file else ({}, {})
-        resolved = resolve_all("proxy", said, file)
-        settings = typed(resolved)
-        wanted = server_settings(
-            resolved, broker_settings(resolved, topics), accept_loss=accept_loss
-        )
+        resolved, configured = _configured(config_file, said)
+        settings = configured.settings
+        wanted = server_settings(resolved, configured.broker, accept_loss=accept_loss)
         for endpoint in (
             wanted.publisher_endpoint,
             wanted.subscriber_endpoint,
@@ -185,22 +208,85 @@ def main(
             wanted.ingress.endpoint,
         ):
             accept_endpoint(endpoint, allow_plaintext=allow_plaintext, bind=True, keys=wanted.keys)
+        accept_metrics(settings, allow_plaintext=allow_plaintext)
         allow_connections()
-        with _checking() as progress:
-            server = Server(
-                wanted,
-                report_loss=lambda bad: complain(f"warning [LOST]: given up: {bad}"),
-                progress=progress,
-                warn=complain,
-                recorder=open_journal(journal, "proxy"),
-            )
-        _serve(server, settings, left_behind(wanted))
+        manager = ServiceManager()
+        read = partial(_configured, config_file, said)
+        with starts_again(is_shared=bool(wanted.store)) as ending:
+            try:
+                server = _opened(wanted, journal, manager)
+            except Stopped:  # while it stood by
+                return
+            _serve(server, configured, manager, left_behind(wanted), lambda: read()[1], ending)
 
 
-def _serve(server: Server, settings: Settings, warnings: Sequence[str]) -> None:
-    """Say that it is ready, and what to know about it; run until a signal comes."""
-    with stopped_by_signals(server.stop):
-        click.echo(_ready_line(server, settings))
+def _opened(wanted: ServerSettings, journal: Path | None, manager: ServiceManager) -> Server:
+    """Open the store, and bind; while another proxy serves the store, stand by."""
+    said = ""
+
+    def stand_by(text: str) -> None:
+        nonlocal said
+        manager.starting(f"standby: {text}")
+        if text != said:
+            said = text
+            click.echo(f"standby: proxy {text}")
+
+    with _checking(manager) as progress, signals_raise() if wanted.store else nullcontext():
+        return Server(
+            wanted,
+            report_loss=lambda bad: complain(f"warning [LOST]: given up: {bad}"),
+            progress=progress,
+            warn=complain,
+            recorder=open_journal(journal, "proxy"),
+            manager=manager,
+            stand_by=stand_by,
+        )
+
+
+def _configured(
+    config_file: Path | None, said: Mapping[str, str | None]
+) -> tuple[dict[str, Resolved], Configured]:
+    """The settings as they are written now; each with its origin, and as the proxy uses them."""
+    file, topics = _settings_file(config_file) if config_file else ({}, {})
+    resolved = resolve_all("proxy", said, file)
+    return resolved, Configured(typed(resolved), broker_settings(resolved, topics))
+
+
+def _serve(
+    server: Server,
+    configured: Configured,
+    manager: ServiceManager,
+    warnings: Sequence[str],
+    read: Callable[[], Configured],
+    ending: threading.Event,
+) -> None:
+    """Say that it is ready, and what to know about it; run until a signal comes.
+
+    Args:
+        ending: set when a signal has come.
+    """
+    settings = configured.settings
+
+    def stop() -> None:
+        ending.set()
+        manager.stopping()
+        server.stop()
+
+    with (
+        stopped_by_signals(stop),
+        metrics_served(
+            settings.metrics_endpoint, lambda: server.observation.pages(Path(settings.data_dir))
+        ) as metrics,
+    ):
+        ready = _ready_line(server, settings) + (f" metrics={metrics}" if metrics else "")
+        status = ready.removeprefix("ready: ")
+        reloading = Reloading(
+            configured, read=read, use=server.reconfigure, manager=manager, ready=status
+        )
+        reloaded_by_signal(reloading.begin)
+        click.echo(ready)
+        LOG.info(ready)
+        manager.ready(status)
         if settings.durability == "snapshot":
             complain(
                 "warning: durability snapshot acknowledges before it writes; a crash loses "
@@ -211,6 +297,7 @@ def _serve(server: Server, settings: Settings, warnings: Sequence[str]) -> None:
         if any(door.hears_resets for door in server.doors):
             complain(HEARS_RESETS)
         server.run()
+        LOG.info("stopped: every answer was durable before it left")
 
 
 def _settings_file(path: Path) -> tuple[dict[str, Resolved], dict[str, dict[str, Resolved]]]:
@@ -222,10 +309,10 @@ def _settings_file(path: Path) -> tuple[dict[str, Resolved], dict[str, dict[str,
 
 
 @contextmanager
-def _checking() -> Iterator[Callable[[int], None]]:
+def _checking(manager: ServiceManager) -> Iterator[Callable[[int], None]]:
     """Show the progress of the store check on a terminal; `rich` is loaded only then."""
     if not sys.stderr.isatty():
-        yield lambda messages: None
+        yield lambda messages: manager.starting(f"checking the store: {messages:,} messages")
         return
     from rich.console import Console
 
@@ -238,8 +325,9 @@ def _ready_line(server: Server, settings: Settings) -> str:
     publishers, subscribers = (door.endpoint for door in server.doors)
     return (
         f"ready: proxy publishers={publishers} subscribers={subscribers} "
-        f"durability={settings.durability} data-dir={settings.data_dir} "
-        f"topics={len(server.engine.state.topics)} messages={server.checked.messages} "
+        f"durability={server.promise} "
+        + (f"store={server.store_path} " if settings.store else f"data-dir={settings.data_dir} ")
+        + f"topics={len(server.engine.state.topics)} messages={server.checked.messages} "
         f"push={server.push.endpoint} ingress={server.ingress.endpoint}"
         + (f" curve={'known-keys' if settings.clients else 'any-key'}" * bool(settings.secret_key))
     )

@@ -19,9 +19,10 @@ from typing import Final
 
 from msgspec import Struct
 
+from .core.counts import Durations
 from .core.outputs import Work
 from .core.records import Record
-from .store import Store
+from .core.storage import Storage
 
 FEW_RECORDS: Final = 8  # with more, many clients put: the loop goes on while they are written
 FAST_S: Final = 0.003  # after a commit that took longer the second thread commits
@@ -57,7 +58,9 @@ class _Stop(Struct, frozen=True):
 class Committer:
     """Owns the writing connection: used by the loop thread, and by the one that calls `serve`."""
 
-    def __init__(self, store: Store, *, wake: Callable[[], None], interval_s: float = 0.0) -> None:
+    def __init__(
+        self, store: Storage, *, wake: Callable[[], None], interval_s: float = 0.0
+    ) -> None:
         """Create a committer without work.
 
         Args:
@@ -78,6 +81,7 @@ class Committer:
         self.commits = 0
         self.records = 0
         self.last_commit_s = 0.0
+        self.durations = Durations()  # one commit runs at a time, in either thread
         # The loop's own commit, and who looks whether it ends.
         self._lock = threading.Lock()  # of the next two, at the end of that commit
         self._begun_s: float | None = None
@@ -217,6 +221,7 @@ class Committer:
             self.outcomes.append(Failed(error))
             return
         self.last_commit_s = time.perf_counter() - begin_s
+        self.durations.observe(self.last_commit_s)
         self.commits += 1
         self.records += len(records)
         self.outcomes.append(Committed(lsn))

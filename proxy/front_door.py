@@ -7,14 +7,16 @@ socket holds one request, so it would pay every fsync alone (docs/decisions/0002
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import zmq
 from msgspec import Struct
 
-from reliable_pubsub.common.core.messages import Role
+from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.transport import sender_of
+from reliable_pubsub.relay.authentication import Authentication
+from reliable_pubsub.relay.core.attendance import Excess
 from reliable_pubsub.relay.sockets import Context, Receiver, listening
 
 PEER_ANSWERS_MAX: Final = 32  # kept for one connection that does not read
@@ -28,6 +30,7 @@ class Asker(Struct, frozen=True, gc=False):
     door: FrontDoor
     envelope: tuple[bytes, ...]
     key: str = ""  # public key of the connection, where keys are known
+    excess: Excess | None = None  # the connection is more than its key may have
 
     def answer(self, frames: Sequence[bytes]) -> None:
         """Send an answer; a peer that has left, or does not read, loses it."""
@@ -45,19 +48,18 @@ class FrontDoor:
         context: Context,
         role: Role,
         endpoint: str,
-        key_of: Callable[[zmq.Frame], str | None] | None = None,
+        authentication: Authentication | None = None,
     ) -> None:
         """Bind.
 
         Args:
-            key_of: the public key of the connection on which a message came; None: it may not
-                speak. Without it each may.
+            authentication: says whose a connection is; None: each may speak.
 
         Raises:
             ConfigurationError: the endpoint cannot be bound.
         """
         self.role = role
-        self._key_of = key_of
+        self._authentication = authentication
         # A REQ peer has one request in flight. A peer that does not read loses its replies, and one
         # that floods is stopped, so that neither piles up in memory.
         listener = listening(context, zmq.ROUTER, endpoint, role, sent_max=PEER_ANSWERS_MAX)
@@ -77,15 +79,18 @@ class FrontDoor:
         if taken is None:
             return None
         first, frames = taken
-        self.connections.heard(first)
-        key = "" if self._key_of is None else self._key_of(first)
-        if key is None:
-            return None  # it was revoked
+        speaker = self.connections.heard(first)
+        key, excess = "", None
+        if self._authentication is not None:
+            found = self._authentication.key_of(first)
+            if found is None:
+                return None  # it was revoked
+            key, excess = found, self._authentication.excess(speaker, found)
         try:
             begin = frames.index(b"", 1) + 1  # after the name that the ROUTER gave its peer
         except ValueError:
             return None  # no delimiter, so there is no return address
-        return Asker(self, tuple(frames[:begin]), key), frames[begin:]
+        return Asker(self, tuple(frames[:begin]), key, excess), frames[begin:]
 
     def close(self) -> None:
         """Unbind."""

@@ -8,13 +8,13 @@ no high-water mark is between them and the publishers (decision 0013), so none i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Final
 
 import zmq
 
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
-from reliable_pubsub.common.core.messages import IngressStatus
+from reliable_pubsub.common.core.status import IngressStatus
+from reliable_pubsub.relay.authentication import Authentication
 from reliable_pubsub.relay.sockets import NO_BOUND, Context, Listening, Receiver, listening
 
 from .core.engine import Engine
@@ -31,12 +31,12 @@ class Ingress:
         self,
         context: Context,
         settings: EndpointSettings,
-        key_of: Callable[[zmq.Frame], str | None] | None = None,
+        authentication: Authentication | None = None,
     ) -> None:
         """Bind.
 
         Args:
-            key_of: as that of `FrontDoor`.
+            authentication: as that of `FrontDoor`.
 
         Raises:
             ConfigurationError: the endpoint cannot be bound.
@@ -44,7 +44,7 @@ class Ingress:
         listener = bind(settings, lambda to: _listening(context, to))
         self.socket, self.connections = listener.socket, listener.connections
         self._receiver = Receiver(self.socket)
-        self._key_of = key_of
+        self._authentication = authentication
         self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._counts = {"taken": 0, "unwanted": 0, "refused": 0}
 
@@ -66,7 +66,12 @@ class Ingress:
                 return
             first, frames = taken
             speaker = self.connections.heard(first)
-            key = "" if self._key_of is None else self._key_of(first)
+            key: str | None = ""
+            if self._authentication is not None:
+                key = self._authentication.key_of(first)
+                if key is not None and self._authentication.excess(speaker, key) is not None:
+                    self._counts["refused"] += 1
+                    continue
             # None: the key was revoked
             became = None if key is None else engine.offered(frames, now_ns=time.time_ns(), key=key)
             self._counts[became or "refused"] += 1

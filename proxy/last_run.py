@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from reliable_pubsub.common.core.errors import StorageFailedError
-from reliable_pubsub.common.core.messages import Durability
+from reliable_pubsub.common.core.message_base import Durability
 from reliable_pubsub.common.system import sync_file
 
 _BYTES: Final = 128  # always so long: no write changes the length

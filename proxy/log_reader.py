@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
@@ -13,7 +12,7 @@ from reliable_pubsub.common.core.limits import CACHE_BYTES_MAX
 
 from .core.records import Appended
 from .core.schema import place_of, row_crc
-from .stored_state import reading
+from .stored_state import Connection, reading
 
 _COLUMNS = "topic_id, base, count, publisher, epoch, first_sequence, timestamp_ns, crc, qos, body"
 
@@ -21,9 +20,7 @@ _COLUMNS = "topic_id, base, count, publisher, epoch, first_sequence, timestamp_n
 class StoreReader:
     """The broker's `LogReader`; returns durable batches only, because only those are added."""
 
-    def __init__(
-        self, connection: sqlite3.Connection, *, cache_bytes_max: int = CACHE_BYTES_MAX
-    ) -> None:
+    def __init__(self, connection: Connection, *, cache_bytes_max: int = CACHE_BYTES_MAX) -> None:
         """Create a reader with an empty cache over `connection`, which only it may use."""
         self._connection = connection
         self._cache: dict[tuple[int, int], Appended] = {}

@@ -5,39 +5,52 @@ from __future__ import annotations
 import secrets
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Final
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Final
 
 import zmq
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.keys import ServerKeys
-from reliable_pubsub.common.core.messages import CommitterStatus, Durability, StatusReport
+from reliable_pubsub.common.core.message_base import Durability, Promise
 from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.common.core.status import CommitterStatus
+from reliable_pubsub.common.lock import make_directory
+from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.system import WakeUp
 from reliable_pubsub.relay.authentication import Authentication
 from reliable_pubsub.relay.core.rights import Denial
 from reliable_pubsub.relay.guard import guard_of
+from reliable_pubsub.relay.sockets import end_context
 
 from .check import BadRange, Checked, check_store
 from .committer import Committer, Failed
 from .core.engine import Engine
+from .core.figures import Figures, figures_of
 from .core.journal import ProxyJournal
-from .core.outputs import Answer, Visible, Work
+from .core.outputs import Answer, Deed, Visible, Work
 from .core.pushes import Down
 from .core.qos0_interest import Want
+from .core.records import Administered
 from .core.state import BrokerSettings, Setup
 from .core.storage import StorageFullError
+from .core.survey import Survey
 from .front_door import FrontDoor
 from .ingress import Ingress
 from .log_check import LogDamage
 from .log_reader import StoreReader
+from .observation import Observation
 from .push import EndpointSettings, Push
 from .socket_poll import SocketPoll, is_readable
 from .store import LOG_BYTES_MAX, Store
-from .stored_state import open_reader, read_state, reading
+from .stored_state import read_state, reading
+
+if TYPE_CHECKING:
+    from .postgres_store import PostgresStore
 
 TICK_S: Final = 0.1
 AUDIT_FILE: Final = "audit.jsonl"  # in the data directory, and older ones beside it
@@ -56,8 +69,28 @@ class ServerSettings(Struct, frozen=True, kw_only=True):
     durability: Durability = "sync"
     snapshot_interval_s: float = 0.01
     accept_loss: bool = False
+    store: str = ""  # connection string of PostgreSQL; "": SQLite in `data_dir`
     broker: BrokerSettings = BrokerSettings()
     keys: ServerKeys | None = None  # None: plaintext
+
+
+def _opened_store(
+    settings: ServerSettings,
+    report_loss: Callable[[LogDamage], None],
+    stand_by: Callable[[str], None],
+) -> Store | PostgresStore:
+    """Open the store, which may take until another process has ended."""
+    if settings.store:
+        from .postgres_store import PostgresStore  # psycopg is loaded only for that
+
+        make_directory(settings.data_dir, what="data directory")  # of the audit log
+        return PostgresStore(settings.store, settings.durability, say=stand_by)
+    return Store(
+        settings.data_dir,
+        settings.durability,
+        accept_loss=settings.accept_loss,
+        report=report_loss,
+    )
 
 
 class Server:
@@ -71,12 +104,16 @@ class Server:
         progress: Callable[[int], None] = lambda _: None,
         warn: Callable[[str], None] = lambda _: None,
         recorder: Recorder | None = None,
+        manager: ServiceManager | None = None,
+        stand_by: Callable[[str], None] = lambda _: None,
     ) -> None:
         """Lock, check and read the store; then bind, so that a damaged store never answers.
 
         Args:
             warn: called once with each problem that an operator should look at.
             recorder: writes the journal of this process; None: no journal.
+            manager: is told that the loop turns; None: that of the environment.
+            stand_by: called with what this process waits for while another one serves its store.
 
         Raises:
             InUseError, DamagedError, ConfigurationError: as `Store`, `check_store`, `FrontDoor`.
@@ -84,12 +121,7 @@ class Server:
         self._settings = settings
         self._warn = warn
         self._log_is_held = False
-        self._store = Store(
-            settings.data_dir,
-            settings.durability,
-            accept_loss=settings.accept_loss,
-            report=report_loss,
-        )
+        self._store = _opened_store(settings, report_loss, stand_by)
         try:
             self.checked: Checked = check_store(
                 self._store.connection,
@@ -97,7 +129,7 @@ class Server:
                 report=report_loss,
                 progress=progress,
             )
-            self._state_connection = open_reader(self._store.path)
+            self._state_connection = self._store.open_reader()
             self._reader = StoreReader(self._state_connection)
             self._boot = secrets.token_hex(8)
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -115,6 +147,9 @@ class Server:
             wake=self._wake_up.wake,
             interval_s=settings.snapshot_interval_s if settings.durability == "snapshot" else 0.0,
         )
+        self.observation = Observation(
+            self._wake_up.wake, self._figures, manager or ServiceManager()
+        )
         self._recorder = recorder or Recorder()
         topics = self.engine.state.topics.values()
         self._journal = ProxyJournal(self._recorder, [(log.topic_id, log.topic) for log in topics])
@@ -127,17 +162,28 @@ class Server:
         self._errors: list[BaseException] = []  # of either thread
         self._stopped: set[FrontDoor] = set()  # not read, because too much waits for the disk
         self._tick_at_s = 0.0
+        self._reloads: SimpleQueue[tuple[BrokerSettings, SimpleQueue[None]]] = SimpleQueue()
         self._stopping = False
+
+    @property
+    def promise(self) -> Promise:
+        """What an acknowledgement means."""
+        return self._store.promise
+
+    @property
+    def store_path(self) -> str:
+        """Where the store is, without passwords."""
+        return str(self._store.path)
 
     def _bind(self) -> None:
         settings = self._settings
-        key_of = self._authentication.key_of if self._authentication.knows_keys else None
+        known = self._authentication if self._authentication.knows_keys else None
         self.doors = [
-            FrontDoor(self._context, "publisher", settings.publisher_endpoint, key_of),
-            FrontDoor(self._context, "subscriber", settings.subscriber_endpoint, key_of),
+            FrontDoor(self._context, "publisher", settings.publisher_endpoint, known),
+            FrontDoor(self._context, "subscriber", settings.subscriber_endpoint, known),
         ]
         self.push = Push(self._context, settings.push, self._authentication, boot=self._boot)
-        self.ingress = Ingress(self._context, settings.ingress, key_of)
+        self.ingress = Ingress(self._context, settings.ingress, known)
         self._guard = guard_of(self.ingress.connections, *(one.connections for one in self.doors))
 
     def _new_engine(self) -> Engine:
@@ -146,7 +192,7 @@ class Server:
         setup = Setup(
             boot=self._boot,
             reader=self._reader,
-            durability=self._settings.durability,
+            durability=self._store.promise,
             settings=self._settings.broker,
         )
         engine = Engine(
@@ -156,13 +202,30 @@ class Server:
             ingress_endpoint=self.ingress.endpoint,
             describe=self._described,
         )
-        engine.authority = self._authentication.authority
+        engine.govern(self._authentication.authority)
+        self._audit_again(engine.state.administration.newest.values())
         return engine
+
+    def _audit_again(self, actions: Collection[Administered]) -> None:
+        """Write the actions that a process before this one stored but was killed before writing."""
+        if actions:
+            log = self._authentication.actions_log
+            written = log.numbers()
+            for one in actions:
+                if one.number not in written:
+                    log.done(Deed(one).told, one.at_ns)
 
     def stop(self) -> None:
         """Ask the loop to end; safe in a signal handler and from another thread."""
         self._stopping = True
         self._wake_up.wake()
+
+    def reconfigure(self, broker: BrokerSettings) -> None:
+        """Decide by these settings; called by another thread, returns when the loop does."""
+        taken: SimpleQueue[None] = SimpleQueue()
+        self._reloads.put((broker, taken))
+        self._wake_up.wake()
+        taken.get()
 
     def run(self) -> None:
         """Serve until `stop`.
@@ -171,7 +234,7 @@ class Server:
             StorageFailedError: the disk refused a write; nothing that depended on it was
                 answered.
         """
-        self._recorder.begin("proxy", boot=self._boot, durability=self._settings.durability)
+        self._recorder.begin("proxy", boot=self._boot, durability=self._store.promise)
         second = threading.Thread(
             target=self._serve, kwargs={"is_loop": False}, name="committer", daemon=True
         )
@@ -206,8 +269,7 @@ class Server:
             if self.push.pushes.is_used:
                 self.push.new_turn()
             if woken:
-                self._wake_up.heard()
-                self._take_outcomes()
+                self._heard()
             for socket in ready:
                 if socket is self.push.socket:
                     if self.push.listen():
@@ -232,9 +294,18 @@ class Server:
         self._finish()
         return True
 
+    def _heard(self) -> None:
+        """Another thread has woken the loop: take what it left."""
+        self._wake_up.heard()
+        self._take_outcomes()
+        while not self._reloads.empty():
+            broker, taken = self._reloads.get()
+            self.engine.reconfigure(broker)
+            taken.put(None)
+
     def _idle_s(self) -> float:
         """How long the loop may wait for something to happen."""
-        if self.engine.is_turn_due:
+        if self.engine.is_turn_due or self.observation.asked:
             return 0.0
         if not self.engine.waiting.of:
             return TICK_S
@@ -254,7 +325,12 @@ class Server:
                 asker, frames = taken
                 now_s, now_ns = time.monotonic(), time.time_ns()
                 self.engine.receive(
-                    frames, asker, role=door.role, now_s=now_s, now_ns=now_ns, key=asker.key
+                    *(frames, asker),
+                    role=door.role,
+                    now_s=now_s,
+                    now_ns=now_ns,
+                    key=asker.key,
+                    excess=asker.excess,
                 )
                 if self.engine.outputs:
                     self._carry_out()
@@ -271,6 +347,8 @@ class Server:
             again = {door for door in self._stopped if takes_more(door.role)}
             self._stopped -= again
             self._poll.look_at.update(door.socket for door in again)
+        if self.observation.asked:
+            self.observation.turn(self.engine.state, now_s, now_ns)
 
     def _finish(self) -> None:
         """Make durable what was taken, and answer the GETs that wait: their clients ask again."""
@@ -284,6 +362,7 @@ class Server:
 
     def _carry_out(self) -> None:
         """Carry out the outputs of the engine, in their order."""
+        self._store.confirm()
         outputs = self.engine.outputs
         while outputs:
             match output := outputs.popleft():
@@ -304,9 +383,13 @@ class Server:
                     self._poll.look_at.add(self.ingress.socket)
                 case Denial():
                     self._authentication.refused(output)
+                case Deed():
+                    self._authentication.actions_log.done(output.told, output.record.at_ns)
 
     def _take_outcomes(self) -> None:
         """Report the results of commits to the engine."""
+        if self._committer.outcomes:
+            self._store.confirm()  # nor may the journal speak of them later than another proxy
         while self._committer.outcomes:
             outcome = self._committer.outcomes.popleft()
             if isinstance(outcome, Failed):
@@ -342,9 +425,19 @@ class Server:
         if changed := self._authentication.look(now_s):
             self.engine.govern(self._authentication.authority)
             self.push.cut(changed)
+        self._authentication.end_excess(now_s)
         self.push.expire(now_s)
         self.engine.tick(now_s=now_s, now_ns=now_ns)
         self._carry_out()
+        self.observation.beat(now_s, self._refuses_puts())
+
+    def _refuses_puts(self) -> str:
+        """Why puts are refused at the moment; empty: they are not."""
+        if self.engine.state.is_storage_full:
+            return "puts are refused: the disk is full"
+        if self.engine.state.administration.paused is not None:
+            return "puts are refused: an operator has paused the proxy"
+        return ""
 
     def _look_at_log(self) -> None:
         """Warn when another program starts to prevent the store's log from being emptied."""
@@ -365,7 +458,7 @@ class Server:
             report,
             push=self.push.pushes.status(),
             ingress=self.ingress.status(self.engine),
-            store_path=str(self._store.path),
+            store_path=self.store_path,
             committer=CommitterStatus(
                 queued_records=state.lsn - state.durable_lsn,
                 commits=self._committer.commits,
@@ -374,6 +467,20 @@ class Server:
                 storage_full=state.is_storage_full,
                 log_held_bytes=self._store.log_held_bytes or UNSET,
             ),
+        )
+
+    def _figures(self, survey: Survey, now_s: float) -> Figures:
+        """What a scrape is given."""
+        return figures_of(
+            self.engine,
+            survey,
+            now_s=now_s,
+            commits=self._committer.durations,
+            committed_records=self._committer.records,
+            log_held_bytes=self._store.log_held_bytes,
+            log_bytes_max=LOG_BYTES_MAX,
+            push=self.push.pushes.status(),
+            ingress=self.ingress.status(self.engine),
         )
 
     def _close(self) -> None:
@@ -386,7 +493,7 @@ class Server:
         self.push.close()
         self.ingress.close()
         self._authentication.close()
-        self._context.term()
+        end_context(self._context.term)
         self._reader.close()
         self._store.close()
         self._wake_up.close()

@@ -22,14 +22,14 @@ from reliable_pubsub.common.command_line import (
     settings_from,
     stop_on_signals,
 )
+from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.errors import InDoubtError
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.status import (
     CommitterStatus,
     IngressStatus,
     PushStatus,
     RingStatus,
     StagingStatus,
-    StatusReport,
     TopicStatus,
 )
 from reliable_pubsub.common.key_files import client_keys
@@ -68,6 +68,15 @@ def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:
         for topic in report.topics
         for one in topic.publishers
     ]
+    groups = [
+        (
+            *(topic.topic, one.group, str(one.members), f"{one.held:,} by {one.held_by:,}"),
+            *(f"{one.waiting:,}", f"{one.lag_s:.1f}", one.state),
+        )
+        for topic in report.topics
+        for one in (topic.groups if isinstance(topic.groups, tuple) else ())
+    ]
+    of_groups = ("topic", "group", "members", "in hand", "waiting", "lag s", "state")
     names = (
         "topic",
         "subscriber",
@@ -80,6 +89,7 @@ def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:
     return Group(
         _head(report),
         _table("subscriptions, the slowest first", names, subscriptions, rows_max),
+        *([_table("groups", of_groups, groups, rows_max)] if groups else []),
         _table("topics", ("topic", "start", "end", "stored", "at QoS 0"), topics, rows_max),
         _table(
             "publishers",
@@ -107,7 +117,7 @@ def _table(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), expand=True
     )
     for name in columns:
-        if name in ("topic", "subscriber", "publisher"):  # chosen by users, of any length
+        if name in ("topic", "subscriber", "publisher", "group"):  # chosen by users, of any length
             table.add_column(name, overflow="fold", ratio=len(name))
         else:  # our own words and numbers are never cut
             table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)
@@ -141,6 +151,11 @@ def _head(report: StatusReport) -> Text:
                 "that program",
                 "bold red",
             )
+    if isinstance(report.paused, str):
+        why = f" ({report.paused})" if report.paused else ""
+        text.append(
+            f"\nPUTS ARE PAUSED{why}: an operator ends that with `admin resume`", "bold red"
+        )
     if isinstance(report.push, PushStatus):
         push = report.push
         text.append(
@@ -159,9 +174,12 @@ def _head(report: StatusReport) -> Text:
             f"\ntransactions: {staging.transactions} not committed, with {staging.batches:,} "
             f"batches of {_bytes(staging.staged_bytes)}; {staging.writers} publishers use them"
         )
-    left_out = sum(t.subscriptions_left_out + t.publishers_left_out for t in report.topics)
+    left_out = sum(
+        t.subscriptions_left_out + t.publishers_left_out + (t.groups_left_out or 0)
+        for t in report.topics
+    )
     if left_out:
-        text.append(f"\n{left_out} more subscriptions and publishers are not listed")
+        text.append(f"\n{left_out} more subscriptions, groups and publishers are not listed")
     return text
 
 
@@ -192,7 +210,7 @@ def main(
     Lag is what a subscription has not acknowledged: in messages, and in seconds since the oldest
     of them was stored.
     """
-    with readable_errors(), stop_on_signals():
+    with readable_errors(), stop_on_signals(exit_code=0):
         if said["send_retries"] is None:
             said["send_retries"] = "1"
         settings = settings_from("status", {"subscriber_endpoint": endpoint, **said})

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import DamagedError, StorageFailedError
 from reliable_pubsub.common.core.limits import GIB
-from reliable_pubsub.common.core.messages import Durability
+from reliable_pubsub.common.core.message_base import Durability, Promise
 from reliable_pubsub.common.damage import RESTORE_A_COPY, error_of
 from reliable_pubsub.common.lock import FileLock, make_directory
 from reliable_pubsub.common.system import FULL_SYNC_PRAGMAS, sync_directory, sync_file
@@ -32,7 +32,8 @@ from .core.storage import StorageFullError
 from .core.write_ahead_log import FRAME_HEADER_BYTES
 from .last_run import LastRun, machine_boot, read_last_run, write_last_run
 from .log_check import LogDamage, check_log
-from .stored_state import FILE_NAME, UNREADABLE, has_own_schema
+from .stored_state import FILE_NAME, UNREADABLE, has_own_schema, open_reader
+from .upgrade import upgrade
 
 MARK_NAME: Final = "initialised"  # exists once a store was created; records how the last proxy ran
 CHECKPOINT_PAGES: Final = 2000  # 8 MiB of log between two checkpoints
@@ -80,6 +81,7 @@ class Store:
         self.path = directory / FILE_NAME
         self._mark = directory / MARK_NAME
         self._run = LastRun(durability, machine_boot())
+        self.promise: Promise = durability  # what an acknowledgement means
         self._log_bytes_max = log_bytes_max
         self.log_held_bytes = 0  # of the log, while another program prevents its reset
         self._opened: sqlite3.Connection | None = None
@@ -109,6 +111,13 @@ class Store:
         """The writing connection."""
         assert self._opened is not None
         return self._opened
+
+    def open_reader(self) -> sqlite3.Connection:
+        """A second, read-only connection."""
+        return open_reader(self.path)
+
+    def confirm(self) -> None:
+        """No other process serves: this one holds the lock."""
 
     def _judge_log(self, accept_loss: bool) -> LogDamage | None:
         """Check the log before SQLite opens it, which would ignore damage silently.
@@ -159,11 +168,9 @@ class Store:
         version = self.connection.execute("PRAGMA user_version").fetchone()[0]
         if version == 0 and not self._has_tables():
             self._initialise()
-        elif version != SCHEMA_VERSION:
-            raise DamagedError(
-                f"{self.path} has schema version {version}, this program reads {SCHEMA_VERSION}"
-            )
-        elif not has_own_schema(self.connection):
+        else:
+            upgrade(self.connection, self.path, version)
+        if version == SCHEMA_VERSION and not has_own_schema(self.connection):
             raise DamagedError(
                 f"{self.path}: its tables are not as they were made; {RESTORE_A_COPY}"
             )
@@ -289,6 +296,29 @@ class Store:
         finally:
             self.connection.execute(f"PRAGMA busy_timeout = {BUSY_MS}")
         return row[1], row[2]
+
+    def replace_file(self, file: Path) -> None:
+        """Put another file, with the same contents, in the place of this one; only `close` follows.
+
+        Raises:
+            StorageFailedError: another program has the store open; nothing was changed.
+            OSError: it cannot be renamed.
+        """
+        connection, self._opened = self.connection, None
+        self._close_connection(connection)
+        log = Path(f"{self.path}-wal")
+        if log.exists():  # its commits belong to the old file
+            raise StorageFailedError(
+                f"{log} could not be emptied, because another program reads the store (a sqlite3 "
+                "shell); end it and try again. The store is as it was"
+            )
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            sync_file(descriptor)
+        finally:
+            os.close(descriptor)
+        file.replace(self.path)
+        sync_directory(self.path.parent)
 
     def close(self) -> None:
         """Move the log into the file, if there is space, and unlock the directory."""

@@ -7,14 +7,21 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
-from reliable_pubsub.common.core.messages import Terms, TopicReceipt
+from reliable_pubsub.common.core.actions import AnyAction, Effect
+from reliable_pubsub.common.core.answers import Stretch, TopicReceipt
+from reliable_pubsub.common.core.message_base import GroupTerms, Terms
+from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.damage import RESTORE_A_COPY, error_of
 
+from .core.group_state import Member, Run, StoredGroup
 from .core.records import (
+    Administered,
+    Charged,
+    StoredPattern,
     StoredPublisher,
     StoredSegment,
     StoredSession,
@@ -23,12 +30,44 @@ from .core.records import (
     StoredTopic,
     TransactionCommitted,
 )
-from .core.rows import FLOORS
+from .core.rows import FLOORS, PAUSED
 from .core.schema import KNOWN_ENDS, SCHEMA_ROWS, TABLES, meaning, place_of
 
 FILE_NAME: Final = "proxy.sqlite3"
 UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)  # the second for undecodable text
+_group_terms: Final = msgspec.msgpack.Decoder(GroupTerms)
+_stretches: Final = msgspec.msgpack.Decoder(tuple[Stretch, ...])
+_runs: Final = msgspec.msgpack.Decoder(tuple[Run, ...])
+_members: Final = msgspec.msgpack.Decoder(tuple[Member, ...])
 _receipts: Final = msgspec.msgpack.Decoder(tuple[TopicReceipt, ...])
+_action: Final = msgspec.msgpack.Decoder(AnyAction)
+_effect: Final = msgspec.msgpack.Decoder(Effect)
+
+
+class Rows(Protocol):
+    """The result of a statement."""
+
+    def fetchone(self) -> Any:
+        """The next row, or None."""
+
+    def fetchall(self) -> list[Any]:
+        """The rows that are left."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rows that are left, one by one."""
+
+    def close(self) -> object:
+        """Give up the rows that are left."""
+
+
+class Connection(Protocol):
+    """To SQLite, or to another database that takes the statements of `core/schema.py`."""
+
+    def execute(self, sql: str, values: Sequence[Any] = (), /) -> Rows:
+        """Execute a statement; its values are at `?`."""
+
+    def close(self) -> object:
+        """Close it."""
 
 
 @contextmanager
@@ -56,7 +95,7 @@ def open_reader(path: Path) -> sqlite3.Connection:
 
 
 def read_state(
-    connection: sqlite3.Connection, segments: Mapping[int, Sequence[StoredSegment]]
+    connection: Connection, segments: Mapping[int, Sequence[StoredSegment]]
 ) -> StoredState:
     """Read the stored state of a broker; the caller has counted the segments.
 
@@ -68,17 +107,9 @@ def read_state(
         "SELECT topic_id, publisher, first_sequence, count, base, crc, qos FROM publisher"
     ):
         publishers.setdefault(topic_id, []).append(StoredPublisher(*row))
-    subscriptions: dict[int, list[StoredSubscription]] = {}
-    for topic_id, *place, active, shown, expired, qos, session, lease_ms in connection.execute(
-        "SELECT topic_id, subscriber, generation, cursor, active, shown, expired, qos, session,"
-        " lease_ms FROM subscription"
-    ):
-        terms = Terms(qos=qos, session=session, lease_ms=lease_ms)
-        subscriber, generation, cursor = place
-        subscription = StoredSubscription(
-            subscriber, generation, cursor, bool(active), shown, terms, bool(expired)
-        )
-        subscriptions.setdefault(topic_id, []).append(subscription)
+    subscriptions = _subscriptions(connection)
+    groups = _read_groups(connection)
+    deleted = {topic_id for (topic_id,) in connection.execute("SELECT topic_id FROM deleted_topic")}
     known_ends = {topic_id: end for topic_id, _, _, end in connection.execute(KNOWN_ENDS)}
     topics = []
     for topic_id, topic, log, start, trimmed_ns in connection.execute(
@@ -101,6 +132,8 @@ def read_state(
                 segments.get(topic_id, ()),
                 publishers.get(topic_id, ()),
                 subscriptions.get(topic_id, ()),
+                groups.get(topic_id, ()),
+                topic_id in deleted,
             )
         )
     sessions = [
@@ -122,7 +155,81 @@ def read_state(
         transactions,
         epoch_floor=int(meta.get(FLOORS["session"], 0)),
         generation_floor=int(meta.get(FLOORS["subscription"], 0)),
+        actions=_actions(connection),
+        paused=meta.get(PAUSED),
+        patterns=_patterns(connection),
+        charges=[
+            Charged(kind, name, key)
+            for kind, name, key in connection.execute("SELECT kind, name, key_name FROM charge")
+        ],
     )
+
+
+def _patterns(connection: Connection) -> list[StoredPattern]:
+    return [
+        StoredPattern(subscriber, Pattern(kind, text), Terms(qos=qos, lease_ms=lease_ms), reader)
+        for subscriber, kind, text, qos, lease_ms, reader in connection.execute(
+            "SELECT subscriber, kind, text, qos, lease_ms, reader FROM pattern_subscription"
+        )
+    ]
+
+
+def _subscriptions(connection: Connection) -> dict[int, list[StoredSubscription]]:
+    """The subscriptions of each topic."""
+    moved = {
+        (topic_id, subscriber): how
+        for topic_id, subscriber, how in connection.execute(
+            "SELECT topic_id, subscriber, moved FROM moved_subscription"
+        )
+    }
+    subscriptions: dict[int, list[StoredSubscription]] = {}
+    for topic_id, *place, active, shown, expired, qos, session, lease_ms in connection.execute(
+        "SELECT topic_id, subscriber, generation, cursor, active, shown, expired, qos, session,"
+        " lease_ms FROM subscription"
+    ):
+        terms = Terms(qos=qos, session=session, lease_ms=lease_ms)
+        subscriber, generation, cursor = place
+        subscription = StoredSubscription(
+            subscriber,
+            generation,
+            cursor,
+            bool(active),
+            shown,
+            terms,
+            bool(expired),
+            moved.get((topic_id, subscriber), ""),
+        )
+        subscriptions.setdefault(topic_id, []).append(subscription)
+    return subscriptions
+
+
+def _actions(connection: Connection) -> list[Administered]:
+    """What operators did, the newest last."""
+    return [
+        Administered(
+            number, nonce, at_ns, who, client, _action.decode(action), _effect.decode(effect)
+        )
+        for number, nonce, at_ns, who, client, action, effect in connection.execute(
+            "SELECT number, nonce, at_ns, who, client, action, effect FROM admin_action"
+            " ORDER BY number"
+        )
+    ]
+
+
+def _read_groups(connection: Connection) -> dict[int, list[StoredGroup]]:
+    groups: dict[int, list[StoredGroup]] = {}
+    for topic_id, name, terms, runs, members, lost in connection.execute(
+        "SELECT topic_id, name, terms, runs, members, lost FROM consumer_group"
+    ):
+        group = StoredGroup(
+            name,
+            _group_terms.decode(terms),
+            _runs.decode(runs),
+            _members.decode(members),
+            _stretches.decode(lost),
+        )
+        groups.setdefault(topic_id, []).append(group)
+    return groups
 
 
 def has_own_schema(connection: sqlite3.Connection) -> bool:

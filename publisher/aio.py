@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Never
+from typing import Never, Unpack, overload
 
 from msgspec.structs import replace
 
@@ -15,8 +15,9 @@ from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, checked
 from reliable_pubsub.common.core.batch import Batch, EventTimeNs
 from reliable_pubsub.common.core.errors import UsageError
-from reliable_pubsub.common.core.messages import QoS
+from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.names import TopicName
+from reliable_pubsub.common.core.payload import Codec
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
 from reliable_pubsub.common.world import REAL, World
@@ -28,6 +29,7 @@ from .core.delivery import AcknowledgedBy, Delivery, DeliveryS, check_wait
 from .core.delivery_wait import DeliveryWait
 from .core.offering import Interest, OfferCounts
 from .core.outbox import Encoded, Numbered, Pending
+from .core.payloads import AnyCodec, Payload, Payloads, PutOptions
 from .core.receipt import Receipt
 from .core.session import OnLogChanged
 from .opening import open_publisher
@@ -52,6 +54,7 @@ class Publisher:
         state_dir: Path | str | None = None,
         retry: RetryPolicy | None = None,
         allow_plaintext: bool = False,
+        codecs: Mapping[str, Codec] | None = None,
         on_log_changed: OnLogChanged = "stop",
         on_silence: Silence = unheard,
         journal: Path | str | None = None,
@@ -59,6 +62,7 @@ class Publisher:
     ) -> None:
         """Lock and read the state; see the blocking `Publisher` for arguments and errors."""
         self.client = names.client_id(client)
+        self._payloads = Payloads(codecs)
         self._opened = open_publisher(
             self.client,
             endpoint,
@@ -106,12 +110,23 @@ class Publisher:
         self._gate.closed = True
         self._opened.close(error)
 
+    @overload
+    async def put(
+        self, topic: TopicName, payload: Payload, **more: Unpack[PutOptions]
+    ) -> Receipt: ...
+
+    @overload
+    async def put(
+        self, topic: TopicName, payload: object, *, codec: AnyCodec, **more: Unpack[PutOptions]
+    ) -> Receipt: ...
+
     @checked
     async def put(
         self,
         topic: TopicName,
-        payload: bytes,
+        payload: object,
         *,
+        codec: AnyCodec | None = None,
         key: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         event_time_ns: EventTimeNs | None = None,
@@ -125,8 +140,9 @@ class Publisher:
         Arguments and errors are those of the blocking client. Of a put that is cancelled it is not
         known whether the message is stored: it is, at most once.
         """
+        plain, headers = self._payloads.one(Publisher.put, topic, payload, headers, codec)
         batch = Batch(
-            [payload],
+            [plain],
             None if key is None else [key],
             None if headers is None else [headers],
             None if event_time_ns is None else [event_time_ns],
@@ -165,15 +181,17 @@ class Publisher:
     async def put_many(
         self,
         topic: TopicName,
-        payloads: Sequence[bytes],
+        payloads: Sequence[object],
         *,
+        codec: AnyCodec | None = None,
         keys: Sequence[bytes | None] | None = None,
         headers: Sequence[Mapping[str, str] | None] | None = None,
         event_times_ns: Sequence[int | None] | None = None,
         qos: QoS = 2,
     ) -> Receipt:
         """Put messages as one batch: one request, one commit, all or none of them."""
-        return await self._put(topic, Batch(payloads, keys, headers, event_times_ns), qos)
+        plain, headers = self._payloads.many(Publisher.put_many, topic, payloads, headers, codec)
+        return await self._put(topic, Batch(plain, keys, headers, event_times_ns), qos)
 
     async def _put(self, topic: TopicName, batch: Batch, qos: QoS) -> Receipt:
         put = WaitingPut(topic_to_put_on(topic), batch, qos, is_alone=qos == 0)
@@ -231,7 +249,8 @@ class Publisher:
         """
         life = self._gate.life()
         self._check_no_stream()
-        self._stream = Stream(lambda *put: self._put_from_stream(life, *put), linger_s=linger_s)
+        put = lambda *batch: self._put_from_stream(life, *batch)  # noqa: E731
+        self._stream = Stream(put, linger_s=linger_s, payloads=self._payloads)
         return self._stream
 
     @gated
@@ -250,7 +269,8 @@ class Publisher:
         """
         life = self._gate.life()
         self._check_no_stream()
-        return Transaction(lambda batches: self._transact(life, batches))  # type: ignore[arg-type]
+        commit = lambda batches: self._transact(life, batches)  # noqa: E731
+        return Transaction(commit, self._payloads)  # type: ignore[arg-type]
 
     @gated
     async def _transact(self, life: int, batches: Sequence[Encoded]) -> tuple[Receipt, ...]:

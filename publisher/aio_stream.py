@@ -13,12 +13,13 @@ from types import TracebackType
 from typing import Any
 
 from reliable_pubsub.common.core.arguments import checked
-from reliable_pubsub.common.core.batch import BATCH_ROOM_BYTES, PAYLOAD_OVERHEAD_BYTES, Batch
+from reliable_pubsub.common.core.batch import BATCH_ROOM_BYTES, Batch
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError, UsageError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
 from reliable_pubsub.common.core.names import TopicName
 
 from .core.combining import topic_to_put_on
+from .core.payloads import AnyCodec, Payloads, batch_of_stream, bytes_in_stream
 from .core.receipt import Receipt
 from .stream import FULL_BATCHES_MAX, check_payload_bytes
 
@@ -26,19 +27,21 @@ PutBatch = Callable[[str, Batch], Coroutine[Any, Any, Receipt]]
 
 
 class StreamBatch:
-    """Messages that are sent together and have one outcome."""
+    """Messages of one topic and content type that are sent together and have one outcome."""
 
-    def __init__(self, topic: str, due_at_s: float) -> None:
+    def __init__(self, topic: str, content_type: str | None, due_at_s: float) -> None:
         self.topic = topic
+        self.content_type = content_type
         self.due_at_s = due_at_s  # of the event loop's clock; then it is sent, full or not
         self.payloads: list[bytes] = []
         self.size = 0
         self.outcome: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
 
-    def has_room(self, topic: str, size: int) -> bool:
+    def has_room(self, topic: str, content_type: str | None, size: int) -> bool:
         """Whether a message fits."""
         return (
             self.topic == topic
+            and self.content_type == content_type
             and self.size + size <= BATCH_ROOM_BYTES
             and len(self.payloads) < BATCH_MESSAGES_MAX
         )
@@ -69,8 +72,9 @@ class Stream:
     later message ends with the same error.
     """
 
-    def __init__(self, put_batch: PutBatch, *, linger_s: float) -> None:
+    def __init__(self, put_batch: PutBatch, *, linger_s: float, payloads: Payloads) -> None:
         """Create it without a task; use `Publisher.stream`."""
+        self._payloads = payloads
         self._put_batch = put_batch
         self._linger_s = linger_s
         self._open: StreamBatch | None = None  # still growing
@@ -102,26 +106,29 @@ class Stream:
         await self.close()
 
     @checked
-    async def put(self, topic: TopicName, payload: bytes) -> Ticket:
+    async def put(
+        self, topic: TopicName, payload: object, *, codec: AnyCodec | None = None
+    ) -> Ticket:
         """Add a message; it is sent when its batch is full, or `linger_s` has passed.
 
         Waits only while FULL_BATCHES_MAX full batches are queued. A put that is cancelled has added
         nothing.
 
         Raises:
-            UsageError, TooLargeError, InvalidNameError: nothing was added.
+            UsageError, TooLargeError, InvalidNameError, PayloadError: nothing was added.
             PubSubError: the stream has failed; `Ticket.result` has the outcome of each message.
         """
-        check_payload_bytes(len(payload))
-        topic, size = topic_to_put_on(topic), len(payload) + PAYLOAD_OVERHEAD_BYTES
+        plain, content_type = self._payloads.of_stream(Stream.put, topic, payload, codec)
+        check_payload_bytes(len(plain))
+        topic, size = topic_to_put_on(topic), bytes_in_stream(plain, content_type)
         batch = self._open
-        if batch is None or not batch.has_room(topic, size):
-            batch = await self._begin_batch(topic, size)
+        if batch is None or not batch.has_room(topic, content_type, size):
+            batch = await self._begin_batch(topic, content_type, size)
         batch.size += size
-        batch.payloads.append(payload)
+        batch.payloads.append(plain)
         return Ticket(batch, len(batch.payloads) - 1)
 
-    async def _begin_batch(self, topic: str, size: int) -> StreamBatch:
+    async def _begin_batch(self, topic: str, content_type: str | None, size: int) -> StreamBatch:
         """Close the open batch, and open one with room."""
         async with self._changed:
             while True:
@@ -131,7 +138,7 @@ class Stream:
                     raise self._error
                 if self._task is None:
                     raise UsageError("use it in a block: `async with publisher.stream() as stream`")
-                if self._open is not None and self._open.has_room(topic, size):
+                if self._open is not None and self._open.has_room(topic, content_type, size):
                     return self._open  # of another task's put
                 if len(self._full) < FULL_BATCHES_MAX:
                     break
@@ -139,7 +146,7 @@ class Stream:
             if self._open is not None:
                 self._full.append(self._open)
             now_s = asyncio.get_running_loop().time()
-            self._open = StreamBatch(topic, now_s + self._linger_s)
+            self._open = StreamBatch(topic, content_type, now_s + self._linger_s)
             self._changed.notify_all()
             return self._open
 
@@ -211,7 +218,9 @@ class Stream:
         try:
             while True:
                 batch = await self._take()
-                receipt = await self._put_batch(batch.topic, Batch(batch.payloads))
+                receipt = await self._put_batch(
+                    batch.topic, batch_of_stream(batch.payloads, batch.content_type)
+                )
                 if not batch.outcome.done():  # the stream may have been broken off
                     batch.outcome.set_result(receipt)
         except PubSubError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
+from typing import Unpack, overload
 
 from msgspec.structs import replace
 
@@ -13,8 +14,9 @@ from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, checked
 from reliable_pubsub.common.core.batch import Batch, EventTimeNs
 from reliable_pubsub.common.core.dead_letter import check_put_on
-from reliable_pubsub.common.core.messages import Count, QoS
+from reliable_pubsub.common.core.message_base import Count, QoS
 from reliable_pubsub.common.core.names import TopicName
+from reliable_pubsub.common.core.payload import Codec
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
 from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close, sharing
@@ -25,6 +27,7 @@ from .core.delivery import AcknowledgedBy, Delivery, DeliveryS, check_wait
 from .core.delivery_wait import DeliveryWait
 from .core.offering import Interest, OfferCounts
 from .core.outbox import Encoded, Numbered, Pending
+from .core.payloads import AnyCodec, Payload, Payloads, PutOptions
 from .core.receipt import Receipt
 from .core.session import OnLogChanged
 from .core.transaction import Transaction
@@ -54,6 +57,7 @@ class Publisher:
         state_dir: Path | str | None = None,
         retry: RetryPolicy | None = None,
         allow_plaintext: bool = False,
+        codecs: Mapping[str, Codec] | None = None,
         on_log_changed: OnLogChanged = "stop",
         on_silence: Silence = unheard,
         journal: Path | str | None = None,
@@ -67,6 +71,9 @@ class Publisher:
                 (`reliable-pubsub config show CLIENT`): settings.json, the environment, a default.
                 By default there is no state_dir, and the state is in memory.
             allow_plaintext: accept an endpoint outside this machine. Traffic is not encrypted.
+            codecs: by topic, what is put there is written with, for example {"orders":
+                typed(Order)}: then it is checked at put to be an order, and nothing else can be
+                put there.
             on_log_changed: when the proxy no longer has what it acknowledged: stop with an
                 error, or adopt its numbering.
             on_silence: called for each attempt without an answer, as it happens.
@@ -78,6 +85,7 @@ class Publisher:
                 cannot be opened.
         """
         self.client = names.client_id(client)
+        self._payloads = Payloads(codecs)
         self._opened = open_publisher(
             self.client,
             endpoint,
@@ -129,12 +137,21 @@ class Publisher:
         self._gate.closed = True  # now it can only be closed, again if that is interrupted
         self._opened.close(error)
 
+    @overload
+    def put(self, topic: TopicName, payload: Payload, **more: Unpack[PutOptions]) -> Receipt: ...
+
+    @overload
+    def put(
+        self, topic: TopicName, payload: object, *, codec: AnyCodec, **more: Unpack[PutOptions]
+    ) -> Receipt: ...
+
     @checked
     def put(
         self,
         topic: TopicName,
-        payload: bytes,
+        payload: object,
         *,
+        codec: AnyCodec | None = None,
         key: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         event_time_ns: EventTimeNs | None = None,
@@ -146,7 +163,9 @@ class Publisher:
         """Put one message; return when it is stored as durably as the proxy promises.
 
         Args:
-            payload: at most 1 MiB - 64 B.
+            payload: bytes, at most 1 MiB - 64 B; with a codec a value that it can write.
+            codec: "bytes", "text", "json", "msgpack", or one of the program (`typed`, `Codec`). The
+                message gets the header `content-type`, and `Message.value` is the value again.
             qos: 2 stores it once. 1 stores every copy that a retry makes, and keeps no state: the
                 caller puts again what is in doubt. 0 stores nothing, sends no request and returns
                 at once: it is sent once to the current listeners (`Receipt.fate`).
@@ -156,6 +175,8 @@ class Publisher:
 
         Raises:
             InvalidNameError, TooLargeError: nothing was sent.
+            PayloadError: the codec cannot write the payload, or its schema refuses it; nothing was
+                sent.
             NotDeliveredError: the message is stored, and too few have acknowledged it in time.
             InDoubtError: no definite answer. If its `kept` is true, so is the message: `resume`,
                 or the next put, or the next process with this state sends it again, still once.
@@ -165,8 +186,9 @@ class Publisher:
             StorageFailedError: the client's state cannot be written; nothing was sent or kept. Or
                 the journal cannot: then `in_doubt` shows whether the message is kept.
         """
+        plain, headers = self._payloads.one(Publisher.put, topic, payload, headers, codec)
         batch = Batch(
-            [payload],
+            [plain],
             None if key is None else [key],
             None if headers is None else [headers],
             None if event_time_ns is None else [event_time_ns],
@@ -218,8 +240,9 @@ class Publisher:
     def put_many(
         self,
         topic: TopicName,
-        payloads: Sequence[bytes],
+        payloads: Sequence[object],
         *,
+        codec: AnyCodec | None = None,
         keys: Sequence[bytes | None] | None = None,
         headers: Sequence[Mapping[str, str] | None] | None = None,
         event_times_ns: Sequence[int | None] | None = None,
@@ -229,11 +252,13 @@ class Publisher:
 
         Args:
             payloads: 1 to 65,536, encoded at most 1 MiB together.
+            codec: of all of them; see `put`.
 
         Raises:
             As `put`; also TooLargeError if they do not fit in one batch.
         """
-        return self._put(topic, Batch(payloads, keys, headers, event_times_ns), None, qos)
+        plain, headers = self._payloads.many(Publisher.put_many, topic, payloads, headers, codec)
+        return self._put(topic, Batch(plain, keys, headers, event_times_ns), None, qos)
 
     @checked
     def put_batch(
@@ -246,6 +271,7 @@ class Publisher:
                 then put again, the same, in the same batches, each with its note: messages that
                 were stored are not stored twice. `begin_run` begins other messages.
         """
+        self._payloads.check_bytes(topic)
         return self._put(topic, batch, note, qos)
 
     def _put(self, topic: TopicName, batch: Batch, note: bytes | None, qos: QoS) -> Receipt:
@@ -322,7 +348,8 @@ class Publisher:
         """
         self._check_no_stream()
         life = self._gate.lives
-        stream = Stream(lambda *put: self._put_from_stream(life, *put), linger_s=linger_s)
+        put = lambda *batch: self._put_from_stream(life, *batch)  # noqa: E731
+        stream = Stream(put, linger_s=linger_s, payloads=self._payloads)
         self._sender = stream.sender
         return stream
 
@@ -350,7 +377,7 @@ class Publisher:
         """
         self._check_no_stream()
         life = self._gate.lives
-        return Transaction(lambda batches: self._transact(life, batches, note))
+        return Transaction(lambda batches: self._transact(life, batches, note), self._payloads)
 
     @gated
     def _transact(

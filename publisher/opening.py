@@ -62,7 +62,8 @@ def open_publisher(
         session,
         outbox,
         recorder=recorder,
-        connect=world.connect_data or (lambda at: ZmqOfferLink(reachable(at, here.endpoint))),
+        connect=world.connect_data
+        or (lambda at: ZmqOfferLink(reachable(at, asker.transport.endpoint))),
         now_s=asker.clock.now_s,
     )
     engine = PublisherEngine(session, outbox, unnumbered, recorder=recorder, token=world.token)

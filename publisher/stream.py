@@ -28,6 +28,7 @@ from reliable_pubsub.common.core.limits import (
 )
 from reliable_pubsub.common.core.names import TopicName
 
+from .core.payloads import AnyCodec, Payloads, batch_of_stream, bytes_in_stream
 from .core.receipt import Receipt
 
 FULL_BATCHES_MAX: Final = 4  # that may wait for the sender; then `put` waits
@@ -54,12 +55,15 @@ def check_payload_bytes(payload_bytes: int) -> None:
 
 
 class StreamBatch:
-    """Messages that are sent together and have one outcome."""
+    """Messages of one topic and content type that are sent together and have one outcome."""
 
-    __slots__ = ("_done", "due_at_s", "error", "payloads", "receipt", "size", "topic")
+    __slots__ = (
+        *("_done", "content_type", "due_at_s", "error", "payloads", "receipt", "size", "topic"),
+    )
 
-    def __init__(self, topic: str, due_at_s: float) -> None:
+    def __init__(self, topic: str, content_type: str | None, due_at_s: float) -> None:
         self.topic = topic
+        self.content_type = content_type
         self.due_at_s = due_at_s  # monotonic; then it is sent, full or not
         self.payloads: list[bytes] = []
         self.size = 0
@@ -230,7 +234,7 @@ class StreamSender:
                 self._work.notify()
             self._thread.join()
 
-    def begin_batch(self, topic: str, payload_bytes: int) -> StreamBatch:
+    def begin_batch(self, topic: str, content_type: str | None, payload_bytes: int) -> StreamBatch:
         """Close the open batch and open one; the lock is held."""
         check_payload_bytes(payload_bytes)
         topic = names.exact(topic)  # here: an error of the sending thread ends the stream
@@ -243,7 +247,7 @@ class StreamSender:
             raise UsageError("the stream is closed")
         if self.open is not None:
             self._full.append(self.open)
-        self.open = StreamBatch(topic, time.monotonic() + self._linger_s)
+        self.open = StreamBatch(topic, content_type, time.monotonic() + self._linger_s)
         self._work.notify()
         return self.open
 
@@ -273,7 +277,9 @@ class StreamSender:
     def _run(self) -> None:
         while (batch := self._take()) is not None:
             try:
-                receipt = self._put_batch(batch.topic, Batch(batch.payloads))
+                receipt = self._put_batch(
+                    batch.topic, batch_of_stream(batch.payloads, batch.content_type)
+                )
             except Exception as error:  # raised in the threads that wait for it
                 self._fail(batch, error)
                 return
@@ -299,37 +305,53 @@ class Stream:
     later message ends with the same error.
     """
 
-    def __init__(self, put_batch: Callable[[str, Batch], Receipt], *, linger_s: float) -> None:
+    def __init__(
+        self,
+        put_batch: Callable[[str, Batch], Receipt],
+        *,
+        linger_s: float,
+        payloads: Payloads | None = None,
+    ) -> None:
         """Start the sending thread; use `Publisher.stream`."""
+        self._payloads = payloads or Payloads()
+        self._has_codecs = bool(self._payloads.by_topic)
         self.sender = StreamSender(put_batch, linger_s, weakref.ref(self))
 
-    def put(self, topic: TopicName, payload: bytes) -> Ticket:
+    def put(self, topic: TopicName, payload: object, *, codec: AnyCodec | None = None) -> Ticket:
         """Add a message; it is sent when its batch is full, or `linger_s` has passed.
 
         Waits only while FULL_BATCHES_MAX full batches are queued.
 
+        Args:
+            payload, codec: as in `Publisher.put`; a message of another codec begins another batch.
+
         Raises:
-            UsageError, TooLargeError, InvalidNameError: nothing was added.
+            UsageError, TooLargeError, InvalidNameError, PayloadError: nothing was added.
             PubSubError: the stream has failed; `Ticket.result` has the outcome of each message.
         """
-        if type(payload) is not bytes:  # the decorator would be half of what this call costs
-            payload = check_argument(Stream.put, "payload", payload)
-        if type(topic) is not str:
+        if type(topic) is not str:  # the decorator would be half of what this call costs
             topic = check_argument(Stream.put, "topic", topic)
+        content_type = None
+        if type(payload) is bytes and codec is None and not self._has_codecs:
+            plain, size = payload, len(payload) + PAYLOAD_OVERHEAD_BYTES
+        else:
+            check_argument(Stream.put, "codec", codec)
+            plain, content_type = self._payloads.of_stream(Stream.put, topic, payload, codec)
+            size = bytes_in_stream(plain, content_type)
         sender = self.sender
-        size = len(payload) + PAYLOAD_OVERHEAD_BYTES
         try:
             sender.lock.acquire()
             batch = sender.open
             if (
                 batch is None
                 or batch.topic != topic
+                or batch.content_type != content_type
                 or batch.size + size > BATCH_ROOM_BYTES
                 or len(batch.payloads) == BATCH_MESSAGES_MAX
             ):
-                batch = sender.begin_batch(topic, len(payload))
+                batch = sender.begin_batch(topic, content_type, len(plain))
             batch.size += size
-            batch.payloads.append(payload)
+            batch.payloads.append(plain)
             return (Ticket(batch, len(batch.payloads) - 1), sender.leave())[0]
         except BaseException:
             sender.let_go()

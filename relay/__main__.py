@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -11,24 +13,38 @@ from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
     EXIT_CODES,
     accept_endpoint,
+    accept_metrics,
     complain,
     journal_option,
     key_options,
+    log_format_option,
+    metrics_option,
     readable_errors,
     resolve_all,
     stopped_by_signals,
 )
 from reliable_pubsub.common.core.endpoint import beside
 from reliable_pubsub.common.core.names import client_id
-from reliable_pubsub.common.core.settings import typed
+from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.common.core.resolving import typed
 from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.key_files import client_keys, server_keys
+from reliable_pubsub.common.metrics_server import Pages, metrics_served
+from reliable_pubsub.common.notify import ServiceManager
 
+from .metrics import exposition
 from .server import Relay, RelaySettings
 from .sockets import a_node_name, allow_connections
 
+LOG = logging.getLogger("reliable_pubsub.relay")
 # The others are those of a relay alone.
-_SETTING_OF: Final = {n: n for n in ("push_via", "secret_key", "server_key", "clients")}
+_SETTING_OF: Final = {
+    name: name
+    for name in (
+        *("push_via", "secret_key", "server_key", "clients"),
+        *("metrics_endpoint", "log_format"),
+    )
+}
 
 
 @click.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)
@@ -63,7 +79,9 @@ _SETTING_OF: Final = {n: n for n in ("push_via", "secret_key", "server_key", "cl
     help="Accept endpoints that other machines reach; traffic is not encrypted.",
 )
 @key_options(server=True, client=True)
+@metrics_option()
 @journal_option()
+@log_format_option()
 def main(
     upstreams: tuple[str, ...],
     publishers: tuple[str, ...],
@@ -100,7 +118,9 @@ def main(
             accept_endpoint(one, allow_plaintext=allow_plaintext)
         for one in (settings.relay_endpoint, push_endpoint):
             accept_endpoint(one, allow_plaintext=allow_plaintext, bind=True, keys=keys)
+        accept_metrics(settings, allow_plaintext=allow_plaintext)
         allow_connections()
+        manager = ServiceManager()
         relay = Relay(
             RelaySettings(
                 node=client_id(node or a_node_name()),
@@ -115,18 +135,40 @@ def main(
                 keys=keys,
             ),
             warn=complain,
+            manager=manager,
         )
 
-        recorder = open_journal(journal, relay.settings.node)
-        with stopped_by_signals(relay.stop):
-            recorder.begin("relay")
-            click.echo(
-                f"ready: relay {relay.settings.node} requests={relay.endpoint} "
-                f"push={relay.fan_out.endpoint} upstream={','.join((*above, *publishers))} "
-                f"strategy={settings.relay_strategy}"
-            )
-            relay.run()
-            recorder.end()
+        _serve(
+            relay,
+            open_journal(journal, relay.settings.node),
+            manager,
+            f"upstream={','.join((*above, *publishers))} strategy={settings.relay_strategy}",
+            settings.metrics_endpoint,
+        )
+
+
+def _serve(
+    relay: Relay, recorder: Recorder, manager: ServiceManager, facts: str, address: str
+) -> None:
+    """Say that it is ready; run until a signal comes."""
+
+    def stop() -> None:
+        manager.stopping()
+        relay.stop()
+
+    pages = partial(Pages, relay.scrapes, exposition)
+    with stopped_by_signals(stop), metrics_served(address, pages) as metrics:
+        recorder.begin("relay")
+        status = (
+            f"relay {relay.settings.node} requests={relay.endpoint} "
+            f"push={relay.fan_out.endpoint} {facts}" + (f" metrics={metrics}" if metrics else "")
+        )
+        click.echo(f"ready: {status}")
+        LOG.info("ready: %s", status)
+        manager.ready(status)
+        relay.run()
+        LOG.info("stopped")
+        recorder.end()
 
 
 if __name__ == "__main__":

@@ -9,11 +9,12 @@ from typing import Protocol
 
 import zmq
 
-from reliable_pubsub.common.core.endpoint import host_of
+from reliable_pubsub.common.core.answers import StatusReport
+from reliable_pubsub.common.core.endpoint import endpoints_of, host_of
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.keys import SecureEndpoint, keys_of
 from reliable_pubsub.common.core.limits import LINK_BYTES
-from reliable_pubsub.common.core.messages import Status, StatusReport
+from reliable_pubsub.common.core.requests import Status
 from reliable_pubsub.common.core.wire import encode_request
 
 from .core.interest_link import Wish
@@ -22,7 +23,7 @@ from .core.messages import AboveStatus
 from .core.pattern import Kinds, Pattern
 from .core.push import END, prefix_of
 from .core.wire import decode_node_reply
-from .sockets import DATA_MESSAGES_MAX, Context, Socket, connecting
+from .sockets import DATA_MESSAGES_MAX, Context, Socket, connect_to_any, connecting
 
 INTEREST_WAITING_MAX = 2  # messages about interest that wait for a hung node
 _ASKED = 2**62  # numbers of questions for the proxy; those of interest are below
@@ -61,6 +62,8 @@ class NodeAbove:
             push_via: or there, whatever the node above says.
         """
         self.endpoint = endpoint
+        self._is_one_of_several = len(endpoints_of(endpoint)) > 1
+        self._answers_at = endpoint  # of several the one that answers
         self._node = node
         self._push_via = push_via
         self.wish = Wish(client=node, link=secrets.token_bytes(LINK_BYTES))
@@ -68,7 +71,7 @@ class NodeAbove:
         self.interest = connecting(
             context, zmq.DEALER, endpoint, sent_max=INTEREST_WAITING_MAX, received_max=0
         )
-        self.interest.connect(endpoint)
+        connect_to_any(self.interest, endpoint)
         self.data = connecting(
             context, zmq.XSUB, endpoint, sent_max=0, received_max=DATA_MESSAGES_MAX
         )
@@ -88,10 +91,12 @@ class NodeAbove:
         """Take answers, say what is due."""
         while True:
             try:
-                frames = self.interest.recv_multipart(zmq.DONTWAIT)
+                frames = self.interest.recv_multipart(zmq.DONTWAIT, copy=False)
             except zmq.Again:
                 break
-            self._answered(frames, now_s)
+            if self._is_one_of_several:
+                self._answers_at = _address_of(frames[-1])
+            self._answered([frame.bytes for frame in frames], now_s)
         message = self.wish.message(now_s)
         if message is not None:
             with suppress(zmq.Again):  # a hung node has what it can hold; said again when due
@@ -127,12 +132,17 @@ class NodeAbove:
 
     def _connect_data(self) -> None:
         endpoint = self._push_via or self.wish.push_endpoint
-        if endpoint is None or endpoint == self._data_endpoint:
+        if endpoint is None:
+            return
+        endpoint = reachable(endpoint, self._answers_at)
+        if keys := keys_of(self.endpoint):
+            endpoint = SecureEndpoint(endpoint, keys)
+        if endpoint == self._data_endpoint:
             return
         if self._data_endpoint is not None:
-            self.data.disconnect(reachable(self._data_endpoint, self.endpoint))
+            self.data.disconnect(self._data_endpoint)
         self._data_endpoint = endpoint
-        self.data.connect(reachable(endpoint, self.endpoint))
+        self.data.connect(endpoint)
 
     def status(self) -> AboveStatus:
         """What to tell an operator."""
@@ -180,6 +190,14 @@ class PlainAbove:
         return AboveStatus(
             endpoint=self.endpoint, settled=True, is_full=self._capped.is_full, said=self._said
         )
+
+
+def _address_of(frame: zmq.Frame) -> str:
+    """Where the sender of a frame is, as an endpoint; its port is not known."""
+    with suppress(zmq.ZMQError):  # a peer over ipc has no address
+        address = str(frame.get("Peer-Address"))
+        return f"tcp://[{address}]:1" if ":" in address else f"tcp://{address}:1"
+    return ""
 
 
 def reachable(endpoint: str, through: str) -> str:

@@ -1,7 +1,12 @@
-"""The audit log: a JSON line for each refused request, in files of bounded size and number.
+"""The audit log: a JSON line for each refused request and each action of an operator.
 
-Lines are written by a thread of their own (`logging.handlers`), so that a slow disk delays no
+It is in files of bounded size and number.
+
+Refusals are written by a thread of their own (`logging.handlers`), so that a slow disk delays no
 request. What is more than it can take is counted, and the next line says how many are missing.
+
+An action is written at once, before its answer leaves, and no flood of refusals leaves it out. A
+proxy that was killed between the commit and the line writes the line at its next start.
 """
 
 from __future__ import annotations
@@ -10,7 +15,8 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from io import TextIOWrapper
 from logging.handlers import QueueHandler, QueueListener, RotatingFileHandler
@@ -22,6 +28,7 @@ import msgspec
 
 from reliable_pubsub.common.core.errors import ConfigurationError
 
+from .core.line_rate import LineRate
 from .core.rights import Denial
 
 FILE_BYTES_MAX: Final = 8 * 1024 * 1024
@@ -33,6 +40,14 @@ _LOG = logging.getLogger("reliable_pubsub.audit")
 
 def _for_its_owner(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+
+def _record(event: str, told: Mapping[str, Any], at_ns: int) -> logging.LogRecord:
+    moment = datetime.fromtimestamp(at_ns / 1e9, UTC)
+    facts = {"time": moment.isoformat(timespec="milliseconds"), "event": event, **told}
+    return _LOG.makeRecord(
+        _LOG.name, logging.WARNING, "", 0, json.dumps(facts), (), None, extra={"denial": facts}
+    )
 
 
 class _File(RotatingFileHandler):
@@ -63,7 +78,7 @@ class _Waiting(QueueHandler):
 
 
 class AuditLog:
-    """Writes refusals; used by the loop thread only."""
+    """Writes refusals and actions; used by the loop thread only."""
 
     def __init__(
         self,
@@ -83,7 +98,8 @@ class AuditLog:
             ConfigurationError: the file cannot be opened.
         """
         self._now_s = now_s
-        self._second, self._lines, self._skipped = 0, 0, 0
+        self._lines = LineRate(LINES_S_MAX)
+        self._path = path
         self._waiting: _Waiting | None = None
         if path is None:
             return
@@ -100,31 +116,49 @@ class AuditLog:
         self._file = file
         self._listener.start()
 
-    def write(self, denial: Denial) -> None:
+    def refused(self, denial: Denial) -> None:
         """Write one refusal; more than LINES_S_MAX in a second are counted only."""
-        second = int(self._now_s())
-        if second != self._second:
-            self._second, self._lines = second, 0
-        self._lines += 1
-        if self._lines > LINES_S_MAX:
-            self._skipped += 1
+        if not self._lines.admits(self._now_s()):
             return
         lost = self._waiting.lost if self._waiting else 0
-        facts = {
-            "time": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "event": "denied",
-            **msgspec.structs.asdict(denial),
-            **({"lines_left_out": self._skipped + lost} if self._skipped or lost else {}),
-        }
-        self._skipped = 0
-        record = _LOG.makeRecord(
-            _LOG.name, logging.WARNING, "", 0, json.dumps(facts), (), None, extra={"denial": facts}
-        )
+        left_out = self._lines.take_left_out() + lost
+        more = {"lines_left_out": left_out} if left_out else {}
+        record = _record("denied", {**msgspec.structs.asdict(denial), **more}, time.time_ns())
         if self._waiting is not None:
             self._waiting.lost = 0
             self._waiting.handle(record)
+        self._tell(record)
+
+    def done(self, action: Mapping[str, Any], at_ns: int) -> None:
+        """Write one action of an operator.
+
+        Args:
+            action: its `number` and other fields.
+            at_ns: when it was done, by the wall clock.
+        """
+        record = _record("administered", action, at_ns)
+        if self._waiting is not None:
+            self._file.handle(record)
+        self._tell(record)
+
+    def _tell(self, record: logging.LogRecord) -> None:
+        """Give a line to the program's own handlers, or where there is no file."""
         if self._waiting is None or _LOG.hasHandlers():
             _LOG.handle(record)
+
+    def numbers(self) -> set[int]:
+        """The numbers of the actions in the files."""
+        if self._path is None:
+            return set()
+        found: set[int] = set()
+        for file in self._path.parent.glob(f"{self._path.name}*"):
+            with file.open("rb") as lines:
+                for line in lines:
+                    with suppress(ValueError):  # cut short by a crash
+                        fields = json.loads(line) if b'"administered"' in line else {}
+                        if fields.get("event") == "administered":
+                            found.add(fields["number"])
+        return found
 
     def close(self) -> None:
         """Write what waits, and close the file."""

@@ -1,76 +1,38 @@
 """Encrypted endpoints: whose keys are let in, asked by ZAP before anything else is read.
 
-ZAP (RFC 27) is answered by `zmq.auth`, in a thread of ours. The folder or file of known keys is
-read again when it changes, so that new and revoked keys, and other rights, need no restart. What a
-key may do, `core/rights.py` decides.
+ZAP (RFC 27) is answered by `zmq.auth`, in a thread of ours (`zap.py`). The folder or file of known
+keys is read again when it changes, so that new and revoked keys, and other rights, need no restart.
+What a key may do, `core/rights.py` decides.
 """
 
 from __future__ import annotations
 
 import logging
-import threading
-from collections.abc import Callable
-from contextlib import suppress
+import time
+from collections.abc import Callable, Hashable
 from pathlib import Path
 from typing import Final
 
 import zmq
-from zmq.auth import Authenticator
+from msgspec import UNSET
 
 from reliable_pubsub.common.core.certificates import PUBLIC_SUFFIX
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.keys import ServerKeys
 from reliable_pubsub.common.core.rights import Client, has_rights
 from reliable_pubsub.common.key_files import RIGHTS_FILE, read_clients
-from reliable_pubsub.common.system import WakeUp
 
 from .audit import AuditLog
+from .connections import Connection
+from .core.attendance import Attendance, Excess
 from .core.rights import Authority, Denial
-from .sockets import ZAP_DOMAIN, Context
+from .sockets import Context
+from .zap import Zap
 
 LOOK_S: Final = 1.0  # how often the known keys are looked at
+LAST_WORDS_S: Final = 1.0  # for the answer to a connection that is too many
 _LOG = logging.getLogger("reliable_pubsub.keys")
 _Signature = tuple[tuple[str, int, int, int], ...]
-
-
-class _Authenticator(Authenticator):
-    """Answers ZAP in a thread, and refuses for the time being (status 300), not for good (400).
-
-    After a 400 the peer's libzmq never connects again, so that a client would have to be started
-    again once its key is known. After a 300 it tries again, with growing pauses.
-
-    The thread of `zmq.auth` waits by asyncio, which takes most of the CPU of an answer. Nothing of
-    ours is awaited, so this one waits by `poll`.
-    """
-
-    def start(self) -> None:
-        """Bind, and answer from now on."""
-        super().start()
-        self._stop = WakeUp()
-        self._thread = threading.Thread(target=self._run, name="zap", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop answering."""
-        self._stop.wake()
-        self._thread.join()
-        self._stop.close()
-        super().stop()
-
-    def _run(self) -> None:
-        poller = zmq.Poller()
-        poller.register(self.zap_socket, zmq.POLLIN)
-        poller.register(self._stop.descriptor, zmq.POLLIN)
-        while self._stop.descriptor not in dict(poller.poll()):
-            asked = self.handle_zap_message(self.zap_socket.recv_multipart())
-            with suppress(StopIteration):  # it waits for nothing
-                asked.send(None)
-
-    def _send_zap_reply(
-        self, request_id: bytes, status_code: bytes, status_text: bytes, user_id: str = "anonymous"
-    ) -> None:
-        code = b"300" if status_code == b"400" else status_code
-        super()._send_zap_reply(request_id, code, status_text, user_id)
 
 
 class Authentication:
@@ -96,9 +58,12 @@ class Authentication:
         """
         self.authority = Authority({})
         self._known: dict[str, Client] = {}  # by public key
-        self._zap: _Authenticator | None = None
+        self._zap: Zap | None = None
         self._audit: AuditLog | None = None
+        self._audit_path = audit_path
         self._warn = warn
+        self._attendance = Attendance()
+        self._excessive: dict[Connection, float] = {}  # when each is to be ended
         self._is_strict = False  # rights were said, and going back takes a restart
         self._looked_s = 0.0
         if keys is None:
@@ -113,18 +78,9 @@ class Authentication:
                     f"warning: {keys.clients} says no rights, so each of these keys may use any id "
                     f"and any topic; say them in {RIGHTS_FILE} (docs/security.md)"
                 )
-            self._zap = _Authenticator(context, log=_LOG)
-            self._zap.configure_curve_callback(ZAP_DOMAIN, self)
-            self._zap.start()
+            self._zap = Zap(context, lambda key: key in self._known)
         context.setsockopt(zmq.CURVE_SERVER, 1)
         context.setsockopt(zmq.CURVE_SECRETKEY, keys.own.secret.encode())
-
-    def callback(self, domain: str, key: bytes) -> bool:
-        """Whether a key is let in; called by the thread."""
-        is_known = key.decode() in self._known
-        if not is_known:
-            _LOG.warning("refused a connection: unknown key %s", key.decode())
-        return is_known
 
     def _know(self, clients: dict[str, Client]) -> None:
         self.authority = Authority(clients)
@@ -148,6 +104,42 @@ class Authentication:
         except zmq.ZMQError:  # libzmq itself says it, of a connection that has ended
             return None
         return key if key in self._known else None
+
+    def excess(self, speaker: Connection | None, key: str) -> Excess | None:
+        """Why a connection is not heard: its key has as many as it may. None: it is heard.
+
+        One that is not heard is to be answered so, if it can be, and ends a moment later.
+        """
+        client = self._known.get(key)
+        if speaker is None or client is None or client.rights is None:
+            return None
+        most = client.rights.connections_max
+        if most is UNSET:
+            return None
+        excess = self._attendance.excess(client.name, speaker, most, _has_ended)
+        if excess is not None and speaker not in self._excessive:
+            self._excessive[speaker] = time.monotonic() + LAST_WORDS_S
+            self.refused(
+                Denial(
+                    name=client.name,
+                    lacking=client.name,
+                    client="",
+                    verb="CONNECT",
+                    right="connections_max",
+                    topic="",
+                )
+            )
+        elif excess is None:
+            self._excessive.pop(speaker, None)
+        return excess
+
+    def end_excess(self, now_s: float) -> None:
+        """End the connections that are too many, once they had time to take their answer."""
+        due = [one for one, at_s in self._excessive.items() if now_s >= at_s]
+        for connection in due:
+            del self._excessive[connection]
+            if not connection.has_ended():
+                connection.cut()
 
     def look(self, now_s: float) -> frozenset[str]:
         """Read the known keys and rights again if they have changed.
@@ -180,14 +172,30 @@ class Authentication:
     def refused(self, denial: Denial) -> None:
         """Write to the audit log that a request was refused."""
         if self._audit is not None:
-            self._audit.write(denial)
+            self._audit.refused(denial)
+
+    @property
+    def actions_log(self) -> AuditLog:
+        """The audit log for what operators do; without keys it begins with that."""
+        if self._audit is None:
+            try:
+                self._audit = AuditLog(self._audit_path, self._warn)
+            except ConfigurationError as error:
+                self._warn(f"warning: {error}; what operators do is logged only")
+                self._audit = AuditLog(None, self._warn)
+        return self._audit
 
     def close(self) -> None:
         """Stop the threads; before the context ends."""
         if self._audit is not None:
             self._audit.close()
         if self._zap is not None:
-            self._zap.stop()
+            self._zap.close()
+
+
+def _has_ended(connection: Hashable) -> bool:
+    assert isinstance(connection, Connection)
+    return connection.has_ended()
 
 
 def _signature(place: Path) -> _Signature:

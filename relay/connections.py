@@ -32,13 +32,22 @@ _TCP_INFO: Final = getattr(socket, "TCP_INFO", None) if sys.platform == "linux" 
 class Connection:
     """One connection, as long as it lasts."""
 
-    __slots__ = ("descriptor", "is_cut", "peer", "tally")
+    __slots__ = ("_home", "descriptor", "is_cut", "peer", "tally")
 
-    def __init__(self, descriptor: int, peer: object) -> None:
+    def __init__(self, home: Connections, descriptor: int, peer: object) -> None:
+        self._home = home
         self.descriptor = descriptor
         self.peer = peer
         self.is_cut = False
         self.tally = Tally()
+
+    def cut(self) -> None:
+        """End it from our side."""
+        self._home.cut(self)
+
+    def has_ended(self) -> bool:
+        """Whether it is there no more, by all that libzmq has told so far."""
+        return self._home.has_ended(self)
 
 
 class Connections:
@@ -61,7 +70,7 @@ class Connections:
         self._lock = threading.Lock()  # of `_events` and of what is told by them
         self._by_descriptor: dict[int, Connection] = {}
         self._arrived: list[Connection] | None = None  # kept once there is a guard
-        self._ended: list[Connection] = []
+        self._ended: list[Connection] | None = None  # kept once they are asked for
         self.cut_count = 0
 
     def __len__(self) -> int:
@@ -84,11 +93,16 @@ class Connections:
         return found
 
     def ended(self) -> list[Connection]:
-        """Those that have ended since the last time."""
+        """Those that have ended since the last time; the first time, none."""
         self._take_events()
         with self._lock:
-            ended, self._ended = self._ended, []
+            ended, self._ended = self._ended or [], []
         return ended
+
+    def has_ended(self, connection: Connection) -> bool:
+        """Whether a connection of this endpoint is there no more."""
+        self._take_events()
+        return self.at(connection.descriptor) is not connection
 
     def arrived(self) -> tuple[list[Connection], bool]:
         """Those that have come since the last time and are there; the first time, all of them.
@@ -132,7 +146,8 @@ class Connections:
             except zmq.Again:
                 return False
             what, descriptor = _EVENT.unpack(event)
-            if (gone := self._by_descriptor.pop(descriptor, None)) is not None:
+            gone = self._by_descriptor.pop(descriptor, None)
+            if gone is not None and self._ended is not None:
                 self._ended.append(gone)
             if what == zmq.EVENT_ACCEPTED:
                 self._accepted(descriptor)
@@ -140,7 +155,7 @@ class Connections:
 
     def _accepted(self, descriptor: int) -> None:
         with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as held:
-            connection = Connection(descriptor, held.getpeername())
+            connection = Connection(self, descriptor, held.getpeername())
             self._by_descriptor[descriptor] = connection
             if self._arrived is not None:
                 self._arrived.append(connection)

@@ -83,6 +83,7 @@ class FanOut:
             waiting_max=PUSH_WAITING_CONNECTIONS_MAX,
         )
         self.socket, self.connections = listener.socket, listener.connections
+        self.connections.ended()  # from now on they are kept
         self._guard = guard_of_push(listener)
         self.socket.setsockopt(zmq.XPUB_MANUAL, 1)
         self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
@@ -134,8 +135,8 @@ class FanOut:
             return
         if speaker is None:
             return  # libzmq says what an ended connection had subscribed to; we know
-        if key is None:
-            self.connections.cut(speaker)  # it was revoked
+        if key is None or self._authentication.excess(speaker, key) is not None:
+            self.connections.cut(speaker)  # it was revoked, or its key has too many
             return
         is_added, what = said[:1] == b"\1", said[1:]
         known = self._said.setdefault(speaker, _Said())

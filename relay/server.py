@@ -11,11 +11,14 @@ from functools import partial
 import zmq
 from msgspec import Struct
 
+from reliable_pubsub.common.core.answers import Malformed
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.keys import ServerKeys, keys_of
 from reliable_pubsub.common.core.limits import STATUS_ROWS_MAX
-from reliable_pubsub.common.core.messages import Malformed, Reply
+from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.wire import encode_reply
+from reliable_pubsub.common.notify import ServiceManager
+from reliable_pubsub.common.scrapes import Scrapes
 from reliable_pubsub.common.system import WakeUp
 
 from .above import Above, NodeAbove, PlainAbove
@@ -32,7 +35,17 @@ from .core.rights import denied
 from .core.wire import decode_node_request, is_for_node
 from .fan_out import TURN_MAX, FanOut
 from .guard import guard_of
-from .sockets import ANSWERS_MAX, Context, Receiver, Socket, connecting, listening
+from .metrics import RelayFigures
+from .sockets import (
+    ANSWERS_MAX,
+    Context,
+    Receiver,
+    Socket,
+    connect_to_any,
+    connecting,
+    end_context,
+    listening,
+)
 
 TICK_S = 0.05
 TURN_S = 0.02  # of one turn, for requests
@@ -50,7 +63,6 @@ class RelaySettings(Struct, frozen=True, kw_only=True):
     cap: int = CAP
     lease_s: float = LEASE_S
     push_via: str = ""  # where data of the first node above is found, if not where it says
-    own_kinds: Kinds = Kinds()
     keys: ServerKeys | None = None  # of its endpoints; None: plaintext
 
 
@@ -58,18 +70,23 @@ class Relay:
     """A relay: binds, and runs until `stop`."""
 
     def __init__(
-        self, settings: RelaySettings, warn: Callable[[str], None] = lambda _: None
+        self,
+        settings: RelaySettings,
+        warn: Callable[[str], None] = lambda _: None,
+        *,
+        manager: ServiceManager | None = None,
     ) -> None:
         """Bind, and connect to what is above.
 
         Args:
             warn: called with what an operator should look at.
+            manager: is told that the loop turns; None: that of the environment.
 
         Raises:
             ConfigurationError: an endpoint cannot be bound.
         """
         self.settings = settings
-        self._kinds = settings.own_kinds
+        self._kinds = Kinds()
         self._boot = secrets.token_hex(8)
         self._context: Context = zmq.Context()
         self._authentication = Authentication(self._context, settings.keys, warn=warn)
@@ -112,29 +129,35 @@ class Relay:
             received_max=0,
         )
         if settings.upstreams:
-            self._pulled.connect(settings.upstreams[0])
-        self._above: list[Above] = [
-            *(
-                NodeAbove(
-                    self._context,
-                    endpoint,
-                    settings.node,
-                    cap=settings.cap,
-                    push_via="" if number else settings.push_via,
-                )
-                for number, endpoint in enumerate(settings.upstreams)
-            ),
-            *(
-                PlainAbove(self._context, endpoint, self._kinds, cap=settings.cap)
-                for endpoint in settings.publishers
-            ),
-        ]
+            connect_to_any(self._pulled, settings.upstreams[0])
+        self._above = self._connected()
         self._guard = guard_of(self._connections)
         self._wake_up = WakeUp()
+        self._manager = manager or ServiceManager()
+        self.scrapes: Scrapes[RelayFigures] = Scrapes(self._wake_up.wake)
         self._one_proxy = OneProxy(settings.upstreams)
         self._stopping = False
         self._received = self._malformed = 0
         self._tick_at_s = self._join_at_s = 0.0
+
+    def _connected(self) -> list[Above]:
+        """What is above: nodes, then plain publishers."""
+        settings = self.settings
+        nodes = [
+            NodeAbove(
+                self._context,
+                endpoint,
+                settings.node,
+                cap=settings.cap,
+                push_via="" if number else settings.push_via,
+            )
+            for number, endpoint in enumerate(settings.upstreams)
+        ]
+        plain = [
+            PlainAbove(self._context, endpoint, self._kinds, cap=settings.cap)
+            for endpoint in settings.publishers
+        ]
+        return [*nodes, *plain]
 
     def stop(self) -> None:
         """Ask the loop to end; safe in a signal handler and from another thread."""
@@ -158,6 +181,8 @@ class Relay:
             wait_s = 0.0
             while not self._stopping:
                 ready = {socket for socket, _ in poller.poll(max(int(wait_s * 1000), 0))}
+                if self._wake_up.descriptor in ready:
+                    self._wake_up.heard()
                 wait_s = self._turn(ready)
             self._tell_the_rest(poller)
         finally:
@@ -165,7 +190,7 @@ class Relay:
             self._authentication.close()
             if self._guard is not None:
                 self._guard.close()
-            self._context.destroy(linger=200)
+            end_context(partial(self._context.destroy, linger=200))
             self._wake_up.close()
 
     def _turn(self, ready: set[object]) -> float:
@@ -189,7 +214,12 @@ class Relay:
             if changed := self._authentication.look(now_s):
                 self._links.revoke(changed)
                 self.fan_out.cut(changed)
+            self._authentication.end_excess(now_s)
             self._passing.tick(now_s)
+            self.scrapes.beat()
+            self._manager.alive(now_s)
+        if self.scrapes.asked:
+            self.scrapes.give(self._figures())
         self._carry_out()
         if now_s >= self._join_at_s:
             begun_s = time.monotonic()
@@ -246,10 +276,12 @@ class Relay:
             if taken is None:
                 return
             first, parts = taken
-            self._connections.heard(first)
+            speaker = self._connections.heard(first)
             key = self._authentication.key_of(first)
             if b"" not in parts or key is None:
                 continue  # no envelope, so no way to answer; or its key was revoked
+            if self._authentication.excess(speaker, key) is not None:
+                continue  # its key has too many connections: this one ends
             begin = parts.index(b"") + 1
             envelope, frames = tuple(parts[:begin]), parts[begin:]
             if is_for_node(frames):
@@ -312,6 +344,21 @@ class Relay:
             self._carry_out()
             poller.poll(20)
             self._take_answers(time.monotonic())
+
+    def _figures(self) -> RelayFigures:
+        passing = self._passing
+        return RelayFigures(
+            received=self._received,
+            sent_singly=self.fan_out.sent_singly,
+            malformed=self._malformed,
+            passed=passing.passed_count,
+            shared=passing.shared_count,
+            from_cache=passing.from_cache_count,
+            dropped=passing.dropped_count,
+            links=len(self._links),
+            plain=self.fan_out.plain_count,
+            patterns=len(self._table.above),
+        )
 
     def _report(self, request: Node) -> NodeReport:
         rows = self._links.report()

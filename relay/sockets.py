@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import resource
 import secrets
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 
 import zmq
 from msgspec import Struct
 
+from reliable_pubsub.common.core.endpoint import endpoints_of
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX, PEER_REQUESTS_MAX
 from reliable_pubsub.common.transport import RECONNECT_MS, RECONNECT_MS_MAX, use_keys_of
@@ -25,6 +28,7 @@ Socket = zmq.Socket[bytes]
 HANDSHAKE_MS = 2_000  # a connection that says nothing is closed
 HEARTBEAT_MS = 5_000
 HEARTBEAT_TIMEOUT_MS = 15_000
+END_S_MAX = 0.5  # for freeing sockets; last answers have 0.2 s of it
 ZAP_DOMAIN = "reliable-pubsub"
 BACKLOG = 1024  # connections that wait for their turn; ZeroMQ's own 100 is less than one burst
 DATA_MESSAGES_MAX = 256  # pushed batches kept for one peer, at most 64 KiB each
@@ -163,6 +167,19 @@ def connecting(
     return socket
 
 
+def connect_to_any(socket: Socket, node: str) -> None:
+    """Connect to each endpoint at which a node may be (`endpoints_of`).
+
+    Messages go only to those that answer ZeroMQ's greeting: of several proxies on one database
+    the one that serves.
+    """
+    several = endpoints_of(node)
+    if len(several) > 1:
+        socket.setsockopt(zmq.IMMEDIATE, 1)
+    for endpoint in several:
+        socket.connect(endpoint)
+
+
 def allow_connections() -> None:
     """Take as many descriptors as this process may have; each connection needs one.
 
@@ -174,6 +191,21 @@ def allow_connections() -> None:
         with suppress(OSError, ValueError):  # macOS says that there is no limit, and has one
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             return
+
+
+def end_context(end: Callable[[], None]) -> None:
+    """Free the sockets of a process that ends; what takes longer is left to the system.
+
+    Libzmq looks through the heartbeat timers of all connections to end each of them
+    (`poller_base_t::cancel_timer`): with 10,000 that takes seconds, and the end of the process does
+    the same at once. What was sent leaves first: libzmq takes commands in their order.
+
+    Args:
+        end: `term` or `destroy` of the context; runs in a thread that may outlive this call.
+    """
+    ending = threading.Thread(target=end, name="ending", daemon=True)
+    ending.start()
+    ending.join(END_S_MAX)
 
 
 def a_node_name() -> str:

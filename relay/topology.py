@@ -23,12 +23,12 @@ from reliable_pubsub.common.command_line import (
     settings_from,
     stop_on_signals,
 )
+from reliable_pubsub.common.core.answers import Denied
 from reliable_pubsub.common.core.errors import (
     ConfigurationError,
     ProxyUnreachableError,
     RefusedError,
 )
-from reliable_pubsub.common.core.messages import Denied
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.session import refusal
 from reliable_pubsub.common.core.wire import encode_request
@@ -195,7 +195,7 @@ def main(
     **said: str | None,
 ) -> None:
     """Show relays and the nodes above them: interest, consumers, counts."""
-    with readable_errors(), stop_on_signals():
+    with readable_errors(), stop_on_signals(exit_code=0):
         keys = client_keys(settings_from("topology", said))
         endpoints = tuple(
             accept_endpoint(endpoint, allow_plaintext=allow_plaintext, keys=keys)

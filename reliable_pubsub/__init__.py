@@ -21,6 +21,7 @@ if not (_here / "common").is_dir():  # a checkout without symbolic links
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())  # silent, until a program listens
 
+from reliable_pubsub.common.admin_client import Admin, AdminOutcome  # noqa: E402
 from reliable_pubsub.common.core.batch import Message  # noqa: E402
 from reliable_pubsub.common.core.errors import (  # noqa: E402
     ConfigurationError,
@@ -38,8 +39,10 @@ from reliable_pubsub.common.core.errors import (  # noqa: E402
     LostError,
     MalformedError,
     NotDeliveredError,
+    NotPossibleError,
     NotSubscribedError,
     OutOfRangeError,
+    PayloadError,
     ProxyUnreachableError,
     PubSubError,
     RefusedError,
@@ -49,8 +52,10 @@ from reliable_pubsub.common.core.errors import (  # noqa: E402
     TryLaterError,
     UsageError,
 )
-from reliable_pubsub.common.core.messages import Start  # noqa: E402
+from reliable_pubsub.common.core.message_base import Start  # noqa: E402
 from reliable_pubsub.common.core.names import ExactTopic  # noqa: E402
+from reliable_pubsub.common.core.pattern import Pattern, glob, prefix, regex  # noqa: E402
+from reliable_pubsub.common.core.payload import Codec, typed  # noqa: E402
 from reliable_pubsub.common.core.profiles import Billing, Command, Profile, Telemetry  # noqa: E402
 from reliable_pubsub.common.core.retry import RetryPolicy  # noqa: E402
 from reliable_pubsub.common.core.start import (  # noqa: E402
@@ -74,7 +79,10 @@ from reliable_pubsub.subscriber.core.reading import Reading  # noqa: E402
 from reliable_pubsub.subscriber.qos_warning import QoSWarning  # noqa: E402
 
 __all__ = [
+    "Admin",
+    "AdminOutcome",
     "Billing",
+    "Codec",
     "Command",
     "ConfigurationError",
     "ConflictError",
@@ -97,9 +105,12 @@ __all__ = [
     "MalformedError",
     "Message",
     "NotDeliveredError",
+    "NotPossibleError",
     "NotSubscribedError",
     "Now",
     "OutOfRangeError",
+    "Pattern",
+    "PayloadError",
     "Position",
     "Profile",
     "ProxyUnreachableError",
@@ -122,6 +133,10 @@ __all__ = [
     "ago",
     "at_offset",
     "at_time",
+    "glob",
     "newest",
+    "prefix",
+    "regex",
     "secure",
+    "typed",
 ]

@@ -13,12 +13,18 @@ _COMMANDS = {
     "relay": "reliable_pubsub.relay.__main__",
     "topology": "reliable_pubsub.relay.topology",
     "status": "reliable_pubsub.proxy.status",
+    "admin": "reliable_pubsub.proxy.admin",
+    "console": "reliable_pubsub.console.__main__",
     "backup": "reliable_pubsub.proxy.backup",
+    "restore": "reliable_pubsub.proxy.restore",
+    "check": "reliable_pubsub.proxy.check_command",
+    "compact": "reliable_pubsub.proxy.compact",
     "explain": "reliable_pubsub.lab.explain",
     "keys": "reliable_pubsub.common.keys_command",
     "config": "reliable_pubsub.common.config_show",
     "examples": "reliable_pubsub.common.examples",
     "lab": "reliable_pubsub.lab.__main__",
+    "conformance": "reliable_pubsub.lab.conformance",
     "schema": "reliable_pubsub.lab.keys",
     "pipeline": "reliable_pubsub.pipeline.__main__",
 }
@@ -40,6 +46,7 @@ def main() -> None:
       reliable-pubsub subscriber -f configs/figure4_subscriber.yaml -i subscriber-1
       reliable-pubsub publisher  -f configs/figure2_publisher.yaml  -i publisher-1
       reliable-pubsub status
+      reliable-pubsub console           # the same and more, in the browser
 
     \b
     Tab completion (bash):

@@ -13,7 +13,12 @@ from msgspec import Struct
 from rich.console import Console
 from rich.progress import Progress
 
+from .bench_groups import STEPS_PER_ROUND as GROUP_STEPS
+from .bench_groups import group_rows
 from .bench_levels import level_rows, puts_of_tasks, shared_puts
+from .bench_operating import operating_rows
+from .bench_patterns import STEPS_PER_ROUND as PATTERN_STEPS
+from .bench_patterns import pattern_rows
 from .bench_peers import peers
 from .bench_profile import profile
 from .bench_push import push_rows
@@ -27,6 +32,13 @@ def pipeline(rounds: int, tick: Callable[[], None]) -> list[Row]:
     from .bench_pipeline import pipeline_rows
 
     return pipeline_rows(rounds, tick)
+
+
+def store(rounds: int, tick: Callable[[], None]) -> list[Row]:
+    """The part of the stores; psycopg is loaded only for it."""
+    from .bench_store import store_rows
+
+    return store_rows(rounds, MILLION, tick)
 
 
 Tick = Callable[[], None]
@@ -61,10 +73,30 @@ PARTS: Final = {
         lambda rounds, tick: level_rows(rounds, MILLION, tick),
         "QoS 0, 1 and 2 against each other, and replay against live.",
     ),
+    "groups": Part(
+        lambda rounds: GROUP_STEPS * rounds,
+        group_rows,
+        "A group against a plain subscription.",
+    ),
+    "patterns": Part(
+        lambda rounds: PATTERN_STEPS * rounds,
+        pattern_rows,
+        "A pattern over 1,000 topics against one topic.",
+    ),
     "security": Part(
         lambda rounds: STEPS_PER_ROUND * rounds,
         security_rows,
         "A handshake, and puts of 100 bytes and 100 KB, with keys and rights against without.",
+    ),
+    "store": Part(
+        lambda rounds: 2 * rounds + 3,
+        store,
+        "PostgreSQL beside SQLite: puts, a takeover, a restart with a million messages.",
+    ),
+    "operating": Part(
+        lambda rounds: rounds + 4,
+        operating_rows,
+        "Puts beside scrapes with 10,000 subscriptions, and a stop with 10,000 connections.",
     ),
     "pipeline": Part(
         lambda rounds: rounds + 2,
@@ -88,7 +120,7 @@ def main() -> None:
     scripts/bench peers                       beside Redis, NATS, Mosquitto and RabbitMQ; 4 minutes
     scripts/bench peers --only ours,redis --markdown
     scripts/bench scale                       costs with many topics, subscriptions, messages
-    scripts/bench threads | push | levels | security | pipeline | all
+    scripts/bench threads | push | levels | patterns | security | store | operating | pipeline | all
     """
 
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from reliable_pubsub import Earliest, Publisher, Subscriber, aio
-from reliable_pubsub.common.core.messages import QoS
+from reliable_pubsub.common.core.message_base import QoS
 
 from .measuring import PAYLOAD, Proxy, Row, compared, forked, proxy
 

@@ -15,12 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from reliable_pubsub import Publisher, RetryPolicy
 from reliable_pubsub.common.core.limits import GIB
-from reliable_pubsub.pipeline.archive import MESSAGES, Archive
+from reliable_pubsub.pipeline.archive import Archive, archived_files
 from reliable_pubsub.pipeline.archiving import ROWS_PER_FILE, Archiving
 from reliable_pubsub.pipeline.data_source import FORMAT
-from reliable_pubsub.pipeline.job import QUIET_LOG, topics_wanted
+from reliable_pubsub.pipeline.job import topics_wanted
 from reliable_pubsub.pipeline.proxy_view import ProxyView
-from reliable_pubsub.pipeline.sessions import open_session
+from reliable_pubsub.pipeline.sessions import open_session, start_java
 from reliable_pubsub.pipeline.tasks import SparkTasks
 
 from .measuring import PAYLOAD, Proxy, Row, compared, folder, percentiles, proxy, sending
@@ -88,7 +88,8 @@ def pipeline_rows(rounds: int, tick: Callable[[], None]) -> list[Row]:
 @contextmanager
 def spark_session() -> Iterator[SparkSession]:
     """On two cores, as the goals are."""
-    spark = open_session("bench", master="local[2]", conf=QUIET_LOG)
+    start_java("local[2]", None, quiet=True)
+    spark = open_session("bench", master="local[2]")
     try:
         yield spark
     finally:
@@ -122,21 +123,20 @@ class Jobs:
         )
         path = where or self._work / "again"
         view, tasks = ProxyView(options), SparkTasks(self._spark)
-        with Archive(path) as archive:
-            rows = Archiving(
-                archive=archive,
-                options=options,
-                view=view,
-                tasks=tasks,
-                files_at_a_time=2 * tasks.parallel,
-            ).catch_up()
+        rows = Archiving(
+            archive=Archive(path),
+            options=options,
+            view=view,
+            tasks=tasks,
+        ).catch_up()
         view.close()
         assert rows == ROWS
         if where is None:
             shutil.rmtree(path)
 
     def _archived(self, column: str) -> DataFrame:
-        return self._spark.read.parquet(str(self._work / "first" / MESSAGES)).select(column)
+        paths = [str(path) for _, path in archived_files(self._work / "first")]
+        return self._spark.read.parquet(*paths).select(column)
 
     def copy(self, column: str) -> None:
         """Spark's own: the files of the first archive, all columns of them or one."""

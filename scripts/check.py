@@ -1,7 +1,8 @@
 """The one gate. Quick checks first; then types, tests and simulated seeds, side by side.
 
-Many tests wait for processes, so there are more workers than cores. What needs only CPU is niced
-and takes what they leave. Every line of the tests is shown as it comes, anything else when it ends.
+Many tests wait for processes, so there are more workers than cores; those of `--quick` do not wait,
+and each worker more would only collect once more. What needs only CPU is niced and takes what they
+leave. Every line of the tests is shown as it comes, anything else when it ends.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ SEEDS: Final = 600  # a fifth of what the proof asks for: scripts/simulate --see
 QUICK_SEEDS: Final = 200
 NICE: Final = 10
 BOUND_S: Final = 360.0  # what takes longer says so
+STEP_S_MAX: Final = 2700.0  # a step that takes longer hangs, and is ended
 FILES_SHOWN: Final = 10  # of the tests, by their cost
 # Where the tests have their files, if there is room: in memory. What they show needs no disk (those
 # of a full disk mount their own), and a disk that is busy with others fails them without reason.
@@ -39,8 +41,17 @@ if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
     ENVIRONMENT.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 # Without real processes, browsers and Spark.
 QUICK_TESTS: Final = (
-    *("tests/core", "tests/wire", "tests/store", "tests/relay", "tests/lab", "tests/fuzz"),
+    *(
+        "tests/core",
+        "tests/wire",
+        "tests/store",
+        "tests/relay",
+        "tests/lab",
+        "tests/fuzz",
+        "tests/console",
+    ),
     *("tests/simulation", "tests/test_architecture.py", "tests/test_docs.py"),
+    "tests/test_workers.py",
     *(
         "-k",
         "not _in_a_browser",
@@ -94,8 +105,9 @@ def long_checks(*, quick: bool, workers: int, has_spark: bool) -> list[Step]:
     simulate = [sys.executable, "-m", "simulator", "--seeds", str(seeds)]
     tests = [
         "pytest",
-        "-n",
-        str(workers),
+        *("-n", str(workers)),
+        # xdist would wait for ever for the tests of a worker that died when the others had ended.
+        *("--max-worker-restart", "0"),
         "--costs",
         str(FILES_SHOWN),
         *(QUICK_TESTS if quick else ("-m", "not campaign")),
@@ -137,16 +149,26 @@ class Gate:
             env=ENVIRONMENT,
         ) as child:
             assert child.stdout is not None
+            deadline = threading.Timer(STEP_S_MAX, self._hangs, (step, child))
+            deadline.daemon = True
+            deadline.start()
             for line in child.stdout:
                 if step.is_live:
                     self._say(line)
                 else:
                     kept.append(line)
+            deadline.cancel()
         ended = Ended(step, child.returncode, time.monotonic() - begin_s)
         if ended.exit_code and kept:
             self._say(f"== {step.name}: {' '.join(step.command)}\n", *kept)
         self._say(f"== {ended.line}\n")
         self.ended.append(ended)
+
+    def _hangs(self, step: Step, child: subprocess.Popen[str]) -> None:
+        """End at once: what the step started may hold its output open."""
+        child.kill()
+        self._say(f"== {step.name}: not done after {STEP_S_MAX:.0f} s, FAILED\n")
+        os._exit(1)
 
     def _say(self, *lines: str) -> None:
         with self._printing:
@@ -157,12 +179,10 @@ class Gate:
 @click.option("--quick", is_flag=True, help="No real processes, browsers or Spark; fewer seeds.")
 @click.option(
     "--workers",
-    default=WORKERS_PER_CORE * (os.cpu_count() or 2),
-    show_default=True,
     type=click.IntRange(min=1),
-    help="Processes that run tests.",
+    help="Processes that run tests.  [default: two for each core; with --quick, one]",
 )
-def main(quick: bool, workers: int) -> None:
+def main(quick: bool, workers: int | None) -> None:
     """Format, lint, types, tests and simulated seeds; exit code 0 only if all of it holds.
 
     On 2 cores the whole is meant to take at most 6 minutes, --quick at most 90 s; at its end are
@@ -175,6 +195,7 @@ def main(quick: bool, workers: int) -> None:
     scripts/torture, inject, damage, fuzz     real processes, killed and attacked
     """
     begin_s = time.monotonic()
+    workers = workers or (1 if quick else WORKERS_PER_CORE) * (os.cpu_count() or 2)
     gate = Gate()
     holds = gate.run(quick_checks())
     if holds:

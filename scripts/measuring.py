@@ -32,7 +32,10 @@ ANSWER_S = 120.0  # longer than any single piece of work takes on a busy machine
 # Forked from a process that has imported everything and made no client.
 forked = multiprocessing.get_context("forkserver")
 forked.set_forkserver_preload(
-    [f"scripts.bench_{part}" for part in ("levels", "peers", "profile", "push", "scale")]
+    [
+        f"scripts.bench_{part}"
+        for part in ("levels", "operating", "peers", "profile", "push", "scale")
+    ]
 )
 
 
@@ -65,7 +68,7 @@ class Proxy:
         log = directory.with_name(f"{directory.name}.log")
         begin_s = time.perf_counter()
         self.process = ChildProcess(command, log, errors=log.with_suffix(".errors"), talks=True)
-        endpoints = self.process.endpoints()
+        self.endpoints = endpoints = self.process.endpoints()
         self.ready_s = time.perf_counter() - begin_s
         self.publishers, self.subscribers = endpoints["publishers"], endpoints["subscribers"]
         self.pid = self.process.pid

@@ -21,8 +21,21 @@ from typing import Any, get_args
 import msgspec
 from msgspec import UNSET, Struct, inspect
 
-from reliable_pubsub.common.core import limits, messages
-from reliable_pubsub.common.core.names import CLIENT_ID_PATTERN, TOPIC_PATTERN
+from reliable_pubsub.common.core import (
+    actions,
+    answers,
+    limits,
+    message_base,
+    pattern,
+    pattern_messages,
+    requests,
+    status,
+)
+from reliable_pubsub.common.core.names import (
+    CLIENT_ID_PATTERN,
+    SUBSCRIPTION_PATTERN,
+    TOPIC_PATTERN,
+)
 from reliable_pubsub.relay.core import messages as node_messages
 from reliable_pubsub.relay.core.push import Pushed, PushedUnstored
 from reliable_pubsub.relay.core.unstored import Offer
@@ -34,6 +47,12 @@ BYTES_A_LINE = 16
 VALUE_CHARS_MAX = 76
 
 # Types in words.
+
+PATTERNS = {
+    CLIENT_ID_PATTERN: "id",
+    SUBSCRIPTION_PATTERN: "id, or `group:` and a name",
+    TOPIC_PATTERN: "topic",
+}
 
 
 def number(value: int) -> str:
@@ -47,7 +66,7 @@ def in_words(kind: inspect.Type) -> str:
         case inspect.IntType(ge=low, le=high):
             return "integer" if high is None else f"integer {low} .. {number(high)}"
         case inspect.StrType(pattern=pattern, min_length=low, max_length=high):
-            name = {CLIENT_ID_PATTERN: "id", TOPIC_PATTERN: "topic"}.get(pattern or "", "text")
+            name = PATTERNS.get(pattern or "", "text")
             return name if high is None else f"{name} of {low or 0} .. {high} characters"
         case inspect.BytesType(min_length=low, max_length=high):
             return f"bytes {low}" if low == high else f"bytes {low} .. {high}"
@@ -68,6 +87,8 @@ def default_in_words(default: object) -> str:
     match default:
         case None:
             return "nil"
+        case bool():
+            return str(default).lower()
         case int():
             return number(default)
         case "":
@@ -81,8 +102,8 @@ def default_in_words(default: object) -> str:
 
 Row = dict[str, str]
 _HEADS: dict[type[Struct], tuple[str, type[Struct] | None]] = {
-    messages.Request: ("verb", messages.Request),
-    messages.Reply: ("answer", messages.Reply),
+    message_base.Request: ("verb", message_base.Request),
+    message_base.Reply: ("answer", message_base.Reply),
 }
 
 
@@ -117,20 +138,29 @@ def by_tag(union: Any) -> dict[str, type[Struct]]:
     return {str(one.__struct_config__.tag): one for one in get_args(union)}
 
 
-VERBS = by_tag(messages.AnyRequest | node_messages.Interest | node_messages.Node)
-ANSWERS = by_tag(messages.AnyReply | node_messages.AnyInterestReply)
+VERBS = by_tag(requests.AnyRequest | node_messages.Interest | node_messages.Node)
+ANSWERS = by_tag(answers.AnyReply | node_messages.AnyInterestReply)
 NESTED = {
     in_words(inspect.type_info(one)): one
-    for module in (messages, node_messages)
+    for module in (
+        message_base,
+        actions,
+        status,
+        requests,
+        answers,
+        pattern,
+        pattern_messages,
+        node_messages,
+    )
     for one in vars(module).values()
     if isinstance(one, type)
     and issubclass(one, Struct)
     and one is not Struct
-    and not issubclass(one, messages.Request | messages.Reply)
+    and not issubclass(one, message_base.Request | message_base.Reply)
 }
 OTHERS: dict[str, type[Struct]] = {
-    "Every request": messages.Request,
-    "Every answer": messages.Reply,
+    "Every request": message_base.Request,
+    "Every answer": message_base.Reply,
     "Push frames": Pushed,
     "A push of what is not stored": PushedUnstored,
     "An offer": Offer,

@@ -26,7 +26,10 @@ from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.lab.reading import read_run
 
 ROOT = Path(__file__).resolve().parent.parent
-SCENARIO = ROOT / "scripts" / "torture.yaml"
+SCENARIOS = {
+    "sqlite": ROOT / "scripts" / "torture.yaml",
+    "postgres": ROOT / "scripts" / "torture-postgres.yaml",
+}
 RUNS = ROOT / "run" / "torture"
 ROUND_S_MAX = 300.0
 
@@ -47,13 +50,13 @@ class Round(Struct, frozen=True):
         return self.events["kill"]
 
 
-def play(seed: int) -> Round:
+def play(store: str, seed: int) -> Round:
     """One round; its files stay only if it failed."""
-    directory = RUNS / f"seed-{seed}"
+    directory = RUNS / f"{store}-seed-{seed}"
     shutil.rmtree(directory, ignore_errors=True)
-    command = [sys.executable, "-m", "reliable_pubsub", "lab", "run", str(SCENARIO), "--quiet"]
+    command = [sys.executable, "-m", "reliable_pubsub", "lab", "run"]
     ended = subprocess.run(
-        [*command, "--seed", str(seed), "--dir", str(directory)],
+        [*command, str(SCENARIOS[store]), "--quiet", "--seed", str(seed), "--dir", str(directory)],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -74,14 +77,14 @@ def play(seed: int) -> Round:
     return result
 
 
-def rounds(first_seed: int, kills_wanted: int, jobs: int) -> Iterator[Round]:
+def rounds(store: str, first_seed: int, kills_wanted: int, jobs: int) -> Iterator[Round]:
     """Play rounds, several at once, until so many processes were killed."""
     kills, seed = 0, first_seed
     with ThreadPoolExecutor(jobs) as pool:
         running: set[Future[Round]] = set()
         while kills < kills_wanted or running:
             while len(running) < jobs and kills < kills_wanted:
-                running.add(pool.submit(play, seed))
+                running.add(pool.submit(play, store, seed))
                 seed += 1
             ended, running = wait(running, return_when=FIRST_COMPLETED)
             for one in ended:
@@ -94,19 +97,21 @@ def rounds(first_seed: int, kills_wanted: int, jobs: int) -> Iterator[Round]:
 @click.option("--kills", default=200, show_default=True, type=click.IntRange(min=1))
 @click.option("--start", default=0, show_default=True, help="Seed of the first round.")
 @click.option("--jobs", default=2, show_default=True, type=click.IntRange(min=1))
-def main(kills: int, start: int, jobs: int) -> None:
+@click.option("--store", default="sqlite", show_default=True, type=click.Choice(list(SCENARIOS)))
+def main(kills: int, start: int, jobs: int, store: str) -> None:
     """Kill real processes until so many have died; exit 1 if a rule was broken.
 
     \b
     Each round is a run of the crash lab: a proxy, three publishers, three subscribers; every
-    0.12 s a random one is killed, stopped, or has its link cut. A failed round leaves its files
-    in run/torture/seed-N, and is played again with: scripts/torture --kills 1 --start N
+    0.12 s a random one is killed, stopped, or has its link cut. With `--store postgres` two proxies
+    share a database, which is killed, too. A failed round leaves its files in
+    run/torture/STORE-seed-N, and is played again with: scripts/torture --kills 1 --start N
     """
     begin_s = time.monotonic()
     console = Console(stderr=True)
     played: list[Round] = []
     with progress_bar(kills, 0, quiet=False) as advance:
-        for one in rounds(start, kills, jobs):
+        for one in rounds(store, start, kills, jobs):
             played.append(one)
             advance(one.kills, "kills")
             if one.exit_code:
@@ -114,7 +119,8 @@ def main(kills: int, start: int, jobs: int) -> None:
     show(played, time.monotonic() - begin_s)
     failed = [one.seed for one in played if one.exit_code]
     for seed in failed:
-        click.echo(f"round {seed} failed: scripts/torture --kills 1 --start {seed}")
+        again = f"scripts/torture --store {store} --kills 1 --start {seed}"
+        click.echo(f"round {seed} failed: {again}")
     sys.exit(1 if failed else 0)
 
 

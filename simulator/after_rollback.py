@@ -5,7 +5,7 @@ The log then has two lines: the *old* one, with everything that was ever durable
 acknowledged may be gone, and with it the order in real time, subscription points, epochs and
 generations; the other rules of the lab still hold, over the new line. And nothing about it may be
 silent: who had been told of what is gone stops with LOG_CHANGED, or never asks about that topic
-again; nobody goes on over the seam, except a client that was asked to rewind or to adopt.
+again; no client goes on over the seam, except a client that was asked to rewind or to adopt.
 
 Not promised, because nothing remembers it: what a client had been told of a topic that it has
 unsubscribed from, the offset of a receipt whose message comes back by a late copy, and that a
@@ -44,7 +44,7 @@ def rollback_in(run: Run) -> int | None:
 
 
 def sentences(rules: Sequence[RuleVerdict]) -> Iterator[str]:
-    """Each violation behind the name of its rule."""
+    """Each violation, after the name of its rule."""
     for rule in rules:
         yield from (f"{rule.rule}: {violation.text}" for violation in rule.violations)
 
@@ -57,7 +57,7 @@ class Seam:
         self.run_index: RunIndex = index_run(run)
         self.at_ns = run.lines[index].at_ns
         self.choices = choices
-        # Topics that the store had lost; born anew they may have the log id that they had.
+        # Topics that the store had lost; created again they may have the log id that they had.
         self.born_anew = {line.topic for line in run.lines[index:] if isinstance(line, Created)}
         self.old: dict[str, list[Seen]] = {}
         for line in self.run_index.stored:
@@ -205,7 +205,7 @@ def _parts(invoke: Invoke) -> list[Part]:
 
 
 def _whatever_was_seen_stood(seam: Seam) -> Iterator[str]:
-    """Whatever anybody has seen stood on one of the lines."""
+    """What a client has seen was on one of the lines."""
     for who, topic, seen in sightings(seam.run_index):
         if not (seam.stands(seam.new, topic, seen) or seam.stands(seam.old, topic, seen)):
             yield f"readers see the log: {who} saw on {topic!r} {seen}"
@@ -248,18 +248,18 @@ def _moves_for_a_reason(
     assert subscription.opened is not None
     was_lost = topic in seam.born_anew and before.called_ns < seam.at_ns
     same_log = before.opened.log == subscription.opened.log and not was_lost
-    # A late copy of a SUB that was set back may begin it anew, behind its place.
+    # A late copy of a SUB that was set back may begin it again, after its place.
     begun_anew = subscription.adopted and choice == "adopt"
     if choice == "stop" or (same_log and had <= seam.kept[topic] and not begun_anew):
         yield f"one line of the log: {who}, {choice}, left {had} for {subscription.start}"
     if choice == "rewind" and subscription.start != 0:
-        yield f"one line of the log: {who} does not begin anew, but at {subscription.start}"
+        yield f"one line of the log: {who} does not begin again, but at {subscription.start}"
 
 
 def _reaches_the_end(seam: Seam, received: Received) -> Iterator[str]:
     """Who has finished has, in a subscription that goes on, all that was there at that moment.
 
-    No more: a late copy of a put that was set back may arrive when everybody is done. What it
+    No more: a late copy of a put that was set back may arrive when all are done. What it
     received may be more only if it was in hand when its process died, is gone, and it was asked to
     go on without it.
     """

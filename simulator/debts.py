@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from reliable_pubsub.common.core.messages import (
-    Get,
-)
+from reliable_pubsub.common.core.pattern_messages import Fetch
+from reliable_pubsub.common.core.requests import Get, Take
 from reliable_pubsub.common.core.wire import decode_request
 
 from .network import Reply
@@ -52,4 +51,4 @@ def _wait_s(frames: Sequence[bytes]) -> float:
     if b"wait_ms" not in frames[1]:
         return 0.0
     request, _ = decode_request(frames)
-    return (request.wait_ms or 0) / 1000 if isinstance(request, Get) else 0.0
+    return (request.wait_ms or 0) / 1000 if isinstance(request, Get | Take | Fetch) else 0.0

@@ -28,13 +28,17 @@ from . import faults_of_clients as clients
 from . import faults_of_proxy as proxy
 from . import faults_of_publishing as publishing
 from . import faults_of_subscribing as subscribing
+from .faults_of_administration import FAULTS_OF_ADMINISTRATION
 from .faults_of_bounds import FAULTS_OF_BOUNDS
 from .faults_of_dead_letters import FAULTS_OF_DEAD_LETTERS
 from .faults_of_forgetting import FAULTS_OF_FORGETTING
+from .faults_of_groups import FAULTS_OF_GROUPS
 from .faults_of_loops import FAULTS_OF_LOOPS
 from .faults_of_numbering import FAULTS_OF_NUMBERING
+from .faults_of_patterns import FAULTS_OF_PATTERNS
 from .faults_of_push import FAULTS_OF_PUSH
 from .faults_of_sessions import FAULTS_OF_SESSIONS
+from .faults_of_standby import FAULTS_OF_STANDBY
 from .faults_of_transactions import FAULTS_OF_TRANSACTIONS
 from .faults_of_unstored import FAULTS_OF_UNSTORED
 from .faults_of_waiting import FAULTS_OF_WAITING
@@ -106,10 +110,10 @@ FAULTS: Final[Mapping[str, Variant]] = {
     ),
     "output apart from cursor": Variant(subscriber=clients.OutputAndCursorApart),
     "redelivery not marked": Variant(
-        subscriber=clients.with_parts(engine=clients.ForgetsWhatWasInHand)
+        subscriber=clients.with_parts(delivering=clients.ForgetsWhatWasInHand)
     ),
     "cursor moves on hand-over": Variant(
-        subscriber=clients.with_parts(engine=clients.AcknowledgesOnReceipt)
+        subscriber=clients.with_parts(delivering=clients.AcknowledgesOnReceipt)
     ),
     "in hand before it is given": Variant(subscriber=clients.HandsOverBeforeItReturns),
     "older offsets taken": Variant(
@@ -143,9 +147,13 @@ FAULTS: Final[Mapping[str, Variant]] = {
     **FAULTS_OF_NUMBERING,
     **FAULTS_OF_BOUNDS,
     **FAULTS_OF_FORGETTING,
+    **FAULTS_OF_ADMINISTRATION,
     **FAULTS_OF_DEAD_LETTERS,
     **FAULTS_OF_PUSH,
     **FAULTS_OF_LOOPS,
+    **FAULTS_OF_GROUPS,
+    **FAULTS_OF_PATTERNS,
     **FAULTS_OF_TRANSACTIONS,
     **FAULTS_OF_UNSTORED,
+    **FAULTS_OF_STANDBY,
 }

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.messages import Commit, Dead, Get, Put
+from reliable_pubsub.common.core.requests import Commit, Dead, Get, Put
+from reliable_pubsub.proxy.core.applying import trim
 from reliable_pubsub.proxy.core.reading import get, subscription_of
-from reliable_pubsub.proxy.core.records import Decision, Expired, Record
+from reliable_pubsub.proxy.core.records import Decision, Expired, Record, Trimmed
 from reliable_pubsub.proxy.core.retention import make_room
 from reliable_pubsub.proxy.core.state import State
 from reliable_pubsub.proxy.core.topic_log import TopicLog
@@ -54,9 +55,15 @@ def _expire_only(most: int, room: Room) -> Room:
     return tuple(one for one in room if one not in spared)
 
 
+def keep_what_goes_on_the_account(state: State, record: Trimmed) -> None:
+    """What retention removes still counts for the key that put it."""
+    state.topic_by_id[record.topic_id].trim(record, state.lsn)
+
+
 FAULTS_OF_BOUNDS: Mapping[str, Variant] = {
     "quota: one message more": Variant(rules={make_room: let_one_more_wait}),
     "quota: passed over in silence": Variant(rules={get: skip_in_silence}),
+    "account: nothing is given back": Variant(rules={trim: keep_what_goes_on_the_account}),
     "expire: one alone": Variant(rules={make_room: expire_one}),
     "expire: taken, but not expired": Variant(rules={make_room: expire_none}),
 }

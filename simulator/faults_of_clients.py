@@ -7,26 +7,24 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.answers import PutAck
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import InDoubtError, LostError
 from reliable_pubsub.common.core.marks import Marks
-from reliable_pubsub.common.core.messages import (
-    BatchHeader,
-    Put,
-    PutAck,
-    QoS,
-)
+from reliable_pubsub.common.core.message_base import BatchHeader, QoS
+from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.recorder import Call
+from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_reply
 from reliable_pubsub.common.state_file import ClientState, MemoryState
 from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.dead_letters import DeadLetters
+from reliable_pubsub.subscriber.core.delivering import Delivering
 from reliable_pubsub.subscriber.core.direct_followers import direct_followers
-from reliable_pubsub.subscriber.core.engine import SubscriberEngine
 from reliable_pubsub.subscriber.core.fetching import Fetching
 from reliable_pubsub.subscriber.core.session import SubscriberSession
 from reliable_pubsub.subscriber.core.subscribing import Subscribing
@@ -86,7 +84,7 @@ class ForgetsNumberingInPowerLoss(Publisher):
 
 
 class PlanAfterPut(Publisher):
-    """Writes the place in the plan in a step of its own, behind the put."""
+    """Writes the place in the plan in a step of its own, after the put."""
 
     def __init__(self, client: str, *, _world: World, **more: Any) -> None:
         world = _with_state(_world)
@@ -106,7 +104,7 @@ class PlanAfterPut(Publisher):
 
 
 class ForgetsBatchInDoubt(Publisher):
-    """Gives up what it does not know the outcome of; the plan goes on behind it."""
+    """Gives up what it does not know the outcome of; the plan goes on after it."""
 
     def put_batch(self, topic: str, batch: Any, note: bytes | None = None, *, qos: QoS = 2) -> Any:
         try:
@@ -170,14 +168,14 @@ class AcknowledgesBeforeInbox(Subscriber):
 class OutputAndCursorApart(Subscriber):
     """Writes the length of the output and the cursor in two steps."""
 
-    def record(self, topic: str, plan: PlanMark) -> None:
+    def record(self, topic: Topics, plan: PlanMark) -> None:
         self._opened.state.write(self.inbox.mark_plan(plan), durable=True)
         super().record(topic, plan)
 
 
 def with_parts(
     *,
-    engine: type[SubscriberEngine] = SubscriberEngine,
+    delivering: type[Delivering] = Delivering,
     fetching: type[Fetching] = Fetching,
     subscribing: type[Subscribing] = Subscribing,
     dead_letters: type[DeadLetters] = DeadLetters,
@@ -189,7 +187,7 @@ def with_parts(
     class Faulty(Subscriber):
         def __init__(self, client: str, **more: Any) -> None:
             super().__init__(client, **more)
-            self._engine.__class__ = engine
+            self._engine._delivering.__class__ = delivering
             self._engine._fetching.__class__ = fetching
             self._engine._subscribing.__class__ = subscribing
             self._engine._dead_letters.__class__ = dead_letters
@@ -201,7 +199,7 @@ def with_parts(
     return Faulty
 
 
-class ForgetsWhatWasInHand(SubscriberEngine):
+class ForgetsWhatWasInHand(Delivering):
     """Does not mark what it hands over a second time."""
 
     def hand_over(
@@ -211,7 +209,7 @@ class ForgetsWhatWasInHand(SubscriberEngine):
         return [replace(message, delivery_count=1) for message in again]
 
 
-class AcknowledgesOnReceipt(SubscriberEngine):
+class AcknowledgesOnReceipt(Delivering):
     """The cursor moves when a message is handed over, before it is processed."""
 
     def get(
@@ -219,7 +217,7 @@ class AcknowledgesOnReceipt(SubscriberEngine):
     ) -> Conversation[list[Message]]:
         found = yield from super().get(subscription, messages_max, timeout_s)
         yield from self.settle(subscription)
-        yield from self.session.save(subscription)
+        yield from self._session.save(subscription)
         return found
 
 
@@ -230,7 +228,7 @@ class AsksBeforeItWrites(SubscriberSession):
         yield from ()
 
 
-class InHandBeforeItIsGiven(SubscriberEngine):
+class InHandBeforeItIsGiven(Delivering):
     """What is on its way to the program is in hand already."""
 
     def hand_over(
@@ -250,7 +248,7 @@ class InHandOnce(Subscription):
 
 
 class HandsOverBeforeItReturns(
-    with_parts(engine=InHandBeforeItIsGiven, subscription=InHandOnce)  # type: ignore[misc]
+    with_parts(delivering=InHandBeforeItIsGiven, subscription=InHandOnce)  # type: ignore[misc]
 ):
     """What is on its way to the program is in hand, also if the call is broken off after that."""
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reliable_pubsub.common.core.conversation import Conversation
-from reliable_pubsub.common.core.messages import Dead
+from reliable_pubsub.common.core.requests import Dead
 from reliable_pubsub.proxy.core.dead_letters import dead
 from reliable_pubsub.proxy.core.records import (
     CursorMoved,

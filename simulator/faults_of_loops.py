@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.marks import Marks
+from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.subscriber.client import Subscriber
 from reliable_pubsub.subscriber.core.subscription import Running, Subscription
 from reliable_pubsub.subscriber.loop import Loop
@@ -14,27 +15,37 @@ from .faults_of_clients import with_parts
 from .simulation import Variant
 
 
-class GivesBeforeItMarks(Subscriber):
+class _MarkedLater(Loop):
     """A message is marked when the program comes back for the next one."""
 
-    def _steps(self, loop: Loop, topic: str, wait_s: float) -> Generator[Message, None, None]:
+    def _taking(
+        self, take: Callable[[], None], has_next: Callable[[], bool]
+    ) -> Generator[Message, None, None]:
         while True:
-            loop.is_in_call = True
-            self._take(loop, topic, wait_s)
-            if not loop.messages:
+            self.is_in_call = True
+            take()
+            if not self.messages:
                 return
-            mark = loop.first
+            mark = self.first
             try:
-                for message in loop.messages:
-                    if loop.is_run:
-                        self._engine.record_taken(message)
+                for message in self.messages:
+                    if self.is_run and self.on_taken is not None:
+                        self.on_taken(message)
                     yield message
                     mark += 1
-                    loop.marks[loop.slot] = mark
+                    self.marks[self.slot] = mark
             except GeneratorExit:
-                loop.marks[loop.slot] = mark + 1
-                loop.has_left = True
+                self.marks[self.slot] = mark + 1
+                self.has_left = True
                 raise
+
+
+class GivesBeforeItMarks(Subscriber):
+    """Its loops mark a message when the program comes back for the next one."""
+
+    def _steps(self, loop: Loop, topic: Topics, wait_s: float) -> Generator[Message, None, None]:
+        loop.__class__ = _MarkedLater
+        return super()._steps(loop, topic, wait_s)
 
 
 class _NeverBrokenOff(Loop):
@@ -48,7 +59,7 @@ class _NeverBrokenOff(Loop):
 class SettlesWhatIsOnItsWay(Subscriber):
     """What a step has marked is in hand, whether it reached the program or not."""
 
-    def _steps(self, loop: Loop, topic: str, wait_s: float) -> Generator[Message, None, None]:
+    def _steps(self, loop: Loop, topic: Topics, wait_s: float) -> Generator[Message, None, None]:
         loop.__class__ = _NeverBrokenOff
         return super()._steps(loop, topic, wait_s)
 

@@ -48,7 +48,7 @@ class _KeepsItsTransactions(_Numbering):
 
 
 class _FallsBack(_Numbering):
-    """The next number is behind the last batch that was settled, also an old one."""
+    """The next number is after the last batch that was settled, also an old one."""
 
     def _reached(self, topic: str, last: int, offset: int | None) -> Changes:
         known = self.topics[topic]

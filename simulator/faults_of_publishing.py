@@ -4,19 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.messages import (
-    AnyRequest,
-    Busy,
-    Commit,
-    Conflict,
-    Dead,
-    Duplicate,
-    Full,
-    Gap,
-    Hello,
-    Put,
-    Role,
-)
+from reliable_pubsub.common.core.answers import Busy, Conflict, Duplicate, Full, Gap
+from reliable_pubsub.common.core.message_base import Role
+from reliable_pubsub.common.core.requests import AnyRequest, Commit, Dead, Hello, Put
 from reliable_pubsub.lab.variants import append_again
 from reliable_pubsub.proxy.core.applying import append
 from reliable_pubsub.proxy.core.publishing import put, repeated_put

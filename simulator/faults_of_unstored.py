@@ -7,7 +7,8 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.messages import BatchHeader, Put
+from reliable_pubsub.common.core.message_base import BatchHeader
+from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.proxy.core.broker import decide
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.qos0 import BecameOfOffer, take_offer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reliable_pubsub.common.core.messages import AnyRequest, Get, History
+from reliable_pubsub.common.core.requests import AnyRequest, Get, History
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.reading import batches_from, get
 from reliable_pubsub.proxy.core.records import Appended, Decision, Record
@@ -50,7 +50,7 @@ def read_for_waiters_from_memory(
 
 
 class ForgetsWaiters(WaitingGets):
-    """What comes answers nobody, and neither does time."""
+    """What arrives answers no request, and neither does time."""
 
     def turn(self) -> list[WaitingGet]:
         super().turn()
@@ -75,7 +75,7 @@ class EndsNothing(WaitingGets):
 
 
 class LetsCopiesWait(WaitingGets):
-    """Who asks again over a new socket leaves the old request behind, without an answer."""
+    """A client that asks again over a new socket leaves the old request without an answer."""
 
     def heard(self, request: AnyRequest, reply_to: Any) -> None:
         if isinstance(request, Get):

@@ -68,7 +68,7 @@ class Disk:
         self._lazy.clear()
 
     def restore(self, copy: int) -> None:
-        """Become an older copy, which somebody has made before a write."""
+        """Become an older copy, which was made before a write."""
         self.values = dict(self.copies[copy])
         self._durable = dict(self.values)
         self._lazy.clear()
@@ -352,7 +352,7 @@ class Machine:
         It made other messages after a power loss, under numbers that its state had forgotten. Or
         it may have been told of what is gone, and was not asked to go on.
 
-        A late copy of a SUB that is gone may begin the subscription anew, elsewhere: the proxy
+        A late copy of a SUB that is gone may begin the subscription again, elsewhere: the proxy
         seems to know of more than its client has done then, and to rewind is no way on.
         """
         if isinstance(error, ConflictError):

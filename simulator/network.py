@@ -7,8 +7,10 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.messages import Get, Role
+from reliable_pubsub.common.core.message_base import Role
+from reliable_pubsub.common.core.requests import Get
 from reliable_pubsub.common.core.wire import decode_request, encode_request
+from reliable_pubsub.relay.core.wire import is_for_node
 
 from .swarm import Faults
 from .world import Process, Turn, World
@@ -30,6 +32,12 @@ class Asker(Protocol):
 class Door(Protocol):
     """Where requests arrive."""
 
+    name: str
+
+    @property
+    def listens(self) -> bool:
+        """Whether its endpoints are bound."""
+
     def receive(self, frames: Sequence[bytes], role: Role, reply: Reply) -> None:
         """Take a request, if the proxy runs; `reply` is called at most once.
 
@@ -41,11 +49,11 @@ class Door(Protocol):
 class Network:
     """The link between the clients and the proxy."""
 
-    def __init__(self, world: World, faults: Faults, door: Door) -> None:
-        """Connect all clients to one proxy."""
+    def __init__(self, world: World, faults: Faults, doors: Sequence[Door]) -> None:
+        """Connect all clients to one proxy, or to several of one service."""
         self._world = world
         self._faults = faults
-        self._door = door
+        self._doors = doors
         self._cut_until_s: dict[str, float] = {}
         self._deaf_until_s: dict[str, float] = {}
 
@@ -59,23 +67,37 @@ class Network:
         self._world.happened("half_open", "network", f"{client} hears nothing for {seconds:.3f} s")
         self._deaf_until_s[client] = self._world.now_s + seconds
 
+    def cut_door(self, door: str, seconds: float) -> None:
+        """Partition a proxy from all clients."""
+        self._world.happened("proxy_cut", door, f"has no clients for {seconds:.3f} s")
+        self._cut_until_s[door] = self._world.now_s + seconds
+
+    def _door_of(self, transport: Asker) -> Door:
+        """As `ReqTransport`: the next endpoint for each socket; links go to one that listens."""
+        if transport.socket:
+            return self._doors[transport.socket % len(self._doors)]
+        listening = [door for door in self._doors if door.listens]
+        return self._world.random.choice(listening or self._doors)
+
     def request(self, transport: Asker, frames: Sequence[bytes]) -> None:
         """Carry a request, and perhaps copies of it."""
         world, faults = self._world, self._faults
         kept = self._waiting(list(frames))
         socket = transport.socket
+        door = self._doors[0] if len(self._doors) == 1 else self._door_of(transport)
 
         def arrive() -> None:
-            self._door.receive(
-                kept, transport.role, lambda reply: self._reply(transport, socket, reply)
-            )
+            if not self._until(self._cut_until_s, door.name):
+                door.receive(
+                    kept, transport.role, lambda reply: self._reply(transport, socket, reply, door)
+                )
 
         def arrive_as_copy() -> None:
             stray = world.happens("stray", faults.stray)
-            self._door.receive(
+            door.receive(
                 kept,
                 transport.role,
-                lambda reply: self._reply(transport, None, reply) if stray else None,
+                lambda reply: self._reply(transport, None, reply, door) if stray else None,
             )
 
         cut = self._until(self._cut_until_s, transport.client)
@@ -90,13 +112,17 @@ class Network:
         """Let a GET wait, perhaps for longer than its sender does."""
         if not self._faults.get_waits or b"GET" not in frames[1]:
             return frames
+        if is_for_node(frames):  # the random name of its link has these bytes
+            return frames
         request, _ = decode_request(frames)
         chance = self._world.random
         if not isinstance(request, Get) or chance.random() >= self._faults.get_waits:
             return frames
         return encode_request(replace(request, wait_ms=chance.choice((5, 20, 60, 1000))))
 
-    def _reply(self, transport: Asker, socket: int | None, frames: list[bytes]) -> None:
+    def _reply(self, transport: Asker, socket: int | None, frames: list[bytes], door: Door) -> None:
+        if self._until(self._cut_until_s, door.name):
+            return
         for until_s in (self._cut_until_s, self._deaf_until_s):
             if self._until(until_s, transport.client):
                 return

@@ -50,11 +50,11 @@ def rows() -> dict[str, Row]:
     return {row.fault: row for row in found}
 
 
-def search(fault: str, first: Row | None = None) -> Row | None:
+def search(fault: str, first: Row | None = None, *, seeds_max: int = SEEDS_MAX) -> Row | None:
     """Its row: `first`, if that seed still finds the fault; else the first seed that does."""
     if first is not None and run_seed(first.seed, FAULTS[fault]).violations:
         return first
-    for seed in range(SEEDS_MAX):
+    for seed in range(seeds_max):
         if violations := run_seed(seed, FAULTS[fault]).violations:
             return Row(fault, seed + 1, violations[0].partition(":")[0])
     return None

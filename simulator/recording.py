@@ -9,12 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import count
 
+from reliable_pubsub.common.core.actions import DeleteTopic, EndSubscription, ForgetClient
 from reliable_pubsub.common.core.journal import AnyLine, Event, Finished, Found, FoundEnd, Seen
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.lab.auditor import NAME as AUDITOR
 from reliable_pubsub.lab.core.run import OutputLine, Run
 from reliable_pubsub.proxy.core.journal import ProxyJournal, seen_in
 from reliable_pubsub.proxy.core.records import (
+    Administered,
     Appended,
     Expired,
     Granted,
@@ -35,8 +37,9 @@ class Recording:
         self.outputs: dict[str, Sequence[OutputLine]] = {}
         self.rolled_back = False  # the store was set back
         self.expired: set[tuple[str, str]] = set()  # topic, subscriber: it has been silent
+        self.actions: dict[int, Administered] = {}  # of operators, by number
         self._topics: dict[int, str] = {}
-        self.took_messages = False  # and lost a message or a topic that somebody may know
+        self.took_messages = False  # and lost a message or a topic that a client may know
         self.took_subscriptions: set[str] = set()  # and those of these clients
         self._nonces: dict[tuple[str, str, int], list[bytes]] = {}  # role, client, epoch
         self.world = world
@@ -69,6 +72,9 @@ class Recording:
         for record in records:
             if isinstance(record, Granted):
                 self._nonces_of(record).append(record.nonce)
+            elif isinstance(record, Administered):
+                assert record.number not in self.actions, f"action {record.number} is stored twice"
+                self.actions[record.number] = record
             elif isinstance(record, TopicCreated):
                 self._topics[record.topic_id] = record.topic
             elif isinstance(record, Expired):
@@ -76,6 +82,15 @@ class Recording:
         self._commits += 1
         self._proxy.submitted(records, self._commits)
         self._proxy.durable(self._commits)
+
+    def has_been_ended(self, topic: str, subscriber: str) -> bool:
+        """Whether an operator has ended a subscription; then nothing was kept for it."""
+        return any(
+            action == EndSubscription(topic=topic, subscriber=subscriber)
+            or action == DeleteTopic(topic=topic)
+            or action == ForgetClient(role="subscriber", of=subscriber)
+            for action in (one.action for one in self.actions.values())
+        )
 
     def set_back(self, gone: Sequence[Record]) -> None:
         """The proxy's disk has lost these."""
@@ -103,7 +118,7 @@ class Recording:
         self._simulator.line(Finished, target=target, **facts)
 
     def found(self, topic: str, messages: Iterable[Seen]) -> None:
-        """Somebody has read a part of a log, without a subscription."""
+        """A part of a log was read, without a subscription."""
         reader = self.recorder(AUDITOR, next(self._reads))
         reader.line(Found, topic=topic, messages=tuple(messages))
 

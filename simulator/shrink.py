@@ -52,7 +52,7 @@ def shrink(
 
     Args:
         shape: in which the seed breaks a rule.
-        on_run: called behind each run.
+        on_run: called after each run.
     """
     whole = run_seed(seed, variant, shape, tracing=True)
     assert whole.violations, f"seed {seed} breaks no rule in {shape}"

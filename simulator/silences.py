@@ -9,18 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from reliable_pubsub.common.core.messages import (
-    Ack,
-    AnyReply,
-    AnyRequest,
-    Bye,
-    Dead,
-    Fenced,
-    Get,
-    Ring,
-    Sub,
-    Unsub,
-)
+from reliable_pubsub.common.core.answers import AnyReply, Fenced
+from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Ring, Sub, Unsub
 from reliable_pubsub.proxy.core.records import Expired, Record
 from reliable_pubsub.proxy.core.state import State
 
@@ -31,7 +21,7 @@ class Silences:
     """Of one start of a broker."""
 
     def __init__(self) -> None:
-        """Nobody was heard yet."""
+        """No client was heard yet."""
         self._since_s: float | None = None  # its first tick
         self._ticked_s = 0.0
         self._heard_s: dict[str, float] = {}

@@ -11,7 +11,7 @@ from msgspec import Struct
 from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.journal import AnyLine, Invoke
-from reliable_pubsub.common.core.messages import QoS
+from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.retry import RetryPolicy
@@ -202,12 +202,16 @@ class PublisherMachine(PuttingMachine):
     def witness_put(self, line: Invoke, life: int) -> None:
         """What goes out under a place of the plan is what some life has made for that place."""
         if line.qos == 0:
-            assert line.crcs in self._offered, f"{self.name} puts at QoS 0 what nobody asked for"
+            assert line.crcs in self._offered, (
+                f"{self.name} puts at QoS 0 what it was not asked for"
+            )
             return
         if line.qos == 1:  # it has no place: what is put is one of the items
             items = [one for one in self._plan if (one.topic, one.qos) == (line.topic, 1)]
             made = (self._crcs(one, maker) for one in items for maker in range(life + 1))
-            assert line.crcs in made, f"{self.name} puts what nobody asked for on {line.topic!r}"
+            assert line.crcs in made, (
+                f"{self.name} puts what it was not asked for on {line.topic!r}"
+            )
             return
         place = int(line.plan.partition(":")[2])
         item = self._parts[place]

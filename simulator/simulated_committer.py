@@ -61,7 +61,11 @@ class SimulatedCommitter:
         self._queue.clear()
         if records:
             self._busy = True
-            self._proxy.later(self._proxy.commit_s(), lambda: self._finish(records, lsn))
+            self._write(records, lsn)
+
+    def _write(self, records: Sequence[Record], lsn: int) -> None:
+        """Begin a commit."""
+        self._proxy.later(self._proxy.commit_s(), lambda: self._finish(records, lsn))
 
     def _finish(self, records: Sequence[Record], lsn: int) -> None:
         self._proxy.point("before the commit")
@@ -77,6 +81,10 @@ class SimulatedCommitter:
         else:
             self._proxy.store.commit(records)
             self.outcomes.append(lsn)
+        self._heard()
+
+    def _heard(self) -> None:
+        """The outcome of a commit is known."""
         self._proxy.point("after the commit")
         self._proxy.later(self._proxy.wake_s(), self._proxy.take_outcomes)
         self._begin()

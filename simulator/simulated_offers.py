@@ -24,7 +24,7 @@ class OfferNetwork:
     """Connections from publishers to the ingress; what a connection loses is lost."""
 
     def __init__(self, world: World, faults: Faults) -> None:
-        """Nobody is connected."""
+        """There is no connection."""
         self._world = world
         self._faults = faults
         self._door: OfferDoor | None = None  # of the proxy that runs
@@ -40,20 +40,22 @@ class OfferNetwork:
         return link
 
     def proxy_started(self, door: OfferDoor) -> None:
-        """It tells everybody what it wants, once it knows."""
+        """It tells every publisher what it wants, once it knows."""
         self._door = door
         self._life += 1
-        self.wants(frozenset())
+        self.wants(door, frozenset())
 
-    def proxy_ended(self) -> None:
-        """All connections end, and what is under way on them."""
-        self._door = None
+    def proxy_ended(self, door: OfferDoor) -> None:
+        """All connections to it end, and what is under way on them."""
+        if self._door is not door:
+            return  # publishers have found another one
         self._life += 1
-        self.wants(frozenset())
+        self.wants(door, frozenset())
+        self._door = None
 
-    def wants(self, prefixes: frozenset[bytes]) -> None:
-        """The proxy wants these from here on."""
-        if prefixes == self._told[1]:
+    def wants(self, door: OfferDoor, prefixes: frozenset[bytes]) -> None:
+        """A proxy wants these from here on."""
+        if self._door is not door or prefixes == self._told[1]:
             return
         self._told = (self._told[0] + 1, prefixes)
         for link in self._links:

@@ -13,19 +13,11 @@ from typing import Any, Final
 from msgspec import UNSET
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.answers import Full, Lost, Malformed, MessageBatches
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
 from reliable_pubsub.common.core.limits import TOPICS_MAX
-from reliable_pubsub.common.core.messages import (
-    AnyRequest,
-    Dead,
-    Full,
-    Get,
-    Lost,
-    Malformed,
-    MessageBatches,
-    Role,
-    Sub,
-)
+from reliable_pubsub.common.core.message_base import Role
+from reliable_pubsub.common.core.requests import AnyRequest, Dead, Get, Sub
 from reliable_pubsub.common.core.settings import OnBound
 from reliable_pubsub.proxy.core.backlog import EngineTiming
 from reliable_pubsub.proxy.core.engine import Engine
@@ -34,13 +26,18 @@ from reliable_pubsub.proxy.core.pushes import Down, Pushes
 from reliable_pubsub.proxy.core.qos0_interest import Want
 from reliable_pubsub.proxy.core.records import Appended, Decision, Record, StoredState
 from reliable_pubsub.proxy.core.state import BrokerSettings, Memory, Setup, State
+from reliable_pubsub.proxy.core.storage import NotServingError
 from reliable_pubsub.proxy.core.topic_log import Retention
+from reliable_pubsub.proxy.core.waiting_gets import Waits
+from reliable_pubsub.relay.core.rights import Authority
 from reliable_pubsub.relay.core.unstored import decode_offer
 
 from .debts import DISK_PATIENCE_S, Debts
+from .keyed import AUTHORITY, KEYS, NO_KEYS, judge_accounts
 from .network import Reply
 from .silences import Silences
 from .simulated_committer import SimulatedCommitter
+from .simulated_database import DatabaseCommitter, SimulatedServing
 from .simulated_offers import OfferNetwork
 from .simulated_push import LEASE_S, PushNetwork, SimulatedFanOut
 from .simulated_store import SimulatedStore
@@ -98,8 +95,11 @@ class WatchedEngine(Engine):
     def _apply(self, records: Sequence[Record]) -> None:
         super()._apply(records)
         self._judge_quota(records)
+        if self.faults.keys:
+            self.world.counts["keys"] += 1
+            judge_accounts(self.state)
 
-    def _waits(self, request: Get, decision: Decision, reply_to: Any, now_s: float) -> bool:
+    def _waits(self, request: Waits, decision: Decision, reply_to: Any, now_s: float) -> bool:
         waits = super()._waits(request, decision, reply_to, now_s)
         self.world.counts["get_waits"] += waits
         return waits
@@ -148,9 +148,13 @@ class SimulatedProxy:
     pushes: PushNetwork  # what goes down by itself
     offers: OfferNetwork  # what comes at QoS 0
     dead_topics_max: int = TOPICS_MAX  # topics beside which none is made for dead letters
+    serving: SimulatedServing | None = None  # of a store that several proxies share
 
-    def __init__(self, world: World, faults: Faults, store: SimulatedStore) -> None:
+    def __init__(
+        self, world: World, faults: Faults, store: SimulatedStore, name: str = "proxy"
+    ) -> None:
         """Begin stopped."""
+        self.name = name
         self.world = world
         self.store = store
         self.engine: Engine | None = None  # None: not running
@@ -158,68 +162,92 @@ class SimulatedProxy:
         self._life = 0
         self._points_left: int | None = None
         self._storage_full_until_s = -1.0
+        self._keys = KEYS if faults.keys else NO_KEYS
         self._stopped_until_s = -1.0
         self._committer = SimulatedCommitter(self)
         self._debts = Debts()
         self._turn_is_open = False
         self._offers_wanted: frozenset[bytes] = frozenset()
+        self._fan_out: SimulatedFanOut | None = None
 
     @property
     def state(self) -> State | None:
         """The state of the life that runs."""
         return self.engine.state if self.engine else None
 
+    @property
+    def listens(self) -> bool:
+        """See `Door`: a standby has no endpoints."""
+        return self.engine is not None
+
+    @property
+    def serves(self) -> bool:
+        """Whether it runs, and its term is not over."""
+        return self.engine is not None and (self.serving is None or self.serving.is_current)
+
     # What the world does to it.
 
     def start(self) -> None:
-        """Start from what is durable. An event."""
+        """Start from what is durable, or stand by. An event."""
         if self.engine is not None:
             return
         self._life += 1
-        self.world.note("proxy", f"starts, life {self._life}")
+        self.world.note(self.name, f"starts, life {self._life}")
         self._points_left = None
         self._stopped_until_s = -1.0
         if self.world.chance(self._faults.proxy_crash):
             self._points_left = self.world.random.randint(1, 250)
-        self._committer = SimulatedCommitter(self)
+        if self.serving is None:
+            self.serve()
+        else:
+            self.serving.stand_by()
+
+    def serve(self) -> None:
+        """Read what is durable, and answer from now on."""
+        make = SimulatedCommitter if self.serving is None else DatabaseCommitter
+        self._committer = make(self)
         self._debts = Debts()
         self._turn_is_open = False
         self._offers_wanted = frozenset()
         pushes = Pushes(boot=self._boot, endpoint="inproc://push", lease_s=LEASE_S)
-        self.engine = self._new_engine(pushes)
-        self.pushes.proxy_started(SimulatedFanOut(pushes, self.pushes.send))
+        stored = self.store.state() if self.serving is None else self.serving.read()
+        self.engine = self._new_engine(pushes, stored)
+        self._fan_out = SimulatedFanOut(pushes, self.pushes.send, key=self._keys["subscriber"])
+        self.pushes.proxy_started(self._fan_out)
         self.offers.proxy_started(self)
         self.later(TICK_S, self._tick)
 
     @property
     def _boot(self) -> str:
-        return f"boot{self._life}"
+        return f"{self.name.replace('proxy', 'boot')}{self._life}"
 
     def crash(self, where: str) -> None:
         """Die: everything that is not durable is lost. It comes back after a while."""
         if self.engine is None:
             return
-        self.world.happened("proxy_crash", "proxy", f"ends {where}")
-        self.engine = self.pushes.top = None
-        self.offers.proxy_ended()
+        self.world.happened("proxy_crash", self.name, f"ends {where}")
+        assert self._fan_out is not None
+        self.pushes.proxy_ended(self._fan_out)
+        self.engine = self._fan_out = None
+        self.offers.proxy_ended(self)
         self._life += 1
         self.world.at(self.world.random.uniform(0.005, 0.15), self.start)
 
     def stop(self, seconds: float) -> None:
         """Stand still for a while, all threads, as by SIGSTOP; then go on."""
         if self.engine is not None:
-            self.world.happened("proxy_stop", "proxy", f"stands still for {seconds:.3f} s")
-            self._stopped_until_s = self.world.now_s + seconds
+            self.world.happened("proxy_stop", self.name, f"stands still for {seconds:.3f} s")
+            self._stopped_until_s = max(self._stopped_until_s, self.world.now_s + seconds)
 
     def roll_back(self, commits: int) -> None:
         """Be set back to a copy of the store from before the last commits, while it is down."""
         self.crash("so that its store can be set back")
-        self.world.happened("rollback", "proxy", f"its store is set back by {commits} commits")
+        self.world.happened("rollback", self.name, f"its store is set back by {commits} commits")
         self.store.roll_back(commits)
 
     def fill_storage(self, seconds: float) -> None:
         """Let commits fail for a while, for lack of space."""
-        self.world.note("proxy", f"disk is full for {seconds:.3f} s")
+        self.world.note(self.name, f"disk is full for {seconds:.3f} s")
         self._storage_full_until_s = self.world.now_s + seconds
 
     def storage_is_full(self) -> bool:
@@ -243,20 +271,22 @@ class SimulatedProxy:
 
     def later(self, delay_s: float, action: Callable[[], None]) -> None:
         """Let this life of the proxy do something later, or die in it."""
+        alive = self.of_this_life()
+        self.world.at(delay_s, lambda: alive(action))
+
+    def of_this_life(self) -> Callable[[Callable[[], None]], None]:
+        """What does something in this life only: when it goes on, if it stands still."""
         life = self._life
 
-        def event() -> None:
+        def alive(action: Callable[[], None]) -> None:
             if life != self._life:
                 return
             if self.world.now_s < self._stopped_until_s:
-                self.world.at(self._stopped_until_s - self.world.now_s, event)
-                return
-            try:
-                action()
-            except Crash as crash:
-                self.crash(str(crash))
+                self.world.at(self._stopped_until_s - self.world.now_s, lambda: alive(action))
+            else:
+                self._mortal(action)
 
-        self.world.at(delay_s, event)
+        return alive
 
     def point(self, where: str) -> None:
         """A place at which the proxy may die."""
@@ -267,7 +297,7 @@ class SimulatedProxy:
 
     # The shell: it carries values in and out of the engine.
 
-    def _new_engine(self, pushes: Pushes) -> Engine:
+    def _new_engine(self, pushes: Pushes, stored: StoredState) -> Engine:
         retention = Retention()
         if self._faults.trim:
             retention = Retention(
@@ -293,9 +323,10 @@ class SimulatedProxy:
                 storage_retry_s=STORAGE_RETRY_S,
                 memory=FORGETFUL if self._faults.forget else Memory(),
             ),
+            authority=AUTHORITY if self._faults.keys else Authority({}),
         )
         engine: Engine = engine_class(
-            self.store.state(),
+            stored,
             setup,
             timing=EngineTiming(lazy_s=TICK_S, disk_patience_s=DISK_PATIENCE_S),
             pushes=pushes,
@@ -318,7 +349,8 @@ class SimulatedProxy:
             return
         now_s, now_ns = self.world.now_s, self.world.wall_ns()
         owed = self._debts.owed(frames, reply, now_s)
-        self.engine.receive(frames, owed, role=role, now_s=now_s, now_ns=now_ns)
+        key = self._keys[role]
+        self.engine.receive(frames, owed, role=role, now_s=now_s, now_ns=now_ns, key=key)
         self._mortal(self._carry_out)
 
     def receive_offer(self, frames: Sequence[bytes]) -> None:
@@ -327,10 +359,11 @@ class SimulatedProxy:
             self.later(0.0, lambda: self.receive_offer(frames))
             return
         assert self.engine is not None
-        became = self.engine.offered(frames, now_ns=self.world.wall_ns())
+        key = self._keys["publisher"]
+        became = self.engine.offered(frames, now_ns=self.world.wall_ns(), key=key)
         if self.world.tracing:
             offered = decode_offer(frames)
-            self.world.note("proxy", f"{_brief(offered.offer)} of {offered.topic} -> {became}")
+            self.world.note(self.name, f"{_brief(offered.offer)} of {offered.topic} -> {became}")
         self._mortal(self._carry_out)
 
     def _mortal(self, action: Callable[[], None]) -> None:
@@ -338,27 +371,33 @@ class SimulatedProxy:
             action()
         except Crash as crash:
             self.crash(str(crash))
+        except NotServingError as error:
+            self.crash(f"because {error}")
 
     def _carry_out(self) -> None:
         """Do what the engine says, in its order; the process may die before each output."""
         assert self.engine is not None
+        if self.serving is not None:
+            self.serving.confirm()
         while self.engine.outputs:
             output = self.engine.outputs.popleft()
             self.point(f"before {type(output).__name__}")
             match output:
                 case Answer(reply, frames):
+                    if self.serving is not None:
+                        self.serving.judge()
                     reply(frames)
                 case Work():
                     self._committer.submit(output)
                 case Visible():
                     pass  # the store's readers see what is durable
                 case Down():
-                    assert self.pushes.top is not None
-                    self.pushes.top.send(output)
+                    assert self._fan_out is not None
+                    self._fan_out.send(output)
                 case Want(added, removed):
                     self._offers_wanted = self._offers_wanted - removed | added
                     if self._faults.put_qos_0:
-                        self.offers.wants(self._offers_wanted)
+                        self.offers.wants(self, self._offers_wanted)
         if self.engine.is_turn_due and not self._turn_is_open:
             self._turn_is_open = True
             self.later(self.world.random.uniform(0.0, TURN_S), self._end_turn)
@@ -375,6 +414,8 @@ class SimulatedProxy:
         while self._committer.outcomes:
             outcome = self._committer.outcomes.popleft()
             if outcome == "full":
+                if self.serving is not None:
+                    self.serving.confirm()  # before it reads what is durable
                 self.commit_failed(self.engine)
             elif outcome == "error":
                 self._carry_out()
@@ -384,16 +425,16 @@ class SimulatedProxy:
         self._carry_out()
 
     def commit_broke(self, engine: Engine) -> None:
-        """An I/O error: nobody knows what is durable, so the process ends."""
+        """An I/O error: it is unknown what is durable, so the process ends."""
         raise Crash("because a commit failed: I/O error")
 
     def commit_failed(self, engine: Engine) -> None:
         """Go back to what is durable."""
-        self.world.happened("storage_full", "proxy", "a commit failed: disk full")
+        self.world.happened("storage_full", self.name, "a commit failed: disk full")
         segments = engine.state.durable_segments()
         stored = self.store.state()
         counted = {topic.topic_id: list(topic.segments) for topic in stored.topics}
-        if not self._faults.trim:
+        if not (self._faults.trim or self._faults.operate):
             for topic_id, expected in counted.items():
                 found = [(s.base, s.end, s.body_bytes) for s in segments[topic_id]]
                 assert found == [(s.base, s.end, s.body_bytes) for s in expected], "segments"
@@ -402,9 +443,9 @@ class SimulatedProxy:
 
     def _tick(self) -> None:
         assert self.engine is not None
-        assert self.pushes.top is not None
+        assert self._fan_out is not None
         now_s = self.world.now_s
-        self.pushes.top.expire(now_s)
+        self._fan_out.expire(now_s)
         self.engine.tick(now_s=now_s, now_ns=self.world.wall_ns())
         self._carry_out()
         self._debts.judge(now_s)

@@ -12,7 +12,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.common.core.messages import Role
+from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.proxy.core.pushes import Down, Pushes
 from reliable_pubsub.relay.core.interest_link import Wish
@@ -41,19 +41,23 @@ TIMING: Final = PushTiming(silence_s_min=0.01, silence_s_max=0.2, tell_s=0.1, mi
 class SimulatedFanOut:
     """The upper end, of one start of the proxy: where each link is, and what it is sent."""
 
-    def __init__(self, pushes: Pushes, send: Callable[[bytes, list[bytes]], None]) -> None:
+    def __init__(
+        self, pushes: Pushes, send: Callable[[bytes, list[bytes]], None], *, key: str
+    ) -> None:
         """Begin without links.
 
         Args:
             send: carries frames to a link, named by its 16 bytes.
+            key: of every data socket; "": none.
         """
         self._pushes = pushes
+        self._key = key
         self._send = send
         self._served: dict[bytes, frozenset[Pattern]] = {}  # by link, where its data socket is
 
     def is_here(self, link: bytes) -> None:
         """The data socket of a link has said its name."""
-        self._served[link] = self._pushes.links.applied(link)
+        self._served[link] = self._pushes.links.applied(link, self._key)
 
     def expire(self, now_s: float) -> None:
         """Forget the links whose lease has ended."""
@@ -71,9 +75,9 @@ class PushNetwork:
     """The way of pushes: what comes down is lost, doubled, overtaken, late, or of another log."""
 
     def __init__(self, world: World, faults: Faults, network: Network) -> None:
-        """Nobody is connected."""
+        """There is no connection."""
         self.network = network
-        self.top: SimulatedFanOut | None = None  # of the proxy that runs
+        self._tops: list[SimulatedFanOut] = []  # of the proxies that run
         self._world = world
         self._faults = faults
         self._links: dict[bytes, SimulatedPushLink] = {}
@@ -94,18 +98,22 @@ class PushNetwork:
         """A data socket says its name; ZeroMQ repeats it at each connection."""
 
         def arrive() -> None:
-            if self.top is not None and self._links[link].is_open:
-                self.top.is_here(link)
+            for top in self._tops if self._links[link].is_open else ():
+                top.is_here(link)
 
         self._world.at(self._world.random.uniform(0.0002, 0.003), arrive)
 
     def proxy_started(self, top: SimulatedFanOut) -> None:
-        """Everybody finds it, after a while."""
-        self.top = top
+        """Every client finds it, after a while."""
+        self._tops.append(top)
         for name, link in self._links.items():
             if link.is_open:
                 delay_s = self._world.random.uniform(0.0, RECONNECT_S)
                 self._world.at(delay_s, lambda name=name: self.says_where(name))  # type: ignore[misc]
+
+    def proxy_ended(self, top: SimulatedFanOut) -> None:
+        """Its connections end."""
+        self._tops.remove(top)
 
     def send(self, link: bytes, frames: list[bytes]) -> None:
         """Carry a push down, perhaps."""
@@ -200,7 +208,7 @@ class SimulatedPushLink:
         return self._woken()
 
     def arrive_push(self, frames: list[bytes]) -> Turn | None:
-        """A push comes, perhaps to nobody. An event."""
+        """A push arrives, perhaps without a receiver. An event."""
         if self._is_closed:
             return None
         try:

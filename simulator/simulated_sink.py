@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.batch import Batch, decode_batch
 from reliable_pubsub.common.core.errors import InDoubtError
-from reliable_pubsub.common.core.messages import Part
 from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.common.core.requests import Part
 from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.records import Appended
 from reliable_pubsub.publisher.core.outbox import Encoded, encoded
@@ -34,7 +34,7 @@ class SinkBatch(Struct, frozen=True):
     """Rows of one batch, the same at every run."""
 
     rows: tuple[Row, ...]
-    given_up: bool = False  # it is staged and aborted, and the query goes on behind it
+    given_up: bool = False  # it is staged and aborted, and the query goes on after it
 
 
 def sink_plan(chance: random.Random, name: str, topics: Sequence[str]) -> list[SinkBatch]:
@@ -136,7 +136,7 @@ class SinkMachine(Machine):
                     f"{' and '.join(map(str, sorted(times)))} times"
                 )
         for payload in stored:
-            yield f"sink {self.name}: nobody has made {payload!r}"
+            yield f"sink {self.name}: {payload!r} was never put"
 
 
 def _encoded(rows: Sequence[Row]) -> Iterator[Encoded]:

@@ -12,16 +12,26 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from reliable_pubsub.common.core.actions import Pause, Resume
 from reliable_pubsub.common.core.batch import whole_batches
+from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.proxy.core.group_state import StoredGroup, at_rest, subscription_of_group
 from reliable_pubsub.proxy.core.records import (
+    Administered,
     Appended,
+    Charged,
     ControlSeen,
     CursorMoved,
     DeadLettered,
     Expired,
     Forgotten,
     Granted,
+    GroupChanged,
+    GroupLetter,
+    PatternEnded,
+    PatternSubscribed,
     Record,
+    StoredPattern,
     StoredPublisher,
     StoredSegment,
     StoredSession,
@@ -30,6 +40,7 @@ from reliable_pubsub.proxy.core.records import (
     StoredTopic,
     Subscribed,
     TopicCreated,
+    TopicDeleted,
     TransactionCommitted,
     Trimmed,
     Unsubscribed,
@@ -50,6 +61,8 @@ class _Rows:
     bases: list[int] = field(default_factory=list)  # of the same batches, for bisection
     publishers: dict[tuple[str, int], StoredPublisher] = field(default_factory=dict)  # and level
     subscriptions: dict[str, StoredSubscription] = field(default_factory=dict)
+    groups: dict[str, StoredGroup] = field(default_factory=dict)
+    deleted: bool = False
 
 
 class SimulatedStore:
@@ -74,6 +87,10 @@ class SimulatedStore:
         self._transactions: dict[str, TransactionCommitted] = {}
         self._epoch_floor = 0
         self._generation_floor = 0
+        self._patterns: dict[tuple[str, Pattern], StoredPattern] = {}
+        self._charges: dict[tuple[str, str], Charged] = {}
+        self._actions: list[Administered] = []
+        self._paused: str | None = None
         self.commits = 0
 
     def commit(self, records: Sequence[Record]) -> None:
@@ -97,6 +114,8 @@ class SimulatedStore:
         self._topics = {}
         self._sessions = {}
         self._transactions = {}
+        self._patterns, self._charges = {}, {}
+        self._actions, self._paused = [], None
         self._epoch_floor = self._generation_floor = 0
         for records in kept:
             for record in records:
@@ -104,6 +123,14 @@ class SimulatedStore:
         self._on_rollback([record for records in gone for record in records])
 
     def _write(self, record: Record) -> None:
+        if isinstance(record, GroupLetter | GroupChanged):
+            self._write_of_group(record)
+        elif isinstance(record, PatternSubscribed | PatternEnded):
+            self._write_pattern(record)
+        else:
+            self._write_other(record)
+
+    def _write_other(self, record: Record) -> None:
         match record:
             case TopicCreated(topic_id, topic, log):
                 assert topic_id not in self._topics, f"topic number {topic_id} is used twice"
@@ -113,33 +140,87 @@ class SimulatedStore:
             case DeadLettered(letter, moved):
                 self._append(self._topics[letter.topic_id], letter)
                 self._write_subscription(moved)
-            case Granted(role, client, epoch, nonce):
-                self._sessions[(role, client)] = StoredSession(role, client, epoch, nonce, 0)
             case CursorMoved() | Expired():
                 self._write_subscription(record)
-            case Subscribed(subscriber=client) | Unsubscribed(subscriber=client):
+            case Subscribed() | Unsubscribed():
                 self._write_subscription(record)
-                self._sessions[("subscriber", client)] = StoredSession(
-                    "subscriber", client, record.epoch, record.nonce, record.control
-                )
-            case ControlSeen(client, epoch, nonce, control):
-                self._sessions[("subscriber", client)] = StoredSession(
-                    "subscriber", client, epoch, nonce, control
-                )
+                self._write_session(record)
+            case Granted() | ControlSeen():
+                self._write_session(record)
+            case Charged(kind, name):
+                self._charges[kind, name] = record
             case Forgotten():
                 self._forget(record)
             case TransactionCommitted(client):
                 self._transactions[client] = record
-            case Trimmed(topic_id, start, end, timestamp_ns):
-                rows = self._topics[topic_id]
-                gone = sum(batch.base < start for batch in rows.batches)
-                del rows.batches[:gone], rows.bases[:gone]
-                rows.start, rows.end = start, max(end, rows.end)
-                rows.timestamp_ns = max(timestamp_ns, rows.timestamp_ns)
+            case Administered():
+                self._administer(record)
+            case Trimmed() | TopicDeleted():
+                self._remove(self._topics[record.topic_id], record)
+
+    def _remove(self, rows: _Rows, record: Trimmed | TopicDeleted) -> None:
+        if isinstance(record, TopicDeleted):
+            rows.deleted = not record.is_back
+            return
+        gone = sum(batch.base < record.start for batch in rows.batches)
+        del rows.batches[:gone], rows.bases[:gone]
+        rows.start, rows.end = record.start, max(record.end, rows.end)
+        rows.timestamp_ns = max(record.timestamp_ns, rows.timestamp_ns)
+
+    def _write_pattern(self, record: PatternSubscribed | PatternEnded) -> None:
+        key = (record.subscriber, record.pattern)
+        if isinstance(record, PatternEnded):
+            del self._patterns[key]
+        else:
+            self._patterns[key] = StoredPattern(*key, record.terms, record.reader)
+        self._write_session(record)
+
+    def _write_session(
+        self,
+        record: Granted
+        | ControlSeen
+        | Subscribed
+        | Unsubscribed
+        | PatternSubscribed
+        | PatternEnded,
+    ) -> None:
+        if isinstance(record, Granted):
+            role, client, control = record.role, record.client, 0
+        else:
+            role, client, control = "subscriber", record.subscriber, record.control
+        self._sessions[(role, client)] = StoredSession(
+            role, client, record.epoch, record.nonce, control
+        )
+
+    def _administer(self, record: Administered) -> None:
+        self._actions.append(record)
+        match record.action:
+            case Pause(reason=reason):
+                self._paused = reason
+            case Resume():
+                self._paused = None
+
+    def _write_of_group(self, record: GroupLetter | GroupChanged) -> None:
+        if isinstance(record, GroupLetter):
+            self._append(self._topics[record.letter.topic_id], record.letter)
+            return
+        rows, name = self._topics[record.topic_id], record.subscriber
+        rows.subscriptions[name] = StoredSubscription(
+            name, record.generation, record.cursor, not record.ends, record.cursor
+        )
+        rows.groups.pop(record.group, None)
+        if not record.ends:
+            rows.groups[record.group] = StoredGroup(
+                record.group, record.terms, at_rest(record.runs), record.members, record.lost
+            )
 
     def _forget(self, record: Forgotten) -> None:
         key: Any = record.key
-        if record.kind == "session":
+        if record.kind == "transaction":
+            del self._transactions[key[0]]
+        elif record.kind == "charge":
+            del self._charges[key]
+        elif record.kind == "session":
             del self._sessions[key]
             self._epoch_floor = max(record.floor, self._epoch_floor)
         elif record.kind == "subscription":
@@ -166,6 +247,12 @@ class SimulatedStore:
         client, terms = record.subscriber, record.terms
         expired = isinstance(record, Expired)
         ended = isinstance(record, Unsubscribed) or (expired and terms.session == "clean")
+        before = self._topics[record.topic_id].subscriptions.get(client)
+        moved = before.moved if before else ""
+        if isinstance(record, Subscribed):
+            moved = record.moved
+        elif ended or (isinstance(record, CursorMoved) and record.takes):
+            moved = ""
         self._topics[record.topic_id].subscriptions[client] = StoredSubscription(
             client,
             record.generation,
@@ -176,6 +263,7 @@ class SimulatedStore:
             else max(record.shown, record.cursor),
             terms,
             expired,
+            moved,
         )
 
     def state(self) -> StoredState:
@@ -191,6 +279,8 @@ class SimulatedStore:
                 _segments(rows.batches),
                 list(rows.publishers.values()),
                 list(rows.subscriptions.values()),
+                list(rows.groups.values()),
+                rows.deleted,
             )
             for topic_id, rows in self._topics.items()
         ]
@@ -201,11 +291,30 @@ class SimulatedStore:
             list(self._transactions.values()),
             self._epoch_floor,
             self._generation_floor,
+            tuple(self._actions),
+            self._paused,
+            list(self._patterns.values()),
+            list(self._charges.values()),
         )
 
     def end(self, topic: str) -> int:
         """Where the durable log of a topic ends."""
         return next((rows.end for rows in self._topics.values() if rows.topic == topic), 0)
+
+    def group_is_untold(self, topic: str, group: str) -> bool:
+        """Whether a group has lost messages, and no member is known to have heard of it."""
+        return any(
+            rows.topic == topic and group in rows.groups and bool(rows.groups[group].lost)
+            for rows in self._topics.values()
+        )
+
+    def group_cursor(self, topic: str, group: str) -> int:
+        """Where the first message of a group is that has not ended; -1: there is no such group."""
+        name = subscription_of_group(group)
+        for rows in self._topics.values():
+            if rows.topic == topic and group in rows.groups:
+                return rows.subscriptions[name].cursor
+        return -1
 
     def batches(self, topic_id: int) -> Sequence[Appended]:
         """All that is left of a log."""
@@ -248,5 +357,6 @@ def _segments(batches: Sequence[Appended]) -> list[StoredSegment]:
     """Count the segments, as `check.py` does at the start."""
     segments: deque[Segment] = deque()
     for batch in batches:
-        add_to_segments(segments, batch.base, batch.end, len(batch.body), batch.timestamp_ns)
-    return [StoredSegment(s.base, s.end, s.body_bytes, s.batches, s.timestamp_ns) for s in segments]
+        size, publisher = len(batch.body), batch.publisher
+        add_to_segments(segments, batch.base, batch.end, size, batch.timestamp_ns, publisher)
+    return [segment.value for segment in segments]

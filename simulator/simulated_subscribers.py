@@ -16,9 +16,10 @@ from reliable_pubsub.common.core.errors import (
     LostError,
     NotSubscribedError,
     OutOfRangeError,
+    StaleError,
     TruncatedError,
 )
-from reliable_pubsub.common.core.messages import QoS, SessionKind, Start
+from reliable_pubsub.common.core.message_base import QoS, SessionKind, Start
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.recorder import Recorder, seen
 from reliable_pubsub.common.core.retry import RetryPolicy
@@ -90,7 +91,7 @@ class SubscriberMachine(Machine):
 
         Args:
             terms: by topic.
-            end: where a topic ends for good; None as long as somebody may put.
+            end: where a topic ends for good; None as long as a client may put.
         """
         self._steps = steps
         self._terms = terms
@@ -173,7 +174,7 @@ class SubscriberMachine(Machine):
         return []
 
     def _say_nothing(self, process: Process, topic: str) -> None:
-        """Perhaps let a lease end before anything else is said; late copies then come behind it."""
+        """Perhaps let a lease end before anything else is said; late copies then come after it."""
         lease_s = self._terms[topic].lease_s
         if lease_s is not None and self._faults.silence and self._world.chance(0.2):
             self._world.happened("silence", process.name, f"says nothing on {topic!r}")
@@ -197,7 +198,7 @@ class SubscriberMachine(Machine):
         try:
             subscriber.subscribe(topic, start=place, replay=again, **terms)
         except TruncatedError:
-            if not self._faults.trim:
+            if not (self._faults.trim or self._faults.operate):
                 raise
             counts["truncated"] += 1
             subscriber.subscribe(topic, start=Earliest, **terms)
@@ -289,7 +290,7 @@ class SubscriberMachine(Machine):
         chance = self._world.random
         if self._world.happens("keep_alive", self._faults.keep_alive):
             subscriber.keep_alive()
-        if chance.random() < 0.05 and not self._faults.trim:
+        if chance.random() < 0.05 and not (self._faults.trim or self._faults.operate):
             read = subscriber.history(topic, chance.randint(0, 40), max_messages=20)
             self.recording.found(topic, map(seen, read))
         if self._world.happens("push_switched", self._faults.push_switched):
@@ -313,7 +314,12 @@ class SubscriberMachine(Machine):
         if found and self._world.happens("poison", self._faults.poison):
             raise Killed
         if stored and self._world.happens("reject", self._faults.reject):
-            self._reject(subscriber, process, stored[0])
+            try:
+                self._reject(subscriber, process, stored[0])
+            except StaleError:  # an operator has moved it; nothing of this is in hand any more
+                if not self._faults.operate:
+                    raise
+                return []
             found.remove(stored[0])
         return found
 
@@ -330,7 +336,7 @@ class SubscriberMachine(Machine):
         return []
 
     def _reject(self, subscriber: Subscriber, process: Process, message: Message) -> None:
-        """Give a message up; what came with it is in hand, so whoever goes on does this first."""
+        """Give a message up; what came with it is in hand, so the next call does this first."""
         while True:
             try:
                 subscriber.reject(message, "the program cannot read it")
@@ -351,7 +357,9 @@ class SubscriberMachine(Machine):
     def _lost(self, lost: LostError) -> None:
         """Messages are gone; where nothing may be lost, that is a fault."""
         expired = (lost.topic, self.name) in self.recording.expired
-        if not (self._faults.lose_oldest or expired or lost.topic in self._may_lose):
+        ended = self.recording.has_been_ended(lost.topic, self.name)
+        by_right = lost.topic in self._may_lose or lost.by_operator or ended
+        if not (self._faults.lose_oldest or expired or by_right):
             raise lost
         what = f"LOST {lost.topic} {lost.first} to {lost.end - 1}"
         self._world.happened(

@@ -5,18 +5,27 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 from unittest.mock import patch
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.dead_letter import DELIVERIES_USED_UP
-from reliable_pubsub.common.core.messages import QoS, SessionKind
+from reliable_pubsub.common.core.message_base import QoS, SessionKind
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.variants import Rule, planted
 from reliable_pubsub.proxy.core import topic_log
 from reliable_pubsub.proxy.core.engine import Engine
-from reliable_pubsub.proxy.core.records import DeadLettered, Expired, Forgotten, Record, Trimmed
+from reliable_pubsub.proxy.core.group_state import is_group
+from reliable_pubsub.proxy.core.records import (
+    DeadLettered,
+    Expired,
+    Forgotten,
+    Record,
+    TopicCreated,
+    Trimmed,
+)
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.relay.core import interest_link
 from reliable_pubsub.subscriber.client import Subscriber
@@ -32,7 +41,11 @@ from .simulated_clients import (
     MakePublisher,
     PublisherMachine,
 )
+from .simulated_database import SimulatedDatabase, SimulatedServing
+from .simulated_members import GroupTermsAsked, MemberMachine
 from .simulated_offers import OfferNetwork
+from .simulated_operators import OperatorMachine
+from .simulated_patterns import PatternMachine
 from .simulated_proxy import TOPICS, SimulatedProxy
 from .simulated_push import RESEND_S, PushNetwork
 from .simulated_sink import SinkMachine, sink_plan
@@ -57,6 +70,8 @@ class Variant(Struct, frozen=True, kw_only=True):
     engine: type[Engine] = Engine
     proxy: type[SimulatedProxy] = SimulatedProxy
     store: type[SimulatedStore] = SimulatedStore
+    database: type[SimulatedDatabase] = SimulatedDatabase
+    serving: type[SimulatedServing] = SimulatedServing
     publisher: MakePublisher = Publisher
     subscriber: MakeSubscriber = Subscriber
 
@@ -86,7 +101,7 @@ def run_seed(
 
 
 def judge(simulation: Simulation) -> list[str]:
-    """What is wrong with a run, each sentence behind the name of its rule."""
+    """What is wrong with a run, each sentence after the name of its rule."""
     run = simulation.recording.run
     rollback = rollback_in(run)
     if rollback is None:
@@ -113,7 +128,7 @@ def run_world(world: World, variant: Variant = SOUND, shape: Shape = WHOLE) -> S
 
 
 class Simulation:
-    """The world of one seed, with everybody in it."""
+    """The world of one seed, with all its machines."""
 
     def __init__(self, world: World, variant: Variant, shape: Shape) -> None:
         """Build everything the seed asks for; nothing runs yet."""
@@ -125,16 +140,48 @@ class Simulation:
         self._put_by_s = float("inf")  # when nothing more can be put
         world.note("world", str(self._faults))
         self._store = variant.store(self._committed, self.recording.set_back)
-        self._proxy = variant.proxy(world, self._faults, self._store)
-        self._proxy.engine_class = variant.engine
-        if self._faults.dead_limit:
-            self._proxy.dead_topics_max = len(TOPICS) + world.seed % 2
-        self._network = Network(world, self._faults, self._proxy)
-        self._pushes = self._proxy.pushes = PushNetwork(world, self._faults, self._network)
-        offers = self._proxy.offers = OfferNetwork(world, self._faults)
+        self._database = variant.database(world, self._store)
+        names = ("proxy", "proxy-2") if self._faults.standby else ("proxy",)
+        self._proxies = [variant.proxy(world, self._faults, self._store, name) for name in names]
+        self._network = Network(world, self._faults, self._proxies)
+        self._pushes = PushNetwork(world, self._faults, self._network)
+        offers = OfferNetwork(world, self._faults)
+        for proxy in self._proxies:
+            proxy.engine_class = variant.engine
+            proxy.pushes, proxy.offers = self._pushes, offers
+            if self._faults.standby:
+                proxy.serving = variant.serving(proxy, self._database)
+            if self._faults.dead_limit:
+                proxy.dead_topics_max = len(TOPICS) + world.seed % 2
         self._machines: list[Machine] = []
+        self._created_s: dict[str, float] = {}  # when topics became durable
         surroundings = (world, self._network, self._faults, self.recording)
-        chance = world.random
+        self._add_publishers(surroundings, variant, offers)
+        subscribers = self._add_subscribers(surroundings, variant)
+        if self._faults.operate and subscribers:
+            faults = self._faults
+            operator = OperatorMachine("o0", *surroundings)
+            operator.begin(
+                subscribers,
+                forgets=not (faults.zombie or faults.twin),
+                truncates=not faults.same_bytes,
+            )
+            self._machines.append(operator)
+        if self._faults.group:
+            self._add_members(surroundings, variant)
+        if self._faults.pattern:
+            draw = random.Random(f"pattern of {world.seed}")
+            one = PatternMachine("t0", *surroundings)
+            one.make = variant.subscriber
+            one.pushes = self._pushes
+            one.begin_with(self._end, self._created_s, draw.random() < 0.3)
+            self._machines.append(one)
+
+    def _add_publishers(
+        self, surroundings: tuple[Any, ...], variant: Variant, offers: OfferNetwork
+    ) -> None:
+        """Those with a plan, a sink of transactions, and one that is called without a plan."""
+        chance, shape = self._world.random, self._shape
         for number in range(_at_most(shape.publishers, chance.randint(2, 3))):
             publisher = PublisherMachine(f"p{number}", *surroundings)
             publisher.make = variant.publisher
@@ -149,8 +196,13 @@ class Simulation:
             caller = CallingMachine("c0", *surroundings)
             caller.make = variant.publisher
             caller.offers = offers
-            caller.begin(calls(random.Random(f"calls {world.seed}"), TOPICS))
+            caller.begin(calls(random.Random(f"calls {self._world.seed}"), TOPICS))
             self._machines.append(caller)
+
+    def _add_subscribers(self, surroundings: tuple[Any, ...], variant: Variant) -> list[str]:
+        """Those with a plan; return their names."""
+        chance, shape = self._world.random, self._shape
+        subscribers: list[str] = []
         for number in range(_at_most(shape.subscribers, chance.randint(2, 3))):
             loops = chance.random() < 0.35
             kind = LoopingSubscriberMachine if loops else SubscriberMachine
@@ -160,6 +212,19 @@ class Simulation:
             steps = _subscriber_steps(chance, shape, self._faults)
             subscriber.begin(steps, _terms(chance, self._faults), self._end)
             self._machines.append(subscriber)
+            subscribers.append(subscriber.name)
+        return subscribers
+
+    def _add_members(self, surroundings: tuple[Any, ...], variant: Variant) -> None:
+        """Members of one group; the last one comes late."""
+        draw = random.Random(f"members {self._world.seed}")
+        terms = GroupTermsAsked.drawn(draw)
+        for number in range(draw.randint(2, 3)):
+            member = MemberMachine(f"m{number}", *surroundings)
+            member.make = variant.subscriber
+            member.pushes = self._pushes
+            member.begin_in(terms, self._store, self._end, draw.random())
+            self._machines.append(member)
 
     @property
     def choices(self) -> Mapping[str, str]:
@@ -169,6 +234,8 @@ class Simulation:
     def _committed(self, records: Sequence[Record]) -> None:
         self.recording.committed(records)
         for record in records:
+            if isinstance(record, TopicCreated):
+                self._created_s[record.topic] = self._world.now_s
             if isinstance(record, Expired):
                 # A clean session always has a lease.
                 kind = "lease" if record.terms.lease_ms else "expire"
@@ -181,18 +248,21 @@ class Simulation:
         self._world.counts["forget"] += sum(isinstance(record, Forgotten) for record in records)
 
     def _end(self, topic: str) -> int | None:
-        """Where a topic ends for good; None as long as somebody may put."""
+        """Where a topic ends for good; None as long as a client may put."""
         if not all(machine.done for machine in self._machines if machine.role == "publisher"):
             return None
-        # At QoS 1 a copy of the last put is stored too, whenever it arrives.
-        copies_s = self._faults.late_s + 0.5 if self._faults.put_qos_1 else 0.0
+        # Of two kinds of puts a copy may be stored as long as one is under way: those at QoS 1, and
+        # one that its publisher has forgotten, if it does not claim an epoch any more.
+        lasts = self._faults.put_qos_1 or self._faults.set_back
+        copies_s = self._faults.late_s + 0.5 if lasts else 0.0
         self._put_by_s = min(self._put_by_s, self._world.now_s + copies_s)
         return self._store.end(topic) if self._world.now_s >= self._put_by_s else None
 
     def run(self) -> None:
         """Let it happen."""
         world = self._world
-        self._proxy.start()
+        for proxy in self._proxies:
+            proxy.start()
         for machine in self._machines:
             machine.start(world.random.uniform(0.0, 0.1))
         self._plan_faults()
@@ -215,21 +285,24 @@ class Simulation:
 
     def _plan_faults(self) -> None:
         """Draw when things happen that no message triggers."""
-        faults, chance, proxy = self._faults, self._world.random, self._proxy
+        faults, chance = self._faults, self._world.random
         faults_s = self._shape.faults_s
 
         def happen(rate: float, act: Callable[[], None]) -> None:
             for _ in range(int(rate * faults_s + chance.random())) if rate else ():
                 self._world.at(chance.uniform(0.0, faults_s), act)
 
-        def somebody() -> Machine:
+        def a_machine() -> Machine:
             return chance.choice(self._machines)
+
+        def proxy() -> SimulatedProxy:
+            return self._proxies[0] if len(self._proxies) == 1 else chance.choice(self._proxies)
 
         happen(faults.partition, lambda: self._cut(self._network.cut, self._machines))
         happen(faults.half_open, lambda: self._cut(self._network.half_open, self._machines))
-        happen(faults.storage_full, lambda: proxy.fill_storage(chance.uniform(0.005, 0.1)))
-        happen(faults.proxy_stop, lambda: proxy.stop(chance.uniform(0.01, 0.3)))
-        happen(faults.client_stop, lambda: somebody().stand_still(chance.uniform(0.01, 0.3)))
+        happen(faults.storage_full, lambda: proxy().fill_storage(chance.uniform(0.005, 0.1)))
+        happen(faults.proxy_stop, lambda: proxy().stop(chance.uniform(0.01, 0.3)))
+        happen(faults.client_stop, lambda: a_machine().stand_still(chance.uniform(0.01, 0.3)))
         listening = [one for one in self._machines if isinstance(one, SubscriberMachine)]
         if listening:
             happen(
@@ -237,13 +310,21 @@ class Simulation:
                 lambda: chance.choice(listening).stand_still(chance.uniform(0.1, 0.7), "silence"),
             )
             happen(faults.push_cut, lambda: self._cut(self._pushes.cut, listening))
-        happen(faults.zombie, lambda: somebody().freeze_and_replace())
+        happen(faults.zombie, lambda: a_machine().freeze_and_replace())
         happen(faults.clock_jump, self._jump)
-        happen(faults.proxy_crash * 4, lambda: proxy.crash("at a random moment"))
+        happen(faults.proxy_crash * 4, lambda: proxy().crash("at a random moment"))
+        happen(
+            faults.database_cut,
+            lambda: self._database.cut(proxy().name, chance.uniform(0.02, 0.4)),
+        )
+        happen(
+            faults.proxy_cut,
+            lambda: self._network.cut_door(proxy().name, chance.uniform(0.02, 0.4)),
+        )
         if faults.rollback:
             commits = chance.choice((1, 3, 10, 30, 1000))
             when_s = chance.uniform(0.1, faults_s)
-            self._world.at(when_s, lambda: proxy.roll_back(chance.randint(1, commits)))
+            self._world.at(when_s, lambda: proxy().roll_back(chance.randint(1, commits)))
 
     def _cut(self, cut: Callable[[str, float], None], machines: Sequence[Machine]) -> None:
         chance = self._world.random
@@ -261,18 +342,18 @@ class Simulation:
         self._world.quiet = True
 
     def _await_the_end(self) -> None:
-        """Stop the world a little after everybody is done, so that late copies arrive too."""
+        """Stop the world a little after all are done, so that late copies arrive too."""
         if all(machine.done for machine in self._machines):
             self._world.at(2.0 * self._faults.late_s + 0.2, self._world.stop)
         else:
             self._world.at(0.02, self._await_the_end)
 
     def _look_at_the_end(self) -> None:
-        """Note how everybody has ended, and what the proxy holds."""
+        """Note how each has ended, and what the proxy holds."""
         for machine in self._machines:
             self.raised += machine.judge(self._store.appended())
         for machine in self._machines:
-            subscribes = isinstance(machine, SubscriberMachine)
+            subscribes = isinstance(machine, SubscriberMachine | MemberMachine)
             done = machine.done and machine.stopped_by is None
             self.recording.finished(
                 machine.name,
@@ -284,9 +365,14 @@ class Simulation:
             )
             if isinstance(machine, SubscriberMachine) and machine.output:
                 self.recording.outputs[machine.name] = machine.lines
-        state = self._proxy.state
+        states = (proxy.state for proxy in self._proxies if proxy.serves)
+        state = next(states, None)
         positions = {
-            topic: {who: one.cursor for who, one in log.subscriptions.items() if one.active}
+            topic: {
+                who: one.cursor
+                for who, one in log.subscriptions.items()
+                if one.active and not is_group(who)
+            }
             for topic, log in (state.topics if state else {}).items()
         }
         self.recording.audit(self._store, TOPICS, positions)

@@ -42,12 +42,16 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     commit_error: float = 0.0  # chance that a commit fails, its records durable or not
     slow_commits: bool = False
     clock_jump: float = 0.0  # rate
+    standby: bool = False  # two proxies share a database; one serves
+    database_cut: float = 0.0  # rate: one of them is cut off from it for a while
+    proxy_cut: float = 0.0  # rate: one of them is cut off from all clients for a while
     trim: bool = False  # retention keeps nothing that all have acknowledged
     full: bool = False  # and puts are refused (FULL) while a topic holds `topic_bytes_max`
     lose_oldest: bool = False  # or the oldest go, and are told as LOST
     expire: bool = False  # or the slowest subscriptions are given up
     quota: bool = False  # the bound is `waiting_messages_max` of a subscription, not one of bytes
     rollback: bool = False  # once, the store is set back to an earlier durable copy
+    keys: bool = False  # what is stored counts for keys
     # The clients.
     kill: float = 0.0  # chance that a life of a client ends early
     power_loss: float = 0.0  # chance that a kill is a power loss
@@ -84,7 +88,10 @@ class Faults(Struct, frozen=True, kw_only=True, repr_omit_defaults=True):
     dead_limit: bool = False  # the proxy has no room for the topics of dead letters
     sink: bool = False  # a writer from many tasks, that runs batches again
     silence: float = 0.0  # rate: a subscriber stands still for longer than a lease
+    operate: bool = False  # an operator acts
     forget: bool = False  # the proxy remembers next to nothing of what has ended
+    group: bool = False  # members share a topic; they die, stall and come late
+    pattern: bool = False  # a subscriber by pattern, whose topics may come later
     # At most once.
     put_qos_0: float = 0.0  # chance, before each request of a publisher, of one at QoS 0
     offer_lost: float = 0.0
@@ -123,8 +130,8 @@ class Shape(Struct, frozen=True, kw_only=True):
 def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
     """Choose the faults of a seed.
 
-    Pushing, transactions, QoS 0, quotas and interrupts are drawn apart: a seed without them is the
-    world that it was.
+    Pushing, transactions, QoS 0, quotas, interrupts and standbys are drawn apart: a seed without
+    them is the world that it was.
     """
 
     faults = _drawn_together(chance)
@@ -144,10 +151,17 @@ def swarm(seed: int, chance: random.Random, shape: Shape) -> Faults:
     is_judged = not (faults.zombie or faults.twin or faults.start or faults.replay)
     forgets = random.Random(f"forget {seed}").random() < 0.5
     faults = replace(faults, forget=is_judged and forgets)
+    operates = random.Random(f"operate {seed}").random() < 0.2
+    faults = replace(faults, operate=operates and not faults.rollback)
     if faults.reject or faults.max_deliveries:
         faults = replace(faults, dead_limit=random.Random(f"topics {seed}").random() < 0.3)
     faults = replace(faults, **_setting_back(random.Random(f"set back {seed}"), faults))
     faults = replace(faults, **_moving_the_expired(random.Random(f"expired {seed}"), faults))
+    faults = replace(faults, **_standing_by(random.Random(f"standby {seed}"), faults))
+    if not (faults.rollback or faults.lose_oldest or faults.expire):
+        faults = replace(faults, group=random.Random(f"group {seed}").random() < 0.25)
+        faults = replace(faults, pattern=random.Random(f"pattern {seed}").random() < 0.3)
+    faults = replace(faults, keys=random.Random(f"charged {seed}").random() < 0.1)
     off = {name: getattr(_OFF, name) for name in shape.without}
     if off.keys() & {"trim", "full", "lose_oldest", "expire", "quota"}:
         off["topic_bytes_max"] = _OFF.topic_bytes_max
@@ -240,6 +254,19 @@ def _setting_back(chance: random.Random, faults: Faults) -> dict[str, float]:
         "same_bytes": True,
         "equal_bytes": chance.random() < 0.7,
         "kill": max(faults.kill, 0.5),
+    }
+
+
+def _standing_by(chance: random.Random, faults: Faults) -> dict[str, float]:
+    """A second proxy, in a seventh of the seeds; then the one that serves stands still often."""
+    if faults.rollback or chance.random() >= 0.15:
+        return {}
+    rate = partial(_rate, chance)
+    return {
+        "standby": True,
+        "database_cut": rate(4.0),
+        "proxy_cut": rate(2.0),
+        "proxy_stop": max(faults.proxy_stop, chance.uniform(0.5, 3.0)),
     }
 
 

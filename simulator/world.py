@@ -187,7 +187,7 @@ class Process:
             raise Interrupted
 
     def wait(self, timeout_s: float) -> None:
-        """Let the world go on until somebody calls `wake`, or time is over."""
+        """Let the world go on until `wake` is called, or time is over."""
         self._sleep_until_woken(timeout_s)
         self.world.drive()
         if self.killed:

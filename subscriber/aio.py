@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterable, Sequence
 from pathlib import Path
 from types import TracebackType
-
-from msgspec.structs import replace
+from typing import Literal
 
 from reliable_pubsub.common.aio import AioGate, AioShell, closing, gated
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, checked, when_refused
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.dead_letter import MaxDeliveries, check_may_die, check_reason
-from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
-from reliable_pubsub.common.core.messages import Count, LeaseS, QoS, SessionKind, Start
+from reliable_pubsub.common.core.dead_letter import MaxDeliveries
+from reliable_pubsub.common.core.message_base import (
+    Count,
+    DelayS,
+    LeaseS,
+    Natural,
+    QoS,
+    SessionKind,
+    Start,
+)
 from reliable_pubsub.common.core.names import TopicName
+from reliable_pubsub.common.core.pattern import Pattern, Topics
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import Place
 from reliable_pubsub.common.world import REAL, World
 
 from .core.fetching import OnLowerQoS
+from .core.handlers import AioHandles, Handlers, OnFailure, PauseS, check_call, handler_of
 from .core.push_queue import PushCounts, PushTiming
 from .core.qos0_queue import UnstoredCounts
 from .core.reading import Reading, read_history, read_newest, start_of_reading
-from .core.subscribing import OnLogChanged, asked_of
-from .loop import AioLoop
+from .core.subscribe_call import SubscribeCall
+from .core.subscribing import OnLogChanged
+from .handling import aio_run
+from .loop import AioLoop, Loop
 from .opening import open_subscriber
 from .qos_warning import warn_of_lower_qos
 
@@ -73,6 +85,7 @@ class Subscriber:
         )
         self._engine, asker = self._opened.engine, self._opened.asker
         self._inbox = self._engine.session.inbox
+        self._handlers = Handlers()
         self._run = AioShell(asker.transport, self._opened.state).run
         self._gate = AioGate(f"subscriber {self.client!r}", self._opened.begin_again, waits=False)
         self._opened.may_be_taken(lambda: self._gate.replace(lambda: self._free(None)))
@@ -102,14 +115,13 @@ class Subscriber:
             self._free(None)
             return
         opened = self._opened
-        if opened.remembers:  # the cursors can be sent later
-            opened.asker.retry = replace(opened.asker.retry, retries_max=0)
+        opened.hurry()
         try:
             self._gate.begin_again()
             await self._run(self._engine.leave(tells_ahead=not opened.remembers))
         except BaseException as error:
             self._free(error)
-            if not opened.remembers or not isinstance(error, InDoubtError):
+            if not opened.is_told_later(error):
                 raise
         else:
             self._free(None)
@@ -129,8 +141,10 @@ class Subscriber:
     @gated
     async def subscribe(
         self,
-        topic: TopicName,
+        topic: TopicName | None = None,
         *,
+        match: Pattern | None = None,
+        where: str = "",
         start: Place = None,
         replay: bool = False,
         qos: QoS = 2,
@@ -138,25 +152,30 @@ class Subscriber:
         lease_s: LeaseS | None = None,
         push: bool = False,
         max_deliveries: MaxDeliveries | None = None,
+        group: str | None = None,
+        ordered_by: Literal["key"] | None = None,
     ) -> int:
         """Subscribe; return the cursor. Arguments and errors are the blocking client's."""
-        topic = names.exact(topic)
-        asked = asked_of(
-            topic,
+        call = SubscribeCall(
+            topic=topic,
+            match=match,
+            where=where,
             start=start,
             replay=replay,
             qos=qos,
             session=session,
             lease_s=lease_s,
+            push=push,
             max_deliveries=max_deliveries,
-            remembers=self._opened.remembers,
+            group=group,
+            ordered_by=ordered_by,
         )
-        return await self._run(self._engine.subscribe(topic, asked, push=push))
+        return await self._run(call.begin(self._engine, remembers=self._opened.remembers))
 
     @gated
     async def use_push(self, topic: TopicName, push: bool) -> None:
         """Switch push on or off; no message is lost or duplicated."""
-        self._engine.pushing.use(names.exact(topic), push)
+        self._engine.use_push(names.exact(topic), push)
 
     def is_pushed(self, topic: str) -> bool:
         """Whether push is on for a topic."""
@@ -172,23 +191,23 @@ class Subscriber:
         return UnstoredCounts() if queue is None else queue.counts
 
     @gated
-    async def unsubscribe(self, topic: TopicName) -> None:
+    async def unsubscribe(self, topic: TopicName | Pattern, *, ends_group: bool = False) -> None:
         """End a subscription; undelivered messages will not be delivered."""
-        await self._run(self._engine.unsubscribe(names.exact(topic)))
+        await self._run(self._engine.unsubscribe(topic, ends_group=ends_group))
 
     @gated
     async def get(
-        self, topic: str, *, max_messages: Count = 1, timeout_s: Seconds = 0.0
+        self, topic: Topics, *, max_messages: Count = 1, timeout_s: Seconds = 0.0
     ) -> list[Message]:
         """Acknowledge the messages of the last `get`, and return the next ones.
 
         Await it in the task that processes the messages: what it returns counts as delivered, also
         to a task that was dropped.
         """
-        return await self._run(self._engine.get(self._inbox.of(topic), max_messages, timeout_s))
+        return await self._run(self._engine.get_of(topic, max_messages, timeout_s))
 
     @checked
-    def messages(self, topic: str, *, timeout_s: Seconds | None = None) -> AioLoop:
+    def messages(self, topic: Topics, *, timeout_s: Seconds | None = None) -> AioLoop:
         """Iterate over messages with `async for`; each is acknowledged with the next step.
 
         Args:
@@ -198,35 +217,115 @@ class Subscriber:
         return AioLoop(lambda loop: self._take(loop, topic, wait_s))
 
     @gated
-    async def _take(self, loop: AioLoop, topic: str, wait_s: float) -> None:
+    async def _take(self, loop: AioLoop, topic: Topics, wait_s: float) -> None:
         """Settle what the loop has taken, and give it the next messages."""
-        subscription = self._inbox.of(topic)
-        loop.begin(subscription, await self._run(self._engine.take(subscription, wait_s)))
+        found = await self._run(self._engine.take_of(topic, wait_s))
+        loop.begin(self._engine.holder_of(topic), found)
+        loop.fulfils = self._engine.condition(topic)
         loop.on_taken = self._engine.record_taken if self._opened.recorder.active else None
         self._gate.steps = loop
 
+    async def _take_fetched(self, loop: AioLoop, topic: Topics) -> None:
+        """As `_take`, but end the loop where the proxy would have to be asked."""
+        if loop.messages and not self._engine.has_next(topic):
+            raise StopAsyncIteration
+        await self._take(loop, topic, 0.0)
+
+    @checked
+    def on(
+        self,
+        topic: TopicName | Pattern,
+        handler: AioHandles,
+        *,
+        retries: Natural = 3,
+        pause_s: PauseS = 1.0,
+        on_failure: OnFailure | None = None,
+        group: str | None = None,
+    ) -> None:
+        """Let `run` call a function or coroutine function with each message of a topic.
+
+        One after another, also those of several topics. Arguments and errors are those of the
+        blocking client.
+        """
+        if isinstance(topic, str):
+            topic = names.exact(topic)
+        check_call(handler, awaits=True)
+        policy = handler_of(
+            topic, handler, group=group, retries=retries, pause_s=pause_s, on_failure=on_failure
+        )
+        self._handlers.add(topic, policy)
+
+    @checked
+    async def run(self, *, timeout_s: Seconds | None = None) -> None:
+        """Handle messages of the topics of `on`, until `stop`; see the blocking client.
+
+        If it is cancelled, the message that is being handled is not acknowledged.
+        """
+        topics = self._handlers.in_turn()
+        for topic, group in self._handlers.groups():
+            if not self._engine.groups.is_in(topic, group):
+                await self.subscribe(topic, group=group)
+        for one in topics if len(topics) > 1 else ():
+            if self._engine.is_to_be_pushed(one):
+                await self.use_push(one, True)
+        await aio_run(_Handling(self), self._handlers, timeout_s)
+
+    def stop(self) -> None:
+        """End `run` after the message that is being handled; at once, or within 2 s if none is."""
+        self._handlers.is_stopped = True
+
     @gated
-    async def acknowledge(self, topic: str) -> None:
+    async def acknowledge(self, topic: Topics) -> None:
         """Acknowledge the delivered messages; returns when the proxy has stored the cursor."""
         await self._run(self._engine.acknowledge(topic))
 
     def _keep(self, message: object = None, *_: object, **__: object) -> None:
         """A rejection failed: its message is not acknowledged by the next `get`."""
         if isinstance(message, Message) and type(message.offset) is int:
-            self._inbox.of(message.topic).keep(message)
+            self._engine.keep(message)
 
     @gated
     @when_refused(_keep)
     async def reject(self, message: Message, reason: str) -> int:
         """Reject a message: it goes to `<topic>.dead`; return the offset of the dead letter."""
-        subscription = self._inbox.of(message.topic)
-        try:
-            check_reason(reason)
-            check_may_die(message.topic)
-            return await self._run(self._engine.reject(subscription, message, reason))
-        except PubSubError:
-            self._keep(message)
-            raise
+        return await self._run(self._engine.reject_of(message, reason))
+
+    @gated
+    async def ack(self, message: Message) -> None:
+        """Acknowledge a message of a group, in any order; returns when the proxy has stored it.
+
+        `get` and a loop acknowledge what they gave before, so this is for what is done earlier.
+
+        Raises:
+            UsageError: it is not in hand, or of no group; nothing was done.
+            LeaseLostError: too late: another member has it, or it has ended.
+            InDoubtError: no definite answer; the next call finishes it.
+            NotSubscribedError, FencedError, LogChangedError.
+        """
+        await self._run(self._engine.groups.settle(message, "ack"))
+
+    @gated
+    async def nack(self, message: Message, *, delay_s: DelayS = 0.0) -> None:
+        """Give a message of a group back: it comes again, to any member, as redelivered.
+
+        Args:
+            delay_s: not before this time, 0 to 30 days.
+
+        Raises:
+            UsageError, LeaseLostError, InDoubtError, NotSubscribedError, FencedError,
+            LogChangedError: as of `ack`.
+        """
+        await self._run(self._engine.groups.settle(message, "nack", round(delay_s * 1000)))
+
+    @gated
+    async def extend(self, message: Message) -> None:
+        """Begin the lease of a message of a group again, while it takes long to process.
+
+        Raises:
+            UsageError, LeaseLostError, InDoubtError, NotSubscribedError, FencedError,
+            LogChangedError: as of `ack`.
+        """
+        await self._run(self._engine.groups.settle(message, "extend"))
 
     @gated
     async def keep_alive(self) -> None:
@@ -250,3 +349,43 @@ class Subscriber:
     async def connect(self) -> None:
         """Get an epoch now; the other calls do it when they need one."""
         await self._run(self._engine.session.connecting())
+
+
+class _Handling:
+    """What `run` needs of a subscriber. Implements `handling.AioClient`."""
+
+    def __init__(self, subscriber: Subscriber) -> None:
+        self.now_s, self.reject = subscriber._opened.asker.clock.now_s, subscriber.reject
+        self._subscriber = subscriber
+        self._gate = subscriber._gate
+
+    @gated
+    async def wait_any(self, topics: Sequence[Topics], timeout_s: float) -> Topics | None:
+        """See `AioClient`."""
+        subscriber = self._subscriber
+        return await subscriber._run(subscriber._engine.wait_any(topics, timeout_s))
+
+    @gated
+    async def fail(self, message: Message, pause_s: float | None, reason: str) -> None:
+        """See `AioClient`."""
+        subscriber = self._subscriber
+        await subscriber._run(subscriber._engine.groups.fail(message, pause_s, reason))
+
+    def is_member(self, topic: Topics) -> bool:
+        """See `AioClient`."""
+        return self._subscriber._engine.is_member(topic)
+
+    async def sleep(self, seconds: float) -> None:
+        """See `AioClient`."""
+        await asyncio.sleep(seconds)
+
+    def turn(self, topic: Topics) -> tuple[Loop, AsyncIterable[Message]]:
+        """See `AioClient`."""
+        subscriber = self._subscriber
+        loop = AioLoop(lambda loop: subscriber._take_fetched(loop, topic), handles=True)
+        return loop, loop
+
+    async def keep_alive(self, topic: str) -> None:
+        """See `AioClient`."""
+        if self._subscriber._inbox.of(topic).place.terms.lease_ms:
+            await self._subscriber.keep_alive()

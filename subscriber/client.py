@@ -4,34 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Literal
 
-from msgspec.structs import replace
-
-from reliable_pubsub.common.conversing import Shell
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.arguments import Seconds, checked, when_refused
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.dead_letter import MaxDeliveries, check_may_die, check_reason
-from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
-from reliable_pubsub.common.core.messages import Count, LeaseS, QoS, SessionKind, Start
+from reliable_pubsub.common.core.dead_letter import MaxDeliveries
+from reliable_pubsub.common.core.message_base import (
+    Count,
+    DelayS,
+    LeaseS,
+    Natural,
+    QoS,
+    SessionKind,
+    Start,
+)
 from reliable_pubsub.common.core.names import TopicName
+from reliable_pubsub.common.core.pattern import Pattern, Topics
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.start import Place
-from reliable_pubsub.common.gate import Gate, closing, gated, gated_after_close
+from reliable_pubsub.common.gate import gated, gated_after_close
 from reliable_pubsub.common.world import REAL, World
 
 from .core.fetching import OnLowerQoS
+from .core.handlers import Handlers, Handles, OnFailure, PauseS, check_call, handler_of
 from .core.push_queue import PushCounts, PushTiming
 from .core.qos0_queue import UnstoredCounts
 from .core.reading import Reading, read_history, read_newest, start_of_reading
-from .core.subscribing import OnLogChanged, asked_of
+from .core.subscribe_call import SubscribeCall
+from .core.subscribing import OnLogChanged
+from .handling import Blocking, run
+from .life import SubscriberLife
 from .loop import Loop
 from .opening import open_subscriber
 from .qos_warning import warn_of_lower_qos
 
 
-class Subscriber:
+class Subscriber(SubscriberLife):
     """Receives the messages of topics, each once, across its own crashes and the proxy's.
 
     Threads: one for each call; a second one is refused while a call is open. A forked child needs a
@@ -84,12 +94,10 @@ class Subscriber:
             ConfigurationError: a setting is wrong, an endpoint leaves this machine, or the journal
                 cannot be opened.
         """
-        self.client = names.client_id(client)
-        self._opened = open_subscriber(
-            self.client,
-            endpoint,
-            state_dir,
-            retry,
+        client = names.client_id(client)
+        opened = open_subscriber(
+            client,
+            *(endpoint, state_dir, retry),
             allow_plaintext=allow_plaintext,
             on_log_changed=on_log_changed,
             on_silence=on_silence,
@@ -99,74 +107,16 @@ class Subscriber:
             push_via=push_via,
             world=_world or REAL,
         )
-        self._engine, asker = self._opened.engine, self._opened.asker
-        self.inbox = self._engine.session.inbox
-        self._run = Shell(asker.transport, asker.clock, self._opened.state).run
-        self._gate = Gate(f"subscriber {self.client!r}", self._begin_again, threads=False)
-        self._opened.may_be_taken(lambda: self._gate.replace(lambda: self._free(None)))
-
-    def _begin_again(self) -> None:
-        """Reset to the stored state, after a call that was interrupted by a foreign exception.
-
-        Messages in hand are not acknowledged: they are redelivered, marked.
-        """
-        self._opened.begin_again()
-
-    def __enter__(self) -> Subscriber:
-        return self
-
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self._close(error)
-
-    @closing
-    def close(self) -> None:
-        """Acknowledge the messages in hand, send the cursors, and close socket and state.
-
-        With state on disk an unreachable proxy is not an error: the position is kept, and the next
-        process sends it.
-
-        Raises:
-            InDoubtError: without `state_dir`; the proxy may deliver messages again.
-        """
-        if self._gate.closed:
-            self._free(None)
-            return
-        opened = self._opened
-        if opened.remembers:  # the cursors can be sent later
-            opened.asker.retry = replace(opened.asker.retry, retries_max=0)
-        try:
-            self._gate.begin_again()
-            # Messages that were prefetched but not delivered must not come again marked.
-            self._run(self._engine.leave(tells_ahead=not opened.remembers))
-        except BaseException as error:
-            self._free(error)
-            if not opened.remembers or not isinstance(error, InDoubtError):
-                raise
-        else:
-            self._free(None)
-
-    def abandon(self) -> None:
-        """Close socket and state without acknowledging the messages in hand: redelivered later."""
-        self._close(None)
-
-    @closing
-    def _close(self, error: BaseException | None) -> None:
-        self._free(error)
-
-    def _free(self, error: BaseException | None) -> None:
-        self._gate.closed = True  # now it can only be closed, again if that is interrupted
-        self._opened.close(error)
-
-    # Public calls.
+        super().__init__(client, opened)
+        self._handlers = Handlers()
 
     @gated
     def subscribe(
         self,
-        topic: TopicName,
+        topic: TopicName | None = None,
         *,
+        match: Pattern | None = None,
+        where: str = "",
         start: Place = None,
         replay: bool = False,
         qos: QoS = 2,
@@ -174,10 +124,22 @@ class Subscriber:
         lease_s: LeaseS | None = None,
         push: bool = False,
         max_deliveries: MaxDeliveries | None = None,
+        group: str | None = None,
+        ordered_by: Literal["key"] | None = None,
     ) -> int:
         """Subscribe, from the end of the topic; a subscription that exists is resumed.
 
+        With `match` to every topic that a pattern matches, now and later: a later one from its
+        first message. Each topic has a cursor of its own. Pass the pattern to the other calls in
+        place of a topic: `get(match)`, `messages(match)`, `unsubscribe(match)`.
+
         Args:
+            match: `glob(...)`, `regex(...)` or `prefix(...)`, instead of a topic. Topics that the
+                key may not read are not matched. `start` is of the topics that exist now, and is no
+                offset; `replay`, `session`, `push` and `group` are for topics only.
+            where: with `match`, a condition on the headers of a message, as in `region = "eu" and
+                level in ("warning", "error")` (docs/relay.md). Others are not delivered: they are
+                acknowledged with what is.
             start: begin there instead: `Now`, `LastReceived`, `Earliest`, `at_offset(n)`,
                 `newest(n)`, `at_time(t)`, `ago(age)`, or a `Position` that `read` gave: then
                 nothing is missed between the two. Acknowledged messages do not come again,
@@ -201,9 +163,17 @@ class Subscriber:
                 1,000) goes to `<topic>.dead` instead of being redelivered. Messages are redelivered
                 one at a time, so that only a failing one's count grows. Needs `state_dir`, where
                 deliveries are counted. None: it is redelivered without limit.
+            group: be a member of this group, whose members share one subscription: each message
+                is with one of them at a time, and comes to another when its holder's lease ends.
+                The first member makes the group, and its `start` counts; what the last one to
+                subscribe says of the lease, of deliveries and of the order holds for all. `qos`,
+                `session`, `push` and `replay` are not for groups, and no state_dir is needed.
+            ordered_by: with a group, "key": of each key one message at a time is with a member, in
+                their order, and none is overtaken when it is given back.
 
         Returns:
-            The cursor: the offset of the next message.
+            The cursor: the offset of the next message; of a pattern, how many topics it matches
+            now.
 
         Raises:
             InDoubtError: no definite answer; call again.
@@ -212,18 +182,21 @@ class Subscriber:
             FencedError, LogChangedError, LimitError: refused.
             UsageError: an argument is not possible here.
         """
-        topic = names.exact(topic)
-        asked = asked_of(
-            topic,
+        call = SubscribeCall(
+            topic=topic,
+            match=match,
+            where=where,
             start=start,
             replay=replay,
             qos=qos,
             session=session,
             lease_s=lease_s,
+            push=push,
             max_deliveries=max_deliveries,
-            remembers=self._opened.remembers,
+            group=group,
+            ordered_by=ordered_by,
         )
-        return self._run(self._engine.subscribe(topic, asked, push=push))
+        return self._run(call.begin(self._engine, remembers=self._opened.remembers))
 
     @gated
     def use_push(self, topic: TopicName, push: bool) -> None:
@@ -233,7 +206,7 @@ class Subscriber:
         it waiting sends no request, and a message arrives once it is durable. Needs a proxy or
         relay that pushes; while it does not, the topic is polled.
         """
-        self._engine.pushing.use(names.exact(topic), push)
+        self._engine.use_push(names.exact(topic), push)
 
     @gated_after_close
     def is_pushed(self, topic: str) -> bool:
@@ -252,8 +225,16 @@ class Subscriber:
         return UnstoredCounts() if queue is None else queue.counts
 
     @gated
-    def unsubscribe(self, topic: TopicName) -> None:
+    def unsubscribe(self, topic: TopicName | Pattern, *, ends_group: bool = False) -> None:
         """End a subscription; undelivered messages will not be delivered.
+
+        A member of a group leaves it: what is in hand is acknowledged, as by `get`, and the group
+        stays, with its messages, until a member ends it.
+
+        Args:
+            ends_group: end the group, for all its members.
+
+        A pattern ends with its subscriptions, but for those that another pattern has.
 
         The proxy remembers what was acknowledged. Messages in hand are not: should a later
         subscription begin before them, they are redelivered.
@@ -261,15 +242,16 @@ class Subscriber:
         Raises:
             InDoubtError, FencedError.
         """
-        self._run(self._engine.unsubscribe(names.exact(topic)))
+        self._run(self._engine.unsubscribe(topic, ends_group=ends_group))
 
     @gated
     def get(
-        self, topic: str, *, max_messages: Count = 1, timeout_s: Seconds = 0.0
+        self, topic: Topics, *, max_messages: Count = 1, timeout_s: Seconds = 0.0
     ) -> list[Message]:
         """Acknowledge the messages of the last `get`, and return the next ones.
 
         Args:
+            topic: or a pattern that is subscribed to; then the messages are of one of its topics.
             max_messages: 1 to 65,536; fewer are returned if fewer are available.
             timeout_s: how long to wait for the first one; 0 asks once.
 
@@ -283,48 +265,105 @@ class Subscriber:
                 its dead letter; the next get redelivers it.
             InDoubtError, FencedError, LogChangedError.
         """
-        return self._run(self._engine.get(self.inbox.of(topic), max_messages, timeout_s))
+        return self._run(self._engine.get_of(topic, max_messages, timeout_s))
 
     @checked
-    def messages(self, topic: str, *, timeout_s: Seconds | None = None) -> Iterator[Message]:
+    def messages(self, topic: Topics, *, timeout_s: Seconds | None = None) -> Iterator[Message]:
         """Yield messages one by one; each is acknowledged when the loop asks for the next.
 
         Args:
             timeout_s: end after this long without a message; None waits forever.
         """
         wait_s = float("inf") if timeout_s is None else timeout_s
-        loop = Loop()
-        return loop.over(self._steps(loop, topic, wait_s))
+        return self._steps(Loop(), topic, wait_s)
 
-    def _steps(self, loop: Loop, topic: str, wait_s: float) -> Generator[Message, None, None]:
-        """The steps of a loop: a call for each run, and an assignment for each message."""
-        while True:
-            loop.is_in_call = True
-            self._take(loop, topic, wait_s)
-            messages, marks, slot, mark = loop.messages, loop.marks, loop.slot, loop.first
-            if not messages:
-                return
-            is_recorded = loop.is_run and self._opened.recorder.active
-            try:
-                for message in messages:
-                    mark += 1
-                    marks[slot] = mark
-                    if is_recorded:
-                        self._engine.record_taken(message)
-                    yield message
-            except GeneratorExit:  # the program has left the loop, with a message in hand
-                loop.has_left = True
-                raise
+    def _steps(self, loop: Loop, topic: Topics, wait_s: float) -> Generator[Message, None, None]:
+        """The steps of a loop over a topic."""
+        take = lambda: self._take(loop, topic, wait_s)  # noqa: E731
+        return loop.over(take, lambda: self._engine.has_next(topic))
 
     @gated
-    def _take(self, loop: Loop, topic: str, wait_s: float) -> None:
+    def _take(self, loop: Loop, topic: Topics, wait_s: float) -> None:
         """Settle what the loop has taken, and give it the next messages."""
-        subscription = self.inbox.of(topic)
-        loop.begin(subscription, self._run(self._engine.take(subscription, wait_s)))
+        found = self._run(self._engine.take_of(topic, wait_s))
+        loop.begin(self._engine.holder_of(topic), found)
+        loop.fulfils = self._engine.condition(topic)
+        loop.on_taken = self._engine.record_taken if self._opened.recorder.active else None
         self._gate.steps = loop
 
+    @checked
+    def on(
+        self,
+        topic: TopicName | Pattern,
+        handler: Handles,
+        *,
+        retries: Natural = 3,
+        pause_s: PauseS = 1.0,
+        on_failure: OnFailure | None = None,
+        group: str | None = None,
+    ) -> None:
+        """Let `run` call a function with each message of a topic, one after another.
+
+        Args:
+            topic: or a pattern that is subscribed to; not with `group`.
+            handler: a plain function; its message is acknowledged when it returns.
+                `message.value` is the payload by its content type.
+            retries: how often it is called again after an exception, with the same message.
+            pause_s: before the first retry, 0 to 60; it doubles.
+            on_failure: after the last one: stop (default) ends `run` with the exception, and the
+                message is redelivered to the next `run`; reject (default with `group`) makes it a
+                dead letter, and goes on.
+            group: `run` is a member of this group, and joins it if `subscribe` has not, with its
+                default terms. A message that fails is given back (`nack`) for the pause, then any
+                member may have it; its retries are counted by its deliveries. A handler that takes
+                longer than the lease calls `extend` meanwhile.
+
+        Raises:
+            UsageError: the topic has a handler, or can have no dead letters; or calling the
+                handler does nothing yet (a coroutine or generator function).
+            InvalidNameError: of the group.
+        """
+        if isinstance(topic, str):
+            topic = names.exact(topic)
+        check_call(handler, awaits=False)
+        policy = handler_of(
+            topic, handler, group=group, retries=retries, pause_s=pause_s, on_failure=on_failure
+        )
+        self._handlers.add(topic, policy)
+
+    @checked
+    def run(self, *, timeout_s: Seconds | None = None) -> None:
+        """Handle messages of the topics of `on`, until `stop`.
+
+        More than one topic is pushed (`use_push`), so that one call can wait for all of them; that
+        of a group is polled, and so are patterns.
+
+        Args:
+            timeout_s: end after this long without a message; None waits forever.
+
+        Raises:
+            Exception: of a handler, after its retries; the message is not acknowledged.
+            UsageError: it is called while it runs, from a handler or in another thread.
+            LostError, InDoubtError, NotSubscribedError, FencedError, LogChangedError: as `get`.
+        """
+        topics = self._handlers.in_turn()
+        for topic, group in self._handlers.groups():
+            if not self._engine.groups.is_in(topic, group):
+                self.subscribe(topic, group=group)
+        for one in topics if len(topics) > 1 else ():
+            if self._engine.is_to_be_pushed(one):
+                self.use_push(one, True)
+        run(Blocking(self), self._handlers, timeout_s)
+
+    def stop(self) -> None:
+        """End `run` after the message that is being handled; at once, or within 2 s if none is.
+
+        May be called by a handler, a signal handler, or another thread.
+        """
+        self._handlers.is_stopped = True
+
     @gated
-    def acknowledge(self, topic: str) -> None:
+    def acknowledge(self, topic: Topics) -> None:
         """Acknowledge the delivered messages; returns when the proxy has stored the cursor.
 
         Raises:
@@ -335,7 +374,7 @@ class Subscriber:
     def _keep(self, message: object = None, *_: object, **__: object) -> None:
         """A rejection failed: its message is not acknowledged by the next `get`."""
         if isinstance(message, Message) and type(message.offset) is int:  # it may have been altered
-            self.inbox.of(message.topic).keep(message)
+            self._engine.keep(message)
 
     @gated
     @when_refused(_keep)
@@ -363,14 +402,44 @@ class Subscriber:
             NotSubscribedError, FencedError, LogChangedError.
             StaleError: the position was changed meanwhile (`on_log_changed`).
         """
-        subscription = self.inbox.of(message.topic)
-        try:
-            check_reason(reason)
-            check_may_die(message.topic)
-            return self._run(self._engine.reject(subscription, message, reason))
-        except PubSubError:
-            self._keep(message)
-            raise
+        return self._run(self._engine.reject_of(message, reason))
+
+    @gated
+    def ack(self, message: Message) -> None:
+        """Acknowledge a message of a group, in any order; returns when the proxy has stored it.
+
+        `get` and a loop acknowledge what they gave before, so this is for what is done earlier.
+
+        Raises:
+            UsageError: it is not in hand, or of no group; nothing was done.
+            LeaseLostError: too late: another member has it, or it has ended.
+            InDoubtError: no definite answer; the next call finishes it.
+            NotSubscribedError, FencedError, LogChangedError.
+        """
+        self._run(self._engine.groups.settle(message, "ack"))
+
+    @gated
+    def nack(self, message: Message, *, delay_s: DelayS = 0.0) -> None:
+        """Give a message of a group back: it comes again, to any member, as redelivered.
+
+        Args:
+            delay_s: not before this time, 0 to 30 days.
+
+        Raises:
+            UsageError, LeaseLostError, InDoubtError, NotSubscribedError, FencedError,
+            LogChangedError: as of `ack`.
+        """
+        self._run(self._engine.groups.settle(message, "nack", round(delay_s * 1000)))
+
+    @gated
+    def extend(self, message: Message) -> None:
+        """Begin the lease of a message of a group again, while it takes long to process.
+
+        Raises:
+            UsageError, LeaseLostError, InDoubtError, NotSubscribedError, FencedError,
+            LogChangedError: as of `ack`.
+        """
+        self._run(self._engine.groups.settle(message, "extend"))
 
     @gated
     def keep_alive(self) -> None:
@@ -417,7 +486,7 @@ class Subscriber:
         return self._run(read_newest(self._engine.session, names.exact(topic)))
 
     @gated
-    def record(self, topic: str, plan: PlanMark) -> None:
+    def record(self, topic: Topics, plan: PlanMark) -> None:
         """Write that the messages in hand are processed, and the plan's position, in one step."""
         self._run(self._engine.record(topic, plan))
 
@@ -425,8 +494,3 @@ class Subscriber:
     def mark_plan(self, plan: PlanMark) -> None:
         """Write the position in a plan when no message belongs to it."""
         self._opened.state.write(self.inbox.mark_plan(plan), durable=True)
-
-    @gated
-    def connect(self) -> None:
-        """Get an epoch now; the other calls do it when they need one."""
-        self._run(self._engine.session.connecting())

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from reliable_pubsub.common.asking import Asker, Session
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.messages import AnyReply, Sub, SubAck
+from reliable_pubsub.common.core.answers import AnyReply, SubAck
+from reliable_pubsub.common.core.requests import Sub
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.world import REAL, World

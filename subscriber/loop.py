@@ -14,14 +14,23 @@ from types import GeneratorType
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.marks import Marks
 
+from .core.membership import Membership
+from .core.pattern_subscription import PatternSubscription
 from .core.subscription import Running, Subscription
 
 
 class Loop:
     """The steps of one loop over messages. Implements `gate.Steps`."""
 
-    def __init__(self) -> None:
-        """Create a loop that has taken nothing."""
+    def __init__(self, *, handles: bool = False) -> None:
+        """Create a loop that has taken nothing.
+
+        Args:
+            handles: a message is processed when that is noted, and not when the loop comes back;
+                the loop ends where the proxy would have to be asked.
+        """
+        self.is_turn = handles
+        self.handled = -1 if handles else None  # mark of the message that was processed last
         self.messages: list[Message] = []
         self.marks: Marks = [0]  # where the messages are no run
         self.slot = 0
@@ -29,21 +38,69 @@ class Loop:
         self.is_run = False
         self.is_in_call = False  # the message before is processed; the gate decides
         self.has_left = False
-        self._subscription: Subscription | None = None
+        self.lease_is_over: Callable[[], bool] | None = None  # of what is left
+        self.on_taken: Callable[[Message], None] | None = None  # records a step of a run
+        self.fulfils: Callable[[Message], bool] | None = None  # the others are passed over
+        self._holder: Subscription | Membership | PatternSubscription | None = None
 
-    def over(self, steps: Generator[Message, None, None]) -> Generator[Message, None, None]:
-        """Set the generator of the steps; return it."""
+    def over(
+        self, take: Callable[[], None], has_next: Callable[[], bool]
+    ) -> Generator[Message, None, None]:
+        """The steps: a call for each run, and an assignment for each message.
+
+        Args:
+            take: settles what was taken, and begins with the next messages.
+            has_next: whether there are more without asking the proxy.
+        """
+        steps = self._taking(take, has_next)
         assert isinstance(steps, GeneratorType)
         self._steps = weakref.ref(steps)  # it refers to this; leaving the loop must collect it
         return steps
 
-    def begin(self, subscription: Subscription, found: Running | list[Message]) -> None:
+    def _taking(
+        self, take: Callable[[], None], has_next: Callable[[], bool]
+    ) -> Generator[Message, None, None]:
+        while True:
+            self.is_in_call = True
+            take()
+            messages, marks, slot, mark = self.messages, self.marks, self.slot, self.first
+            if not messages:
+                return
+            is_over, fulfils = self.lease_is_over, self.fulfils
+            on_taken = self.on_taken if self.is_run else None
+            try:
+                for message in messages:
+                    if is_over is not None and is_over():
+                        break
+                    mark += 1
+                    marks[slot] = mark
+                    if on_taken is not None:
+                        on_taken(message)
+                    if fulfils is None or fulfils(message):
+                        yield message
+                    else:
+                        self.pass_over()
+            except GeneratorExit:  # the program has left the loop, with a message in hand
+                self.has_left = True
+                raise
+            if self.is_turn and not has_next():
+                self.has_left = True
+                return
+
+    def begin(
+        self,
+        holder: Subscription | Membership | PatternSubscription,
+        found: Running | list[Message],
+    ) -> None:
         """Let the loop take these messages."""
-        self._subscription = subscription
+        self._holder = holder
+        if self.handled is not None:
+            self.handled = -1
         if isinstance(found, Running):
-            self.messages, self.marks, self.slot, self.first = found
+            self.messages, self.marks, self.slot, self.first, self.lease_is_over = found
         else:
             self.messages, self.marks, self.slot, self.first = found, [0], 0, 0
+            self.lease_is_over = None
         self.is_run = isinstance(found, Running)
         self.is_in_call = False
 
@@ -65,22 +122,62 @@ class Loop:
         self._settle(messages)
         return True
 
+    @property
+    def is_handled(self) -> bool:
+        """Whether the message that was taken last is processed, if the program comes back now."""
+        return self.handled is None or self.handled == self.marks[self.slot]
+
+    def note_handled(self) -> None:
+        """The message that was taken last is processed."""
+        self.handled = self.marks[self.slot]
+        holder = self._has_in_hand()
+        if isinstance(holder, Subscription):
+            holder.is_kept = False  # a call of its handler has ended the loop
+        elif holder is not None:
+            holder.kept = None
+
+    def pass_over(self) -> None:
+        """The message that was taken last is none for the program, so it is processed."""
+        if self.handled is not None:
+            self.note_handled()
+
+    def _has_in_hand(self) -> Subscription | Membership | None:
+        """Whose message the program has in hand."""
+        holder = self._holder
+        return holder.current if isinstance(holder, PatternSubscription) else holder
+
     def _settle(self, messages: list[Message]) -> None:
-        if self.is_run and self._subscription is not None:
-            self._subscription.end_run(messages)
+        if self._holder is None:
+            return
+        taken = self.marks[self.slot] - self.first
+        if self.is_run:
+            self._holder.end_run(messages)
+        if self.is_handled:
+            return
+        holder = self._has_in_hand()
+        if isinstance(holder, Subscription):
+            if holder.in_hand is not None:
+                holder.keep(holder.in_hand)
+        elif holder is not None and taken:
+            holder.keep(messages[taken - 1])
 
 
 class AioLoop(Loop):
     """The steps of an `async for` over messages. A step awaits only where it is a call."""
 
-    def __init__(self, take: Callable[[AioLoop], Coroutine[object, object, None]]) -> None:
+    def __init__(
+        self,
+        take: Callable[[AioLoop], Coroutine[object, object, None]],
+        *,
+        handles: bool = False,
+    ) -> None:
         """Create a loop that has taken nothing.
 
         Args:
             take: settles what was taken, and begins with the next messages.
+            handles: see `Loop`.
         """
-        super().__init__()
-        self.on_taken: Callable[[Message], None] | None = None  # records a step of a run
+        super().__init__(handles=handles)
         self._take = take
         self._taken = 0
 
@@ -88,7 +185,15 @@ class AioLoop(Loop):
         return self
 
     async def __anext__(self) -> Message:
-        if self._taken >= len(self.messages):
+        while True:
+            message = await self._next()
+            if self.fulfils is None or self.fulfils(message):
+                return message
+            self.pass_over()
+
+    async def _next(self) -> Message:
+        is_over = self.lease_is_over
+        if self._taken >= len(self.messages) or (is_over is not None and is_over()):
             await self._take(self)
             self._taken = 0
             if not self.messages:

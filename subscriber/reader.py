@@ -7,7 +7,8 @@ import secrets
 from reliable_pubsub.common.asking import Asker
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
-from reliable_pubsub.common.core.messages import History, Start
+from reliable_pubsub.common.core.message_base import Start
+from reliable_pubsub.common.core.requests import History
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.world import REAL, World

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import (
     DeadLetterRefusedError,
+    LeaseLostError,
     LostError,
     RefusedError,
     TimedOutError,
 )
+from reliable_pubsub.common.core.pattern import glob
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.steps import SubscriberStep, subscriber_after
 from reliable_pubsub.common.plan_view import Advance
@@ -51,30 +54,58 @@ class SubscriberRun:
         Returns:
             Messages received in this run, by topic.
         """
-        for done in self._steps[: mark.step]:
-            if done.action == "subscribe":
-                self._subscriber.use_push(done.topic, done.push)
+        if not mark.finished:
+            self._resume(self._steps[: mark.step])
         while mark.step < len(self._steps):
             step = self._steps[mark.step]
             match step.action:
                 case "subscribe":
-                    self._subscriber.subscribe(
-                        step.topic,
-                        start=step.start,
-                        replay=step.replay,
-                        qos=step.qos,
-                        session=step.session,
-                        lease_s=step.lease_s,
-                        push=step.push,
-                        max_deliveries=step.max_deliveries,
-                    )
+                    self._subscribe(step)
                     mark = self._finish(mark, step, 1)
                 case "unsubscribe":
-                    self._subscriber.unsubscribe(step.topic)
+                    self._subscriber.unsubscribe(step.topics, ends_group=step.ends_group)
                     mark = self._finish(mark, step, 1)
                 case "get":
                     mark = self._get(mark, step)
         return self.received
+
+    def _resume(self, done: Sequence[SubscriberStep]) -> None:
+        """Take up what steps of an earlier process began and this one does not have."""
+        groups: dict[str, SubscriberStep] = {}
+        for step in done:
+            if step.action == "subscribe":
+                if step.group is not None:
+                    groups[step.topic] = step
+                elif not step.match:
+                    self._subscriber.use_push(step.topic, step.push)
+            elif step.action == "unsubscribe":
+                groups.pop(step.topic, None)
+        for step in groups.values():
+            self._subscribe(step)
+
+    def _subscribe(self, step: SubscriberStep) -> None:
+        if step.match:
+            self._subscriber.subscribe(
+                match=glob(step.topic),
+                where=step.where,
+                start=step.start,
+                qos=step.qos,
+                lease_s=step.lease_s,
+                max_deliveries=step.max_deliveries,
+            )
+            return
+        self._subscriber.subscribe(
+            step.topic,
+            start=step.start,
+            replay=step.replay,
+            qos=step.qos,
+            session=step.session,
+            lease_s=step.lease_s,
+            push=step.push,
+            max_deliveries=step.max_deliveries,
+            group=step.group,
+            ordered_by=step.ordered_by,
+        )
 
     def _get(self, mark: PlanMark, step: SubscriberStep) -> PlanMark:
         """One get of a step; it counts messages, not attempts."""
@@ -83,12 +114,12 @@ class SubscriberRun:
         if step.timeout_s is not None:
             wait_s = step.timeout_s
         try:
-            messages = self._subscriber.get(step.topic, max_messages=wanted, timeout_s=wait_s)
+            messages = self._subscriber.get(step.topics, max_messages=wanted, timeout_s=wait_s)
         except (LostError, DeadLetterRefusedError) as error:
             self._warn(error)
             return mark
         if messages:
-            self._output.append(messages)
+            self._process(step, messages)
             self.received[step.topic] = self.received.get(step.topic, 0) + len(messages)
             return self._finish(mark, step, len(messages))
         if step.on_empty == "skip":
@@ -99,11 +130,25 @@ class SubscriberRun:
             "command again to go on, or use on_empty: skip"
         )
 
+    def _process(self, step: SubscriberStep, messages: Sequence[Message]) -> None:
+        """Write messages, before they are acknowledged; or settle them otherwise, unwritten."""
+        if step.settle == "ack":
+            self._output.append(messages)
+            return
+        for message in messages:
+            try:
+                if step.settle == "nack":
+                    self._subscriber.nack(message, delay_s=step.delay_s)
+                else:
+                    self._subscriber.reject(message, "a step of the plan rejects it")
+            except LeaseLostError as error:
+                self._warn(error)
+
     def _finish(self, mark: PlanMark, step: SubscriberStep, count: int) -> PlanMark:
         """Record cursor, output length and the plan's position as one; then pause."""
         after, sleep_s = subscriber_after(self._steps, mark.position, count)
         mark = mark.at(after, self._output.length)
-        self._subscriber.record(step.topic, mark)
+        self._subscriber.record(step.topics, mark)
         self._advance(count, f"{step.action} {step.topic}")
         if sleep_s:
             self._sleep(sleep_s)

@@ -4,8 +4,11 @@ whatever the person who runs them has set.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +28,10 @@ settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("house")
 
 # What waits longest begins first; the rest fills the gaps.
-_FIRST = ("tests/pipeline/test_kills", "tests/pipeline", "tests/integration", "tests/simulation")
+_FIRST = (
+    *("tests/pipeline/test_kills", "tests/pipeline", "tests/integration/test_lab"),
+    *("tests/integration/test_console", "tests/integration", "tests/simulation"),
+)
 
 # Tests that share what is made once, or that would cost too much side by side. By node id, because
 # the process that distributes tests knows nothing else of them.
@@ -40,7 +46,7 @@ _TOGETHER = (
     ("tests/test_docs.py", "docs"),  # likewise
     *(
         (f"tests/integration/test_{name}.py", name)
-        for name in ("explain", "hostile", "lab", "packaging", "system_calls")
+        for name in ("console", "explain", "hostile", "lab", "packaging", "system_calls")
     ),
 )
 
@@ -51,9 +57,55 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure, if asked to and where the system tells."""
+    """Measure, if asked to and where the system tells; let workers share the compiling."""
     if (shown := config.getoption("costs")) and sys.platform == "linux":
         config.pluginmanager.register(Costs(shown))
+    if worker := getattr(config, "workerinput", None):
+        number, count = int(worker["workerid"].removeprefix("gw")), worker["workercount"]
+        config.args = turned(config.args, config.invocation_params.dir, number, count)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Look for garbage neither while tests are collected nor, later, in what was collected."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def turned(args: Sequence[str], start: Path, number: int, count: int) -> list[str]:
+    """What one worker of xdist collects in a fresh clone: all test files, from another one on.
+
+    Every worker collects every file, and compiles what was not compiled yet. In one order they
+    would all compile the same file at the same time; like this each compiles its share and finds
+    that of the others done.
+
+    Args:
+        args: what to collect. It stays as it is if it names single tests, or if the first file of
+            the share was compiled before: many names cost a worker a second.
+        start: where relative paths begin.
+        number, count: which worker of how many.
+    """
+    places = [start / arg for arg in args]
+    if not all(place.exists() for place in places):
+        return list(args)
+    files = [
+        str(file)
+        for place in places
+        for file in (sorted(place.rglob("test_*.py")) if place.is_dir() else [place])
+    ]
+    first = len(files) * (number % count) // count  # one that replaces another has a new number
+    if not files or is_compiled(Path(files[first])):
+        return list(args)
+    return files[first:] + files[:first]
+
+
+def is_compiled(file: Path) -> bool:
+    """Whether pytest has kept a compiled module of a test file."""
+    return any((file.parent / "__pycache__").glob(f"{file.stem}.*-pytest-*"))
 
 
 def _group(nodeid: str) -> str:
@@ -64,8 +116,11 @@ def _group(nodeid: str) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order tests by how long they wait, and see that what is shared is in a group."""
-    items.sort(key=_rank)
+    """Order tests by how long they wait, and see that what is shared is in a group.
+
+    Files come by name, so that workers who collected them in turn agree on one order.
+    """
+    items.sort(key=lambda item: (_rank(item), item.nodeid.partition("::")[0]))
     for item in items:
         if _shares(item) and _group(item.nodeid) == item.nodeid:
             raise pytest.UsageError(f"{item.nodeid} shares a fixture: name its file in _TOGETHER")

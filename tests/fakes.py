@@ -9,28 +9,25 @@ from typing import Any
 from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.actions import AnyAction
+from reliable_pubsub.common.core.answers import AnyReply, MessageBatches, SubAck
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch, whole_batches
 from reliable_pubsub.common.core.marks import MARKS_MAX
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.message_base import Role, Start, StoredQoS, Terms
+from reliable_pubsub.common.core.requests import (
     Abort,
     Ack,
-    AnyReply,
+    Admin,
     AnyRequest,
     Bye,
     Commit,
     Get,
     Hello,
     History,
-    MessageBatches,
     Part,
     Put,
-    Role,
     Stage,
-    Start,
-    StoredQoS,
     Sub,
-    SubAck,
-    Terms,
     Unsub,
 )
 from reliable_pubsub.common.core.retry import Clock, RetryPolicy, Transport
@@ -39,6 +36,7 @@ from reliable_pubsub.common.state_file import ClientState
 from reliable_pubsub.common.world import World
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.engine import Engine
+from reliable_pubsub.proxy.core.group_state import StoredGroup, at_rest
 from reliable_pubsub.proxy.core.outputs import Answer as AnswerToSend
 from reliable_pubsub.proxy.core.outputs import Visible, Work
 from reliable_pubsub.proxy.core.records import (
@@ -46,6 +44,7 @@ from reliable_pubsub.proxy.core.records import (
     Decision,
     Granted,
     Record,
+    StoredPattern,
     StoredPublisher,
     StoredSession,
     StoredState,
@@ -150,6 +149,13 @@ def an_abort(transaction: int, *, client: str = "p", epoch: int = 1) -> Abort:
     return Abort(client=client, epoch=epoch, request=1, transaction=transaction)
 
 
+def an_action(
+    do: AnyAction, *, number: int = 0, nonce: bytes = NONCE, client: str = "admin-0123abcd"
+) -> Admin:
+    """An operator looks at an action; with its number, does it."""
+    return Admin(client=client, epoch=0, request=1, do=do, number=number, nonce=nonce)
+
+
 def a_hello(
     role: Role,
     client: str,
@@ -252,7 +258,7 @@ def a_history(
     log: str | None = None,
     witness_ns: int | None = None,
 ) -> History:
-    """Anybody reads the log, from an offset or another place."""
+    """A client reads the log, from an offset or another place."""
     return History(
         client="reader",
         epoch=0,
@@ -516,7 +522,7 @@ def greeted(role: Role, client: str) -> Granted:
 
 
 def a_beginning() -> list[Record]:
-    """The records behind which topic 1, a publisher and a subscriber exist."""
+    """The records after which topic 1, a publisher and a subscriber exist."""
     return [greeted("publisher", "p"), greeted("subscriber", "s"), TopicCreated(1, "t", LOG)]
 
 
@@ -547,9 +553,21 @@ def as_stored(state: State) -> StoredState:
                         one.shown,
                         one.terms,
                         one.expired,
+                        one.moved,
                     )
                     for name, one in sorted(log.subscriptions.items())
                 ],
+                [
+                    StoredGroup(
+                        name,
+                        one.terms,
+                        at_rest(one.runs),
+                        tuple(one.members.values()),
+                        one.lost,
+                    )
+                    for name, one in sorted(log.groups.items())
+                ],
+                log.topic in state.deleted_topics,
             )
             for log in sorted(state.topics.values(), key=lambda log: log.topic_id)
         ],
@@ -563,6 +581,14 @@ def as_stored(state: State) -> StoredState:
         ],
         state.epoch_floor,
         state.generation_floor,
+        list(state.administration.newest.values()),
+        state.administration.paused,
+        [
+            StoredPattern(subscriber, pattern, one.terms, one.reader)
+            for subscriber, patterns in sorted(state.patterns.of.items())
+            for pattern, one in sorted(patterns.items())
+        ],
+        state.accounts.charges(),
     )
 
 
@@ -576,6 +602,7 @@ def in_order(stored: StoredState) -> StoredState:
                 segments=list(topic.segments),
                 publishers=sorted(topic.publishers, key=lambda one: (one.qos, one.publisher)),
                 subscriptions=sorted(topic.subscriptions, key=lambda one: one.subscriber),
+                groups=sorted(topic.groups, key=lambda one: one.group),
             )
             for topic in sorted(stored.topics, key=lambda one: one.topic_id)
         ],
@@ -583,6 +610,10 @@ def in_order(stored: StoredState) -> StoredState:
         sorted(stored.transactions, key=lambda one: one.client),
         stored.epoch_floor,
         stored.generation_floor,
+        list(stored.actions),
+        stored.paused,
+        sorted(stored.patterns, key=lambda one: (one.subscriber, one.pattern)),
+        sorted(stored.charges, key=lambda one: (one.kind, one.name)),
     )
 
 
@@ -604,7 +635,7 @@ PATIENT = RetryPolicy(timeout_s=2.0, retries_max=10)
 
 
 class FakeClock:
-    """Time that passes only when somebody waits."""
+    """Time that passes only when a client waits."""
 
     def __init__(self) -> None:
         self.time_s = 0.0
@@ -692,7 +723,7 @@ class FakeTransport:
 class Link:
     """The way to a proxy of the tests. Loses, by a script, requests (`>`) and answers (`<`).
 
-    `Link(proxy, "..<")` lets two exchanges pass and loses the third answer; behind the script
+    `Link(proxy, "..<")` lets two exchanges pass and loses the third answer; after the script
     nothing is lost. What the proxy answers is kept in `answers`.
     """
 

@@ -1,4 +1,4 @@
-"""Raises an exception of nobody's at a chosen line, or step of the interpreter, of our clients."""
+"""Raises a foreign exception at a chosen line, or step of the interpreter, of our clients."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dis
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -48,16 +49,9 @@ class Interrupter:
         self._opcodes = opcodes
         self._event = "opcode" if opcodes else "line"
         self._files = files
-        self._ours: dict[str, bool] = {}
 
     def _called(self, frame: FrameType, event: str, arg: Any) -> Callable[..., Any] | None:
-        name = frame.f_code.co_filename
-        ours = self._ours.get(name)
-        if ours is None:
-            path = str(Path(name).resolve())
-            ours = path.endswith(self._files) if self._files else path.startswith(OURS)
-            self._ours[name] = ours
-        if not ours:
+        if not _counts(frame.f_code.co_filename, self._files):
             return None
         if self._opcodes:
             frame.f_trace_opcodes = True
@@ -83,6 +77,16 @@ class Interrupter:
 
     def __exit__(self, *_: object) -> None:
         sys.settrace(None)
+
+
+# What is asked at every step of every run is kept for the process.
+
+
+@cache
+def _counts(name: str, files: tuple[str, ...]) -> bool:
+    """Whether a file's lines count."""
+    path = str(Path(name).resolve())
+    return path.endswith(files) if files else path.startswith(OURS)
 
 
 def _is_return(frame: FrameType) -> bool:

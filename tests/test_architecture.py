@@ -27,10 +27,13 @@ ROOMS: dict[str, frozenset[str]] = {
     "proxy": frozenset({"common", "relay"}),
     "publisher": frozenset({"common", "relay"}),
     "subscriber": frozenset({"common", "relay"}),
+    # A client like any other, with all that clients can ask.
+    "console": frozenset({"common", "relay", "publisher", "subscriber"}),
     # It puts faulty parts in the place of sound ones, so it must know them.
     "lab": frozenset({"common", "relay", "proxy", "publisher", "subscriber"}),
-    # Its audit is the lab's checker over what Spark has read.
-    "pipeline": frozenset({"common", "publisher", "subscriber", "lab"}),
+    # Its audit is the lab's checker over what Spark has read; its tasks read sealed ranges of the
+    # store, where they can open it.
+    "pipeline": frozenset({"common", "publisher", "subscriber", "lab", "proxy"}),
 }
 
 # Values in, values out: no socket, clock, file, thread or chance.
@@ -40,7 +43,8 @@ CORE_FILES = [
     for file in sorted((ROOT / room / "core").glob("*.py"))
 ]
 WORLD = frozenset(
-    {"zmq", "socket", "select", "signal", "sys", "os", "io", "fcntl", "sqlite3", "yaml"}
+    {"zmq", "socket", "select", "signal", "sys", "os", "io", "fcntl", "sqlite3", "psycopg"}
+    | {"yaml"}
     | {"pathlib", "shutil", "tempfile", "click", "rich"}
     | {"time", "random", "secrets", "uuid"}
     | {"threading", "queue", "asyncio", "concurrent", "multiprocessing", "subprocess"}
@@ -51,6 +55,7 @@ UNSAFE = frozenset({"pickle", "marshal", "shelve", "dill", "cloudpickle"})
 RIDDLES = re.compile(
     r"\b(?:whoever|nobody|somebody|anybody|everybody|anew|behind)\b", re.IGNORECASE
 )
+FOR_EVER_S = 600  # of a process that is to hang
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
 
 ROOM_FILES = [f for room in ROOMS for f in sorted((ROOT / room).rglob("*.py"))]
@@ -69,6 +74,11 @@ def name_of(path: Path) -> str:
 @cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text())
+
+
+@cache
+def nodes_of(tree: ast.Module) -> list[ast.AST]:
+    return list(ast.walk(tree))
 
 
 @cache
@@ -129,7 +139,7 @@ def core_files_touch_nothing(tree: ast.Module, file: str) -> Iterator[str]:
     for line, dots, module in modules(tree, at_run_time=True):
         if not dots and module.split(".")[0] in WORLD:
             yield f"{file}:{line}: a core file imports {module}"
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         called = node.func if isinstance(node, ast.Call) else None
         if isinstance(called, ast.Name) and called.id in ("open", "input", "print"):
             yield f"{file}:{called.lineno}: a core file calls {called.id}"
@@ -151,7 +161,7 @@ def core_files_import_only_core_files(tree: ast.Module, file: str) -> Iterator[s
 
 
 def functions_are_short(tree: ast.Module, file: str) -> Iterator[str]:
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             assert node.end_lineno is not None
             lines = node.end_lineno - node.lineno + 1
@@ -173,9 +183,9 @@ def nothing_is_printed_but_through_click_or_rich(tree: ast.Module, file: str) ->
         isinstance(node, ast.ImportFrom)
         and node.module == "rich"
         and any(alias.name == "print" for alias in node.names)
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
     )
-    for node in ast.walk(tree):
+    for node in nodes_of(tree):
         called = node.func if isinstance(node, ast.Call) and not from_rich else None
         if isinstance(called, ast.Name) and called.id == "print":
             yield f"{file}:{called.lineno}: print; use click.echo"
@@ -191,7 +201,7 @@ def sentences_use_plain_words(tree: ast.Module, file: str) -> Iterator[str]:
     """Docstrings, comments and texts for users."""
     texts = [
         (node.lineno, node.value)
-        for node in ast.walk(tree)
+        for node in nodes_of(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     ]
     if (ROOT / file).is_file():  # a tree has no comments
@@ -209,9 +219,31 @@ def no_test_waits(tree: ast.Module, file: str) -> Iterator[str]:
             yield f"{file}:{line}: imports {module}; time and chance are arguments"
 
 
+def no_test_sleeps_a_fixed_time(tree: ast.Module, file: str) -> Iterator[str]:
+    """It would be too short on some machine; a moment that is drawn is no wait for anything."""
+    for node in nodes_of(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "sleep"):
+            (seconds,) = node.args or (ast.Constant(None),)
+            if isinstance(seconds, ast.Constant) and seconds.value != FOR_EVER_S:
+                yield f"{file}:{node.lineno}: sleeps; wait for a condition (`eventually`)"
+
+
+def nothing_outlives_its_test(tree: ast.Module, file: str) -> Iterator[str]:
+    """A context that a failed test leaves to the garbage collector blocks whichever test runs then;
+    a process that was sent SIGSTOP goes on for a moment.
+    """
+    for node in nodes_of(tree):
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node)
+            if called == "zmq.Context()":
+                yield f"{file}:{node.lineno}: opens a context; use `zmq_context` of the harness"
+            elif called.endswith("signal(signal.SIGSTOP)"):
+                yield f"{file}:{node.lineno}: does not wait for the stop; use `pause`"
+
+
 def conversations_catch_only_errors_of_ours(tree: ast.Module, file: str) -> Iterator[str]:
     """One that was left by another exception is collected later, and must do nothing then."""
-    for function in ast.walk(tree):
+    for function in nodes_of(tree):
         is_conversation = isinstance(function, ast.FunctionDef) and "Conversation[" in ast.unparse(
             function.returns or ast.Constant(None)
         )
@@ -237,11 +269,20 @@ RULES: list[tuple[Rule, list[Path]]] = [
     (nothing_is_unpickled, [*ROOM_FILES, *SCRIPT_FILES, *DOOR_FILES]),
     (
         sentences_use_plain_words,
-        [*ROOM_FILES, *SCRIPT_FILES, *DOOR_FILES],
+        [file for file in ALL_FILES if file != Path(__file__)],  # that has the words
     ),
     (
         no_test_waits,
         [f for f in TEST_FILES if f.parent.name in ("core", "relay", "wire", "store")],
+    ),
+    (no_test_sleeps_a_fixed_time, [f for f in TEST_FILES if f.is_relative_to(ROOT / "tests")]),
+    (
+        nothing_outlives_its_test,
+        [
+            f
+            for f in TEST_FILES
+            if f.is_relative_to(ROOT / "tests") and f.name not in ("harness.py", "fork_server.py")
+        ],
     ),
 ]
 
@@ -301,6 +342,9 @@ BREAKS: list[tuple[Rule, str, str]] = [
     (sentences_use_plain_words, "proxy/x.py", '"""The offset behind its last message."""'),
     (sentences_use_plain_words, "lab/x.py", 'why = f"at {place}, behind {offset}"'),
     (no_test_waits, "tests/core/x.py", "from time import sleep"),
+    (no_test_sleeps_a_fixed_time, "tests/integration/test_x.py", "time.sleep(0.3)"),
+    (nothing_outlives_its_test, "tests/integration/test_x.py", "context: Any = zmq.Context()"),
+    (nothing_outlives_its_test, "tests/integration/test_x.py", "proxy.signal(signal.SIGSTOP)"),
     (
         conversations_catch_only_errors_of_ours,
         "publisher/core/x.py",

@@ -27,7 +27,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import force_setattr
 
 from .errors import UsageError
-from .parameters import Parameter, WrongError, fields_of, inspected, parameter_of, shown
+from .parameters import ANYTHING, Parameter, WrongError, fields_of, inspected, parameter_of, shown
 
 D = TypeVar("D", bound=Callable[..., Any])
 
@@ -80,14 +80,14 @@ def _checking(function: Callable[..., Any]) -> Callable[..., Any]:
         by_name, by_place = known
         try:
             for (name, passes), value in zip(by_place, given[own:]):  # noqa: B905  (strict is slower)
-                if type(value) not in passes:
+                if type(value) not in passes and passes is not ANYTHING.passes:
                     plain = _taken(by_name[name], value, name, function)
                     if plain is not value:
                         place = own + names.index(name)
                         given = (*given[:place], plain, *given[place + 1 :])
             for name, value in named.items():
                 parameter = by_name.get(name)
-                if parameter is None or type(value) in parameter.passes:
+                if parameter is None or parameter is ANYTHING or type(value) in parameter.passes:
                     continue
                 if type(value) not in parameter.kinds or value not in parameter.values:
                     named[name] = _taken(parameter, value, name, function)
@@ -109,9 +109,14 @@ def check_fields(value: Struct) -> None:
             force_setattr(value, name, plain)
 
 
-def check_argument(door: Callable[..., Any], name: str, value: Any) -> Any:
-    """Check one argument, where the decorator is too slow; return the plain value."""
-    return _taken(_parameters_of(door)[name], value, name, door)
+def check_argument(door: Callable[..., Any], name: str, value: Any, hint: Any = None) -> Any:
+    """Check one argument, where the decorator is too slow; return the plain value.
+
+    Args:
+        hint: what is allowed, where another argument decides about it; by default the annotation.
+    """
+    parameter = _parameters_of(door)[name] if hint is None else _parameter_of(hint)
+    return _taken(parameter, value, name, door)
 
 
 def _taken(parameter: Parameter, value: Any, name: str, door: Any) -> Any:
@@ -130,6 +135,8 @@ def _taken(parameter: Parameter, value: Any, name: str, door: Any) -> Any:
 
 
 # Reading annotations.
+
+_parameter_of = functools.cache(parameter_of)
 
 
 @functools.cache

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count as numbers_from
 from itertools import islice, repeat
-from typing import Annotated, Final, Protocol, TypeVar
+from typing import Annotated, Any, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 from .errors import MalformedError, TooLargeError, UsageError
 from .limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX, PAYLOAD_BYTES_MAX, REPLY_BATCHES_MAX
 from .names import message_id
+from .payload import decoded
 
 ENTRY_BYTES: Final = 400  # memory of a batch that is kept or waits, without its body
 # What the encoding adds, at most, to each message, and to one of which nothing but a payload is set
@@ -87,6 +88,30 @@ class Message(Struct, frozen=True, gc=False):
     def message_id(self) -> str:
         """`<publisher>_<sequence>`, unique within the topic."""
         return message_id(self.publisher, self.sequence)
+
+    @property
+    def value(self) -> Any:
+        """The payload, decoded as its header `content-type` says; without one, the bytes.
+
+        It is decoded at each access.
+
+        Raises:
+            PayloadError: no codec here knows the content type, or the bytes are not of it.
+        """
+        return self.value_as(Any)
+
+    def value_as(self, kind: Any) -> Any:
+        """The payload as a value of a type, which JSON and MessagePack can be checked against.
+
+        Args:
+            kind: a type that msgspec knows, or a codec of the program, which reads it whatever the
+                header says. Without the header a payload is read as JSON.
+
+        Raises:
+            PayloadError: the bytes are not such a value.
+            UsageError: msgspec does not know the type.
+        """
+        return decoded(self.payload, self.headers, kind, topic=self.topic, offset=self.offset)
 
     @property
     def redelivered(self) -> bool:

@@ -9,37 +9,85 @@ from typing import Final
 from .errors import ConfigurationError
 
 ENDPOINT_EXAMPLE: Final = "tcp://127.0.0.1:5555 or ipc:///run/pubsub.sock"
+ADDRESS_EXAMPLE: Final = "127.0.0.1:9464"
 IPC_PATH_BYTES_MAX: Final = 107  # of a Unix socket's address on Linux
 
 
+_NEXT = re.compile(r",(?=tcp://|ipc://)")
+
+
+def endpoints_of(several: str) -> list[str]:
+    """The endpoints of a service that may be at any of them: `tcp://a:5555,tcp://b:5555`."""
+    return _NEXT.split(several)
+
+
 def check_endpoint(
-    endpoint: str, allow_plaintext: bool, *, bind: bool = False, encrypted: bool = False
+    endpoint: str,
+    allow_plaintext: bool,
+    *,
+    bind: bool = False,
+    encrypted: bool = False,
+    allowing: str = "pass --allow-plaintext (in a program allow_plaintext=True)",
 ) -> str | None:
-    """Accept `tcp://host:port` or `ipc://path`; return a warning, or None.
+    """Accept `tcp://host:port` or `ipc://path`, and for a client several of them with commas.
+
+    Returns a warning, or None.
 
     Args:
         allow_plaintext: accept an address outside this machine. Traffic is not encrypted.
         bind: accept what only a server can use: every interface (`*`), a port chosen by the
             system (`*`).
         encrypted: traffic is encrypted, so an address outside this machine is no risk.
+        allowing: how a person allows plaintext here.
 
     Raises:
         ConfigurationError: another form, or an address outside this machine without
             `allow_plaintext` or encryption. Loopback is 127.0.0.0/8, ::1 and localhost; ipc is
             local.
     """
+    if not bind and len(several := endpoints_of(endpoint)) > 1:
+        risks = [
+            check_endpoint(one, allow_plaintext, encrypted=encrypted, allowing=allowing)
+            for one in several
+        ]
+        return next((risk for risk in risks if risk), None)
     host = host_of(endpoint, bind=bind)
     if host is None:
         expected = f"expected an endpoint such as {ENDPOINT_EXAMPLE}"
         raise ConfigurationError(f"endpoint {endpoint!r:.120}: {expected}")
-    if encrypted or _is_local(host):
+    if encrypted or is_local(host):
         return None
     facts = f"endpoint {endpoint} is not a loopback address, and traffic is not encrypted: who "
     facts += "can see the network can read and forge messages"
     if not allow_plaintext:
         raise ConfigurationError(
-            f"{facts}; use keys (reliable-pubsub keys --help), or pass --allow-plaintext (in a "
-            "program allow_plaintext=True) if that network is trusted"
+            f"{facts}; use keys (reliable-pubsub keys --help), or {allowing} if that network is "
+            "trusted"
+        )
+    return facts
+
+
+def check_http_address(address: str, allow_plaintext: bool) -> str | None:
+    """Accept `host:port` for a page that is served without encryption; return a warning, or None.
+
+    Raises:
+        ConfigurationError: another form, or an address outside this machine without
+            `allow_plaintext`.
+    """
+    host = host_of(f"tcp://{address}", bind=True)
+    if host is None:
+        expected = f"expected an address such as {ADDRESS_EXAMPLE}"
+        raise ConfigurationError(f"metrics_endpoint {address!r:.120}: {expected}")
+    if is_local(host):
+        return None
+    facts = (
+        f"metrics_endpoint {address} is not a loopback address: who can reach it reads the names "
+        "of topics and subscribers, without a key"
+    )
+    if not allow_plaintext:
+        raise ConfigurationError(
+            f"{facts}; use 127.0.0.1 and have Prometheus scrape through its own secured way, or "
+            "pass --allow-plaintext if that network is trusted"
         )
     return facts
 
@@ -67,7 +115,7 @@ def _at(host: str, port: str) -> str:
 def stays_behind(requests: str, data: str) -> bool:
     """Whether other machines reach the request endpoint but not its data endpoint."""
     hosts = [host_of(one, bind=True) for one in (requests, data)]
-    return [host is not None and _is_local(host) for host in hosts] == [False, True]
+    return [host is not None and is_local(host) for host in hosts] == [False, True]
 
 
 _TCP = re.compile(r"tcp://(?:\[(?P<v6>[^\]]*)\]|(?P<host>[^:\[\]/]+)):(?P<port>\*|[0-9]{1,5})\Z")
@@ -106,7 +154,7 @@ def _address_of(
         return None
 
 
-def _is_local(host: str) -> bool:
+def is_local(host: str) -> bool:
     """Whether a host of `host_of` is this machine."""
     if host == "" or host.lower() == "localhost":
         return True

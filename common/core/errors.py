@@ -11,9 +11,11 @@ PubSubError                      code                 exit
 │   ├── ProxyUnreachableError    PROXY_UNREACHABLE
 │   ├── TryLaterError            FULL, BUSY, STORAGE_FULL
 │   ├── StageLostError           STAGE_LOST
+│   ├── SettledInDoubtError      SETTLED_IN_DOUBT
 │   ├── TimedOutError            TIMED_OUT
 │   └── NotDeliveredError        NOT_DELIVERED
 ├── RefusedError                 REFUSED              4     decided: no
+│   ├── PayloadError             PAYLOAD
 │   ├── TwoProxiesError          TWO_PROXIES
 │   ├── FencedError              FENCED
 │   ├── ConflictError            CONFLICT
@@ -21,8 +23,10 @@ PubSubError                      code                 exit
 │   ├── LogChangedError          LOG_CHANGED
 │   ├── NotSubscribedError       NOT_SUB
 │   ├── StaleError               STALE
+│   ├── LeaseLostError           LEASE_LOST
 │   ├── TruncatedError           TRUNCATED
 │   ├── OutOfRangeError          OUT_OF_RANGE
+│   ├── NotPossibleError         NOT_POSSIBLE
 │   ├── LostError                LOST
 │   ├── DeniedError              DENIED
 │   ├── LimitError               LIMIT
@@ -35,6 +39,7 @@ PubSubError                      code                 exit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 from .keys import SecureEndpoint
@@ -121,7 +126,7 @@ class ProxyUnreachableError(InDoubtError):
     code = "PROXY_UNREACHABLE"
 
     def __init__(self, *, endpoint: str, attempts: int, waited_s: float, verb: str) -> None:
-        if verb in ("HELLO", "STATUS", "HISTORY", "DELIVERY"):
+        if verb in ("HELLO", "STATUS", "CLIENTS", "HISTORY", "DELIVERY"):
             fate = "nothing was changed: start it (reliable-pubsub proxy) and run the command again"
         else:
             fate = (
@@ -201,6 +206,20 @@ class RefusedError(PubSubError):
     exit_code = 4
 
 
+class PayloadError(RefusedError, ValueError):
+    """A payload is not what its codec, its content type or its schema says."""
+
+    code = "PAYLOAD"
+
+    def __init__(
+        self, text: str, *, topic: str, content_type: str | None, offset: int | None = None
+    ) -> None:
+        super().__init__(text)
+        self.topic = topic
+        self.content_type = content_type
+        self.offset = offset  # of a message that was received
+
+
 class TwoProxiesError(RefusedError):
     """The nodes above a relay lead to different proxies."""
 
@@ -261,6 +280,43 @@ class StaleError(RefusedError):
     code = "STALE"
 
 
+class SettledInDoubtError(InDoubtError):
+    """Messages of a group were settled, or they come again: the proxy began another session."""
+
+    code = "SETTLED_IN_DOUBT"
+
+    def __init__(self, *, topic: str, offsets: Sequence[int]) -> None:
+        count = len(offsets)
+        which = ", ".join(map(str, offsets[:5])) + (", ..." if count > 5 else "")
+        super().__init__(
+            f"topic {topic!r}: {count} message(s) (offset {which}) were being settled when the "
+            "session with the proxy was lost: each of them either is settled, or comes again, "
+            "marked as redelivered"
+        )
+        self.topic = topic
+        self.offsets = tuple(offsets)
+
+
+class LeaseLostError(RefusedError):
+    """Messages of a group were settled too late: another member has them now, or they have ended.
+
+    What was settled with them in time has had its effect.
+    """
+
+    code = "LEASE_LOST"
+
+    def __init__(self, *, topic: str, offsets: Sequence[int]) -> None:
+        count = len(offsets)
+        which = ", ".join(map(str, offsets[:5])) + (", ..." if count > 5 else "")
+        super().__init__(
+            f"topic {topic!r}: {count} message(s) were no longer held here (offset {which}): the "
+            "lease had ended, so another member of the group has them or has settled them. Undo "
+            "what can be undone, and use a longer lease_s or `extend`"
+        )
+        self.topic = topic
+        self.offsets = tuple(offsets)
+
+
 class TruncatedError(RefusedError):
     """The requested start is before the oldest stored message."""
 
@@ -285,13 +341,29 @@ class OutOfRangeError(RefusedError):
         self.end = end  # start to end can be asked for
 
 
+class NotPossibleError(RefusedError):
+    """An action of an operator cannot be done as things are."""
+
+    code = "NOT_POSSIBLE"
+
+
 class LostError(RefusedError):
     """Messages were removed before they were delivered; the next get continues after them."""
 
     code = "LOST"
 
-    def __init__(self, *, topic: str, first: int, end: int, waiting_max: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        topic: str,
+        first: int,
+        end: int,
+        waiting_max: int | None = None,
+        by_operator: bool = False,
+    ) -> None:
         why = "are no longer stored and"
+        if by_operator:
+            why = "were skipped or removed by an operator and"
         if waiting_max is not None:
             why = f"are more than the {waiting_max:,} that may wait for one subscription: they"
         super().__init__(
@@ -299,6 +371,7 @@ class LostError(RefusedError):
             f"were never delivered here; the next get continues at offset {end}"
         )
         self.waiting_max = waiting_max  # None: they are no longer stored
+        self.by_operator = by_operator  # some of them
         self.topic = topic
         self.first = first
         self.end = end

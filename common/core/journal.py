@@ -17,7 +17,19 @@ import msgspec
 from msgspec import Struct
 
 Operation = Literal[
-    "hello", "put", "subscribe", "unsubscribe", "get", "record", "acknowledge", "reject"
+    "hello",
+    "put",
+    "subscribe",
+    "unsubscribe",
+    "get",
+    "record",
+    "acknowledge",
+    "reject",
+    "match",
+    "unmatch",
+    "join",
+    "take",
+    "settle",
 ]
 
 
@@ -70,6 +82,9 @@ class Invoke(Line, frozen=True, tag="invoke"):
     cursor: int | None = None  # get, acknowledge: the client's cursor; reject: the message
     transaction: int = 0  # put: number of the transaction that it belongs to, if it does
     start: str = ""  # subscribe: the requested start, as in a step file; "" if none
+    match: str = ""  # match, unmatch, a subscribe that a pattern began: its kind, a space, its text
+    group: str = ""  # join, take, settle
+    outcomes: tuple[tuple[int, int, int, str], ...] = ()  # of a group: first, count, delivery, how
 
 
 class Seen(Struct, frozen=True, array_like=True, gc=False):
@@ -101,7 +116,11 @@ class Ok(Line, frozen=True, tag="ok"):
     log: str = ""  # subscribe: log id
     generation: int = 0  # subscribe
     cursor: int | None = None  # subscribe, record, acknowledge, reject: of the next message
-    messages: tuple[Seen, ...] = ()  # get: delivered
+    messages: tuple[Seen, ...] = ()  # get, take: delivered
+    group: str = ""  # join, take, settle
+    refused: tuple[tuple[int, int], ...] = ()  # of a group: first and count, settled too late
+    in_doubt: tuple[tuple[int, int], ...] = ()  # of a group: settled, or they come again
+    lease_ms: int = 0  # take: how long what was delivered is still held; settle: if extended
 
 
 class Failed(Line, frozen=True, tag="failed"):
@@ -114,6 +133,7 @@ class Failed(Line, frozen=True, tag="failed"):
     sequence: int = 0
     first: int = 0  # code LOST: offsets first to end - 1 were lost, and reported
     end: int = 0
+    by_operator: bool = False  # with LOST: skipped or removed by an operator
     waiting_max: int | None = None  # with LOST: they are stored, but too many waited here
 
 
@@ -206,6 +226,33 @@ class Trimmed(Line, frozen=True, tag="trimmed"):
     start: int
 
 
+class Administered(Line, frozen=True, tag="administered"):
+    """An operator did something; the lines of what that changed follow this one."""
+
+    number: int  # 1, 2, 3, ...
+    action: str  # its tag in ADMIN
+    who: str = ""  # name of the key; "": none
+    topic: str = ""
+    subscriber: str = ""  # or the publisher of `forget_client`, with `role`
+    role: str = ""
+    generation: int = 0  # of the subscription that it ends, or begins
+    first: int = 0  # removed or skipped: offsets first to end - 1; moved: from first to end
+    end: int = 0
+
+
+class GroupMoved(Line, frozen=True, tag="group_moved"):
+    """A request of a member changed its group."""
+
+    topic: str
+    group: str
+    generation: int
+    cursor: int  # every message below it has ended
+    member: str
+    epoch: int
+    granted: tuple[tuple[int, int, int], ...] = ()  # first, count, delivery
+    settled: tuple[tuple[int, int, int, str], ...] = ()  # and how
+
+
 # Of an auditor: the log of a topic as it is at the end, read through the proxy.
 
 
@@ -249,7 +296,18 @@ class Finished(Line, frozen=True, tag="finished"):
     detail: str = ""  # exit code, or why not
 
 
-ProxyLine = Stored | Created | Granted | Position | DeadLettered | Expired | ControlSeen | Trimmed
+ProxyLine = (
+    Stored
+    | Created
+    | Granted
+    | Position
+    | DeadLettered
+    | Expired
+    | ControlSeen
+    | Trimmed
+    | Administered
+    | GroupMoved
+)
 AnyLine = (
     Begin | End | Invoke | Ok | Failed | Unknown | ProxyLine | Found | FoundEnd | Event | Finished
 )

@@ -28,6 +28,17 @@ DELIVERIES_MAX: Final = 1000  # `max_deliveries` of a subscription
 REASON_CHARS_MAX: Final = 1000  # of a dead letter
 DELIVERY_SUBSCRIBERS_MAX: Final = 2000  # of a topic whose deliveries can be asked for
 LEASE_MS_MAX: Final = 30 * 86_400_000  # of a subscription: 30 days
+PATTERNS_PER_CLIENT_MAX: Final = 32  # that a subscriber may have
+PATTERNS_MAX: Final = 1000  # different ones of all subscribers of a proxy
+GROUP_WINDOW_MAX: Final = (
+    10_000  # from the oldest message of a group that has not ended to the newest taken
+)
+GROUP_MEMBERS_MAX: Final = 1000
+GROUP_OUTCOMES_MAX: Final = 4096  # in one TAKE or SETTLE, none of which has a reason
+GROUP_REASONS_MAX: Final = 10  # of rejections, in one TAKE or SETTLE
+GROUP_GRANTS_MAX: Final = 1000  # stretches of messages in one TAKEN
+FETCH_TOPICS_MAX: Final = 200  # whose cursors one FETCH tells, and that one FETCHED shows
+FETCH_BATCHES_MAX: Final = 800  # batches of all topics in one FETCHED
 HELLO_TOPICS_MAX: Final = 256  # topics whose numbering one HELLO may ask for
 REPLY_BATCHES_MAX: Final = 1000  # batches in one MESSAGE
 STATUS_TOPICS_MAX: Final = 100  # topics in one page of STATUS
@@ -112,6 +123,10 @@ PUSH_WAITING_CONNECTIONS_MAX: Final = 16  # that libzmq has not taken in; others
 # Numbers are signed 64-bit on disk.
 NUMBER_MAX: Final = 2**63 - 1
 
+# Actions of operators.
+PAUSE_REASON_CHARS_MAX: Final = 200  # why puts are paused
+ACTIONS_KEPT: Final = 1_000  # the newest; a copy of an older one is recognised by its number
+
 # Files written by users.
 STEP_FILE_BYTES_MAX: Final = MIB
 STEP_MESSAGES_MAX: Final = 1_000_000_000  # `number_of_times` of one step
@@ -120,6 +135,12 @@ assert PAYLOAD_BYTES_MAX < BODY_BYTES_MAX < FRAME_BYTES_MAX
 assert HEADER_BYTES_MAX < FRAME_BYTES_MAX
 # The longest HELLO still fits in a header: its topics, each with a few bytes of msgpack.
 assert HELLO_TOPICS_MAX * (TOPIC_BYTES_MAX + 8) < HEADER_BYTES_MAX
+# The longest FETCH and FETCHED: names, log ids of 64 characters, numbers.
+assert FETCH_TOPICS_MAX * (TOPIC_BYTES_MAX + 24) < HEADER_BYTES_MAX
+assert FETCH_TOPICS_MAX * (TOPIC_BYTES_MAX + 128) + FETCH_BATCHES_MAX * 160 < HEADER_BYTES_MAX
+# What is settled, with the reasons, and what is granted.
+assert GROUP_OUTCOMES_MAX * 40 + GROUP_REASONS_MAX * 4 * REASON_CHARS_MAX < HEADER_BYTES_MAX
+assert REPLY_BATCHES_MAX * 160 + GROUP_GRANTS_MAX * 24 + GROUP_OUTCOMES_MAX * 16 < HEADER_BYTES_MAX
 # A row or a batch header is below 160 bytes, a topic in STATUS below 480.
 assert REPLY_BATCHES_MAX * 160 < HEADER_BYTES_MAX
 assert (STATUS_PAGE_ROWS + 2 * STATUS_ROWS_MAX) * 160 + STATUS_TOPICS_MAX * 480 < HEADER_BYTES_MAX

@@ -16,30 +16,47 @@ Epoch = NewType("Epoch", int)  # incarnation of a client, 1, 2, 3, ...; a higher
 
 # `_` is missing on purpose: it separates publisher and sequence in a message id.
 CLIENT_ID_PATTERN = rf"^[A-Za-z0-9][A-Za-z0-9.-]{{0,{CLIENT_ID_CHARS_MAX - 1}}}\Z"
+# What is subscribed to a topic: a client, or a group; no client id has a colon.
+GROUP_PREFIX = "group:"
+SUBSCRIPTION_PATTERN = CLIENT_ID_PATTERN.replace("^", f"^(?:{GROUP_PREFIX})?", 1)
 TOPIC_PATTERN = rf"^[^\x00-\x1f\x7f-\x9f]{{1,{TOPIC_BYTES_MAX}}}\Z"
 
 KEY_PATTERN = r"^[0-9A-Za-z.\-:+=^!/*?&<>()\[\]{}@%$#]{40}\Z"  # a public key, in Z85
 
 _client_id = re.compile(CLIENT_ID_PATTERN)
 _topic = re.compile(TOPIC_PATTERN)
-_passing = re.compile(r"(?:reader|status|topology)-[0-9a-f]{8}\Z")
+_passing = re.compile(r"(?:admin|reader|status|topology)-[0-9a-f]{8}\Z")
 _pattern_marks = re.compile(r"[*?\[\]]|(?:^|/)[+#](?:/|\Z)")  # of globs, and of MQTT
 
 
-def client_id(text: str) -> ClientId:
-    """Accept a publisher or subscriber id.
+def client_id(text: str, *, kind: str = "id") -> ClientId:
+    """Accept a publisher or subscriber id, or another name that has the same form.
+
+    Args:
+        kind: what it names, for the error.
 
     Raises:
         InvalidNameError: anything but 1 to 64 of `A-Z a-z 0-9 . -`, first a letter or digit.
     """
     if not _client_id.match(text):
         raise InvalidNameError(
-            kind="id",
+            kind=kind,
             name=text,
             expected=f"1 to {CLIENT_ID_CHARS_MAX} of A-Z a-z 0-9 . -, beginning with a letter or a "
             "digit ('_' separates publisher and sequence in message ids)",
         )
     return ClientId(text)
+
+
+def subscription(text: str) -> str:
+    """Accept a subscriber id, or `group:` and the name of a group.
+
+    Raises:
+        InvalidNameError: as of `client_id`.
+    """
+    is_group = text.startswith(GROUP_PREFIX)
+    client_id(text.removeprefix(GROUP_PREFIX), kind="group" if is_group else "id")
+    return text
 
 
 def is_passing_id(text: str) -> bool:

@@ -6,7 +6,7 @@ import functools
 import reprlib
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from numbers import Integral, Real
 from operator import index
 from typing import Annotated, Any, Final, Literal, Union
@@ -32,7 +32,22 @@ class Parameter(Struct, frozen=True):
     take: Callable[[Any], Any]  # returns the plain value, or raises
     passes: frozenset[type] = frozenset()  # types whose values are all valid as they are
     kinds: frozenset[type] = frozenset()  # types of which these values are valid as they are
-    values: Sequence[Any] = ()
+    values: Container[Any] = ()
+
+
+class Bounds(Struct, frozen=True):
+    """The numbers that a `Meta` allows; NaN is none of them."""
+
+    meta: Meta = Meta()
+
+    def __contains__(self, number: Any) -> bool:
+        meta = self.meta
+        return (
+            number == number
+            and (meta.ge is None or number >= meta.ge)
+            and (meta.gt is None or number > meta.gt)
+            and (meta.le is None or number <= meta.le)
+        )
 
 
 def inspected(parameter: Parameter, value: Any) -> Any:
@@ -155,11 +170,13 @@ def _take_function(value: Any) -> Any:
 
 _FUNCTION: Final = Parameter("a function", _take_function)
 _NONE: Final = Parameter("None", _take_none, frozenset({type(None)}))
+ANYTHING: Final = Parameter("anything", lambda value: value, frozenset({object}))  # not looked at
 _PLAIN: Final[Mapping[Any, Parameter]] = {
-    Any: Parameter("anything", lambda value: value),
+    Any: ANYTHING,
+    object: ANYTHING,
     bool: Parameter("True or False", _take_bool, frozenset({bool})),
     int: Parameter("a whole number", _take_int, frozenset({int})),
-    float: Parameter("a number", _take_float),
+    float: Parameter("a number", _take_float, kinds=frozenset({float}), values=Bounds()),
     str: Parameter("text", _take_str, frozenset({str, SecureEndpoint})),
     ExactTopic: Parameter("an ExactTopic", _take_exact_topic, frozenset({ExactTopic})),
     bytes: Parameter("bytes", _take_bytes, frozenset({bytes})),
@@ -173,25 +190,23 @@ def _narrowed(wide: Parameter, metadata: Sequence[Any]) -> Parameter:
         if isinstance(one, Meta):
             wide = _within(one, wide)
     words = next((one for one in metadata if isinstance(one, str)), wide.allowed)
-    return Parameter(words, wide.take, wide.passes)
+    return replace(wide, allowed=words)
 
 
 def _within(meta: Meta, wide: Parameter) -> Parameter:
+    bounds = Bounds(meta)
+
     def take(value: Any) -> Any:
         plain = wide.take(value)
-        fits = (
-            (meta.ge is None or plain >= meta.ge)
-            and (meta.gt is None or plain > meta.gt)
-            and (meta.le is None or plain <= meta.le)
-        )
-        if not fits:
+        if plain not in bounds:
             raise WrongError
         return plain
 
     low = f" from {meta.ge:,}" if meta.ge is not None else ""
     low = f" above {meta.gt:,}" if meta.gt is not None else low
     high = f" to {meta.le:,}" if meta.le is not None else ""
-    return Parameter(f"{wide.allowed}{low}{high}", take)
+    kinds = wide.passes | wide.kinds
+    return Parameter(f"{wide.allowed}{low}{high}", take, kinds=kinds, values=bounds)
 
 
 def _one_of(values: Sequence[Any]) -> Parameter:
@@ -230,7 +245,7 @@ def _sequence(entry: Parameter) -> Parameter:
             raise WrongError
         if not isinstance(value, Sequence):
             raise WrongError("make a list of it first")
-        if entry.passes.issuperset(map(type, value)):
+        if entry is ANYTHING or entry.passes.issuperset(map(type, value)):
             return value
         return [_part(entry, one, f"entry {place}") for place, one in enumerate(value)]
 

@@ -12,7 +12,7 @@ from typing import Final, TypedDict
 from msgspec import Struct
 
 from .arguments import check_fields
-from .messages import LeaseS, QoS, SessionKind
+from .message_base import LeaseS, QoS, SessionKind
 
 
 class Putting(TypedDict):

@@ -144,12 +144,18 @@ class Call:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self._answered or not self.recorded or not isinstance(error, Exception):
             return
-        if self._op == "get":  # certainly nothing was delivered
+        is_lost = isinstance(error, LostError)
+        if self._op == "get" or (self._op == "take" and is_lost):  # nothing was delivered
             if isinstance(error, UsageError):
                 return
             lost: dict[str, Any] = {}
             if isinstance(error, LostError):
-                lost = {"first": error.first, "end": error.end, "waiting_max": error.waiting_max}
+                lost = {
+                    "first": error.first,
+                    "end": error.end,
+                    "waiting_max": error.waiting_max,
+                    "by_operator": error.by_operator,
+                }
             self._line(Failed, {"code": code_of(error), **lost})
         elif self._invoked is not None:
             answer = Failed if isinstance(error, WITHOUT_EFFECT) else Unknown

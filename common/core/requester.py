@@ -9,9 +9,11 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from .answers import AnyReply, Malformed, TryLater
 from .conversation import Conversation, Exchange, Pause, Reopen
+from .endpoint import endpoints_of
 from .errors import MalformedError, ProxyUnreachableError, TryLaterError
-from .messages import AnyReply, Malformed, Request, Role, TryLater
+from .message_base import Request, Role
 from .retry import RetryPolicy, Silence, unheard
 from .wire import decode_reply, encode_request
 
@@ -40,6 +42,7 @@ class Requester:
         """
         self.client = client
         self.endpoint = endpoint
+        self._endpoints_count = len(endpoints_of(endpoint))
         self.retry = retry
         self.log = logging.getLogger(f"reliable_pubsub.{role or 'asker'}")
         self._chance = chance
@@ -66,7 +69,8 @@ class Requester:
 
         An answer that does not repeat client, epoch and request number belongs to another request
         and is dropped (rule R1). FULL, BUSY and STORAGE_FULL are asked again like silence, on the
-        same socket, because the proxy is there.
+        same socket, because the proxy is there. Of several endpoints the next one is asked after
+        silence; one attempt of the policy is one round of them all, and a pause follows a round.
 
         Args:
             wait_s: how long the proxy may hold the answer; silence begins after that.
@@ -79,7 +83,8 @@ class Requester:
         """
         retry = self.retry
         exchange = Exchange(encode_request(request, body), retry.timeout_s + wait_s)
-        attempts = retry.retries_max + 1
+        several = self._endpoints_count
+        attempts = (retry.retries_max + 1) * several
         waited_s = 0.0
         later: TryLater | None = None
         silent = False
@@ -87,8 +92,9 @@ class Requester:
         if is_debugged:
             self._tell(logging.DEBUG, request, "asks")
         for attempt in range(1, attempts + 1):
-            if attempt > 1:
-                pause_s = retry.pause_before(attempt - 1, self._chance())
+            rounds, in_round = divmod(attempt - 1, several)
+            if attempt > 1 and (later is not None or not in_round):
+                pause_s = retry.pause_before(max(rounds, 1), self._chance())
                 waited_s += pause_s
                 yield Pause(pause_s)
             frames = yield exchange

@@ -8,7 +8,7 @@ from typing import Annotated, Protocol
 from msgspec import Meta, Struct
 
 from .arguments import check_fields
-from .messages import Natural
+from .message_base import Natural
 
 
 class Transport(Protocol):

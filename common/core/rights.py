@@ -29,7 +29,13 @@ _Glob = Annotated[str, Meta(min_length=1, max_length=PATTERN_CHARS_MAX)]
 Bound = Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | UnsetType
 Rate = Annotated[int, Meta(ge=1, le=NUMBER_MAX)] | UnsetType
 Quota = Literal[
-    "clients_max", "topics_max", "subscriptions_max", "staged_bytes_max", "bytes_per_s_max"
+    "connections_max",
+    "clients_max",
+    "topics_max",
+    "subscriptions_max",
+    "staged_bytes_max",
+    "stored_bytes_max",
+    "bytes_per_s_max",
 ]
 QUOTAS: Final[tuple[Quota, ...]] = get_args(Quota)
 Globs = Annotated[tuple[_Glob, ...], Meta(max_length=PATTERNS_MAX)]
@@ -47,10 +53,12 @@ class Rights(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     admin: Globs = ()  # topics to administer
     relay: bool = False  # whether it may speak for other keys, within its own rights
     # Quotas: how much of it the key may have. Unset: what the proxy as a whole may have.
+    connections_max: Bound = UNSET  # to all endpoints of the process, that have said something
     clients_max: Bound = UNSET  # client ids, publishers and subscribers together
-    topics_max: Bound = UNSET  # that it has made since the start of the proxy
+    topics_max: Bound = UNSET  # that it has made and that are not deleted
     subscriptions_max: Bound = UNSET  # that have not ended
     staged_bytes_max: Bound = UNSET  # of transactions that are not committed
+    stored_bytes_max: Bound = UNSET  # of bodies that it has put, in all topics
     bytes_per_s_max: Rate = UNSET  # of bodies that it puts, stages or rejects; twice that at once
 
     @property

@@ -6,6 +6,22 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NoReturn, ParamSpec, Protocol
 
+from .answers import (
+    AnyReply,
+    Conflict,
+    Denied,
+    Fenced,
+    Gap,
+    HelloAck,
+    Limit,
+    LogChanged,
+    NotPossible,
+    NotSub,
+    OutOfRange,
+    StageLost,
+    Stale,
+    Truncated,
+)
 from .conversation import Conversation, Save
 from .errors import (
     ConflictError,
@@ -13,6 +29,7 @@ from .errors import (
     FencedError,
     LimitError,
     LogChangedError,
+    NotPossibleError,
     NotSubscribedError,
     OutOfRangeError,
     PubSubError,
@@ -22,26 +39,10 @@ from .errors import (
     TruncatedError,
     TryLaterError,
 )
-from .messages import (
-    AnyReply,
-    Conflict,
-    Denied,
-    Fenced,
-    Gap,
-    Hello,
-    HelloAck,
-    Limit,
-    LogChanged,
-    NotSub,
-    OutOfRange,
-    Request,
-    Role,
-    StageLost,
-    Stale,
-    Truncated,
-)
+from .message_base import Request, Role
 from .recorder import Recorder
 from .requester import Requester
+from .requests import Hello
 
 SESSIONS_BEGUN_MAX: Final = 10  # that one call begins, each because the proxy forgot the last
 
@@ -229,6 +230,8 @@ def refusal(reply: AnyReply, *, client: str, epoch: int, topic: str = "") -> Pub
             )
         case OutOfRange():
             return OutOfRangeError(reply.text, topic=topic, start=reply.start, end=reply.end)
+        case NotPossible():
+            return NotPossibleError(reply.text)
         case StageLost():
             return StageLostError(reply.text)
         case Limit():

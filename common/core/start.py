@@ -17,7 +17,7 @@ from msgspec import Struct
 from .arguments import check_fields, checked
 from .errors import UsageError
 from .limits import NUMBER_MAX
-from .messages import Natural, Start
+from .message_base import Natural, Start
 
 Now: Final = Start("now")  # after everything that is stored
 # Everything not yet delivered: after the last acknowledged message, also of a subscription that has

@@ -91,9 +91,28 @@ def subscriber_steps(
     keys: Sequence[SubscribeKeys | GetKeys | UnsubscribeKeys],
 ) -> tuple[SubscriberStep, ...]:
     """As `publisher_steps`, for a subscriber."""
-    return tuple(
+    steps = tuple(
         _action(_Step(problems, (*key_path, "steps", index)), one) for index, one in enumerate(keys)
     )
+    _check_settles(problems, key_path, steps)
+    return steps
+
+
+def _check_settles(problems: Problems, key_path: KeyPath, steps: Sequence[SubscriberStep]) -> None:
+    """Note what only a member of a group can do, where no step before has joined one."""
+    joined: set[str] = set()
+    for index, step in enumerate(steps):
+        if step.action == "subscribe":
+            (joined.discard if step.group is None else joined.add)(step.topic)
+        elif step.topic in joined:
+            continue
+        for key, is_said in (("settle", step.settle != "ack"), ("ends_group", step.ends_group)):
+            if is_said:
+                problems.add(
+                    (*key_path, "steps", index, key),
+                    "found without a group, expected only after a step that subscribes to "
+                    f"{in_words(step.topic)} with `group`",
+                )
 
 
 class _Step:
@@ -169,13 +188,21 @@ def _check_wait(step: _Step, put: PublisherStep) -> None:
 
 
 def _action(step: _Step, keys: SubscribeKeys | GetKeys | UnsubscribeKeys) -> SubscriberStep:
-    step.topic(keys.topic)
+    topic, is_pattern = _topics(step, keys)
     if isinstance(keys, SubscribeKeys):
-        return _subscribe(step, keys)
+        return _subscribe(step, keys, topic, is_pattern)
     if isinstance(keys, UnsubscribeKeys):
+        if is_pattern and keys.ends_group:
+            step.problem("ends_group", "found beside match, expected a topic for it")
         return SubscriberStep(
-            action="unsubscribe", topic=keys.topic, sleep_after_s=keys.sleep_after
+            action="unsubscribe",
+            topic=topic,
+            match=is_pattern,
+            sleep_after_s=keys.sleep_after,
+            ends_group=keys.ends_group,
         )
+    if keys.delay and keys.settle != "nack":
+        step.problem("delay", "found without settle: nack, expected only with it")
     between = or_else(keys.sleep_between_messages, keys.sleep_between)
     if keys.sleep_between and keys.sleep_between_messages is not UNSET:
         step.problem(
@@ -184,17 +211,33 @@ def _action(step: _Step, keys: SubscribeKeys | GetKeys | UnsubscribeKeys) -> Sub
         )
     return SubscriberStep(
         action="get",
-        topic=keys.topic,
+        topic=topic,
+        match=is_pattern,
         number_of_times=keys.number_of_times,
         sleep_between_s=between,
         sleep_after_s=keys.sleep_after,
         batch=keys.batch,
         on_empty=keys.on_empty,
         timeout_s=or_else(keys.timeout, None),
+        settle=keys.settle,
+        delay_s=keys.delay,
     )
 
 
-def _subscribe(step: _Step, keys: SubscribeKeys) -> SubscriberStep:
+def _topics(step: _Step, keys: SubscribeKeys | GetKeys | UnsubscribeKeys) -> tuple[str, bool]:
+    """The topic or the glob of a step, and whether it is a glob."""
+    if keys.match is UNSET and keys.topic is not UNSET:
+        step.topic(keys.topic)
+        return keys.topic, False
+    if keys.match is UNSET:
+        step.problem("topic", "found nothing, expected the name of a topic, or match with a glob")
+        return "", False
+    if keys.topic is not UNSET:
+        step.problem("match", "found beside topic, expected one of the two")
+    return keys.match, True
+
+
+def _subscribe(step: _Step, keys: SubscribeKeys, topic: str, is_pattern: bool) -> SubscriberStep:
     profile = _profile(keys.profile)
     start = None
     try:
@@ -206,14 +249,28 @@ def _subscribe(step: _Step, keys: SubscribeKeys) -> SubscriberStep:
             "replay",
             "found true, expected false, or a `from` that may lie below what was acknowledged",
         )
+    for key, is_given in (
+        ("replay", keys.replay),
+        ("push", keys.push is True),
+        ("session", keys.session == "clean"),
+        ("profile", keys.profile is not UNSET),
+        ("group", keys.group is not UNSET),
+    ):
+        if is_pattern and is_given:
+            step.problem(key, "found beside match, expected a topic for it")
+    if keys.where is not UNSET and not is_pattern:
+        step.problem("where", "found without match, expected only with it")
     if keys.max_deliveries is not UNSET:
         try:
-            check_may_die(keys.topic)
+            check_may_die(topic)
         except UsageError as error:
             step.problem("max_deliveries", str(error))
+    _check_group(step, keys)
     return SubscriberStep(
         action="subscribe",
-        topic=keys.topic,
+        topic=topic,
+        match=is_pattern,
+        where=or_else(keys.where, ""),
         sleep_after_s=keys.sleep_after,
         start=start,
         qos=or_else(keys.qos, profile.qos),
@@ -222,7 +279,30 @@ def _subscribe(step: _Step, keys: SubscribeKeys) -> SubscriberStep:
         push=or_else(keys.push, profile.push),
         max_deliveries=or_else(keys.max_deliveries, None),
         replay=keys.replay,
+        group=or_else(keys.group, None),
+        ordered_by=or_else(keys.ordered_by, None),
     )
+
+
+def _check_group(step: _Step, keys: SubscribeKeys) -> None:
+    """Note a name that no group can have, and keys that are for groups only, or not for them."""
+    if keys.group is UNSET:
+        if keys.ordered_by is not UNSET:
+            step.problem("ordered_by", "found without group, expected only with it")
+        return
+    try:
+        names.client_id(keys.group)
+    except InvalidNameError as error:
+        step.problem("group", f"found {in_words(keys.group)}, expected {error.expected}")
+    for key, is_said in (
+        ("replay", keys.replay),
+        ("qos", keys.qos is not UNSET and keys.qos != 2),
+        ("profile", keys.profile is not UNSET),
+        ("session", keys.session is not UNSET and keys.session != "persistent"),
+        ("push", keys.push is not UNSET and keys.push),
+    ):
+        if is_said:
+            step.problem(key, "found beside group, expected nothing: a group has none")
 
 
 def _profile(name: str | UnsetType) -> Profile:

@@ -18,12 +18,14 @@ from .limits import (
     DELIVERIES_MAX,
     DELIVERY_SUBSCRIBERS_MAX,
     LEASE_MS_MAX,
+    PATTERN_CHARS_MAX,
+    PREDICATE_CHARS_MAX,
     STEP_MESSAGES_MAX,
     TOPIC_BYTES_MAX,
 )
-from .messages import QoS, SessionKind
+from .message_base import DelayS, QoS, SessionKind
 from .profiles import NO_PROFILE
-from .steps import OnEmpty, PublisherStep, SubscriberStep, Wait
+from .steps import OnEmpty, PublisherStep, Settles, SubscriberStep, Wait
 
 STEPS_EXPECTED: Final = {"expected": "a list of steps"}
 _PUT: Final = PublisherStep(topic="")
@@ -38,6 +40,15 @@ Topic = Annotated[
             "expected": f"the name of a topic, 1 to {TOPIC_BYTES_MAX} bytes of UTF-8 without "
             "control characters"
         },
+    ),
+]
+Match = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=PATTERN_CHARS_MAX,
+        description="a glob: all topics that it matches, now and later",
+        extra={"expected": "a glob of topics, such as sensor/*/heat"},
     ),
 ]
 Pause = Annotated[float, Meta(ge=0, le=SLEEP_S_MAX, extra={"unit": "s"})]
@@ -113,7 +124,21 @@ class SubscribeKeys(
 ):
     """A step of a subscriber: subscribe, or resume a subscription."""
 
-    topic: Annotated[Topic, Meta(description="what to subscribe to")]
+    topic: Annotated[Topic | UnsetType, Meta(description="what to subscribe to; this or match")] = (
+        UNSET
+    )
+    match: Match | UnsetType = UNSET
+    where: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                max_length=PREDICATE_CHARS_MAX,
+                description='with match: condition on the headers, such as region = "eu"',
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     start: Annotated[
         str | UnsetType,
         Meta(
@@ -142,7 +167,8 @@ class SubscribeKeys(
                 ge=0.001,
                 le=LEASE_MS_MAX // 1000,
                 description="seconds of silence after which the subscription is suspended; "
-                "default: none, clean 60",
+                "default: none, clean 60; of a group: after which what a member holds comes to "
+                "another, default 30",
                 extra={"unit": "s"},
             ),
         ]
@@ -167,17 +193,36 @@ class SubscribeKeys(
         ]
         | UnsetType
     ) = UNSET
+    group: Annotated[
+        str | UnsetType,
+        Meta(
+            description="be a member of this group, whose members share the messages; without "
+            "replay, qos, profile, session and push"
+        ),
+    ] = UNSET
+    ordered_by: Annotated[
+        Literal["key"] | UnsetType,
+        Meta(description="with group: of each key one message at a time, in their order"),
+    ] = UNSET
     sleep_after: Annotated[Pause, Meta(description="seconds after it")] = _GET.sleep_after_s
 
 
 class GetKeys(Struct, kw_only=True, forbid_unknown_fields=True, tag_field="action", tag="get"):
     """A step of a subscriber: get messages."""
 
-    topic: Annotated[Topic, Meta(description="where to get messages from")]
+    topic: Annotated[
+        Topic | UnsetType, Meta(description="where to get messages from; this or match")
+    ] = UNSET
+    match: Match | UnsetType = UNSET
     number_of_times: Annotated[Times, Meta(description="messages to get, not attempts")] = (
         _GET.number_of_times
     )
-    sleep_between: Annotated[Pause, Meta(description="seconds between gets")] = _GET.sleep_between_s
+    sleep_between: Annotated[
+        Pause,
+        Meta(
+            description="seconds between gets; in a group, what the last one gave is held meanwhile"
+        ),
+    ] = _GET.sleep_between_s
     sleep_between_messages: Annotated[
         Pause | UnsetType, Meta(description="the same as sleep_between")
     ] = UNSET
@@ -199,6 +244,17 @@ class GetKeys(Struct, kw_only=True, forbid_unknown_fields=True, tag_field="actio
             },
         ),
     ] = UNSET
+    settle: Annotated[
+        Settles,
+        Meta(
+            description="in a group: ack with the next get, once written; nack gives the messages "
+            "back, reject makes dead letters of them, and neither writes them"
+        ),
+    ] = _GET.settle
+    delay: Annotated[
+        DelayS,
+        Meta(description="with settle: nack: seconds before they come again", extra={"unit": "s"}),
+    ] = _GET.delay_s
 
 
 class UnsubscribeKeys(
@@ -206,7 +262,13 @@ class UnsubscribeKeys(
 ):
     """A step of a subscriber: end a subscription."""
 
-    topic: Annotated[Topic, Meta(description="what to unsubscribe from")]
+    topic: Annotated[
+        Topic | UnsetType, Meta(description="what to unsubscribe from; this or match")
+    ] = UNSET
+    match: Match | UnsetType = UNSET
+    ends_group: Annotated[
+        bool, Meta(description="of a group: end it for all members, not only for this one")
+    ] = _GET.ends_group
     sleep_after: Annotated[Pause, Meta(description="seconds after it")] = _GET.sleep_after_s
 
 

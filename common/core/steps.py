@@ -15,12 +15,14 @@ import msgspec
 from msgspec import Struct
 
 from .errors import ConfigurationError
-from .messages import QoS, SessionKind, Start
+from .message_base import QoS, SessionKind, Start
+from .pattern import Topics, glob
 from .start import in_words
 
 Action = Literal["subscribe", "get", "unsubscribe"]
 OnEmpty = Literal["wait", "skip"]
 Wait = Literal["stored", "delivered"]
+Settles = Literal["ack", "nack", "reject"]
 
 DELIVERED_S: Final = 30.0  # how long a put waits for its subscribers by default
 
@@ -49,8 +51,8 @@ class PublisherStep(Struct, frozen=True, kw_only=True):
 class SubscriberStep(Struct, frozen=True, kw_only=True):
     """Subscribe to a topic, get messages of it, or unsubscribe.
 
-    The fields after `timeout_s` are for `subscribe` only; the others, except `topic` and
-    `sleep_after_s`, for `get` only. Elsewhere they have their defaults.
+    The fields from `start` on are for `subscribe` only, and `ends_group` is for `unsubscribe`; the
+    others, except `topic` and `sleep_after_s`, are for `get`. Elsewhere they have their defaults.
     """
 
     action: Action
@@ -61,6 +63,9 @@ class SubscriberStep(Struct, frozen=True, kw_only=True):
     batch: int = 1  # messages to get at once, at most; 1..BATCH_MESSAGES_MAX
     on_empty: OnEmpty = "wait"  # skip: a get that finds nothing counts as done
     timeout_s: float | None = None  # how long one get may wait, above 0; None: forever
+    settle: Settles = "ack"  # of a group: nack gives the messages back, reject lets them die
+    delay_s: float = 0.0  # with nack: before they come again
+    ends_group: bool = False  # of an unsubscribe: for all members
     start: Start | None = (
         None  # of a subscribe: where it begins; acknowledged messages do not come again
     )
@@ -70,6 +75,15 @@ class SubscriberStep(Struct, frozen=True, kw_only=True):
     push: bool = False  # receive pushes instead of polling
     max_deliveries: int | None = None  # then a message becomes a dead letter; None: never
     replay: bool = False  # begin at `start` also if that was acknowledged
+    group: str | None = None  # be a member of it; qos, session, push and replay are not for groups
+    ordered_by: Literal["key"] | None = None  # of a group
+    match: bool = False  # of every action: `topic` is a glob of topics
+    where: str = ""  # with `match`: condition on the headers; "": any message
+
+    @property
+    def topics(self) -> Topics:
+        """What a call of the subscriber is about."""
+        return glob(self.topic) if self.match else self.topic
 
 
 Step = PublisherStep | SubscriberStep
@@ -241,7 +255,6 @@ def _row(index: int, step: Step, line_count_of: Callable[[int], int] | None) -> 
             detail=_message_in_words(step),
         )
     get = step.action == "get"
-    wait = step.on_empty if step.timeout_s is None else f"{step.on_empty} {step.timeout_s:g} s"
     return PlanRow(
         step=index + 1,
         action=step.action,
@@ -250,12 +263,23 @@ def _row(index: int, step: Step, line_count_of: Callable[[int], int] | None) -> 
         batch=step.batch,
         sleep_between_s=step.sleep_between_s,
         sleep_after_s=step.sleep_after_s,
-        detail=wait if get else _subscribe_in_words(step),
+        detail=_get_in_words(step) if get else _subscribe_in_words(step),
     )
 
 
+def _get_in_words(step: SubscriberStep) -> str:
+    wait = step.on_empty if step.timeout_s is None else f"{step.on_empty} {step.timeout_s:g} s"
+    if step.settle == "ack":
+        return wait
+    return f"{wait}, {step.settle}" + (f" for {step.delay_s:g} s" if step.delay_s else "")
+
+
 def _subscribe_in_words(step: SubscriberStep) -> str:
-    words = [f"from {in_words(step.start)}"] if step.start else []
+    words = [f"group {step.group}"] if step.group else []
+    words += ["ends the group"] if step.ends_group else []
+    words += [f"from {in_words(step.start)}"] if step.start else []
+    words += [f"ordered by {step.ordered_by}"] if step.ordered_by else []
+    words += [f"where {step.where}"] if step.where else []
     words += ["replay"] if step.replay else []
     words += [f"QoS {step.qos}"] if step.qos != 2 else []
     words += ["clean session"] if step.session == "clean" else []

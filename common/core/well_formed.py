@@ -12,7 +12,10 @@ from typing import Any, Final
 import msgspec
 
 from .errors import MalformedError
-from .messages import Commit, History, Start, Sub, Terms
+from .limits import GROUP_REASONS_MAX, NUMBER_MAX
+from .message_base import GroupTerms, Start, Terms
+from .pattern_messages import Match
+from .requests import Commit, History, Settle, Sub, Take
 
 _NAMED_BY_VALUE: Final = frozenset({"offset", "newest", "time", "age"})
 
@@ -23,10 +26,15 @@ class _AskedTerms(Terms, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The terms of a request; a reply may have further ones."""
 
 
+class _AskedGroupTerms(GroupTerms, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The same of a group."""
+
+
 _map = msgspec.msgpack.Decoder(dict[str, Any])
 _fields = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 _array = msgspec.msgpack.Decoder(list[msgspec.Raw])
 _asked_terms = msgspec.msgpack.Decoder(_AskedTerms)
+_asked_group_terms = msgspec.msgpack.Decoder(_AskedGroupTerms)
 
 
 def check_keys(header: bytes | memoryview) -> None:
@@ -47,7 +55,7 @@ def _entries(header: bytes | memoryview) -> int:
     return int.from_bytes(header[1:5]) if first == 0xDF else first & 0x0F
 
 
-def check_fields(request: Sub | History | Commit, header: bytes) -> None:
+def check_fields(request: Sub | History | Commit | Take | Settle | Match, header: bytes) -> None:
     """Check that the fields of a decoded request fit together.
 
     Raises:
@@ -58,10 +66,14 @@ def check_fields(request: Sub | History | Commit, header: bytes) -> None:
         if len(set(tasks)) != len(tasks):
             raise MalformedError("COMMIT: $.parts names a task twice; one try of each counts")
         return
+    if isinstance(request, Take | Settle):
+        _check_outcomes(request)
+        return
     fields = _fields.decode(header)
+    if isinstance(request, Sub | Match):
+        _check_terms(fields)
     if isinstance(request, Sub):
         _check_sub(request)
-        _check_terms(fields)
     if request.start is not None:
         _check_start(request.start, fields)
 
@@ -75,6 +87,25 @@ def _check_sub(request: Sub) -> None:
         raise MalformedError("SUB: $.cursor needs the $.log that it speaks of")
 
 
+def _check_outcomes(request: Take | Settle) -> None:
+    """Check that no message is settled twice, and that few have a reason."""
+    end = reasons = 0
+    for one in request.outcomes:
+        is_rejected = one.how == "reject"
+        reasons += is_rejected
+        if one.first < end or one.first > NUMBER_MAX - one.count:
+            raise MalformedError("$.outcomes are not in the order of their offsets")
+        if is_rejected != bool(one.reason) or (is_rejected and one.count > 1):
+            raise MalformedError(
+                "$.outcomes: a reason belongs to `reject`, and that to one message"
+            )
+        if one.delay_ms and one.how != "nack":
+            raise MalformedError("$.outcomes: $.delay_ms belongs to `nack`")
+        end = one.first + one.count
+    if reasons > GROUP_REASONS_MAX:
+        raise MalformedError(f"$.outcomes: at most {GROUP_REASONS_MAX} can be `reject`")
+
+
 def _check_terms(fields: Fields) -> None:
     raw = fields.get("terms")
     if raw is None:
@@ -83,7 +114,7 @@ def _check_terms(fields: Fields) -> None:
     try:
         _asked_terms.decode(terms)
     except msgspec.MsgspecError as error:
-        raise MalformedError(f"SUB: $.terms: {error}") from error
+        raise MalformedError(f"$.terms: {error}") from error
     check_keys(terms)
 
 

@@ -10,24 +10,14 @@ from collections.abc import Sequence
 
 import msgspec
 
+from .answers import AnyReply, MessageBatches, Taken
 from .batch import crc32
 from .errors import MalformedError
 from .limits import BODY_BYTES_MAX, FRAMES_MAX, HEADER_BYTES_MAX
-from .messages import (
-    AnyReply,
-    AnyRequest,
-    Commit,
-    Dead,
-    Hello,
-    History,
-    MessageBatches,
-    Put,
-    Reply,
-    Request,
-    Stage,
-    Sub,
-)
+from .message_base import Reply, Request
 from .names import topic_fits
+from .pattern_messages import Fetch, Fetched, Match
+from .requests import AnyRequest, Commit, Dead, Hello, History, Put, Settle, Stage, Sub, Take
 from .well_formed import check_fields, check_keys
 
 PROTOCOL = b"RPS1"
@@ -54,7 +44,7 @@ def decode_request(frames: Sequence[bytes]) -> tuple[AnyRequest, bytes]:
         request = _requests.decode(header)
         if _encoder.encode(request) != header:  # ours never differ
             check_keys(header)
-        if isinstance(request, Sub | History | Commit):
+        if isinstance(request, Sub | History | Commit | Take | Settle | Match):
             check_fields(request, header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"header: {error}") from error
@@ -71,14 +61,22 @@ def decode_request(frames: Sequence[bytes]) -> tuple[AnyRequest, bytes]:
             raise MalformedError(f"{verb}: sequence numbers end at 2^63 - 1")
     elif body is not None:
         raise MalformedError("only PUT, STAGE and DEAD have a body frame")
-    for topic in request.topics if isinstance(request, Hello) else (getattr(request, "topic", ""),):
+    for topic in _topics(request):
         if not (topic.isascii() or topic_fits(topic)):
             raise MalformedError("topic: more than 255 bytes of UTF-8")
     return request, body or b""
 
 
+def _topics(request: AnyRequest) -> Sequence[str]:
+    if isinstance(request, Hello):
+        return request.topics
+    if isinstance(request, Fetch):
+        return [one.topic for one in request.told]
+    return (getattr(request, "topic", ""),)
+
+
 def encode_reply(reply: Reply, body: bytes | None = None) -> list[bytes]:
-    """Frames of a reply; MESSAGE has a body."""
+    """Frames of a reply; MESSAGE, TAKEN and FETCHED have a body."""
     header = _encoder.encode(reply)
     return [PROTOCOL, header] if body is None else [PROTOCOL, header, body]
 
@@ -97,10 +95,16 @@ def decode_reply(frames: Sequence[bytes]) -> tuple[AnyReply, bytes]:
         reply = _replies.decode(header)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedError(f"header: {error}") from error
-    if isinstance(reply, MessageBatches):
-        promised = sum(batch.body_bytes for batch in reply.batches)
-        if promised != len(body or b"") or any(b.body_bytes < 0 for b in reply.batches):
-            raise MalformedError("MESSAGE: the body is not as long as its batches")
+    if isinstance(reply, MessageBatches | Taken | Fetched):
+        batches = (
+            [b for t in reply.topics for b in t.batches]
+            if isinstance(reply, Fetched)
+            else reply.batches
+        )
+        promised = sum(batch.body_bytes for batch in batches)
+        verb = reply.__struct_config__.tag
+        if promised != len(body or b"") or any(b.body_bytes < 0 for b in batches):
+            raise MalformedError(f"{verb}: the body is not as long as its batches")
     return reply, body or b""
 
 

@@ -1,6 +1,6 @@
 """The one judge of a run: simulation, torture runs, labs, any directory of journals. Pure.
 
-Offsets give the order of versions, so no search for an order is needed: each of the twelve rules
+Offsets give the order of versions, so no search for an order is needed: each of the thirteen rules
 is one pass, O(n log n). What a run has no evidence for is not judged, and says why. Source: the
 queue and Kafka workloads of Jepsen (jepsen-io/jepsen, "tests/kafka").
 """
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reliable_pubsub.common.core.dead_letter import is_dead
-
+from . import log_faults
 from .indexing import index_run
 from .rules_of_delivery import delivered_once, subscriber_losses
 from .rules_of_durability import visible_when_durable
 from .rules_of_fencing import fenced_are_silent
+from .rules_of_groups import one_holder
 from .rules_of_order import nothing_goes_back, one_value
 from .rules_of_puts import (
     durable_acknowledgement,
@@ -34,7 +34,7 @@ from .verdict import Verdict
 
 
 def check(run: Run) -> Verdict:
-    """Hold a run against rules V1 to V12."""
+    """Hold a run against rules V1 to V13."""
     index = index_run(run)
     stored, losses = durable_acknowledgement(index)
     visible_when_durable(index, stored)
@@ -52,6 +52,7 @@ def check(run: Run) -> Verdict:
         fenced_are_silent(index),
         unknown_outcomes(index),
         everything_ends(index, all_received),
+        one_holder(index),
     )
     for received in all_received:
         of_subscriber = subscriber_losses(index, received)
@@ -85,9 +86,7 @@ def _warnings(index: RunIndex) -> Iterator[str]:
             )
     writers = {publisher for _, publisher in index.puts}
     for topic, log in index.logs.items():
-        silent = sorted(log.by_publisher.keys() - writers)
-        if silent and not is_dead(topic):
-            yield f"{topic!r} has messages of {', '.join(silent)}, of whom there is no put"
+        yield from log_faults.unknown_writers(topic, log.by_publisher.keys() - writers)
     yield from _stream_warnings(index)
     missing = {
         life.process: life.output

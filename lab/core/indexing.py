@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from reliable_pubsub.common.core.batch import NO_OFFSET
 from reliable_pubsub.common.core.journal import (
+    Administered,
     AnyLine,
     Begin,
     ControlSeen,
@@ -24,6 +25,7 @@ from reliable_pubsub.common.core.journal import (
     Found,
     FoundEnd,
     Granted,
+    GroupMoved,
     Invoke,
     Ok,
     Position,
@@ -58,6 +60,8 @@ def index_run(run: Run) -> RunIndex:
         Expired: reader.index.proxy_lines.append,
         ControlSeen: reader.index.proxy_lines.append,
         Trimmed: reader.index.proxy_lines.append,
+        Administered: reader.index.proxy_lines.append,
+        GroupMoved: reader.index.proxy_lines.append,
         Found: reader.index.found.append,
         FoundEnd: reader.found_end,
         Event: reader.event,
@@ -66,6 +70,26 @@ def index_run(run: Run) -> RunIndex:
     for line in run.lines:
         handlers[type(line)](line)
     index = reader.index
+    _arrange_proxy_lines(index)
+    _supersede(index)
+    superseded_ns = {life.number: life.superseded_ns for life in index.lives.values()}
+    for stream in index.streams.values():
+        moves = index.moves.get((stream.topic, stream.subscriber), {})
+        places = {generation: move.end for generation, move in moves.items()}
+        stream.arrange(superseded_ns, index.rollbacks_ns, places)
+    starts = starts_after_a_kill(index.lives.values())
+    index.logs = final_logs(
+        index.found,
+        index.found_ends,
+        index.stored,
+        index.trimmed,
+        unlogged_stores(starts, index.puts, index.gets),
+    )
+    return index
+
+
+def _arrange_proxy_lines(index: RunIndex) -> None:
+    """What the proxy told, by its kind."""
     for line in index.proxy_lines:
         match line:
             case Stored():
@@ -85,19 +109,15 @@ def index_run(run: Run) -> RunIndex:
                 index.clean_ends[(line.topic, line.subscriber, line.generation)] = line.at_ns
             case Trimmed():
                 index.trimmed.append(line)
-    _supersede(index)
-    superseded_ns = {life.number: life.superseded_ns for life in index.lives.values()}
-    for stream in index.streams.values():
-        stream.arrange(superseded_ns, index.rollbacks_ns)
-    starts = starts_after_a_kill(index.lives.values())
-    index.logs = final_logs(
-        index.found,
-        index.found_ends,
-        index.stored,
-        index.trimmed,
-        unlogged_stores(starts, index.puts, index.gets),
-    )
-    return index
+            case Administered():
+                _administered(index, line)
+
+
+def _administered(index: RunIndex, line: Administered) -> None:
+    index.administered.append(line)
+    if line.action in ("set_cursor", "skip"):
+        moves = index.moves.setdefault((line.topic, line.subscriber), {})
+        moves[line.generation] = line
 
 
 def _stored(line: DeadLettered) -> Stored:
@@ -158,8 +178,25 @@ class _Reader:
             life = lives[key] = Life(line.process, line.pid, number, number, began_ns=line.at_ns)
         return life
 
+    def _is_of_group(self, life: Life, line: Invoke | Ok | Failed | Unknown) -> bool:
+        """Whether a line is of a group, whose rule looks at all of them in their order."""
+        invoke = life.open.get(line.call)
+        is_left = line.op == "unsubscribe" and bool(
+            getattr(line, "group", "") or (invoke is not None and invoke.group)
+        )
+        if not is_left and line.op not in ("join", "take", "settle"):
+            return False
+        self.index.of_groups.append((life, line))
+        self.index.members.add((line.process, line.topic))
+        if isinstance(line, Invoke):
+            life.open[line.call] = line
+        else:
+            life.open.pop(line.call, None)
+        return True
+
     def begin(self, line: Begin) -> None:
         life = self.life(line)
+        self.index.of_groups.append((life, line))
         if life.role:
             life = self._begun_again(life)
         life.role = line.role
@@ -169,10 +206,15 @@ class _Reader:
         life.remembers = line.remembers
 
     def _begun_again(self, before: Life) -> Life:
-        """A call was broken off, and the process went on: a life of its own, with its memory."""
+        """A call was broken off, and the process went on: a life of its own, with its memory.
+
+        A proxy that begins again in place has replaced itself, and remembers nothing.
+        """
         lives = self.index.lives
         number = len(lives) + 1
         life = Life(before.process, before.pid, number, before.memory, began_ns=before.began_ns)
+        if before.role == "proxy":
+            life.memory, life.began_ns = number, 0
         life.epoch, life.epoch_ns = before.epoch, before.epoch_ns
         lives[(before.process, -number)] = before
         lives[(before.process, before.pid)] = life
@@ -198,6 +240,8 @@ class _Reader:
 
     def invoke(self, line: Invoke) -> None:
         life = self.life(line)
+        if self._is_of_group(life, line):
+            return
         op = line.op
         before = life.open.get(line.call)
         life.open[line.call] = line
@@ -247,6 +291,8 @@ class _Reader:
 
     def ok(self, line: Ok) -> None:
         life = self.life(line)
+        if self._is_of_group(life, line):
+            return
         invoke = life.open.pop(line.call, None)
         op = line.op
         if op == "put" and line.qos == 0:
@@ -292,6 +338,9 @@ class _Reader:
 
     def failed(self, line: Failed) -> None:
         life = self.life(line)
+        if self._is_of_group(life, line):
+            self._note_changed(line.process, line.code)
+            return
         invoke = life.open.pop(line.call, None)
         if invoke is not None and invoke.transaction:  # V2 looks for it; its number is free again
             key = (line.process, life.number, invoke.transaction)
@@ -309,6 +358,9 @@ class _Reader:
 
     def unknown(self, line: Unknown) -> None:
         life = self.life(line)
+        if self._is_of_group(life, line):
+            self._note_changed(line.process, line.code)
+            return
         invoke = life.open.pop(line.call, None)
         life.open_attempts.pop(line.call, None)
         if invoke is not None and line.code in ("TRUNCATED", "OUT_OF_RANGE"):

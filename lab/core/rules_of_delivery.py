@@ -16,7 +16,7 @@ from .finding import Finding
 from .received import HandOverReader, OutputReader, Received
 from .rules_of_dead_letters import check_letters_are_there
 from .rules_of_unstored import check_unstored
-from .run_index import RunIndex
+from .run_index import REMOVING, RunIndex
 from .subscription import Stream
 from .verdict import Losses, key_of
 
@@ -50,6 +50,8 @@ def _all_streams(index: RunIndex) -> dict[tuple[str, str], Stream]:
     streams = dict(index.streams)
     for subscriber, lines in index.outputs.items():
         for topic in {line.topic: None for line in lines}:
+            if (subscriber, topic) in index.members:
+                continue  # in a group: V13
             streams.setdefault((subscriber, topic), Stream(subscriber, topic))
     return streams
 
@@ -61,6 +63,12 @@ def _check_told_losses(index: RunIndex, finding: Finding) -> None:
         finding.checked += 1
         what = f"{life.process} was told that {line.topic!r} lost {line.first} to {line.end - 1}"
         log = index.logs.get(line.topic)
+        if line.by_operator and index.has_proxy:
+            action = index.lost_by_operator(life.process, line)
+            if action is None:
+                finding.broken(f"{what} by an operator, and none has done that before")
+            if action is None or action.action not in REMOVING:
+                continue  # skipped: the messages stay for others
         if line.first >= line.end:
             finding.broken(f"{what}: that is nothing")
         elif line.waiting_max is not None:

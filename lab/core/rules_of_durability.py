@@ -95,11 +95,17 @@ def _is_early_subscribe(
     before: Sequence[Position],
     after: Sequence[Position],
 ) -> bool:
-    """Its own record, of this generation and epoch, comes after the answer, and none before."""
+    """Its own record, of this generation and epoch, comes after the answer, and none before.
+
+    One that a pattern has begun may have its record from an earlier session.
+    """
 
     def is_its(line: Position) -> bool:
-        return (line.generation, line.epoch) == (answer.generation, answer.epoch)
+        is_of_session = bool(invoke.match) or line.epoch == answer.epoch
+        return is_of_session and line.generation == answer.generation
 
+    if invoke.match and any(map(is_its, before)):
+        return False
     if any(is_its(line) and line.at_ns > invoke.at_ns for line in before):
         return False
     its = next(filter(is_its, after), None)
@@ -121,6 +127,8 @@ def _is_early_acknowledge(
     if not before or before[-1].cursor >= cursor or before[-1].epoch != answer.epoch:
         return False
     last = before[-1]
+    if last.generation in index.moves.get((answer.topic, answer.process), {}):
+        return False  # an operator has moved it back since
     reached = next((line for line in after if line.cursor >= cursor), None)
     return reached is not None and (reached.pid, reached.generation) == (last.pid, last.generation)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect, insort
 from collections.abc import Iterator
 
 from reliable_pubsub.common.core.journal import (
@@ -9,8 +10,10 @@ from reliable_pubsub.common.core.journal import (
     Seen,
 )
 
+from . import log_faults
 from .final_log import FinalLog
-from .finding import Finding, in_words
+from .finding import Finding
+from .rules_of_administration import check_actions
 from .run_index import RunIndex
 from .verdict import key_of
 
@@ -87,16 +90,8 @@ def _same(one: Seen, other: Seen) -> bool:
 def _differs(
     index: RunIndex, finding: Finding, topic: str, who: str, seen: Seen, first: tuple[str, Seen]
 ) -> None:
-    finding.broken(
-        f"offset {seen.offset} of {topic!r} is {_words(first[1])} for {first[0]}, and "
-        f"{_words(seen)} for {who}" + index.told(topic, seen.offset, seen.offset + 1),
-        key_of(topic, seen),
-    )
-
-
-def _words(seen: Seen) -> str:
-    time = f", {seen.timestamp_ns} ns" if seen.timestamp_ns else ""
-    return f"{seen.publisher}_{seen.sequence} (crc {seen.crc:08x}{time})"
+    told = index.told(topic, seen.offset, seen.offset + 1)
+    finding.violations.append(log_faults.differs(topic, first, (who, seen), told))
 
 
 def _check_density(index: RunIndex, log: FinalLog, finding: Finding) -> None:
@@ -106,11 +101,7 @@ def _check_density(index: RunIndex, log: FinalLog, finding: Finding) -> None:
     before: Seen | None = None
     for offset, entry in log.entries.items():
         if entry.timestamp_ns and entry.timestamp_ns < time_ns:
-            finding.broken(
-                f"{log.topic!r}: the time goes back at offset {offset}: {entry.timestamp_ns} ns "
-                f"after {time_ns} ns",
-                key_of(log.topic, entry),
-            )
+            finding.violations.append(log_faults.time_goes_back(log.topic, entry, time_ns))
         time_ns = max(time_ns, entry.timestamp_ns)
         if offset < expected:
             continue
@@ -121,10 +112,8 @@ def _check_density(index: RunIndex, log: FinalLog, finding: Finding) -> None:
     if expected < log.end:
         _hole(index, log, expected, log.end, before, finding)
     elif expected > log.end:
-        finding.broken(
-            f"{log.topic!r}: the auditor found offset {expected - 1} and said the log ends at "
-            f"{log.end}",
-            key_of(log.topic, before) if before else None,
+        finding.violations.append(
+            log_faults.beyond_the_end(log.topic, expected - 1, log.end, before)
         )
 
 
@@ -133,10 +122,7 @@ def _hole(
 ) -> None:
     if all(index.was_told_lost(log.topic, offset) for offset in range(first, end)):
         return
-    finding.broken(
-        f"{log.topic!r}: the log has nothing at offset {in_words(first, end - 1)}",
-        key_of(log.topic, before) if before else None,
-    )
+    finding.violations.append(log_faults.hole(log.topic, first, end, before))
 
 
 def _check_growth(index: RunIndex, finding: Finding) -> None:
@@ -146,19 +132,21 @@ def _check_growth(index: RunIndex, finding: Finding) -> None:
         next_offset = found.get((page.pid, page.topic), 0)
         for seen in page.messages:
             if seen.offset < next_offset:
-                finding.broken(
-                    f"the auditor found offset {seen.offset} of {page.topic!r} "
-                    f"after {next_offset - 1}",
-                    key_of(page.topic, seen),
-                )
+                fault = log_faults.found_after(page.topic, seen, next_offset - 1)
+                finding.violations.append(fault)
             next_offset = seen.offset + 1
         found[(page.pid, page.topic)] = next_offset
     ends: dict[str, tuple[int, int]] = {}
-    by_life: dict[tuple[int, str], int] = {}  # where a life of the proxy has come to
+    begins: dict[int, list[int]] = {}  # of the proxies, by process
+    for life in index.lives.values():
+        if life.role == "proxy":
+            insort(begins.setdefault(life.pid, []), life.began_ns)
+    by_life: dict[tuple[int, int, str], int] = {}  # where a life of the proxy has come to
     for line in index.stored:
         if not line.messages:
             continue
         first = line.messages[0]
+        life_of = (line.pid, bisect(begins.get(line.pid, ()), line.at_ns), line.topic)
         end, time_ns = ends.get(line.topic, (0, 0))
         if first.offset < end:
             finding.broken(
@@ -166,7 +154,7 @@ def _check_growth(index: RunIndex, finding: Finding) -> None:
                 f"stored up to {end - 1} before" + index.told(line.topic, first.offset, end),
                 key_of(line.topic, first),
             )
-        elif first.offset > by_life.get((line.pid, line.topic), first.offset):
+        elif first.offset > by_life.get(life_of, first.offset):
             finding.broken(
                 f"{line.process} stored offset {first.offset} of {line.topic!r}, where {end} was "
                 "to come",
@@ -180,7 +168,7 @@ def _check_growth(index: RunIndex, finding: Finding) -> None:
             )
         end = line.messages[-1].offset + 1
         ends[line.topic] = (end, first.timestamp_ns)
-        by_life[(line.pid, line.topic)] = end
+        by_life[life_of] = end
 
 
 def _check_log_ids(index: RunIndex, finding: Finding) -> None:
@@ -207,10 +195,10 @@ def _check_log_ids(index: RunIndex, finding: Finding) -> None:
 
 
 def nothing_goes_back(index: RunIndex) -> Finding:
-    """V7. Epochs, generations and cursors only grow, across all restarts."""
+    """V7. Epochs, generations and cursors only grow, across all restarts, but for operators."""
     finding = Finding(
         "V7",
-        "cursors, generations and epochs never go back",
+        "cursors, generations and epochs never go back, unless an operator moves them",
         "no hello, no subscription and no position in any journal",
     )
     _check_grants(index, finding)
@@ -229,6 +217,7 @@ def nothing_goes_back(index: RunIndex) -> Finding:
             )
         places[key] = place
     _check_cursors(index, finding)
+    check_actions(index, finding)
     return finding
 
 

@@ -13,6 +13,7 @@ from operator import attrgetter, itemgetter
 from reliable_pubsub.common.core.dead_letter import is_dead
 from reliable_pubsub.common.core.journal import Seen
 
+from . import log_faults
 from .final_log import FinalLog
 from .finding import Finding, in_words, runs_of
 from .rules_of_dead_letters import check_no_letter_twice
@@ -157,10 +158,7 @@ def _check_repeats(topic: str, entries: Sequence[Seen], finding: Finding) -> Non
             continue  # every copy is stored
         before = first_at.setdefault(entry.sequence, entry.offset)
         if before != entry.offset:
-            finding.broken(
-                f"{_name(entry)} is on {topic!r} twice: at offsets {before} and {entry.offset}",
-                _key(topic, entry),
-            )
+            finding.violations.append(log_faults.stored_twice(topic, entry, before))
 
 
 def _check_ghosts(
@@ -248,20 +246,13 @@ def _check_order(
     for entry in entries:
         sequence = entry.sequence
         if sequence < last:
-            finding.broken(
-                f"{_name(entry)} is on {topic!r} at offset {entry.offset}, after sequence {last}",
-                _key(topic, entry),
-            )
+            finding.violations.append(log_faults.out_of_order(topic, entry, last))
         elif sequence > last + 1 and not any(
             index.was_told_lost(topic, offset)
             for offset in range(last_offset + 1, entry.offset)
             if offset not in log.entries
         ):
-            finding.broken(
-                f"{entry.publisher} on {topic!r}: sequence {in_words(last + 1, sequence - 1)} is "
-                f"missing before {sequence} at offset {entry.offset}",
-                _key(topic, entry),
-            )
+            finding.violations.append(log_faults.missing_before(topic, entry, last))
         last = max(last, sequence)
         last_offset = entry.offset
 

@@ -29,6 +29,8 @@ def check_start(
         before: the one before it in the same stream.
     """
     topic = stream.topic
+    if subscription.by_operator:
+        return  # where it begins was an operator's choice, and is judged with that
     at, _, value = subscription.asked.partition(" ")
     start = subscription.start
     lowest = _begins(index, topic, subscription.called_ns)
@@ -40,7 +42,7 @@ def check_start(
         case "offset" if start < int(value) or (start > int(value) and not at_own):
             finding.broken(asked)
         case "last" if before is not None:
-            if not subscription.resumed:
+            if not subscription.resumed and not _is_forgotten(index, stream, before, subscription):
                 _check_last(index, stream, before, start, asked, finding)
         case "earliest" | "last" if index.has_proxy:
             if at == "last" and _had_subscription(index, stream, subscription):
@@ -104,7 +106,10 @@ def _highest(index: RunIndex, stream: Stream, before: Subscription) -> int:
 def _forgets(
     index: RunIndex, stream: Stream, before: Subscription, subscription: Subscription
 ) -> bool:
-    """Whether nothing of the one before is known: another log, or a clean session that ended."""
+    """Whether nothing of the one before is known: another log, a clean session that ended.
+
+    Or the operator has forgotten its subscriber since.
+    """
     if index.rollbacks_ns or before.opened is None or subscription.opened is None:
         return True
     # One in between counts too, even if its subscriber never learned that it had begun.
@@ -114,7 +119,24 @@ def _forgets(
             before.generation, max(subscription.generation, before.generation + 1)
         )
     )
-    return is_clean or before.opened.log != subscription.opened.log
+    return (
+        is_clean
+        or before.opened.log != subscription.opened.log
+        or _is_forgotten(index, stream, before, subscription)
+    )
+
+
+def _is_forgotten(
+    index: RunIndex, stream: Stream, before: Subscription, subscription: Subscription
+) -> bool:
+    """Whether an operator has forgotten the subscriber between two of its subscriptions."""
+    if before.opened is None or subscription.opened is None:
+        return False
+    return any(
+        one.action == "forget_client"
+        and before.opened.at_ns < one.at_ns < subscription.opened.at_ns
+        for one in index.ends_by_operator(stream.topic, stream.subscriber)
+    )
 
 
 def check_marks(index: RunIndex, finding: Finding) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from reliable_pubsub.common.core.journal import Ok
 
 from .finding import Finding, in_words, runs_of
 from .received import Received
@@ -13,7 +15,7 @@ from .rules_of_puts import puts_by_topic
 from .rules_of_sessions import check_ends
 from .rules_of_starts import check_marks, check_refused_starts, check_start
 from .run_index import Attempt, RunIndex
-from .subscription import NEVER
+from .subscription import NEVER, Subscription
 from .verdict import MessageKey, key_of
 
 
@@ -59,6 +61,7 @@ def subscription_points(index: RunIndex) -> Finding:
             begins_anew = subscription.asked == "now"
             if (
                 subscription.moved
+                or subscription.by_operator
                 or (subscription.resumed and not begins_anew)
                 or (not begins_anew and (subscription.asked or known))
             ):
@@ -235,6 +238,15 @@ def _check_sizes(index: RunIndex, finding: Finding) -> None:
             )
 
 
+def _subscribes(subscription: Subscription) -> Iterator[Ok]:
+    """The answers to its subscribes."""
+    if subscription.opened is not None:
+        yield subscription.opened
+    for _, _, line in subscription.happenings:
+        if isinstance(line, Ok) and line.op == "subscribe":
+            yield line
+
+
 def _check_positions(index: RunIndex, all_received: Sequence[Received], finding: Finding) -> None:
     """The proxy and the clients agree on who is subscribed, and where."""
     for received in all_received:
@@ -249,12 +261,18 @@ def _check_positions(index: RunIndex, all_received: Sequence[Received], finding:
         cursor = end_line.positions.get(stream.subscriber)
         if cursor is None:
             ended = (stream.topic, stream.subscriber, current.generation) in index.clean_ends
-            if not current.leaving and not current.ended and not ended:
+            by_operator = current.opened is not None and any(
+                index.ended_by_operator(opened, later=True) for opened in _subscribes(current)
+            )
+            if not (current.leaving or current.ended or ended or by_operator):
                 finding.broken(f"{who} is subscribed by its own word, and not by the proxy's")
             continue
         if current.ended:
             finding.broken(f"{who} has unsubscribed, and the proxy has it at cursor {cursor}")
             continue
+        moves = index.moves.get((stream.topic, stream.subscriber), {})
+        if moves and cursor == moves[max(moves)].end:
+            continue  # an operator has put it there, and it has not asked since
         highest = max(current.handed_end, current.recorded_end, current.confirmed)
         if received.position is not None:
             highest = max(highest, received.position)

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from reliable_pubsub.common.core.journal import (
+    Administered,
+    Begin,
     Created,
     DeadLettered,
     Failed,
@@ -32,6 +35,8 @@ from .final_log import FinalLog
 from .run import OutputLine, Run
 from .subscription import NEVER, Stream
 from .verdict import MessageKey, key_of
+
+REMOVING: Final = ("truncate", "delete_topic")  # actions that remove messages
 
 # Run of the plan (of a process without memory: its life), step, message.
 PlanPlace = tuple[int, int, int]
@@ -136,6 +141,9 @@ class RunIndex:
     proxy_lines: list[ProxyLine] = field(default_factory=list)  # in its own order
     gets: list[Ok] = field(default_factory=list)  # of all lives
     trimmed: list[Trimmed] = field(default_factory=list)
+    administered: list[Administered] = field(default_factory=list)
+    # Topic, subscriber: by generation, the action of an operator that made it.
+    moves: dict[tuple[str, str], dict[int, Administered]] = field(default_factory=dict)
     finished: dict[str, Finished] = field(default_factory=dict)
     power_losses: dict[str, list[int]] = field(default_factory=dict)  # by target: when
     rollbacks_ns: list[int] = field(default_factory=list)  # when the proxy was set back
@@ -144,6 +152,12 @@ class RunIndex:
     told_changed: dict[str, None] = field(default_factory=dict)  # processes, in order
     offered: dict[MessageKey, int] = field(default_factory=dict)  # put at QoS 0: CRC-32
     unstored: list[Unstored] = field(default_factory=list)
+    # Of groups: `begin`, `invoke` and answers, in order, with the life that wrote each.
+    of_groups: list[tuple[Life, Begin | Invoke | Ok | Failed | Unknown]] = field(
+        default_factory=list
+    )
+    # Processes that were in a group, and of which topic.
+    members: set[tuple[str, str]] = field(default_factory=set)
     unmatched: int = 0  # answers whose `invoke` is not there
 
     @property
@@ -193,6 +207,38 @@ class RunIndex:
         return any(
             line.topic == topic and line.first <= offset < line.end for _, line in self.told_lost
         )
+
+    def ended_by_operator(self, line: Position | Ok, *, later: bool = False) -> bool:
+        """Whether an operator ended a subscription: the one of this line, before it.
+
+        Args:
+            later: or after it.
+        """
+        who = line.subscriber if isinstance(line, Position) else line.process
+        return any(
+            (later or one.at_ns < line.at_ns)
+            and (one.action != "end_subscription" or one.generation == line.generation)
+            for one in self.ends_by_operator(line.topic, who)
+        )
+
+    def ends_by_operator(self, topic: str, subscriber: str) -> Iterator[Administered]:
+        """The actions that ended subscriptions of a subscriber to a topic."""
+        for one in self.administered:
+            forgets = one.action == "forget_client" and one.role == "subscriber"
+            ends = one.action == "end_subscription" and one.topic == topic
+            deletes = one.action == "delete_topic" and one.topic == topic
+            if deletes or (one.subscriber == subscriber and (forgets or ends)):
+                yield one
+
+    def lost_by_operator(self, subscriber: str, line: Failed) -> Administered | None:
+        """The action that explains a loss that was told as the work of an operator."""
+        done = [
+            one for one in self.administered if one.topic == line.topic and one.at_ns < line.at_ns
+        ]
+        moves = (one for one in done if one.action in ("skip", "set_cursor"))
+        cuts = (one for one in done if one.action in REMOVING and line.first < one.end)
+        mine = (one for one in moves if (one.subscriber, one.end) == (subscriber, line.end))
+        return next(mine, None) or next(cuts, None)
 
     def removed_below(self, topic: str) -> int:
         """Where a topic begins, by what may count as a reason for that.

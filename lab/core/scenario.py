@@ -14,11 +14,13 @@ from reliable_pubsub.common.core.steps import PublisherStep, SubscriberStep
 from reliable_pubsub.relay.core.pattern import Strategy
 
 PROXY: Final = "proxy"
+STANDBY: Final = "proxy-2"  # with a database only, as the next one
+DATABASE: Final = "database"
 EVERYTHING: Final = "everything"
 Fault = Literal["cursor_on_send", "dedup_last_id"]  # `variants.py` has them
 FAULTS: Final[tuple[Fault, ...]] = get_args(Fault)
 
-Role = Literal["proxy", "relay", "publisher", "subscriber"]
+Role = Literal["proxy", "relay", "publisher", "subscriber", "database"]
 What = Literal[
     "kill",
     "stop",
@@ -112,6 +114,12 @@ class RandomEvents(Struct, frozen=True, kw_only=True):
     targets: tuple[str, ...]
 
 
+class Database(Struct, frozen=True, kw_only=True):
+    """A PostgreSQL server that two proxies share."""
+
+    copy: bool = False  # a synchronous standby server, which is promoted when the first one dies
+
+
 class Relay(Struct, frozen=True, kw_only=True):
     """A relay that takes part."""
 
@@ -134,6 +142,13 @@ class Client(Struct, frozen=True, kw_only=True):
     ack_timeout_s: float = ACK_TIMEOUT_S
     send_retries: int = SEND_RETRIES
 
+    def is_in(self, topic: str, group: str) -> bool:
+        """Whether a step makes it a member of a group."""
+        return any(
+            isinstance(step, SubscriberStep) and (step.topic, step.group) == (topic, group)
+            for step in self.steps
+        )
+
 
 class Expectation(Struct, frozen=True, kw_only=True):
     """How it ends."""
@@ -150,6 +165,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     fault: str = ""  # one of `FAULTS`: a switched-on exercise
     patience_s: float = PATIENCE_S  # nothing moves for so long: it has failed
     proxy: Mapping[str, object] = {}  # settings file of the proxy, as plain data
+    database: Database | None = None  # None: one proxy, with a file
     relays: Mapping[str, Relay] = {}
     clients: Mapping[str, Client]
     events: tuple[Event, ...] = ()
@@ -157,9 +173,15 @@ class Scenario(Struct, frozen=True, kw_only=True):
     expect: Expectation = Expectation()
 
     @property
+    def proxies(self) -> tuple[str, ...]:
+        """Those that share the log."""
+        return (PROXY,) if self.database is None else (PROXY, STANDBY)
+
+    @property
     def processes(self) -> tuple[str, ...]:
-        """All, the proxy first."""
-        return (PROXY, *self.relays, *self.clients)
+        """All, the proxies first."""
+        database = () if self.database is None else (DATABASE,)
+        return (*self.proxies, *database, *self.relays, *self.clients)
 
     @property
     def needs_small_disk(self) -> bool:

@@ -15,6 +15,7 @@ from reliable_pubsub.common.core.wording import did_you_mean, expected, in_words
 from .scenario import (
     ACTIONS,
     AT_ONCE,
+    DATABASE,
     DOWN_S,
     END_OF,
     EVERYTHING,
@@ -90,7 +91,8 @@ class EventReader:
         """`{process: publisher-1, put: 40}`."""
         role = self._roles.get(keys.process)
         if role not in ("publisher", "subscriber"):
-            clients = [name for name, one in self._roles.items() if one not in ("proxy", "relay")]
+            nodes = ("proxy", "relay", "database")
+            clients = [name for name, one in self._roles.items() if one not in nodes]
             allowed = f"one of {', '.join(clients)}{did_you_mean(keys.process, clients)}"
             self.wrong((*key_path, "process"), keys.process, allowed)
             return AT_ONCE
@@ -183,7 +185,7 @@ class EventReader:
                 text = f"found no {key}, expected every: 0.5s, random: [kill] and until: 5s"
                 self._problems.add(path, text)
         kinds = [] if event.random is UNSET else event.random
-        everyone = tuple(self._roles)
+        everyone = tuple(name for name in self._roles if name != DATABASE)
         return RandomEvents(
             every_s=self.seconds((*path, "every"), 1.0 if event.every is UNSET else event.every),
             until_s=self.seconds((*path, "until"), 1.0 if event.until is UNSET else event.until),
@@ -197,9 +199,10 @@ class EventReader:
         if what == "cut_push":
             allowed = tuple(n for n, role in self._roles.items() if role in ("relay", "subscriber"))
         elif what in OF_LINKS:
-            allowed = tuple(name for name in self._roles if name != PROXY)
+            without = (DATABASE,) if DATABASE in self._roles else (PROXY,)
+            allowed = tuple(name for name in self._roles if name not in without)
         elif what in OF_THE_DISK:
-            allowed = (PROXY,)
+            allowed = () if DATABASE in self._roles else (PROXY,)
         if given == EVERYTHING:
             return tuple(allowed)
         found = given if isinstance(given, list) else [given]

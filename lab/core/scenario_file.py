@@ -23,10 +23,13 @@ from reliable_pubsub.common.core.wording import did_you_mean, expected, in_words
 
 from .scenario import (
     AT_ONCE,
+    DATABASE,
     EVERYTHING,
     PROXY,
+    STANDBY,
     At,
     Client,
+    Database,
     Expectation,
     Relay,
     Role,
@@ -53,7 +56,7 @@ if TYPE_CHECKING:
 NOT_FOR_CLIENTS: Final = (PROXY, EVERYTHING, "lab", "auditor")
 LAB_CHOOSES: Final = frozenset(
     {"publisher_endpoint", "subscriber_endpoint", "push_endpoint", "data_dir", "state_dir"}
-    | {"ack_timeout", "send_retries"}
+    | {"store", "ack_timeout", "send_retries"}
 )
 
 Load = Callable[[str], "Document"]  # a step file, by its name in the scenario
@@ -95,6 +98,8 @@ class _Reader:
 
     def scenario(self) -> Scenario:
         keys = self._keys
+        if keys.database is not UNSET:
+            self._roles |= {STANDBY: "proxy", DATABASE: "database"}
         self._note_roles("relay", keys.relays)
         self._note_roles("publisher", keys.publishers)
         self._note_roles("subscriber", keys.subscribers)
@@ -115,6 +120,7 @@ class _Reader:
             fault=or_else(keys.fault, ""),
             patience_s=self._events.seconds(("patience",), keys.patience),
             proxy=keys.proxy,
+            database=None if keys.database is UNSET else Database(copy=keys.database.copy),
             relays=self._relays(),
             clients=clients,
             events=self._events.fixed(),
@@ -267,7 +273,7 @@ class _Reader:
     def _expect(self) -> Expectation:
         keys = or_else(self._keys.expect, ExpectKeys())
         for name in keys.exit_codes:
-            if self._roles.get(name, "proxy") in ("proxy", "relay"):
+            if self._roles.get(name, "proxy") in ("proxy", "relay", "database"):
                 text = f"found no client of this name{did_you_mean(name, self._roles)}"
                 self._problems.add(("expect", "exit_codes", name), text)
         return Expectation(exit_codes=keys.exit_codes, violated=tuple(keys.violated))

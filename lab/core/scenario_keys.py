@@ -35,7 +35,7 @@ Names = (
     | Annotated[list[str], Meta(min_length=1, title="list of names")]
 )
 Count = Annotated[int, Meta(ge=1, le=STEP_MESSAGES_MAX)]
-Rule = Annotated[str, Meta(pattern=r"^V([1-9]|1[0-2])$", extra={"expected": "a rule, V1 to V12"})]
+Rule = Annotated[str, Meta(pattern=r"^V([1-9]|1[0-3])$", extra={"expected": "a rule, V1 to V13"})]
 
 
 class TriggerKeys(Struct, kw_only=True, forbid_unknown_fields=True):
@@ -250,6 +250,15 @@ class EventKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     ] = UNSET
 
 
+class DatabaseKeys(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A PostgreSQL server that two proxies share."""
+
+    copy: Annotated[
+        bool,
+        Meta(description="a synchronous standby server, promoted when the first one is killed"),
+    ] = False
+
+
 class ExpectKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     """How the run ends."""
 
@@ -291,6 +300,13 @@ class ScenarioKeys(Struct, kw_only=True, forbid_unknown_fields=True):
     proxy: Annotated[
         dict[str, Any], Meta(description="settings of the proxy, such as durability: os")
     ] = {}
+    database: Annotated[
+        DatabaseKeys | UnsetType,
+        Meta(
+            description="two proxies, proxy and proxy-2, share a PostgreSQL server of this run; "
+            "database: {} for one without a copy; needs PostgreSQL, else exit code 2"
+        ),
+    ] = UNSET
     events: Annotated[
         list[
             Annotated[

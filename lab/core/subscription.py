@@ -28,6 +28,7 @@ class Subscription:
     qos: int = 2
     moved: bool = False  # the subscriber chose another place itself: rewind, adopt
     adopted: bool = False  # the place of a proxy that seemed to know of more than it has done
+    by_operator: bool = False  # an operator has moved it
     resumed: bool = False  # what began it is in doubt, or was done by a life that is left out
     happenings: list[Happening] = field(default_factory=list)
     handed_end: int = 0  # after the highest offset handed over or reported lost
@@ -124,6 +125,7 @@ class Stream:
     ignored: int = 0  # what superseded lives showed
     _confirmed_ns: int = 0  # when the last subscribe that came to its end was sent
     _rollbacks_ns: Sequence[int] = ()
+    _moves: Mapping[int, int] = field(default_factory=dict)
     _raw: list[tuple[int, bool, Invoke | Ok | Failed, bool]] = field(default_factory=list)
 
     def invoked(self, life: int, remembers: bool, line: Invoke, *, moved: bool) -> None:
@@ -139,13 +141,20 @@ class Stream:
         """The last one."""
         return self.subscriptions[-1] if self.subscriptions else None
 
-    def arrange(self, superseded_ns: Mapping[int, int], rollbacks_ns: Sequence[int]) -> None:
+    def arrange(
+        self,
+        superseded_ns: Mapping[int, int],
+        rollbacks_ns: Sequence[int],
+        moves: Mapping[int, int],
+    ) -> None:
         """Everything was added; sort it into subscriptions.
 
         Args:
             superseded_ns: by number of life; what a life shows from then on is left out.
             rollbacks_ns: when the proxy was set back; then generations are given a second time.
+            moves: where operators have moved it, by the generations that this made.
         """
+        self._moves = moves
         self._rollbacks_ns = rollbacks_ns
         request = _Request()
         for life, remembers, line, moved in self._raw:
@@ -205,6 +214,7 @@ class Stream:
             or request.moved
             or adopted
             or begun_again
+            or self._is_set_by_operator(current, line, request)
             or request.start not in ("", "last")
             or self._is_another(current, line, request)
         ):
@@ -220,6 +230,8 @@ class Stream:
                     qos=line.qos,
                     moved=goes_on and (request.moved or adopted),
                     adopted=goes_on and adopted,
+                    by_operator=self._is_first_of_move(current, line)
+                    or self._has_move_ahead(current, line),
                     resumed=request.in_doubt
                     or begun_again
                     or (current is None and request.place is not None),
@@ -232,6 +244,24 @@ class Stream:
             current.confirmed = max(current.confirmed, line.cursor or 0)
         self._confirmed_ns = request.at_ns
         request.in_doubt = request.begun_again = False
+
+    def _is_first_of_move(self, current: Subscription | None, line: Ok) -> bool:
+        """Whether an operator has moved the subscription since its last subscribe."""
+        known = current.generation if current is not None else 0
+        return line.generation != known and line.generation in self._moves
+
+    def _has_move_ahead(self, current: Subscription | None, line: Ok) -> bool:
+        """Whether an operator's place still counts: the subscriber has not gone past it yet."""
+        place = self._moves.get(line.generation)
+        return current is not None and place is not None and current.handed_end <= place
+
+    def _is_set_by_operator(self, current: Subscription, line: Ok, request: _Request) -> bool:
+        """Whether it goes on where an operator put it, and not at its own place."""
+        if line.cursor is None or line.cursor != self._moves.get(line.generation):
+            return False
+        # A process that remembers nothing does not ask for what one before it was not yet told.
+        forgets = request.place is None and current.confirmed < line.cursor
+        return forgets or self._is_first_of_move(current, line)
 
     def _is_another(self, current: Subscription, line: Ok, request: _Request) -> bool:
         if current.opened is None:

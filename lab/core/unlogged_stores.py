@@ -1,8 +1,8 @@
 """What a proxy stored, and was killed before it could write of it. Pure.
 
 Its `stored` line comes when a batch is durable, and before any answer that rests on it. So a
-message of which others have evidence may be missing there only if the proxy was killed after the
-put began and before the evidence. Needed where no auditor has read the log.
+message of which others have evidence may be missing there only if the proxy was killed, or has lost
+its term, after the put began and before the evidence. Needed where no auditor has read the log.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def starts_after_a_kill(lives: Iterable[ProxyLife]) -> list[int]:
         if life.process in killed:
             starts.append(life.began_ns)
         killed.discard(life.process)
-        if life.code is None:
+        if life.code in (None, "NOT_SERVING"):  # the outcome of a commit may be unknown
             killed.add(life.process)
     return starts
 

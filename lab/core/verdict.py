@@ -51,7 +51,7 @@ class Losses(Struct, frozen=True):
 
 
 class RuleVerdict(Struct, frozen=True):
-    """One rule, V1 to V12."""
+    """One rule, V1 to V13."""
 
     rule: str  # "V1"
     title: str  # one line, for people
@@ -68,7 +68,7 @@ class RuleVerdict(Struct, frozen=True):
 class Verdict(Struct, frozen=True, kw_only=True):
     """All rules over one run."""
 
-    rules: Sequence[RuleVerdict]  # V1 to V12
+    rules: Sequence[RuleVerdict]  # V1 to V13
     losses: Sequence[Losses] = ()
     warnings: Sequence[str] = ()  # what could not be judged, and why
 

@@ -26,6 +26,12 @@ COLUMNS: Final[Mapping[str, str]] = {
     "sequence": "bigint",
     "headers": "map<string,string>",
 }
+# Of a schema that names them: what Spark's types would cut away.
+NAMED_COLUMNS: Final[Mapping[str, str]] = {
+    "timestamp_ns": "bigint",
+    "event_time_ns": "bigint",
+    "qos": "tinyint",
+}
 # As an archive has them: with what Spark's types would cut away, so that it can be judged and
 # replayed like the topic itself.
 ARCHIVE_SCHEMA: Final = pa.schema(
@@ -43,6 +49,8 @@ ARCHIVE_SCHEMA: Final = pa.schema(
         ("qos", pa.int8()),
     ]
 )
+# And its files: with what the table is partitioned by besides the topic.
+TABLE_SCHEMA: Final = pa.schema([*ARCHIVE_SCHEMA, ("log", pa.string()), ("day", pa.date32())])
 
 
 class MessageColumns:

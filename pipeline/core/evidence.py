@@ -7,6 +7,7 @@ two things of one offset, rule V3 finds it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,6 +16,32 @@ from reliable_pubsub.common.core.journal import AnyLine, Begin, End, Found, Foun
 from reliable_pubsub.lab.core.run import Run
 
 AUDITOR = "auditor"
+
+
+class Stretch(Protocol):
+    """A stretch of a topic, read or to be read."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def log(self) -> str: ...
+
+    @property
+    def first(self) -> int: ...
+
+    @property
+    def end(self) -> int: ...
+
+
+A = TypeVar("A", bound=Stretch)
+
+
+class Extent(Struct, frozen=True):
+    """Where a log was said to begin and to end."""
+
+    start: int
+    end: int
 
 
 class Sighting(Struct, frozen=True):
@@ -51,17 +78,35 @@ def with_log(
         now: by topic; empty if no proxy was asked.
         pid: of the auditor's process.
     """
-    logs = {one.topic: one.log for one in archived} | {t: one.log for t, one in now.items()}
-    strange = sorted({one.topic for one in archived if one.log != logs[one.topic]})
-    archived = [one for one in archived if one.log == logs[one.topic]]
+    archived, strange = of_one_log(archived, now)
     sightings = [*archived, *_news(archived, live)]
     known = {line.topic: line.positions for line in run.lines if isinstance(line, FoundEnd)}
     lines = list(_lines(sightings, now, known, _after(run.lines), pid))
+    return replace(run, lines=[*run.lines, *lines], warnings=[*run.warnings, *strange])
+
+
+def of_one_log(archived: Sequence[A], now: Mapping[str, Whereabouts]) -> tuple[list[A], list[str]]:
+    """What is archived of the log that a topic has now, or had last; and warnings of the rest."""
+    logs = {one.topic: one.log for one in archived} | {t: one.log for t, one in now.items()}
+    strange = sorted({one.topic for one in archived if one.log != logs[one.topic]})
     warnings = [
         f"{topic!r}: the archive has another log of that name than the proxy; it was left out"
         for topic in strange
     ]
-    return replace(run, lines=[*run.lines, *lines], warnings=[*run.warnings, *warnings])
+    return [one for one in archived if one.log == logs[one.topic]], warnings
+
+
+def extents(archived: Sequence[Stretch], now: Mapping[str, Whereabouts]) -> dict[str, Extent]:
+    """From where to where each topic is known, by its archive, the proxy, or both."""
+    borders: dict[str, list[tuple[int, int]]] = {}
+    for one in archived:
+        borders.setdefault(one.topic, []).append((one.first, one.end))
+    for topic, where in now.items():
+        borders.setdefault(topic, []).append((where.start, where.end))
+    return {
+        topic: Extent(min(first for first, _ in all_), max(end for _, end in all_))
+        for topic, all_ in sorted(borders.items())
+    }
 
 
 def _news(archived: Sequence[Sighting], live: Sequence[Sighting]) -> Iterator[Sighting]:
@@ -88,22 +133,15 @@ def _lines(
         yield Found(
             at_ns=at_ns, process=AUDITOR, pid=pid, topic=one.topic, messages=tuple(one.messages)
         )
-    for topic in sorted({one.topic for one in sightings} | now.keys()):
-        here = [one for one in sightings if one.topic == topic]
-        begins = [one.first for one in here]
-        ends = [one.end for one in here]
-        positions = known.get(topic, {})
-        if topic in now:
-            begins.append(now[topic].start)
-            ends.append(now[topic].end)
-            positions = now[topic].positions
+    for topic, extent in extents(sightings, now).items():
+        positions = now[topic].positions if topic in now else known.get(topic, {})
         yield FoundEnd(
             at_ns=at_ns,
             process=AUDITOR,
             pid=pid,
             topic=topic,
-            start=min(begins),
-            end=max(ends),
+            start=extent.start,
+            end=extent.end,
             positions=dict(positions),
         )
     yield End(at_ns=at_ns, process=AUDITOR, pid=pid)

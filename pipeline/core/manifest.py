@@ -1,76 +1,94 @@
 """What an archive says of each of its files, and which of them are worth merging. Pure.
 
-A batch of an archive is one file: a range of one topic. Its name follows from the range, so the
-same range can never be in a folder twice.
+A file has neighbouring messages of one log, taken on one day. What is known of it stands in the
+log of the Delta table, in Delta's own words (partition values and statistics), so that a file that
+another program has compacted is known as well as one of ours; only the checksum is our own, in the
+file's name.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
 
-from reliable_pubsub.common.core.errors import DamagedError
-
 from .offsets import TopicOffset
 
-VERSION: Final = 1
+PARTITIONS: Final = ("topic", "log", "day")
 SUFFIX: Final = ".parquet"
 _NAME_CHARS_MAX: Final = 60
-_OFFSET_DIGITS: Final = 19  # of the greatest offset, so that names sort as offsets do
+_SEAL: Final = re.compile(r"\.([0-9a-f]{64})\.parquet$")
 
 
 class Manifest(Struct, frozen=True, kw_only=True):
-    """One file: offsets first to end - 1 of a topic."""
+    """One file: messages from offset first to end - 1 of a topic."""
 
+    path: str  # below the archive, as the log of the table has it
     topic: str
     log: str  # log id
+    day: str  # when the proxy took them: 2026-11-23, in UTC
     first: int
     end: int
     rows: int  # below end - first only where --accept-loss went over a gap
-    first_ns: int  # timestamp of its first message; 0 if it has none
-    witness_ns: int | None  # timestamp of the batch that holds end - 1, where it was read
+    first_ns: int  # timestamp of its first message
+    last_ns: int  # and of its last
     bytes: int
-    sha256: str  # of the file
-    staged: str  # where the file is until it has its name, below the archive
-    v: int = VERSION
 
     @property
-    def name(self) -> str:
-        """Of the file."""
-        return file_name(self.topic, self.log, self.first, self.end)
+    def sha256(self) -> str:
+        """Of the file, if it was written by an archive job; "": by another program."""
+        found = _SEAL.search(self.path)
+        return found[1] if found else ""
+
+    @property
+    def partition(self) -> dict[str, str | None]:
+        """What Delta partitions by."""
+        return {name: getattr(self, name) for name in PARTITIONS}
+
+    @property
+    def statistics(self) -> str:
+        """As Delta has them: JSON."""
+        lowest = {"offset": self.first, "timestamp_ns": self.first_ns}
+        highest = {"offset": self.end - 1, "timestamp_ns": self.last_ns}
+        none = dict.fromkeys(lowest, 0)
+        found = {"minValues": lowest, "maxValues": highest, "nullCount": none}
+        return msgspec.json.encode({"numRecords": self.rows, **found}).decode()
 
 
-def file_name(topic: str, log: str, first: int, end: int) -> str:
-    """The name of a range: readable, the same for the same range, safe on every file system."""
-    readable = re.sub(r"[^A-Za-z0-9.-]", "-", topic).lstrip(".-")[:_NAME_CHARS_MAX]
-    identity = sha256(f"{topic}\n{log}".encode()).hexdigest()[:12]
-    offsets = f"{first:0{_OFFSET_DIGITS}}-{end:0{_OFFSET_DIGITS}}"
-    return f"{readable or 'topic'}.{identity}.{offsets}{SUFFIX}"
-
-
-def encode_manifest(manifest: Manifest) -> bytes:
-    """As JSON, for people too."""
-    return msgspec.json.format(msgspec.json.encode(manifest), indent=2) + b"\n"
-
-
-def decode_manifest(text: bytes, where: str) -> Manifest:
-    """Read a manifest.
+def from_log(row: Mapping[str, Any]) -> Manifest:
+    """A file as the log of a Delta table has it.
 
     Raises:
-        DamagedError: it is none, or one of another version.
+        TypeError, KeyError: the log does not say which messages it has.
     """
-    try:
-        manifest = msgspec.json.decode(text, type=Manifest)
-    except msgspec.DecodeError as error:
-        raise DamagedError(f"{where}: is not the manifest of an archived file: {error}") from error
-    if manifest.v != VERSION:
-        raise DamagedError(f"{where}: has version {manifest.v}, this program reads {VERSION}")
-    return manifest
+    return Manifest(
+        path=row["path"],
+        topic=row["partition.topic"],
+        log=row["partition.log"],
+        day=str(row["partition.day"]),
+        first=row["min.offset"],
+        end=row["max.offset"] + 1,
+        rows=row["num_records"],
+        first_ns=row["min.timestamp_ns"],
+        last_ns=row["max.timestamp_ns"],
+        bytes=row["size_bytes"],
+    )
+
+
+def folder_name(topic: str, log: str, day: str) -> str:
+    """Where the files of a day are: readable, safe on every file system."""
+    readable = re.sub(r"[^A-Za-z0-9.-]", "-", topic).lstrip(".-")[:_NAME_CHARS_MAX]
+    identity = sha256(f"{topic}\n{log}".encode()).hexdigest()[:12]
+    return f"{readable or 'topic'}.{identity}/{day}"
+
+
+def app_id(topic: str, log: str) -> str:
+    """Under which the table has the end of a log, as the version of an application transaction."""
+    return f"archive/{topic}/{log}"
 
 
 def in_order(manifests: Iterable[Manifest]) -> list[Manifest]:
@@ -96,12 +114,20 @@ def newest_logs(manifests: Iterable[Manifest]) -> dict[str, list[Manifest]]:
     return logs
 
 
-def archived_to(manifests: Iterable[Manifest]) -> dict[str, TopicOffset]:
-    """Where the archive ends in each topic; by the witness the log is known again."""
-    return {
-        topic: TopicOffset(files[-1].log, files[-1].end, files[-1].witness_ns)
-        for topic, files in newest_logs(manifests).items()
-    }
+def archived_to(
+    manifests: Iterable[Manifest], ends: Mapping[tuple[str, str], int]
+) -> dict[str, TopicOffset]:
+    """Where the archive ends in each topic; by the witness the log is known again.
+
+    Args:
+        ends: by topic and log, what the table has recorded.
+    """
+    reached = {topic: TopicOffset(log, end) for (topic, log), end in ends.items()}
+    for topic, files in newest_logs(manifests).items():
+        last = files[-1]
+        end = ends.get((topic, last.log), last.end)
+        reached[topic] = TopicOffset(last.log, end, last.last_ns if end == last.end else None)
+    return reached
 
 
 def merges(manifests: Iterable[Manifest], rows_max: int) -> list[list[Manifest]]:
@@ -120,6 +146,6 @@ def merges(manifests: Iterable[Manifest], rows_max: int) -> list[list[Manifest]]
 
 def _follows(group: Sequence[Manifest], one: Manifest, rows_max: int) -> bool:
     last = group[-1]
-    return (last.topic, last.log, last.end) == (one.topic, one.log, one.first) and (
+    return (last.partition, last.end) == (one.partition, one.first) and (
         sum(file.rows for file in group) + one.rows <= rows_max
     )

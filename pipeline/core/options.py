@@ -23,6 +23,8 @@ from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.core.step_file import or_else
 from reliable_pubsub.common.core.wording import did_you_mean, facts, given_type, plain, refused
 
+from .places import check_local, check_store
+
 Table = Literal["messages", "topics", "subscriptions", "publishers", "deliveries"]
 Edge = Literal["earliest", "latest"]
 Place = Annotated[int, Meta(ge=0, le=NUMBER_MAX)] | Edge
@@ -39,6 +41,7 @@ USUAL: Final = RetryPolicy()
 class ProxyWords(Struct, kw_only=True, rename="camel"):
     """The options of source and sink that say how the proxy is asked."""
 
+    endpoint: str
     allow_plaintext: Annotated[
         Flag,
         Meta(description="true: the endpoint may be on another machine; traffic is not encrypted"),
@@ -50,6 +53,18 @@ class ProxyWords(Struct, kw_only=True, rename="camel"):
     retries: Annotated[int, Meta(ge=0, le=NUMBER_MAX, description="how often to ask again")] = (
         USUAL.retries_max
     )
+
+    def check_endpoint(self) -> None:
+        """Refuse an endpoint that cannot be.
+
+        Raises:
+            ConfigurationError: as of `common.core.endpoint`.
+        """
+        check_endpoint(
+            self.endpoint,
+            self.allow_plaintext == "true",
+            allowing="set option allowPlaintext to true",
+        )
 
     @property
     def retry(self) -> RetryPolicy:
@@ -112,6 +127,17 @@ class SourceWords(ProxyWords, kw_only=True, rename="camel"):
         Table,
         Meta(description="messages (default), topics, subscriptions, publishers, deliveries"),
     ] = "messages"
+    archive: Annotated[
+        str,
+        Meta(description="read this archive in place of the proxy: the folder of pipeline archive"),
+    ] = ""
+    store: Annotated[
+        str,
+        Meta(
+            description="the proxy's data directory or postgresql://...: tasks that can open it "
+            "read there, and spare the proxy"
+        ),
+    ] = ""
     journals: Annotated[
         str | UnsetType, Meta(description="for the table deliveries: the folder of --journal files")
     ] = UNSET
@@ -126,6 +152,18 @@ def described(kind: type[Struct]) -> dict[str, str]:
     }
 
 
+_INSTEAD: Final[Mapping[str, str]] = {  # by the lower name of an option of Kafka
+    "kafka.bootstrap.servers": "'endpoint' says where the proxy is, such as tcp://127.0.0.1:5556 "
+    "to read and tcp://127.0.0.1:5555 to write",
+    "kafka.group.id": "'subscriber' is an id under which the proxy knows the place of the query",
+    "groupidprefix": "'subscriber' is an id under which the proxy knows the place of the query",
+    "kafka.security.protocol": "keys encrypt traffic: reliable-pubsub keys --help",
+    "assign": "a topic has no partitions: name topics by 'subscribe'",
+    "startingoffsetsbytimestamp": "'startingTimestamp' is a time for all topics",
+    "endingoffsetsbytimestamp": "'endingTimestamp' is a time for all topics",
+    "kafkaconsumer.polltimeoutms": "'timeoutMs' is the patience of a request",
+    "fetchoffset.numretries": "'retries' says how often a request is sent again",
+}
 OPTIONS: Final[Mapping[str, str]] = described(SourceWords)
 
 
@@ -158,6 +196,8 @@ class SourceOptions(Struct, frozen=True, kw_only=True):
     subscriber: str = ""  # "": none
     table: Table = "messages"
     journals: str = ""
+    archive: str = ""  # "": the proxy
+    store: str = ""  # of the proxy, for tasks that can open it
     retry: RetryPolicy = RetryPolicy()
 
     def wants(self, topic: str) -> bool:
@@ -180,7 +220,7 @@ def parse_options(
         UsageError: a name that does not exist (with the closest), or a value that cannot be.
     """
     words = typed_options(given, SourceWords)
-    check_endpoint(words.endpoint, words.allow_plaintext == "true")
+    words.check_endpoint()
     topics, pattern = _topics(words)
     if (words.journals is not UNSET) != (words.table == "deliveries"):
         raise UsageError(
@@ -190,7 +230,7 @@ def parse_options(
     starting = _positions(
         "starting", words.starting_offsets, words.starting_timestamp, "earliest", instant_ns
     )
-    return SourceOptions(
+    found = SourceOptions(
         endpoint=words.endpoint,
         topics=topics,
         pattern=pattern,
@@ -206,9 +246,38 @@ def parse_options(
         include_headers=words.include_headers == "true",
         subscriber=names.client_id(words.subscriber) if words.subscriber else "",
         table=words.table,
-        journals=or_else(words.journals, ""),
+        journals=check_local(or_else(words.journals, "")),
+        archive=check_local(words.archive),
+        store=check_store(words.store),
         retry=words.retry,
     )
+    if found.archive and (found.subscriber or found.table != "messages"):
+        raise UsageError(
+            "option 'archive' reads messages from a folder: it goes with neither 'subscriber' nor "
+            "another 'table', which are the proxy's"
+        )
+    _check_positions("startingOffsets", found.starting, found)
+    _check_positions("endingOffsets", found.ending, found)
+    return found
+
+
+def _check_positions(name: str, positions: Positions | None, options: SourceOptions) -> None:
+    """See that only topics which are read have a position.
+
+    Raises:
+        UsageError: another one has.
+    """
+    for topic in positions.offsets if positions is not None else ():
+        if not options.wants(topic):
+            read = (
+                f"subscribePattern={options.pattern}"
+                if options.pattern
+                else ", ".join(options.topics)
+            )
+            raise UsageError(
+                f"option {name}: topic {topic!r} is not read; the query reads {read}"
+                f"{did_you_mean(topic, options.topics)}"
+            )
 
 
 def typed_options(given: Mapping[str, str], kind: type[T]) -> T:
@@ -222,8 +291,15 @@ def typed_options(given: Mapping[str, str], kind: type[T]) -> T:
     for name, text in given.items():
         option = by_lower.get(name.lower())
         if option is None:
+            if name == "owner":  # which Spark's catalog adds to a table
+                raise UsageError(
+                    "a topic is no table of Spark's catalog (CREATE TABLE), which forgets the "
+                    "options of a query: write CREATE TEMPORARY VIEW name USING reliable_pubsub "
+                    "OPTIONS (...); it can be read and inserted into"
+                )
             known = described(kind)
-            advice = did_you_mean(name, known) or f"; known are {', '.join(known)}"
+            advice = _of_kafka(name) or did_you_mean(name, known)
+            advice = advice or f"; known are {', '.join(known)}"
             raise UsageError(f"option {name!r:.60} is unknown{advice}")
         one_of_a_few = get_origin(plain(option.type)) is Literal
         try:
@@ -235,6 +311,14 @@ def typed_options(given: Mapping[str, str], kind: type[T]) -> T:
                 f"option {option.encode_name}: {refused(text, option.type)}"
             ) from error
     return msgspec.convert(values, kind)
+
+
+def _of_kafka(name: str) -> str:
+    """What takes the place of an option of Spark's Kafka source or sink; "" if it has no such."""
+    instead = _INSTEAD.get(name.lower())
+    if instead is None and name.lower().startswith("kafka."):
+        return "; it is a setting of Kafka's client, and there is none here: leave it out"
+    return f" here; {instead}" if instead else ""
 
 
 def _wrong(name: str, text: str, expected: str) -> UsageError:

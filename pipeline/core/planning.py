@@ -13,6 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.wording import did_you_mean
 
 from .loss import DataLossError
 from .offsets import Offsets, TopicOffset
@@ -54,6 +55,26 @@ class MessageRange(Struct, frozen=True):
 
 
 # Where to begin and to end.
+
+
+def refuse_unknown(options: SourceOptions, extents: Extents) -> None:
+    """See that the topics that are named are there, where no later look will find them.
+
+    Raises:
+        UsageError: one is not.
+    """
+    missing = unknown(options, extents)
+    if missing:
+        advice = did_you_mean(missing[0], extents) or ""
+        raise UsageError(f"the proxy has no topic {missing[0]!r}{advice}")
+
+
+def unknown(options: SourceOptions, extents: Extents) -> list[str]:
+    """The topics that are named, or have a position, and are not there."""
+    named = {*options.topics, *options.starting.offsets}
+    if options.ending is not None:
+        named |= options.ending.offsets.keys()
+    return sorted(named - extents.keys())
 
 
 def starting_offsets(

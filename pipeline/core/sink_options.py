@@ -8,7 +8,6 @@ from typing import Annotated, Final
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.endpoint import check_endpoint
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.limits import CLIENT_ID_CHARS_MAX, NUMBER_MAX
 from reliable_pubsub.common.core.retry import RetryPolicy
@@ -87,7 +86,7 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOpti
     if words.path is not UNSET and words.topic is not UNSET:
         raise UsageError("the topic is named twice: by option 'topic', and by .save() or .start()")
     topic = or_else(words.topic, or_else(words.path, ""))
-    check_endpoint(words.endpoint, words.allow_plaintext == "true")
+    words.check_endpoint()
     named = words.txn_app_id is not UNSET
     if named != (words.txn_version is not UNSET):
         raise UsageError("options txnAppId and txnVersion are given together")
@@ -128,4 +127,7 @@ def check_columns(columns: Mapping[str, str], options: SinkOptions) -> None:
     if "value" not in columns:
         raise UsageError("there is no column 'value'; it becomes the payload")
     if not options.topic and "topic" not in columns:
-        raise UsageError("where to? Give the option 'topic', or a column 'topic'")
+        raise UsageError(
+            "where to? Give the option 'topic', or a column 'topic' (CREATE TABLE forgets options: "
+            "use CREATE TEMPORARY VIEW)"
+        )

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from reliable_pubsub.common.core.answers import AnyReply
 from reliable_pubsub.common.core.batch import ENTRY_BYTES
 from reliable_pubsub.common.core.limits import (
     BODY_BYTES_MAX,
@@ -15,7 +16,7 @@ from reliable_pubsub.common.core.limits import (
     HELD_REQUESTS_MAX,
     MIB,
 )
-from reliable_pubsub.common.core.messages import AnyReply, Role
+from reliable_pubsub.common.core.message_base import Role
 
 from .records import Record
 
@@ -47,7 +48,7 @@ class Backlog:
         """Nothing waits."""
         self.answers: deque[HeldAnswer] = deque()
         self._unwritten: deque[tuple[int, int]] = deque()  # record number, bytes up to it
-        self._unwritten_bytes = 0
+        self.unwritten_bytes = 0
 
     def takes_more(self, role: Role) -> bool:
         """Whether an endpoint is read on; if not, its requests wait in ZeroMQ for a commit.
@@ -57,13 +58,13 @@ class Backlog:
         shares = 1 if role == "publisher" else 2
         return (
             len(self.answers) < shares * HELD_REQUESTS_MAX
-            and self._unwritten_bytes <= shares * UNWRITTEN_BYTES_MAX
+            and self.unwritten_bytes <= shares * UNWRITTEN_BYTES_MAX
         )
 
     @property
     def is_readable(self) -> bool:
         """Whether so little is not written that all of it can be read from memory."""
-        return self._unwritten_bytes <= UNWRITTEN_BYTES_MAX
+        return self.unwritten_bytes <= UNWRITTEN_BYTES_MAX
 
     def add(self, records: Sequence[Record], lsn: int) -> None:
         """Records were applied; `lsn` is the number of the last one."""
@@ -71,14 +72,14 @@ class Backlog:
         for one in records:
             size += ENTRY_BYTES + len(getattr(one, "body", b""))
         self._unwritten.append((lsn, size))
-        self._unwritten_bytes += size
+        self.unwritten_bytes += size
 
     def written(self, lsn: int) -> None:
         """The store has every record up to `lsn`."""
         while self._unwritten and self._unwritten[0][0] <= lsn:
-            self._unwritten_bytes -= self._unwritten.popleft()[1]
+            self.unwritten_bytes -= self._unwritten.popleft()[1]
 
     def discard(self) -> None:
         """The records will not be written."""
         self._unwritten.clear()
-        self._unwritten_bytes = 0
+        self.unwritten_bytes = 0

@@ -6,8 +6,10 @@ of its decision do, in `applying.py`. The rules of docs/protocol.md are decided 
     sessions        HELLO                    qos0              RING, LISTENERS, offers
     publishing      PUT                      dead_letters      DEAD
     subscribing     SUB, UNSUB, BYE          transactions      STAGE, COMMIT, ABORT
+    groups          TAKE, SETTLE
     reading         GET, ACK, HISTORY        delivery_status   DELIVERY
-                                             status_report     STATUS
+    patterns        MATCH, FETCH
+    administering   ADMIN, CLIENTS           status_report     STATUS
     leases, retention, forgetting            what is due by time
 
 A planted fault puts another function in the place of one of these (`lab/variants.py`).
@@ -18,13 +20,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.answers import AnyReply, Busy, StorageFull
+from reliable_pubsub.common.core.message_base import Request, Role
+from reliable_pubsub.common.core.pattern_messages import Fetch, Match
+from reliable_pubsub.common.core.requests import (
     Abort,
     Ack,
-    AnyReply,
+    Admin,
     AnyRequest,
-    Busy,
     Bye,
+    Clients,
     Commit,
     Dead,
     Delivery,
@@ -33,20 +38,22 @@ from reliable_pubsub.common.core.messages import (
     History,
     Listeners,
     Put,
-    Request,
     Ring,
-    Role,
+    Settle,
     Stage,
     Status,
-    StorageFull,
     Sub,
+    Take,
     Unsub,
 )
 
+from .administering import admin, clients
 from .dead_letters import dead
 from .delivery_status import delivery
 from .forgetting import forgotten
+from .groups import begin_leases, settle, take
 from .leases import ended_leases
+from .patterns import fetch, match
 from .publishing import put
 from .qos0 import listeners, ring
 from .reading import ack, get, history
@@ -69,6 +76,10 @@ VERBS: Final[Mapping[type[Any], Callable[[State, Any, bytes, int], Decision]]] =
     Get: get,
     Ack: ack,
     Dead: dead,
+    Take: take,
+    Match: match,
+    Fetch: fetch,
+    Settle: settle,
     Sub: sub,
     Unsub: unsub,
     Bye: bye,
@@ -76,6 +87,8 @@ VERBS: Final[Mapping[type[Any], Callable[[State, Any, bytes, int], Decision]]] =
     Ring: ring,
     Listeners: listeners,
     Status: status,
+    Clients: clients,
+    Admin: admin,
 }
 _HANGS: Final = (
     "the disk of the proxy does not answer at the moment; gets of what is stored are served, ask "
@@ -90,6 +103,9 @@ def decide(state: State, request: AnyRequest, body: bytes, *, now_ns: int) -> De
         now_ns: wall clock, for timestamps only.
     """
     decision = VERBS[type(request)](state, request, body, now_ns)
+    paused = state.administration.paused
+    if paused is not None and decision.records and isinstance(request, Put | Stage | Commit):
+        return Decision(_paused(state, request, paused))
     if state.storage_full_until_s is not None and decision.records:
         return _without_storage(state, request, decision)
     return decision
@@ -124,6 +140,8 @@ def due(state: State, *, now_s: float, now_ns: int) -> Sequence[Record]:
     if now_s < state.trim_at_s or state.storage_full_until_s is not None:
         return ()
     state.trim_at_s = now_s + state.settings.trim_interval_s
+    if state.leases.since_s is None:
+        begin_leases(state, now_s)
     return [
         *ended_leases(state, now_s),
         *trims_due(state, now_ns),
@@ -152,6 +170,16 @@ def _without_storage(state: State, request: AnyRequest, decision: Decision) -> D
         return Decision(decision.reply, (), decision.visible_at, decision.body)
     text = f"{state.storage_full_why}; gets are served, puts are refused until then"
     return Decision(StorageFull(**echo(state, request), text=text))
+
+
+def _paused(state: State, request: AnyRequest, reason: str) -> Busy:
+    """Puts are paused; what was stored before is still answered DUPLICATE or COMMIT_ACK."""
+    why = f" ({reason})" if reason else ""
+    text = (
+        f"an operator has paused puts at this proxy{why}; nothing was stored. Gets go on, and "
+        "puts after `reliable-pubsub admin resume`: ask again later"
+    )
+    return Busy(**echo(state, request), text=text)
 
 
 def not_stored(state: State, reply: AnyReply) -> StorageFull:

@@ -6,7 +6,8 @@ by a witness: the timestamp of the batch before a cursor.
 
 from __future__ import annotations
 
-from reliable_pubsub.common.core.messages import Ack, Dead, Delivery, Get, History, LogChanged, Sub
+from reliable_pubsub.common.core.answers import LogChanged
+from reliable_pubsub.common.core.requests import Ack, Dead, Delivery, Get, History, Sub
 
 from .records import Decision
 from .replies import echo

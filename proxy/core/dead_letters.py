@@ -5,8 +5,9 @@ A dead letter has the next sequence of its subscriber, which acts as its publish
 
 from __future__ import annotations
 
+from reliable_pubsub.common.core.answers import DeadAck, Stale
 from reliable_pubsub.common.core.dead_letter import dead_topic
-from reliable_pubsub.common.core.messages import Dead, DeadAck, Stale
+from reliable_pubsub.common.core.requests import Dead
 
 from .changed_log import not_this_log
 from .reading import subscription_of
@@ -45,7 +46,8 @@ def _repeated_dead(
     visible_at: int,
 ) -> Decision:
     """Answer a repeat of the last dead letter with success; anything else is too late."""
-    if mark and request.cursor == subscription.cursor - 1 and request.crc == mark.crc:
+    is_last = mark is not None and request.crc == mark.crc and not subscription.moved
+    if mark and is_last and request.cursor == subscription.cursor - 1:
         reply = DeadAck(**echo(state, request), offset=mark.base, already=True)
         return Decision(reply, visible_at=max(visible_at, mark.lsn))
     text = (
@@ -95,6 +97,7 @@ def _store_letter(
         True,
         max(subscription.shown, cursor),
         subscription.terms,
+        bool(subscription.moved),
     )
     reply = DeadAck(**echo(state, request), offset=letter.base, already=False)
     return decided(state, reply, *created, *room, DeadLettered(letter, moved))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from reliable_pubsub.common.core.answers import Delivered, Limit
 from reliable_pubsub.common.core.limits import DELIVERY_SUBSCRIBERS_MAX
-from reliable_pubsub.common.core.messages import Delivered, Delivery, Limit
+from reliable_pubsub.common.core.requests import Delivery
 
 from .changed_log import not_this_log
 from .records import Decision

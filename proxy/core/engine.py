@@ -19,6 +19,7 @@ Values go in, values come out. The shell around it (`server.py`; in the simulato
     failed(stored)               the disk was full   Down        frames to push
     tick(now)                    time has passed     Want        patterns for QoS 0 publishers
     end_turn()                   nothing more came   Denial      a line of the audit log
+                                                     Deed        another: an operator's action
 
 `outputs` has them in their order; the simulator tries a crash between any two of them. A GET that
 waits (`waiting_gets.py`) is decided again at the end of a turn in which something came.
@@ -36,40 +37,48 @@ from typing import Any
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.answers import (
     AnyReply,
-    AnyRequest,
-    Get,
-    Listeners,
     ListenersReport,
     NoMessagesYet,
     Refusal,
-    Reply,
-    Request,
-    Ring,
-    Role,
-    Status,
     StatusReport,
+    Taken,
+)
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.message_base import Reply, Request, Role
+from reliable_pubsub.common.core.pattern_messages import Fetch, Fetched, Match
+from reliable_pubsub.common.core.requests import (
+    Admin,
+    AnyRequest,
+    Get,
+    Listeners,
+    Ring,
+    Status,
+    Take,
 )
 from reliable_pubsub.common.core.wire import decode_request, encode_reply
+from reliable_pubsub.relay.core.attendance import Excess
 from reliable_pubsub.relay.core.rights import Authority, Need, denied
 from reliable_pubsub.relay.core.unstored import decode_offer
 from reliable_pubsub.relay.core.wire import decode_node_request, is_for_node
 
 from . import applying, broker
+from .administration import subscriber_of
 from .backlog import Backlog, EngineTiming, HeldAnswer
+from .counts import Counts
+from .groups import topics_due
 from .leases import heard, longest_wait_s
-from .outputs import Answer, Output, Visible, Work
+from .outputs import Answer, Deed, Output, Visible, Work
 from .pushes import Pushes
 from .qos0 import BecameOfOffer, take_offer
 from .qos0_interest import Wanted
 from .quotas import Quotas
-from .records import Appended, Decision, Expired, Record, StoredState
-from .replies import malformed
+from .records import Administered, Appended, Decision, Expired, Record, StoredState
+from .replies import echo, malformed, too_many
 from .rights import needs_of_staged, part_of_status
-from .state import Setup, State
-from .waiting_gets import WaitingGets
+from .state import BrokerSettings, Setup, State
+from .waiting_gets import OVERTAKEN, WaitingGet, WaitingGets, Waits
 
 
 class Engine:
@@ -106,10 +115,10 @@ class Engine:
         self._is_urgent = False  # an answer waits for one of them
         self._lazy_at_s: float | None = None  # when the others are returned
         self._disk_hangs = False  # since a commit takes longer than answers wait
-        self.authority = Authority({})  # what each key may do; see `govern`
         self.quotas = Quotas()
         self.requests_count = 0
         self.malformed_count = 0
+        self.counts = Counts()
 
     def _new_state(self, stored: StoredState) -> State:
         return State(stored, self._setup)
@@ -118,10 +127,16 @@ class Engine:
 
     def govern(self, authority: Authority) -> None:
         """Decide by these rights from now on. GETs that wait are answered, and ask again."""
-        gone = self.authority.changed(authority)
-        self.authority = authority
+        gone = self.state.authority.changed(authority)
+        self._setup = replace(self._setup, authority=authority)
+        self.state.authority = authority
         self.waiting.end_all()
         self.pushes.revoke(gone)
+
+    def reconfigure(self, settings: BrokerSettings) -> None:
+        """Decide by these settings from now on, also after a failed commit."""
+        self._setup = replace(self._setup, settings=settings)
+        self.state.reconfigure(settings)
 
     def receive(
         self,
@@ -132,6 +147,7 @@ class Engine:
         now_s: float,
         now_ns: int,
         key: str = "",
+        excess: Excess | None = None,
     ) -> None:
         """Take a request; its reply follows once, when the records it depends on are durable.
 
@@ -140,45 +156,64 @@ class Engine:
             role: of the endpoint that received it.
             now_s: monotonic clock. now_ns: wall clock, for timestamps only.
             key: public key of the connection; "": it has none.
+            excess: the connection is more than its key may have; that is the answer.
         """
         try:
             request, body = decode_request(frames)
         except MalformedError as error:
             if role == "subscriber" and is_for_node(frames):
-                self._take_node(frames, reply_to, key, now_s)
+                self._take_node(frames, reply_to, key, now_s, excess)
                 return
             self.malformed_count += 1
             self._answer(reply_to, malformed(self.state, str(error)))
             return
         self.requests_count += 1
+        if excess is not None:
+            self._answer(reply_to, too_many(self.state, request, excess))
+            return
         if not broker.belongs(request, role):
             self.malformed_count += 1
             text = f"{type(request).__name__.upper()} does not belong on the {role} endpoint"
             self._answer(reply_to, malformed(self.state, text, request))
             return
-        if self.authority.has_rights:
+        self.counts.request(request, body)
+        authority = self.state.authority
+        if authority.has_rights:
             if self._is_denied(request, reply_to, key, *needs_of_staged(self.state, request)):
                 return
-            if (shown := self.authority.shown(key, request)) is not None:
+            if (shown := authority.shown(key, request)) is not None:
                 self._answer(reply_to, part_of_status(self.state, request, now_ns, shown))
                 return
-            self.quotas.count_for(self.authority.bounded(key, request), now_s)
+            self.quotas.count_for(authority.charged(key, request), now_s)
+            if isinstance(request, Match | Fetch):
+                request = replace(request, key=authority.keys_of(key, request))
+        if isinstance(request, Admin):
+            self.state.administration.asker = authority.name_of(key, request)
         self.handle(request, body, reply_to, now_s=now_s, now_ns=now_ns)
 
-    def _take_node(self, frames: Sequence[bytes], reply_to: Any, key: str, now_s: float) -> None:
+    def _take_node(
+        self,
+        frames: Sequence[bytes],
+        reply_to: Any,
+        key: str,
+        now_s: float,
+        excess: Excess | None,
+    ) -> None:
         """Take a request about the push tree."""
         try:
             request = decode_node_request(frames)
         except MalformedError as error:
             self._answer(reply_to, malformed(self.state, str(error)))
             return
-        if not self._is_denied(request, reply_to, key):
-            may_all = self.authority.gets_everything(key)
+        if excess is not None:
+            self._answer(reply_to, too_many(self.state, request, excess))
+        elif not self._is_denied(request, reply_to, key):
+            may_all = self.state.authority.gets_everything(key)
             self._answer(reply_to, self.pushes.answer(request, now_s, key=key, may_get_all=may_all))
 
     def _is_denied(self, request: Request, reply_to: Any, key: str, *more: Need) -> bool:
         """Whether the key lacks a right; then that is the answer, and nothing else happens."""
-        denial = self.authority.denial(key, request, more)
+        denial = self.state.authority.denial(key, request, more)
         if denial is not None:
             self.outputs.append(denial)
             self._answer(reply_to, denied(denial, request, boot=self._setup.boot))
@@ -196,7 +231,10 @@ class Engine:
         if self.waiting.of:
             self.waiting.heard(request, reply_to)
         decision = self._decided(request, body, now_ns)
-        if not (isinstance(request, Get) and self._waits(request, decision, reply_to, now_s)):
+        if not (
+            isinstance(request, Get | Take | Fetch)
+            and self._waits(request, decision, reply_to, now_s)
+        ):
             self._leave(decision, reply_to, now_s)
         return decision
 
@@ -205,18 +243,17 @@ class Engine:
         decision = self._decide(request, body, now_ns)
         if self._disk_hangs:
             decision = broker.without_waiting(self.state, request, decision)
-        if self.authority.has_rights:
-            decision = self.quotas.judged(self.state, request, decision)
         if decision.records:
+            decision = self.quotas.judged(self.state, request, decision)
             self._apply(decision.records)
         return decision
 
-    def _waits(self, request: Get, decision: Decision, reply_to: Any, now_s: float) -> bool:
-        """Whether a GET has found nothing and is kept until there is something."""
-        if not request.wait_ms or not isinstance(decision.reply, NoMessagesYet):
+    def _waits(self, request: Waits, decision: Decision, reply_to: Any, now_s: float) -> bool:
+        """Whether a request has found nothing and is kept until there is something."""
+        if not request.wait_ms or not _is_empty(decision.reply):
             return False
         most_s = longest_wait_s(self.state, request.client)
-        ring_end = self.state.rings.end(request.topic)
+        ring_end = 0 if isinstance(request, Fetch) else self.state.rings.end(request.topic)
         return self.waiting.keep(request, reply_to, now_s=now_s, most_s=most_s, ring_end=ring_end)
 
     def _leave(self, decision: Decision, reply_to: Any, now_s: float) -> None:
@@ -230,28 +267,30 @@ class Engine:
 
     def _decide(self, request: AnyRequest, body: bytes, now_ns: int) -> Decision:
         decision = broker.decide(self.state, request, body, now_ns=now_ns)
-        match request:
-            case Ring() if not isinstance(decision.reply, Refusal):
-                self.state.rings.asked(request.topic, request.client, request.place)
-            case Status() | Listeners():
-                decision = replace(decision, reply=self._completed(decision.reply))
+        if isinstance(request, Ring | Status | Listeners):
+            return self._completed(request, decision)
         return decision
 
-    def _completed(self, report: AnyReply) -> AnyReply:
+    def _completed(self, request: Ring | Status | Listeners, decision: Decision) -> Decision:
         """Add what the broker does not know."""
-        if isinstance(report, ListenersReport):
+        report = decision.reply
+        if isinstance(report, Refusal):
+            return decision
+        if isinstance(request, Ring):
+            self.state.rings.asked(request.topic, request.client, request.place)
+        elif isinstance(report, ListenersReport):
             is_pushed = self.pushes.is_wanted(report.topic)
-            return replace(report, pushed=is_pushed, ingress_endpoint=self._ingress_endpoint)
-        if not isinstance(report, StatusReport):
-            return report  # a refusal
-        return self._describe(
-            replace(
-                report,
-                requests_count=self.requests_count,
-                dropped_requests=self.malformed_count,
-                waiting_gets=len(self.waiting) or UNSET,
+            report = replace(report, pushed=is_pushed, ingress_endpoint=self._ingress_endpoint)
+        elif isinstance(report, StatusReport):
+            report = self._describe(
+                replace(
+                    report,
+                    requests_count=self.requests_count,
+                    dropped_requests=self.malformed_count,
+                    waiting_gets=len(self.waiting) or UNSET,
+                )
             )
-        )
+        return replace(decision, reply=report)
 
     def _apply(self, records: Sequence[Record]) -> None:
         applying.apply(self.state, records)
@@ -260,8 +299,10 @@ class Engine:
         for record in records:
             if record.urgent:
                 self._is_urgent = True
-            elif isinstance(record, Expired):
+            if isinstance(record, Expired):
                 self.waiting.has_changed(record.subscriber)
+            elif isinstance(record, Administered):
+                self.waiting.has_changed(subscriber_of(record.action))
         if self._setup.durability == "snapshot" and self.backlog.is_readable:
             self._show(applying.committed(self.state, self.state.lsn))  # memory counts as durable
 
@@ -277,7 +318,7 @@ class Engine:
             offered = decode_offer(frames)
         except MalformedError:
             return None
-        denial = self.authority.denial_of_offer(key, offered.offer.publisher, offered.topic)
+        denial = self.state.authority.denial_of_offer(key, offered.offer.publisher, offered.topic)
         if denial is not None:
             self.outputs.append(denial)
             return "refused"
@@ -298,10 +339,12 @@ class Engine:
         self._disk_hangs = False
         self.backlog.written(lsn)
         newest = applying.committed(self.state, lsn) if lsn > self.state.durable_lsn else ()
+        while self.state.administration.done:
+            self.outputs.append(Deed(self.state.administration.done.popleft()))
         answers = self.backlog.answers
         while answers and answers[0].visible_at <= self.state.durable_lsn:
             held = answers.popleft()
-            self.outputs.append(Answer(held.reply_to, held.frames))
+            self._send(held.reply_to, held.reply, held.frames)
         self._show(newest)
 
     def _show(self, batches: Sequence[Appended]) -> None:
@@ -313,6 +356,8 @@ class Engine:
                     self.pushes.take(log.topic, log.log, batch)
                 if self.waiting.of:
                     self.waiting.has_come(log.topic)
+                    for pattern in self.state.patterns.patterns_of(log.topic_id):
+                        self.waiting.has_come(pattern)
 
     def failed(self, stored: StoredState, why: str, *, now_s: float) -> None:
         """The disk is full: discard all records since the last `committed`.
@@ -362,6 +407,9 @@ class Engine:
         due = self._due(now_s, now_ns)
         if due:
             self._apply(due)
+        if self.state.groups_due:
+            for topic in topics_due(self.state, now_s):
+                self.waiting.has_come(topic)
         if not self._taken:
             self._lazy_at_s = None
         elif self._lazy_at_s is None:
@@ -388,8 +436,22 @@ class Engine:
         if self.pushes.is_used:
             self.outputs.extend(self.pushes.turn())
         if self.waiting.due:
+            self.state.leases.now_s = max(self.state.leases.now_s, now_s)
             for get in self.waiting.turn():
-                self._leave(self._decided(get.request, b"", now_ns), get.reply_to, now_s)
+                self._end_wait(get, now_s, now_ns)
+
+    def _end_wait(self, get: WaitingGet, now_s: float, now_ns: int) -> None:
+        """Decide a request that has waited; a TAKE for which others were faster waits on."""
+        request = get.request
+        if isinstance(request, Take) and get.until_s == OVERTAKEN:
+            # It must not be granted what its sender would never hear of.
+            nothing = Decision(Taken(**echo(self.state, request)), visible_at=self.state.lsn)
+            self._leave(nothing, get.reply_to, now_s)
+            return
+        decision = self._decided(request, b"", now_ns)
+        waits_on = isinstance(request, Take) and _is_empty(decision.reply)
+        if not (waits_on and self.waiting.keep_again(get, now_s)):
+            self._leave(decision, get.reply_to, now_s)
 
     def flush(self) -> None:
         """Return all work, including the cursors that came with a GET."""
@@ -399,4 +461,17 @@ class Engine:
             self._is_urgent = False
 
     def _answer(self, reply_to: Any, reply: Reply, body: bytes | None = None) -> None:
-        self.outputs.append(Answer(reply_to, encode_reply(reply, body)))
+        self._send(reply_to, reply, encode_reply(reply, body))
+
+    def _send(self, reply_to: Any, reply: Reply, frames: list[bytes]) -> None:
+        self.counts.answer(reply, frames)
+        self.outputs.append(Answer(reply_to, frames))
+
+
+def _is_empty(reply: AnyReply) -> bool:
+    """Whether a reply says nothing but that there is nothing yet."""
+    if isinstance(reply, Taken):
+        return not (reply.grants or reply.refused or reply.letters or reply.lost)
+    if isinstance(reply, Fetched):
+        return not reply.topics
+    return isinstance(reply, NoMessagesYet)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
-from reliable_pubsub.common.core.messages import Role
+from reliable_pubsub.common.core.message_base import Role
 
 from .records import Forgotten
 from .state import State
@@ -21,7 +21,8 @@ def forgotten(state: State) -> Sequence[Forgotten]:
 
     Only durable ones: a crash must not bring back an entry that a client saw as removed.
     """
-    records = [*_sessions(state)]
+    charges = islice(state.accounts.ended, state.settings.memory.at_once_max)
+    records = [*_sessions(state), *(Forgotten("charge", one) for one in charges)]
     for topic_id in sorted(state.crowded_topics):
         records += _entries_of(state, state.topic_by_id[topic_id])
     return records[: state.settings.memory.at_once_max]

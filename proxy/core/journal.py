@@ -16,13 +16,20 @@ from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.journal import Seen
 from reliable_pubsub.common.core.recorder import Recorder
 
+from .administration import client_of, topic_of
+from .group_state import subscription_of_group
 from .records import (
+    Administered,
     Appended,
     ControlSeen,
     CursorMoved,
     DeadLettered,
     Expired,
     Granted,
+    GroupChanged,
+    GroupLetter,
+    PatternEnded,
+    PatternSubscribed,
     Record,
     Subscribed,
     TopicCreated,
@@ -62,8 +69,37 @@ class ProxyJournal:
         """A commit failed: drop the records that wait, they will not become durable."""
         self._waiting.clear()
 
+    def _write_of_group(self, record: GroupChanged | GroupLetter) -> None:
+        line, topic = self._recorder.line, self._topics[record.topic_id]
+        if isinstance(record, GroupLetter):
+            line(
+                journal.DeadLettered,
+                topic=topic,
+                subscriber=subscription_of_group(record.group),
+                generation=record.generation,
+                offset=record.offset,
+                dead_topic=self._topics[record.letter.topic_id],
+                letter=seen_in(record.letter)[0],
+                epoch=0,
+            )
+            return
+        line(
+            journal.GroupMoved,
+            topic=topic,
+            group=record.group,
+            generation=record.generation,
+            cursor=record.cursor,
+            member=record.member,
+            epoch=record.epoch,
+            granted=tuple((one.first, one.count, one.delivery) for one in record.granted),
+            settled=tuple((o.first, o.count, o.delivery, o.how) for o in record.settled),
+        )
+
     def _write(self, record: Record) -> None:
         line = self._recorder.line
+        if isinstance(record, GroupChanged | GroupLetter):
+            self._write_of_group(record)
+            return
         match record:
             case TopicCreated(topic_id, topic, log):
                 self._topics[topic_id] = topic
@@ -108,8 +144,25 @@ class ProxyJournal:
                     epoch=getattr(record, "epoch", 0),
                     session=record.terms.session,
                 )
-            case ControlSeen(subscriber, epoch):
+            case (
+                ControlSeen(subscriber, epoch=epoch)
+                | PatternSubscribed(subscriber, epoch=epoch)
+                | PatternEnded(subscriber, epoch=epoch)
+            ):
                 line(journal.ControlSeen, subscriber=subscriber, epoch=epoch)
+            case Administered(number, action=action, effect=effect, who=who):
+                line(
+                    journal.Administered,
+                    number=number,
+                    action=str(action.__struct_config__.tag),
+                    who=who,
+                    topic=topic_of(action),
+                    subscriber=client_of(action),
+                    role=getattr(action, "role", ""),
+                    generation=effect.generation,
+                    first=effect.first,
+                    end=effect.end,
+                )
             case Trimmed(topic_id, start):
                 line(journal.Trimmed, topic=self._topics[topic_id], start=start)
 

@@ -13,17 +13,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from reliable_pubsub.common.core.messages import (
-    Ack,
-    AnyRequest,
-    Bye,
-    Dead,
-    Get,
-    Ring,
-    Sub,
-    SubscriptionState,
-    Unsub,
-)
+from reliable_pubsub.common.core.pattern_messages import Fetch, Match
+from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Ring, Sub, Unsub
+from reliable_pubsub.common.core.status import SubscriptionState
 
 from .lower_bounds import LowerBounds
 from .records import Expired
@@ -34,7 +26,7 @@ if TYPE_CHECKING:
 
 LEASES_TO_EXPIRY: Final = 2
 # A HELLO renews nothing: its process may never have been granted this epoch.
-_RENEWING: Final = frozenset({Get, Ring, Ack, Dead, Sub, Unsub, Bye})
+_RENEWING: Final = frozenset({Get, Ring, Ack, Dead, Sub, Unsub, Bye, Match, Fetch})
 
 
 class Leases:
@@ -76,8 +68,8 @@ def heard(state: State, request: AnyRequest, now_s: float) -> None:
         for key in (("publisher", client), ("subscriber", client)):
             if key in state.idle_sessions:
                 state.idle_sessions[key] = state.idle_sessions.pop(key)
-    # A SUB counts before there is a lease: it may create one.
-    if type(request) in _RENEWING and (leases.ends or type(request) is Sub):
+    # Also of those who have no lease: a SUB may create one, and an operator may revive one.
+    if type(request) in _RENEWING:
         session = state.sessions.get(("subscriber", client))
         if session is not None and session.epoch == request.epoch:
             leases.heard_s[client] = now_s

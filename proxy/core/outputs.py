@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, to_builtins
 
 from reliable_pubsub.relay.core.rights import Denial
 
 from .pushes import Down
 from .qos0_interest import Want
-from .records import Appended, Record
+from .records import Administered, Appended, Record
 
 
 class Answer(Struct, frozen=True, gc=False):
@@ -34,4 +34,22 @@ class Visible(Struct, frozen=True):
     batches: Sequence[Appended]
 
 
-Output = Answer | Work | Visible | Down | Want | Denial
+class Deed(Struct, frozen=True):
+    """An operator's action that is durable, for the audit log."""
+
+    record: Administered
+
+    @property
+    def told(self) -> dict[str, object]:
+        """The fields of its line."""
+        one = self.record
+        return {
+            "name": one.who,
+            "client": one.client,
+            "number": one.number,
+            "action": to_builtins(one.action),
+            "effect": to_builtins(one.effect),
+        }
+
+
+Output = Answer | Work | Visible | Down | Want | Denial | Deed

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
+from reliable_pubsub.common.core.answers import Busy, Conflict, Duplicate, Gap, PutAck
 from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
-from reliable_pubsub.common.core.messages import (
-    Busy,
-    Conflict,
-    Duplicate,
-    Gap,
-    Put,
-    PutAck,
-    Stage,
-)
+from reliable_pubsub.common.core.requests import Put, Stage
 
-from .records import Appended, Decision, Record
+from .records import Appended, Decision
 from .replies import echo, limit_reached, malformed, topic_or_created
 from .retention import make_room
 from .sessions import fence
@@ -43,13 +36,11 @@ def append_put(
     state: State, request: Put, log: TopicLog | None, body: bytes, now_ns: int
 ) -> Decision:
     """Append a batch if there is room."""
-    created: tuple[Record, ...] = ()
-    if log is None:
-        found = topic_or_created(state, request, request.topic)
-        if isinstance(found, Decision):
-            return found
-        log, created = found
-    elif (
+    found = topic_or_created(state, request, request.topic)
+    if isinstance(found, Decision):
+        return found
+    log, created = found
+    if (
         request.qos == 2
         and request.client not in log.publishers
         and len(log.publishers) >= state.settings.publishers_per_topic_max

@@ -15,7 +15,8 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.batch import ENTRY_BYTES
 from reliable_pubsub.common.core.limits import MIB, STATUS_ROWS_MAX
-from reliable_pubsub.common.core.messages import BatchHeader, PushStatus, Reply
+from reliable_pubsub.common.core.message_base import BatchHeader, Reply
+from reliable_pubsub.common.core.status import PushStatus
 from reliable_pubsub.relay.core.interest_link import LEASE_S, Links
 from reliable_pubsub.relay.core.interest_table import InterestTable
 from reliable_pubsub.relay.core.messages import Interest, Node, NodeReport

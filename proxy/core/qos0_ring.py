@@ -13,7 +13,8 @@ from msgspec import UNSET, Struct, UnsetType
 
 from reliable_pubsub.common.core.batch import ENTRY_BYTES, whole_batches
 from reliable_pubsub.common.core.limits import RING_BYTES_MAX, RINGS_BYTES_MAX
-from reliable_pubsub.common.core.messages import BatchHeader, RingStatus
+from reliable_pubsub.common.core.message_base import BatchHeader
+from reliable_pubsub.common.core.status import RingStatus
 
 
 class Read(Struct, frozen=True):

@@ -1,40 +1,53 @@
 """Quotas: how much the clients of one key may have. Pure.
 
 A decision says by its records what it would make: a client id, topics, a subscription, a staged
-batch. Before they are applied they are compared with the quotas of the key that asked; beyond one
-of them the answer is LIMIT, or BUSY if only the bytes came too fast, and there are no records.
+batch, bytes to store. Before they are applied they are compared with the quotas of the key that
+asked; beyond one of them the answer is LIMIT, or BUSY if only the bytes came too fast, and there
+are no records.
 
-What is counted is what the proxy holds now under the ids that the key has used since its start. No
-record says which key made a topic or an id, so after a restart an id counts again when it is used,
-and topics that were made before do not count.
+What is counted is what the proxy holds now (`accounts.py`): whatever ends or is removed counts no
+more, and what was there before a restart still does. The records of a decision that is allowed are
+followed by those that say for which key its ids and topics count. Ids that only stage, and groups,
+are counted in memory, as what they stage is kept there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Final, Literal
 
 from msgspec import UNSET, Struct, field
+from msgspec.structs import replace
 
-from reliable_pubsub.common.core.messages import (
-    AnyRequest,
-    Busy,
-    Commit,
-    Limit,
-    Role,
-)
+from reliable_pubsub.common.core.answers import Busy, Full, Limit
+from reliable_pubsub.common.core.limits import TRANSACTION_BYTES_MAX
+from reliable_pubsub.common.core.message_base import Role
+from reliable_pubsub.common.core.requests import AnyRequest, Commit
 from reliable_pubsub.common.core.rights import Client
 from reliable_pubsub.relay.core.allowance import Bucket
 
+from .accounts import Account
 from .broker import belongs
-from .records import Appended, DeadLettered, Decision, Staged, Subscribed, TopicCreated
+from .records import (
+    Charged,
+    Decision,
+    Granted,
+    GroupChanged,
+    Record,
+    Staged,
+    Subscribed,
+    TopicCreated,
+    TopicDeleted,
+    Trimmed,
+    appended,
+)
 from .replies import echo
 from .staging import held_bytes
 from .state import State
 
 _WORDS: Final[Mapping[_Counted, tuple[str, str]]] = {
     "clients_max": ("client ids", "Use the same ids again"),
-    "topics_max": ("topics that it has made since the proxy started", "Use fewer names"),
+    "topics_max": ("topics that it has made", "Use fewer names"),
     "subscriptions_max": (
         "subscriptions that have not ended",
         "Unsubscribe those that are gone, each under its id",
@@ -43,19 +56,30 @@ _WORDS: Final[Mapping[_Counted, tuple[str, str]]] = {
         "bytes staged",
         "Commit or abort a transaction, and make smaller ones",
     ),
+    "stored_bytes_max": (
+        "bytes stored",
+        "Let subscribers acknowledge them, and topics keep less history (history_bytes, history_s)",
+    ),
 }
 _BURST_S: Final = 2  # so many seconds of `bytes_per_s_max` may come at once
-_Counted = Literal["clients_max", "topics_max", "subscriptions_max", "staged_bytes_max"]
+_Counted = Literal[
+    "clients_max", "topics_max", "subscriptions_max", "staged_bytes_max", "stored_bytes_max"
+]
 _Id = tuple[Role, str]
+_NOTHING: Final = Account()
 
 
-class _Account(Struct):
-    """What a key has used since the start; some of it may have ended."""
+class _Running(Struct):
+    """What of a key is counted in memory alone."""
 
-    ids: set[_Id] = field(default_factory=set)
-    topics: set[str] = field(default_factory=set)
+    staging: set[_Id] = field(default_factory=set)  # ids that stage, perhaps without a session
+    groups: set[tuple[int, str]] = field(default_factory=set)  # by topic id and subscription
     bytes_per_s: int = 0  # that `bucket` is for
     bucket: Bucket | None = None
+
+    def forget_staged(self, state: State) -> None:
+        """Forget the ids that have nothing staged any more."""
+        self.staging = {one for one in self.staging if state.staging.bytes_of(one[1]) > 0}
 
 
 class Quotas:
@@ -63,7 +87,7 @@ class Quotas:
 
     def __init__(self) -> None:
         """No key has anything."""
-        self._accounts: dict[str, _Account] = {}  # by name: keys of one name share their quotas
+        self._running: dict[str, _Running] = {}  # by name: keys of one name share their quotas
         self._client: Client | None = None  # whose request is decided next
         self._now_s = 0.0
 
@@ -76,56 +100,87 @@ class Quotas:
         self._client, self._now_s = client, now_s
 
     def judged(self, state: State, request: AnyRequest, decision: Decision) -> Decision:
-        """A decision, or the refusal of what is more than the quotas of its key allow.
+        """A decision with what it charges to its key, or the refusal of more than is allowed.
 
         Returns:
-            LIMIT, if waiting does not help; BUSY, if its bytes came too fast.
+            LIMIT, if waiting does not help; FULL, if all keys together have too much stored; BUSY,
+            if bytes came too fast.
         """
         client, self._client = self._client, None
-        if client is None or client.rights is None or not decision.records:
+        if not decision.records:
             return decision
-        account = self._accounts.setdefault(client.name, _Account())
+        full = _beyond_all(state, request, decision)
+        if full is not None or client is None or client.rights is None:
+            return full or decision
         role: Role = "publisher" if belongs(request, "publisher") else "subscriber"
+        if client.rights.has_quotas:
+            running = self._running.setdefault(client.name, _Running())
+            refused = self._refused(state, request, decision, client, role, running)
+            if refused is not None:
+                return refused
+            if any(isinstance(made, Staged) for made in decision.records):
+                running.staging.add((role, request.client))
+                if len(running.staging) > 2 * state.staging.transactions + 1:
+                    running.forget_staged(state)
+            running.groups.update(
+                (made.topic_id, made.subscriber)
+                for made in decision.records
+                if isinstance(made, GroupChanged) and made.begins
+            )
+        charges = tuple(_charges(state, (role, request.client), decision, client.name))
+        return replace(decision, records=decision.records + charges) if charges else decision
+
+    def _refused(
+        self,
+        state: State,
+        request: AnyRequest,
+        decision: Decision,
+        client: Client,
+        role: Role,
+        running: _Running,
+    ) -> Decision | None:
+        account = state.accounts.of.get(client.name, _NOTHING)
         one = (role, request.client)
-        topics = {made.topic for made in decision.records if isinstance(made, TopicCreated)}
+        is_new = one not in account.ids and one not in running.staging
+        stored_bytes = _stored_bytes(decision)
+        if stored_bytes and state.accounts.key_of(*one) != client.name:
+            stored_bytes += state.accounts.stored_under(*one)  # they count for this key then
         more: dict[_Counted, int] = {
-            "clients_max": one not in account.ids and one not in state.sessions,
-            "topics_max": len(topics),
-            "subscriptions_max": _subscriptions_begun(state, decision),
+            "clients_max": is_new and one not in state.sessions,
+            "topics_max": len(set(_topics_made(state, decision))),
+            "subscriptions_max": _subscriptions_begun(state, request, decision),
             "staged_bytes_max": sum(
                 held_bytes(staged) for staged in decision.records if isinstance(staged, Staged)
             ),
+            "stored_bytes_max": stored_bytes,
         }
         for quota, count in more.items():
             most = getattr(client.rights, quota)
             if count and most is not UNSET:
-                used = _used(state, account, quota, most - count)
+                used = _used(state, account, running, quota, most - count)
+                if quota == "stored_bytes_max" and used + count > most:
+                    used -= _bytes_going(state, decision, client.name)
                 if used + count > most:
                     return _beyond(state, request, client.name, quota, used, most)
-        busy = self._paced(state, request, client, account, _body_bytes(request, decision))
-        if busy is not None:
-            return busy
-        account.ids.add(one)
-        account.topics |= topics
-        return decision
+        return self._paced(state, request, client, running, _body_bytes(request, decision))
 
     def _paced(
         self,
         state: State,
         request: AnyRequest,
         client: Client,
-        account: _Account,
+        running: _Running,
         body_bytes: int,
     ) -> Decision | None:
         """BUSY while more bytes have come than the key may send; else take those of a request."""
         rate = client.rights.bytes_per_s_max if client.rights is not None else UNSET
         if rate is UNSET or not body_bytes:
             return None
-        if account.bucket is None or account.bytes_per_s != rate:
-            account.bytes_per_s = rate
-            account.bucket = Bucket(_BURST_S * rate, rate, self._now_s)
-        if account.bucket.left(self._now_s) > 0:
-            account.bucket.take(body_bytes, self._now_s)
+        if running.bucket is None or running.bytes_per_s != rate:
+            running.bytes_per_s = rate
+            running.bucket = Bucket(_BURST_S * rate, rate, self._now_s)
+        if running.bucket.left(self._now_s) > 0:
+            running.bucket.take(body_bytes, self._now_s)
             return None
         text = (
             f"the key {client.name!r} sends more than {rate:,} bytes a second (bytes_per_s_max of "
@@ -135,45 +190,88 @@ class Quotas:
 
 
 def _body_bytes(request: AnyRequest, decision: Decision) -> int:
-    """Bytes of the body that came with a request; what a COMMIT appends has come before."""
+    """Bytes of the bodies that came with a request; what a COMMIT appends has come before."""
     if isinstance(request, Commit):
         return 0
-    bodies = (
-        made.letter.body if isinstance(made, DeadLettered) else made.body
-        for made in decision.records
-        if isinstance(made, Appended | Staged | DeadLettered)
-    )
-    return sum(map(len, bodies))
+    staged = (len(made.body) for made in decision.records if isinstance(made, Staged))
+    return _stored_bytes(decision) + sum(staged)
 
 
-def _subscriptions_begun(state: State, decision: Decision) -> int:
+def _stored_bytes(decision: Decision) -> int:
+    """Bytes of the bodies that a decision stores."""
+    batches = (appended(made) for made in decision.records)
+    return sum(len(batch.body) for batch in batches if batch is not None)
+
+
+def _bytes_going(state: State, decision: Decision, key: str | None = None) -> int:
+    """Bytes that a decision removes to make room.
+
+    Args:
+        key: the name of the key for which they count; None: all.
+    """
+    count = 0
+    for made in decision.records:
+        if isinstance(made, Trimmed):
+            log = state.topic_by_id[made.topic_id]
+            for publisher, size_bytes in log.bytes_going(made).items():
+                if key is None or state.accounts.key_of(log.put_by, publisher) == key:
+                    count += size_bytes
+    return count
+
+
+def _topics_made(state: State, decision: Decision) -> Iterator[str]:
+    """The topics that a decision makes, or makes again after they were deleted."""
+    for made in decision.records:
+        if isinstance(made, TopicCreated):
+            yield made.topic
+        elif isinstance(made, TopicDeleted) and made.is_back:
+            yield state.topic_by_id[made.topic_id].topic
+
+
+def _charges(state: State, one: _Id, decision: Decision, key: str) -> Iterator[Charged]:
+    """The records that let what a decision makes count for a key."""
+    for topic in _topics_made(state, decision):
+        yield Charged("topic", topic, key)
+    if state.accounts.key_of(*one) != key and any(map(_holds_an_id, decision.records)):
+        yield Charged(*one, key)
+
+
+def _holds_an_id(made: Record) -> bool:
+    """Whether a record begins a session of the sender, or stores under its id."""
+    return isinstance(made, Granted) or appended(made) is not None
+
+
+def _subscriptions_begun(state: State, request: AnyRequest, decision: Decision) -> int:
+    """Those of the sender: a topic that it makes may begin subscriptions by pattern of others."""
     return sum(
         made.topic_id not in state.subscribed.get(made.subscriber, ())
         for made in decision.records
-        if isinstance(made, Subscribed)
+        if (isinstance(made, Subscribed) and made.subscriber == request.client)
+        or (isinstance(made, GroupChanged) and made.begins)
     )
 
 
-def _used(state: State, account: _Account, quota: _Counted, enough: int) -> int:
+def _used(state: State, account: Account, running: _Running, quota: _Counted, enough: int) -> int:
     """How much of a quota is used; what has ended is left out once more than enough is."""
+    if quota == "stored_bytes_max":
+        return account.stored_bytes
+    if quota == "topics_max":
+        return len(account.topics)
     if quota == "subscriptions_max":
         names = [name for role, name in account.ids if role == "subscriber"]
-        return sum(len(state.subscribed.get(name, ())) for name in names)
+        running.groups = {
+            (topic_id, name)
+            for topic_id, name in running.groups
+            if topic_id in state.subscribed.get(name, ())
+        }
+        return len(running.groups) + sum(len(state.subscribed.get(name, ())) for name in names)
     if quota == "staged_bytes_max":
-        names = [name for role, name in account.ids if role == "publisher"]
-        return sum(map(state.staging.bytes_of, names))
-    if quota == "topics_max":
-        if len(account.topics) > enough:  # the records that made some may have been discarded
-            account.topics &= state.topics.keys()
-        return len(account.topics)
-    if len(account.ids) > enough:
-        account.ids = {one for one in account.ids if _is_in_use(state, one)}
-    return len(account.ids)
-
-
-def _is_in_use(state: State, one: _Id) -> bool:
-    role, name = one
-    return one in state.sessions or (role == "publisher" and state.staging.bytes_of(name) > 0)
+        return sum(state.staging.bytes_of(name) for _, name in running.staging)
+    ids = account.ids | running.staging
+    if len(ids) > enough:
+        running.forget_staged(state)
+        ids = account.ids | running.staging
+    return len(ids)
 
 
 def _beyond(
@@ -186,3 +284,17 @@ def _beyond(
         "(docs/security.md)"
     )
     return Decision(Limit(**echo(state, request), limit=most, text=text))
+
+
+def _beyond_all(state: State, request: AnyRequest, decision: Decision) -> Decision | None:
+    """FULL, if all keys together have as many bytes stored as the proxy may hold."""
+    most, used = state.settings.stored_bytes_max, state.accounts.stored_bytes
+    more = _stored_bytes(decision) if used + TRANSACTION_BYTES_MAX > most else 0
+    if not more or used + more - _bytes_going(state, decision) <= most:
+        return None
+    text = (
+        f"this proxy holds {used:,} of {most:,} bytes of messages (stored_bytes_max, a setting of "
+        "its file); nothing was changed. Let subscribers acknowledge, keep less history "
+        "(history_bytes, history_s), delete topics that are not needed, or raise it"
+    )
+    return Decision(Full(**echo(state, request), text=text))

@@ -6,20 +6,15 @@ from typing import Any
 
 from msgspec import UNSET
 
-from reliable_pubsub.common.core.messages import (
-    Ack,
-    Dead,
-    Get,
-    History,
+from reliable_pubsub.common.core.answers import (
     Lost,
     MessageBatches,
     NoMessagesYet,
     NotSub,
     PutAck,
-    Ring,
     Stale,
-    Sub,
 )
+from reliable_pubsub.common.core.requests import Ack, Dead, Get, History, Ring, Sub
 
 from .changed_log import log_changed, not_this_log
 from .records import CursorMoved, Decision
@@ -39,8 +34,12 @@ def get(state: State, request: Get, _body: bytes, _now_ns: int) -> Decision:
     log, subscription, visible_at = found
     cursor, shown, body = request.cursor, 0, None
     reply: Lost | NoMessagesYet | MessageBatches
-    if cursor < log.start:
-        reply = Lost(**echo(state, request), first=cursor, end=log.start)
+    if subscription.moved and cursor < subscription.cursor:
+        end = subscription.cursor
+        reply = Lost(**echo(state, request), first=cursor, end=end, operator=True)
+    elif cursor < log.start:
+        removed = True if state.administration.has_removed(request.topic, cursor) else UNSET
+        reply = Lost(**echo(state, request), first=cursor, end=log.start, operator=removed)
         visible_at = max(visible_at, log.trim_lsn)
     elif cursor < (kept_from := log.kept_from):
         bound = log.retention.waiting_messages_max
@@ -55,6 +54,8 @@ def get(state: State, request: Get, _body: bytes, _now_ns: int) -> Decision:
             last = reply.batches[-1]
             shown = last.base + last.count
     moved = cursor_moved(request, log, subscription, urgent=False, shown=shown)
+    if moved and moved[0].takes:  # what is shown now must not come again after a crash
+        visible_at = state.lsn + len(moved)
     return Decision(reply, moved, visible_at, body)
 
 
@@ -138,10 +139,21 @@ def cursor_moved(
         shown = max(cursor, subscription.before)
     else:
         shown = max(shown, cursor, subscription.shown)
-    if request.cursor <= held and shown == subscription.shown:
+    takes = bool(subscription.moved) and request.cursor >= subscription.cursor
+    if request.cursor <= held and shown == subscription.shown and not takes:
         return ()
-    generation, terms = subscription.generation, subscription.terms
-    return (CursorMoved(log.topic_id, request.client, generation, cursor, urgent, shown, terms),)
+    return (
+        CursorMoved(
+            log.topic_id,
+            request.client,
+            subscription.generation,
+            cursor,
+            urgent or takes,
+            shown,
+            subscription.terms,
+            takes,
+        ),
+    )
 
 
 def subscription_of(
@@ -157,9 +169,10 @@ def subscription_of(
         return not_subscribed(state, request, known)
     is_current = request.generation == known.generation and request.boot == state.boot
     if known.expired or not is_current:
+        why = ", because an operator has moved it" if known.moved else ""
         text = (
             f"subscription {request.generation} of {request.client!r} to {request.topic!r} is "
-            f"to be confirmed; the current one is {known.generation}: subscribe again"
+            f"to be confirmed{why}; the current one is {known.generation}: subscribe again"
         )
         return Decision(Stale(**echo(state, request), text=text), visible_at=known.lsn)
     if not isinstance(request, Ring) and request.cursor > log.durable_end:

@@ -7,19 +7,18 @@ the subscriber's own state also has them (rule R7).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, Literal
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.messages import (
-    AnyReply,
-    BatchHeader,
-    Role,
-    StoredQoS,
-    Terms,
-    TopicReceipt,
-)
+from reliable_pubsub.common.core.actions import AnyAction, Effect
+from reliable_pubsub.common.core.answers import AnyReply, Grant, Stretch, TopicReceipt
+from reliable_pubsub.common.core.message_base import BatchHeader, GroupTerms, Role, StoredQoS, Terms
+from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.requests import Outcome
+
+from .group_state import Member, Run, StoredGroup, subscription_of_group
 
 
 class TopicCreated(Struct, frozen=True, gc=False):
@@ -81,6 +80,11 @@ class Granted(Struct, frozen=True, gc=False):
     nonce: bytes
 
 
+# An operator has moved a subscription, and its subscriber has not yet taken that: its own place no
+# longer counts ("set"), or only if it is above the cursor ("skip").
+Moved = Literal["", "set", "skip"]
+
+
 class Subscribed(Struct, frozen=True, gc=False):
     """A subscription begins, resumes, or is moved to another cursor."""
 
@@ -94,6 +98,7 @@ class Subscribed(Struct, frozen=True, gc=False):
     control: int
     shown: int = 0  # it was sent the messages below this
     terms: Terms = Terms()
+    moved: Moved = ""
 
 
 class Unsubscribed(Struct, frozen=True, gc=False):
@@ -121,6 +126,30 @@ class ControlSeen(Struct, frozen=True, gc=False):
     control: int
 
 
+class PatternSubscribed(Struct, frozen=True, gc=False):
+    """A subscriber has a pattern; the subscriptions that it makes are records of their own."""
+
+    urgent: ClassVar[bool] = True
+    subscriber: str
+    pattern: Pattern
+    terms: Terms
+    reader: str  # the keys that may read what it matches; "": there were no keys
+    epoch: int
+    nonce: bytes
+    control: int
+
+
+class PatternEnded(Struct, frozen=True, gc=False):
+    """A pattern ends; so do its subscriptions, by records of their own."""
+
+    urgent: ClassVar[bool] = True
+    subscriber: str
+    pattern: Pattern
+    epoch: int
+    nonce: bytes
+    control: int
+
+
 class CursorMoved(Struct, frozen=True, gc=False):
     """A subscriber has acknowledged everything below `cursor`."""
 
@@ -131,15 +160,30 @@ class CursorMoved(Struct, frozen=True, gc=False):
     urgent: bool  # True: an ACK waits for it; False: it came with a GET
     shown: int = 0  # it was sent the messages below this
     terms: Terms = Terms()
+    takes: bool = False  # the place to which an operator has moved it; `urgent` with that
 
 
-ForgottenKind = Literal["session", "subscription", "publisher"]
+Charge = Literal["publisher", "subscriber", "topic"]  # what counts for a key: an id, or a topic
+
+
+class Charged(Struct, frozen=True, gc=False):
+    """An id or a topic counts for a key from now on, and no longer for another (`accounts.py`)."""
+
+    urgent: ClassVar[bool] = False
+    kind: Charge
+    name: str
+    key: str  # its name
+
+
+ForgottenKind = Literal["session", "subscription", "publisher", "transaction", "charge"]
 
 
 class Forgotten(Struct, frozen=True, gc=False):
     """An entry that can no longer have an effect is removed (rule R26).
 
-    It is an id without subscriptions or numbers, an ended subscription, or a QoS 1 publisher.
+    It is an id without subscriptions or numbers, an ended subscription, a QoS 1 publisher, or what
+    counts for a key and is gone. When an operator asks for it also the numbers of a publisher, and
+    its last transaction.
     """
 
     urgent: ClassVar[bool] = False
@@ -186,6 +230,22 @@ class Trimmed(Struct, frozen=True, gc=False):
     start: int
     end: int  # of the topic, kept because the last batch may be among the removed
     timestamp_ns: int  # of the newest batch, for the same reason
+    # What goes of the first segment that stays; not stored, counted again at the next start.
+    cut_batches: int = 0
+    cut_bytes: tuple[tuple[str, int], ...] = ()  # by publisher
+
+
+class Administered(Struct, frozen=True):
+    """An operator's action; its other records are in the same decision."""
+
+    urgent: ClassVar[bool] = True
+    number: int  # 1, 2, 3, ...
+    nonce: bytes
+    at_ns: int  # wall clock
+    who: str  # name of the key; "": the proxy knows no keys
+    client: str
+    action: AnyAction
+    effect: Effect
 
 
 class Staged(Struct, frozen=True, gc=False):
@@ -224,6 +284,57 @@ class TransactionCommitted(Struct, frozen=True, gc=False):
     receipts: tuple[TopicReceipt, ...]
 
 
+class GroupChanged(Struct, frozen=True, gc=False):
+    """A group is as this says, from its cursor to its frontier: all of it, whatever changed."""
+
+    urgent: ClassVar[bool] = True
+    topic_id: int
+    group: str
+    generation: int
+    cursor: int
+    terms: GroupTerms
+    runs: tuple[Run, ...]
+    members: tuple[Member, ...]
+    lost: tuple[Stretch, ...] = ()  # what no member is known to have heard of
+    begins: bool = False
+    ends: bool = False
+    # The rest is not stored. Keys of its messages, by offset, as far as they were read:
+    keys: tuple[tuple[int, bytes | None], ...] = ()
+    member: str = ""  # whose request it was, in which epoch, and what that did
+    epoch: int = 0
+    granted: tuple[Grant, ...] = ()
+    settled: tuple[Outcome, ...] = ()
+
+    @property
+    def subscriber(self) -> str:
+        """The name of its subscription."""
+        return subscription_of_group(self.group)
+
+
+class TopicDeleted(Struct, frozen=True, gc=False):
+    """A topic is deleted, with nothing left in it; or made again, where it ended."""
+
+    urgent: ClassVar[bool] = True
+    topic_id: int
+    is_back: bool = False
+
+
+class GroupLetter(Struct, frozen=True, gc=False):
+    """The dead letter of a message of a group; a `GroupChanged` of the same decision ends it."""
+
+    urgent: ClassVar[bool] = True
+    letter: Appended
+    topic_id: int  # of the message
+    group: str
+    generation: int
+    offset: int
+
+    @property
+    def body(self) -> bytes:
+        """The body of the dead letter."""
+        return self.letter.body
+
+
 Record = (
     TopicCreated
     | Appended
@@ -231,11 +342,18 @@ Record = (
     | Subscribed
     | Unsubscribed
     | ControlSeen
+    | PatternSubscribed
+    | PatternEnded
     | CursorMoved
+    | Charged
     | Forgotten
     | DeadLettered
+    | GroupChanged
+    | TopicDeleted
+    | GroupLetter
     | Expired
     | Trimmed
+    | Administered
     | Staged
     | Unstaged
     | TransactionCommitted
@@ -244,7 +362,7 @@ Record = (
 
 def appended(record: Record) -> Appended | None:
     """The batch that a record appends to a log, or None."""
-    if isinstance(record, DeadLettered):
+    if isinstance(record, DeadLettered | GroupLetter):
         return record.letter
     return record if isinstance(record, Appended) else None
 
@@ -266,6 +384,7 @@ class StoredSegment(Struct, frozen=True, gc=False):
     body_bytes: int
     batches: int
     timestamp_ns: int  # of its last batch
+    bytes_by: Mapping[str, int] = {}  # by publisher
 
 
 class StoredPublisher(Struct, frozen=True, gc=False):
@@ -289,6 +408,7 @@ class StoredSubscription(Struct, frozen=True, gc=False):
     shown: int = 0
     terms: Terms = Terms()
     expired: bool = False
+    moved: Moved = ""
 
 
 class StoredTopic(Struct, frozen=True):
@@ -303,6 +423,17 @@ class StoredTopic(Struct, frozen=True):
     segments: Sequence[StoredSegment] = ()
     publishers: Sequence[StoredPublisher] = ()
     subscriptions: Sequence[StoredSubscription] = ()
+    groups: Sequence[StoredGroup] = ()
+    deleted: bool = False
+
+
+class StoredPattern(Struct, frozen=True, gc=False):
+    """A subscription by pattern."""
+
+    subscriber: str
+    pattern: Pattern
+    terms: Terms
+    reader: str = ""
 
 
 class StoredSession(Struct, frozen=True, gc=False):
@@ -324,3 +455,7 @@ class StoredState(Struct, frozen=True):
     transactions: Sequence[TransactionCommitted] = ()  # the last one of each publisher
     epoch_floor: int = 0  # the highest epoch of the forgotten sessions
     generation_floor: int = 0  # the same of generations
+    actions: Sequence[Administered] = ()  # of operators, the newest last
+    paused: str | None = None  # the reason; None: puts go on
+    patterns: Sequence[StoredPattern] = ()
+    charges: Sequence[Charged] = ()

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
-from reliable_pubsub.common.core.messages import AnyReply, AnyRequest, Limit, Malformed
+from reliable_pubsub.common.core.answers import AnyReply, Limit, Malformed
+from reliable_pubsub.common.core.limits import CHOSEN_TOPICS_MAX
+from reliable_pubsub.common.core.message_base import Request, Terms
+from reliable_pubsub.common.core.requests import AnyRequest
+from reliable_pubsub.relay.core.attendance import Excess
 
-from .records import Decision, Record
+from .records import Decision, Record, Subscribed, TopicDeleted
 from .state import State
+from .subscriptions import Session
 from .topic_log import TopicLog
 
 SettingOfLimit = Literal[
@@ -32,7 +37,7 @@ _LIMITED: Final[Mapping[SettingOfLimit, tuple[str, str]]] = {
 }
 
 
-def echo(state: State, request: AnyRequest | AnyReply) -> dict[str, Any]:
+def echo(state: State, request: Request | AnyReply) -> dict[str, Any]:
     """The fields that every reply repeats from its request (rule R1), and the boot name."""
     return {
         "client": request.client,
@@ -57,6 +62,11 @@ def malformed(state: State, text: str, request: AnyRequest | None = None) -> Mal
     )
 
 
+def too_many(state: State, request: Request, excess: Excess) -> Limit:
+    """The answer on a connection that is more than its key may have."""
+    return Limit(**echo(state, request), limit=excess.most, text=excess.text)
+
+
 def limit_reached(state: State, request: AnyRequest, setting: SettingOfLimit) -> Decision:
     """Refuse because a limit is reached; ended entries do not count towards it."""
     limit: int = getattr(state.settings, setting)
@@ -73,13 +83,57 @@ def topic_or_created(
 ) -> tuple[TopicLog, tuple[Record, ...]] | Decision:
     """A topic and the records that create it, or the refusal of one topic too many.
 
+    With a topic begin the subscriptions of the patterns that match it.
+    One that was deleted is made again where it ended: its numbers and offsets go on.
+
     Args:
         others: topics that the same decision creates before it.
     """
     log = state.topics.get(topic)
-    if log is not None:
+    if log is not None and topic not in state.deleted_topics:
         return log, ()
-    if len(state.topics) + others >= state.settings.topics_max:
+    if len(state.topics) - len(state.deleted_topics) + others >= state.settings.topics_max:
+        return limit_reached(state, request, "topics_max")
+    if log is not None:
+        back = TopicDeleted(log.topic_id, is_back=True)
+        return log, (back, *begun_by_patterns(state, log))
+    if state.last_topic_id + others >= CHOSEN_TOPICS_MAX:
         return limit_reached(state, request, "topics_max")
     created, log = state.next_topic(topic, others)
-    return log, (created,)
+    return log, (created, *begun_by_patterns(state, log))
+
+
+def begun_by_patterns(state: State, log: TopicLog) -> Iterator[Subscribed]:
+    """The subscriptions that begin with a topic, by the patterns that match it."""
+    for subscriber, pattern in state.patterns.wanting(log.topic):
+        before = log.subscriptions.get(subscriber)
+        is_kept = before is not None and before.active  # the topic was deleted meanwhile
+        if not is_kept and state.authority.may_read(pattern.reader, log.topic):
+            session = state.sessions["subscriber", subscriber]
+            yield begun_by_pattern(
+                state, log, subscriber, session, pattern.terms, session.control, log.end
+            )
+
+
+def begun_by_pattern(
+    state: State,
+    log: TopicLog,
+    subscriber: str,
+    session: Session,
+    terms: Terms,
+    control: int,
+    cursor: int,
+) -> Subscribed:
+    """A subscription that a pattern begins, after all that it had of the topic before."""
+    before = log.subscriptions.get(subscriber)
+    return Subscribed(
+        log.topic_id,
+        subscriber,
+        (before.generation if before else state.generation_floor) + 1,
+        cursor,
+        session.epoch,
+        session.nonce,
+        control,
+        max(before.shown, cursor) if before else cursor,
+        terms,
+    )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from reliable_pubsub.common.core.answers import Full, Limit
 from reliable_pubsub.common.core.limits import NUMBER_MAX
-from reliable_pubsub.common.core.messages import Commit, Dead, Full, Limit, Put
+from reliable_pubsub.common.core.requests import Commit, Dead, Put, Settle, Take
 
 from .records import Decision, Expired, Record, Trimmed
 from .replies import echo
 from .state import State
 from .subscriptions import Subscription
 from .topic_log import TopicLog
+
+Storing = Put | Commit | Dead | Take | Settle  # TAKE and SETTLE make dead letters
 
 
 def trims_due(state: State, now_ns: int) -> Sequence[Trimmed]:
@@ -34,7 +37,11 @@ def trims_due(state: State, now_ns: int) -> Sequence[Trimmed]:
 
 
 def make_room(
-    state: State, request: Put | Commit | Dead, log: TopicLog, count: int, body_bytes: int
+    state: State,
+    request: Storing,
+    log: TopicLog,
+    count: int,
+    body_bytes: int,
 ) -> Decision | tuple[Record, ...]:
     """Keep the topic below its bounds: its bytes, and the messages waiting for each subscriber.
 
@@ -91,7 +98,7 @@ def _expired(log: TopicLog, name: str, one: Subscription) -> Expired:
 
 def _over_quota(
     state: State,
-    request: Put | Commit | Dead,
+    request: Storing,
     log: TopicLog,
     count: int,
     over: Sequence[tuple[str, Subscription]],
@@ -112,7 +119,7 @@ def _over_quota(
     return Decision(Full(**echo(state, request), text=text))
 
 
-def _full(state: State, request: Put | Commit | Dead, log: TopicLog) -> Decision:
+def _full(state: State, request: Storing, log: TopicLog) -> Decision:
     text = (
         f"topic {log.topic!r} holds {log.stored_bytes:,} of {log.retention.topic_bytes_max:,} "
         "bytes that its subscribers have not all acknowledged; let them catch up, unsubscribe the "

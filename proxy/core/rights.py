@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.messages import AnyRequest, Commit, Status, StatusReport
+from reliable_pubsub.common.core.answers import StatusReport
+from reliable_pubsub.common.core.requests import AnyRequest, Commit, Status
 from reliable_pubsub.relay.core.rights import Need
 
 from .state import State

@@ -15,8 +15,15 @@ from typing import Any, Final
 
 import msgspec
 
+from reliable_pubsub.common.core.actions import Pause, Resume
+from reliable_pubsub.common.core.limits import ACTIONS_KEPT
+from reliable_pubsub.common.core.message_base import Terms
+
+from .group_state import stored_runs
 from .records import (
+    Administered,
     Appended,
+    Charged,
     ControlSeen,
     CursorMoved,
     DeadLettered,
@@ -24,9 +31,14 @@ from .records import (
     Forgotten,
     ForgottenKind,
     Granted,
+    GroupChanged,
+    GroupLetter,
+    PatternEnded,
+    PatternSubscribed,
     Record,
     Subscribed,
     TopicCreated,
+    TopicDeleted,
     TransactionCommitted,
     Trimmed,
     Unsubscribed,
@@ -38,11 +50,18 @@ FLOORS: Final[Mapping[ForgottenKind, str]] = {  # names in the table `meta`
     "session": "epoch_floor",
     "subscription": "generation_floor",
 }
-_KEYS: Final[Mapping[ForgottenKind, Sequence[str]]] = {
+_KEYS: Final[Mapping[str, Sequence[str]]] = {
+    "charge": ("kind", "name"),
+    "deleted_topic": ("topic_id",),
+    "moved_subscription": ("topic_id", "subscriber"),
+    "pattern_subscription": ("subscriber", "kind", "text"),
     "publisher": ("topic_id", "publisher", "qos"),
     "subscription": ("topic_id", "subscriber"),
     "session": ("role", "client"),
 }
+PAUSED: Final = "paused"  # in the table `meta`: the reason; no row: puts go on
+
+_OF_GROUPS: Final = Terms()  # of the subscription that a group is
 
 Row = tuple[Any, ...]
 Statement = tuple[str, Sequence[Any]]  # SQL, and its values
@@ -56,9 +75,15 @@ class _Changes:
     # The newest row of each key, without the key; None: removed.
     publishers: dict[Row, Appended | None] = field(default_factory=dict)
     subscriptions: dict[Row, Row | None] = field(default_factory=dict)
+    patterns: dict[Row, Row | None] = field(default_factory=dict)
     sessions: dict[Row, Row | None] = field(default_factory=dict)
     floors: dict[ForgottenKind, int] = field(default_factory=dict)
-    transactions: dict[str, TransactionCommitted] = field(default_factory=dict)
+    transactions: dict[str, TransactionCommitted | None] = field(default_factory=dict)
+    moved: dict[Row, Row | None] = field(default_factory=dict)
+    actions: list[Administered] = field(default_factory=list)
+    groups: dict[tuple[int, str], GroupChanged] = field(default_factory=dict)
+    deleted: dict[Row, Row | None] = field(default_factory=dict)  # topics
+    charges: dict[Row, Row | None] = field(default_factory=dict)
     topics: dict[int, Row] = field(default_factory=dict)  # start, end and newest timestamp
 
 
@@ -74,16 +99,28 @@ def statements(records: Sequence[Record], topics: dict[int, tuple[str, str]]) ->
         found += _insert("INSERT INTO batch VALUES", list(map(_batch_row, changes.batches)))
     if changes.publishers:
         found += _replace("publisher", changes.publishers, _publisher_row)
-    if changes.subscriptions:
-        found += _replace("subscription", changes.subscriptions)
-    if changes.sessions:
-        found += _replace("session", changes.sessions)
+    for table, rows in (
+        ("subscription", changes.subscriptions),
+        ("pattern_subscription", changes.patterns),
+        ("session", changes.sessions),
+        ("deleted_topic", changes.deleted),
+        ("moved_subscription", changes.moved),
+        ("charge", changes.charges),
+    ):
+        if rows:
+            found += _replace(table, rows)
     if changes.floors:
         floors = [(FLOORS[kind], str(floor)) for kind, floor in changes.floors.items() if floor]
         found += _insert("REPLACE INTO meta VALUES", list(map(_with_crc, floors)))
     if changes.transactions:
-        transactions = list(map(_transaction_row, changes.transactions.values()))
-        found += _insert("REPLACE INTO last_transaction VALUES", transactions)
+        kept = [one for one in changes.transactions.values() if one is not None]
+        found += _insert("REPLACE INTO last_transaction VALUES", list(map(_transaction_row, kept)))
+        gone = [client for client, one in changes.transactions.items() if one is None]
+        found += [("DELETE FROM last_transaction WHERE client = ?", (one,)) for one in gone]
+    for action in changes.actions:
+        found += _action_statements(action)
+    if changes.groups:
+        found += _group_statements(changes.groups)
     for topic_id, (start, end, timestamp_ns) in changes.topics.items():
         places = (place_of(topic_id, 0), place_of(topic_id, start))
         found.append(("DELETE FROM batch WHERE place >= ? AND place < ?", places))
@@ -95,34 +132,45 @@ def statements(records: Sequence[Record], topics: dict[int, tuple[str, str]]) ->
 def _changes(records: Sequence[Record], topics: dict[int, tuple[str, str]]) -> _Changes:
     changes = _Changes()
     for record in records:
-        match record:
-            case Appended():
-                changes.batches.append(record)
-                changes.publishers[record.topic_id, record.publisher, record.qos] = record
-            case DeadLettered(letter, moved):
-                changes.batches.append(letter)
-                changes.publishers[letter.topic_id, letter.publisher, letter.qos] = letter
-                _add_subscription(changes, moved)
-            case CursorMoved() | Expired():
-                _add_subscription(changes, record)
-            case Subscribed() | Unsubscribed():
-                _add_subscription(changes, record)
-                control = (record.epoch, record.nonce, record.control)
-                changes.sessions["subscriber", record.subscriber] = control
-            case ControlSeen(subscriber, epoch, nonce, number):
-                changes.sessions["subscriber", subscriber] = (epoch, nonce, number)
-            case Granted(role, client, epoch, nonce):
-                changes.sessions[role, client] = (epoch, nonce, 0)
-            case Forgotten():
-                _add_forgotten(changes, record)
-            case Trimmed(topic_id, start, end, timestamp_ns):
-                changes.topics[topic_id] = (start, end, timestamp_ns)
-            case TransactionCommitted(client):
-                changes.transactions[client] = record
-            case TopicCreated(topic_id, topic, log):
-                topics[topic_id] = (topic, log)
-                changes.topics[topic_id] = (0, 0, 0)
+        if isinstance(record, GroupChanged | GroupLetter):
+            _add_of_group(changes, record)
+        elif isinstance(record, PatternSubscribed | PatternEnded):
+            _add_pattern(changes, record)
+        elif isinstance(record, Charged):
+            changes.charges[record.kind, record.name] = (record.key,)
+        else:
+            _add(changes, record, topics)
     return changes
+
+
+def _add(changes: _Changes, record: Record, topics: dict[int, tuple[str, str]]) -> None:
+    match record:
+        case Appended():
+            changes.batches.append(record)
+            changes.publishers[record.topic_id, record.publisher, record.qos] = record
+        case DeadLettered(letter, moved):
+            changes.batches.append(letter)
+            changes.publishers[letter.topic_id, letter.publisher, letter.qos] = letter
+            _add_subscription(changes, moved)
+        case CursorMoved() | Expired() | Subscribed() | Unsubscribed():
+            _add_subscription(changes, record)
+        case ControlSeen(subscriber, epoch, nonce, number):
+            changes.sessions["subscriber", subscriber] = (epoch, nonce, number)
+        case Granted(role, client, epoch, nonce):
+            changes.sessions[role, client] = (epoch, nonce, 0)
+        case Forgotten():
+            _add_forgotten(changes, record)
+        case Trimmed(topic_id, start, end, timestamp_ns):
+            changes.topics[topic_id] = (start, end, timestamp_ns)
+        case TransactionCommitted(client):
+            changes.transactions[client] = record
+        case Administered():
+            changes.actions.append(record)
+        case TopicDeleted(topic_id, is_back):
+            changes.deleted[topic_id,] = None if is_back else ()
+        case TopicCreated(topic_id, topic, log):
+            topics[topic_id] = (topic, log)
+            changes.topics[topic_id] = (0, 0, 0)
 
 
 def _add_subscription(
@@ -132,6 +180,9 @@ def _add_subscription(
     expired = isinstance(record, Expired)
     ended = isinstance(record, Unsubscribed) or (expired and terms.session == "clean")
     is_live = isinstance(record, CursorMoved | Subscribed)
+    if isinstance(record, Subscribed | Unsubscribed):
+        control = (record.epoch, record.nonce, record.control)
+        changes.sessions["subscriber", record.subscriber] = control
     changes.subscriptions[record.topic_id, record.subscriber] = (
         record.generation,
         record.cursor,
@@ -142,23 +193,74 @@ def _add_subscription(
         terms.session,
         terms.lease_ms,
     )
+    key = (record.topic_id, record.subscriber)
+    if isinstance(record, Subscribed) and record.moved:
+        changes.moved[key] = (record.moved,)
+    elif isinstance(record, Subscribed) or ended or getattr(record, "takes", False):
+        changes.moved[key] = None
+
+
+def _add_pattern(changes: _Changes, record: PatternSubscribed | PatternEnded) -> None:
+    key, row = (record.subscriber, record.pattern.kind, record.pattern.text), None
+    if isinstance(record, PatternSubscribed):
+        row = (record.terms.qos, record.terms.lease_ms, record.reader)
+    changes.patterns[key] = row
+    control = (record.epoch, record.nonce, record.control)
+    changes.sessions["subscriber", record.subscriber] = control
+
+
+def _add_of_group(changes: _Changes, record: GroupChanged | GroupLetter) -> None:
+    if isinstance(record, GroupLetter):
+        letter = record.letter
+        changes.batches.append(letter)
+        changes.publishers[letter.topic_id, letter.publisher, letter.qos] = letter
+        return
+    changes.groups[record.topic_id, record.group] = record
+    changes.subscriptions[record.topic_id, record.subscriber] = (
+        *(record.generation, record.cursor, int(not record.ends), _OF_GROUPS.qos),
+        *(record.cursor, 0, _OF_GROUPS.session, _OF_GROUPS.lease_ms),
+    )
 
 
 def _add_forgotten(changes: _Changes, record: Forgotten) -> None:
+    if record.kind == "transaction":
+        changes.transactions[str(record.key[0])] = None
+        return
     rows: dict[Row, Any]
     match record.kind:
         case "session":
             rows = changes.sessions
         case "subscription":
             rows = changes.subscriptions
+        case "charge":
+            rows = changes.charges
         case _:
             rows = changes.publishers
     rows[record.key] = None
     changes.floors[record.kind] = max(record.floor, changes.floors.get(record.kind, 0))
 
 
+def _action_statements(one: Administered) -> list[Statement]:
+    """An operator's action; the oldest that is kept goes."""
+    encode = msgspec.msgpack.encode
+    row = (one.number, one.nonce, one.at_ns, one.who, one.client)
+    found = _insert(
+        "INSERT INTO admin_action VALUES",
+        [_with_crc((*row, encode(one.action), encode(one.effect)))],
+    )
+    found.append(
+        ("DELETE FROM admin_action WHERE number <= ?", (one.number - ACTIONS_KEPT,)),
+    )
+    match one.action:
+        case Pause(reason=reason):
+            found += _insert("REPLACE INTO meta VALUES", [_with_crc((PAUSED, reason))])
+        case Resume():
+            found.append(("DELETE FROM meta WHERE name = ?", (PAUSED,)))
+    return found
+
+
 def _replace(
-    table: ForgottenKind,
+    table: str,
     rows: Mapping[Row, Any],
     row_of: Callable[[Any], Row] | None = None,
 ) -> Sequence[Statement]:
@@ -223,6 +325,20 @@ def _publisher_row(batch: Appended) -> Row:
         batch.qos,
     )
     return (*columns, row_crc(*columns))
+
+
+def _group_statements(groups: Mapping[tuple[int, str], GroupChanged]) -> list[Statement]:
+    encode = msgspec.msgpack.encode
+    kept, deleted = [], []
+    for (topic_id, name), one in groups.items():
+        if one.ends:
+            sql = "DELETE FROM consumer_group WHERE topic_id = ? AND name = ?"
+            deleted.append((sql, (topic_id, name)))
+        else:
+            runs = stored_runs(one.runs)
+            blobs = [encode(value) for value in (one.terms, runs, one.members, one.lost)]
+            kept.append(_with_crc((topic_id, name, *blobs)))
+    return (_insert("REPLACE INTO consumer_group VALUES", kept) if kept else []) + deleted
 
 
 def _transaction_row(one: TransactionCommitted) -> Row:

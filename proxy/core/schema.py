@@ -8,15 +8,82 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
 
 from reliable_pubsub.common.core.limits import CHOSEN_TOPICS_MAX
 
-SCHEMA_VERSION: Final = 3
+SCHEMA_VERSION: Final = 4
 
-TABLES: Final = """
+ADMINISTRATION: Final = """
+CREATE TABLE deleted_topic (        -- its row, and those of its publishers, stay
+    topic_id INTEGER PRIMARY KEY,
+    row_crc INTEGER NOT NULL
+);
+CREATE TABLE admin_action (
+    number INTEGER PRIMARY KEY,     -- 1, 2, 3, ...; the newest are kept
+    nonce BLOB NOT NULL,
+    at_ns INTEGER NOT NULL,
+    who TEXT NOT NULL,              -- name of the key; empty: none
+    client TEXT NOT NULL,
+    action BLOB NOT NULL,           -- msgpack, as in ADMIN
+    effect BLOB NOT NULL,           -- msgpack, as in ADMIN_ACK
+    row_crc INTEGER NOT NULL
+);
+CREATE TABLE moved_subscription (   -- by an operator, and its subscriber has not yet taken it
+    topic_id INTEGER NOT NULL,
+    subscriber TEXT NOT NULL,
+    moved TEXT NOT NULL,            -- set or skip
+    row_crc INTEGER NOT NULL,
+    PRIMARY KEY (topic_id, subscriber)
+) WITHOUT ROWID;
+"""
+
+_GROUPS: Final = """
+CREATE TABLE consumer_group (
+    topic_id INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    terms BLOB NOT NULL,            -- msgpack, as the three below
+    runs BLOB NOT NULL,             -- what is held, free and ended, from the cursor on
+    members BLOB NOT NULL,
+    lost BLOB NOT NULL,             -- what no member is known to have heard of
+    row_crc INTEGER NOT NULL,
+    PRIMARY KEY (topic_id, name)
+) WITHOUT ROWID;
+"""
+
+_PATTERNS: Final = """
+CREATE TABLE pattern_subscription (
+    subscriber TEXT NOT NULL,
+    kind TEXT NOT NULL,
+    text TEXT NOT NULL,
+    qos INTEGER NOT NULL,           -- as the next, of the subscriptions that it makes
+    lease_ms INTEGER NOT NULL,
+    reader TEXT NOT NULL,           -- keys that may read what it matches; empty: none
+    row_crc INTEGER NOT NULL,
+    PRIMARY KEY (subscriber, kind, text)
+) WITHOUT ROWID;
+"""
+
+_CHARGES: Final = """
+CREATE TABLE charge (               -- what counts for which key
+    kind TEXT NOT NULL,             -- publisher or subscriber (an id), or topic
+    name TEXT NOT NULL,
+    key_name TEXT NOT NULL,
+    row_crc INTEGER NOT NULL,
+    PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+"""
+
+# What makes a store of the next version out of one of this version, statements in their order.
+UPGRADES: Final[Mapping[int, Sequence[str]]] = {
+    3: (ADMINISTRATION, _GROUPS, _PATTERNS, _CHARGES),
+}
+
+TABLES: Final = (
+    """
 CREATE TABLE meta (
     name TEXT PRIMARY KEY,
     value TEXT NOT NULL,
@@ -88,11 +155,16 @@ CREATE TABLE last_transaction (
     row_crc INTEGER NOT NULL
 ) WITHOUT ROWID;
 """
+    + _GROUPS
+    + _PATTERNS
+    + ADMINISTRATION
+    + _CHARGES
+)
 
 OFFSET_BITS: Final = 47  # 1.4e14 messages in a topic: four years at a million a second
 assert CHOSEN_TOPICS_MAX < 2 ** (
     63 - OFFSET_BITS
-)  # topic ids are never reused, and no topic is removed
+)  # topic ids are never reused, and no name is removed
 
 # What SQLite keeps of TABLES, without what ANALYZE adds: numbers that only help to plan a query.
 # As bytes: damaged text may not be text.
@@ -103,10 +175,10 @@ FROM sqlite_master WHERE name NOT LIKE 'sqlite~_stat_' ESCAPE '~' ORDER BY name
 
 # The end of a topic by all tables but `batch`: if its batches end earlier, some are lost.
 KNOWN_ENDS: Final = """
-SELECT topic_id, topic, start_offset, max(
-    trimmed_end,
-    coalesce((SELECT max(base + count) FROM publisher AS p WHERE p.topic_id = t.topic_id), 0)
-) FROM topic AS t ORDER BY topic_id
+SELECT topic_id, topic, start_offset, (SELECT max(known) FROM (
+    SELECT t.trimmed_end AS known UNION ALL
+    SELECT base + count FROM publisher AS p WHERE p.topic_id = t.topic_id
+) AS every_end) FROM topic AS t ORDER BY topic_id
 """
 
 

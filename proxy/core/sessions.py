@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
+from reliable_pubsub.common.core.answers import Fenced, HelloAck, TopicPosition
 from reliable_pubsub.common.core.limits import EPOCH_STEP_MAX
-from reliable_pubsub.common.core.messages import (
-    AnyRequest,
-    Fenced,
-    Hello,
-    HelloAck,
-    Role,
-    TopicPosition,
-)
+from reliable_pubsub.common.core.message_base import Role
+from reliable_pubsub.common.core.requests import AnyRequest, Hello
 
 from .forgetting import session_forgotten
 from .records import Decision, Granted, Record

@@ -10,7 +10,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from datetime import UTC, datetime
 
-from reliable_pubsub.common.core.messages import History, OutOfRange, Start, Sub, Truncated
+from reliable_pubsub.common.core.answers import OutOfRange, Truncated
+from reliable_pubsub.common.core.message_base import Start
+from reliable_pubsub.common.core.requests import History, Sub
 
 from .records import Decision, appended
 from .replies import echo

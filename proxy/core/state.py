@@ -16,6 +16,7 @@ from reliable_pubsub.common.core.limits import (
     ENDED_CLEAN_MAX,
     ENDED_MAX,
     IDLE_SESSIONS_MAX,
+    NUMBER_MAX,
     PUBLISHERS_PER_TOPIC_MAX,
     SESSIONS_MAX,
     STAGED_BYTES_MAX,
@@ -23,16 +24,20 @@ from reliable_pubsub.common.core.limits import (
     TOPICS_MAX,
     UNNUMBERED_MAX,
 )
-from reliable_pubsub.common.core.messages import Durability, Role
+from reliable_pubsub.common.core.message_base import Promise, Role
+from reliable_pubsub.relay.core.rights import Authority
 
+from .accounts import Accounts
+from .administration import Administration
 from .leases import Leases
 from .lower_bounds import LowerBounds
+from .pattern_index import PatternIndex, PatternSubscription
 from .qos0_ring import Rings
-from .records import Record, StoredSegment, StoredState, TopicCreated, appended
+from .records import Charge, Record, StoredSegment, StoredState, TopicCreated, appended
 from .staging import LastTransaction, Staging
 from .storage import LogReader
 from .subscriptions import Session
-from .topic_log import Retention, TopicLog
+from .topic_log import Retention, TopicLog, without
 
 
 class Memory(Struct, frozen=True, kw_only=True):
@@ -57,6 +62,7 @@ class BrokerSettings(Struct, frozen=True, kw_only=True):
     subscriptions_per_topic_max: int = SUBSCRIPTIONS_PER_TOPIC_MAX
     publishers_per_topic_max: int = PUBLISHERS_PER_TOPIC_MAX
     staged_bytes_max: int = STAGED_BYTES_MAX
+    stored_bytes_max: int = NUMBER_MAX  # of all topics
     memory: Memory = Memory()
 
 
@@ -65,9 +71,10 @@ class Setup(Struct, frozen=True, kw_only=True):
 
     boot: str  # random name of this start; a position of another start is checked before use
     reader: LogReader
-    durability: Durability = "sync"
+    durability: Promise = "sync"
     settings: BrokerSettings = BrokerSettings()
     rings: Rings = field(default_factory=Rings)  # QoS 0 messages, never durable
+    authority: Authority = Authority({})  # what each key may do
 
 
 class State:
@@ -85,6 +92,7 @@ class State:
 
         self.store_id = stored.store_id
         self.topics = {s.topic: TopicLog.restore(s, self.retention(s.topic)) for s in stored.topics}
+        self.deleted_topics = {s.topic for s in stored.topics if s.deleted}  # their numbers stay
         self.topic_by_id = {log.topic_id: log for log in self.topics.values()}
         self.last_topic_id = max(self.topic_by_id, default=0)
         self.sessions: dict[tuple[Role, str], Session] = {
@@ -97,19 +105,32 @@ class State:
             one.client: LastTransaction(one.transaction, one.digest, one.receipts, 0)
             for one in stored.transactions
         }
+        self.administration = Administration(stored.actions, stored.paused)
         self.lsn = 0  # number of the newest record
         self.durable_lsn = 0
         self.undurable: deque[tuple[int, Record]] = deque()
 
+        self.patterns = PatternIndex()
+        for pattern in stored.patterns:
+            held = PatternSubscription(pattern.terms, pattern.reader, 0)
+            self.patterns.add(pattern.subscriber, pattern.pattern, held, self.topics)
+        self.authority = setup.authority
+        self.accounts = self._restored_accounts(stored)
+        for charged in stored.charges:
+            self.index_charge(charged.kind, charged.name)
+
         # In memory only.
         self.staging = Staging()
         self.leases = Leases()
+        self.groups_due: LowerBounds[tuple[int, str]] = LowerBounds()  # by the next lease that ends
+        self.groups_seen_s = 0.0  # when that was looked at
         self.storage_full_until_s: float | None = None  # monotonic; puts are refused until then
         self.storage_full_why = ""
         self.trim_at_s = 0.0
 
         # Indexes, so that cost follows what happens and not what lives.
         self.subscribed: dict[str, dict[int, None]] = {}  # by subscriber: topics
+        self.members: dict[str, int] = {}  # by subscriber: groups that it is a member of
         self.numbered = {name for log in self.topics.values() for name in log.publishers}
         self.numbered |= self.last_transactions.keys()
         self.idle_sessions: dict[tuple[Role, str], None] = {}  # without effect, least recent first
@@ -118,6 +139,10 @@ class State:
         self.crowded_topics: set[int] = set()  # with more ended entries than are kept
         self.touched_topics = set(self.topic_by_id)  # retention may find work in them
         self.ages: LowerBounds[int] = LowerBounds()  # the others, by when their oldest is too old
+        for log in self.topics.values():
+            for group in log.groups.values():
+                for name in group.members:
+                    self.members[name] = self.members.get(name, 0) + 1
         for role, client in self.sessions:
             self.index_session(role, client)
         for log in self.topics.values():
@@ -125,10 +150,27 @@ class State:
                 self.index_subscription(log, name)
             self.index_ended(log)
 
+    def _restored_accounts(self, stored: StoredState) -> Accounts:
+        accounts = Accounts()
+        for log in self.topics.values():
+            for segment in log.segments:
+                for publisher, size_bytes in segment.bytes_by.items():
+                    accounts.stored(log.put_by, publisher, size_bytes)
+        for charged in stored.charges:
+            accounts.charge(charged)
+        return accounts
+
     @property
     def is_storage_full(self) -> bool:
         """Whether the disk counts as full."""
         return self.storage_full_until_s is not None
+
+    def reconfigure(self, settings: BrokerSettings) -> None:
+        """Decide by these settings from now on, as if they had been there at the start."""
+        self.settings = settings
+        for log in self.topics.values():
+            log.retention = self.retention(log.topic)
+        self.touched_topics.update(self.topic_by_id)  # retention may find work in each
 
     def retention(self, topic: str) -> Retention:
         """The retention settings of a topic."""
@@ -168,13 +210,44 @@ class State:
         self.are_listeners_changed = True
         self.index_session("subscriber", subscriber)
         self.index_ended(log)
+        if subscriber in self.patterns.of:
+            self.patterns.index(log, subscriber)
+
+    def index_patterns(self, subscriber: str) -> None:
+        """A subscriber has one pattern more or less: note what is unread in its topics."""
+        for topic_id in self.subscribed.get(subscriber, ()):
+            self.patterns.index(self.topic_by_id[topic_id], subscriber)
+        self.index_session("subscriber", subscriber)
+
+    def index_member(self, client: str, joined: int) -> None:
+        """A client has joined a group (1) or left it (-1)."""
+        count = self.members.get(client, 0) + joined
+        if count:
+            self.members[client] = count
+        else:
+            del self.members[client]
+        self.index_session("subscriber", client)
 
     def index_session(self, role: Role, client: str) -> None:
-        """A session has an effect if it has a subscription, or sequences, which stay forever."""
+        """A session has an effect: a subscription, a group, or sequences, which stay."""
         self.idle_sessions.pop((role, client), None)
-        has_effect = client in (self.subscribed if role == "subscriber" else self.numbered)
+        if role == "subscriber":
+            has_effect = any(
+                client in those for those in (self.subscribed, self.members, self.patterns.of)
+            )
+        else:
+            has_effect = client in self.numbered
         if not has_effect and (role, client) in self.sessions:
             self.idle_sessions[role, client] = None
+
+    def index_charge(self, kind: Charge, name: str) -> None:
+        """An id or a topic that counts for a key may be gone."""
+        if kind == "topic":
+            is_there = name in self.topics and name not in self.deleted_topics
+        else:
+            is_there = (kind, name) in self.sessions or self.accounts.stored_under(kind, name) > 0
+        if not is_there:
+            self.accounts.end(kind, name)
 
     def index_ended(self, log: TopicLog) -> None:
         """Note whether a topic has more ended entries than are kept."""
@@ -206,6 +279,7 @@ class State:
                         last.body_bytes - len(batch.body),
                         last.batches - 1,
                         last.timestamp_ns,
+                        without(last.bytes_by, {batch.publisher: len(batch.body)}),
                     )
                 )
         return segments

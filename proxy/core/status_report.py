@@ -8,15 +8,19 @@ from heapq import nsmallest
 
 from msgspec import UNSET
 
+from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.limits import STATUS_PAGE_ROWS
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.requests import Status
+from reliable_pubsub.common.core.status import (
+    GroupStatus,
+    KeptStatus,
     PublisherStatus,
-    Status,
-    StatusReport,
     SubscriptionStatus,
+    TopicKept,
     TopicStatus,
 )
 
+from .group_state import is_group, subscription_of_group
 from .records import Decision
 from .replies import echo
 from .state import State
@@ -36,7 +40,7 @@ def status(
     Args:
         shown: a test of topics; the others are left out. None: all are shown.
     """
-    topics = state.topics
+    topics = {name: log for name, log in state.topics.items() if name not in state.deleted_topics}
     names = sorted(filter(shown, topics) if shown else topics)
     first = bisect_right(names, request.after_topic) if request.after_topic else 0
     page: list[TopicStatus] = []
@@ -44,6 +48,7 @@ def status(
     for name in names[first : first + request.topics_max]:
         page.append(_topic(state, topics[name], now_ns, request.rows_max))
         rows += len(page[-1].subscriptions) + len(page[-1].publishers)
+        rows += 0 if page[-1].groups is UNSET else 2 * len(page[-1].groups)  # they are longer
         if rows >= STATUS_PAGE_ROWS:
             break
     report = StatusReport(
@@ -54,8 +59,21 @@ def status(
         sessions_count=len(state.sessions),
         dropped_requests=0,
         staging=staging_status(state),
+        kept=UNSET if request.after_topic else _kept(state, shown),
+        paused=UNSET if (reason := state.administration.paused) is None else reason,
     )
     return Decision(report)
+
+
+def _kept(state: State, shown: Callable[[str], bool] | None) -> KeptStatus:
+    own = state.settings.topics
+    names = filter(shown, own) if shown else own
+    return KeptStatus(
+        history_bytes=state.settings.retention.history_bytes,
+        topics=tuple(
+            TopicKept(topic=name, history_bytes=own[name].history_bytes) for name in names
+        ),
+    )
 
 
 def _topic(state: State, log: TopicLog, now_ns: int, rows_max: int) -> TopicStatus:
@@ -63,8 +81,9 @@ def _topic(state: State, log: TopicLog, now_ns: int, rows_max: int) -> TopicStat
     active = {
         name: one
         for name, one in log.subscriptions.items()
-        if (one.active or one.expired) and one.lsn <= state.durable_lsn
+        if (one.active or one.expired) and one.lsn <= state.durable_lsn and not is_group(name)
     }
+    groups = tuple(_group(state, log, name, now_ns) for name in nsmallest(rows_max, log.groups))
     # The slowest first: if a page cannot show all, these matter most.
     slowest = nsmallest(rows_max, active.items(), key=lambda item: (item[1].cursor, item[0]))
     publishers = {(name, 2): mark for name, mark in log.publishers.items()}
@@ -101,6 +120,29 @@ def _topic(state: State, log: TopicLog, now_ns: int, rows_max: int) -> TopicStat
         ),
         publishers_left_out=max(len(publishers) - rows_max, 0),
         ring=state.rings.status(log.topic),
+        groups=groups or UNSET,
+        groups_left_out=max(len(log.groups) - rows_max, 0) or UNSET,
+    )
+
+
+def _group(state: State, log: TopicLog, name: str, now_ns: int) -> GroupStatus:
+    group, known = log.groups[name], log.subscriptions[subscription_of_group(name)]
+    now_s = state.leases.now_s
+    held = [run for run in group.runs if run.how == "held" and not run.is_due(now_s)]
+    waiting = [run for run in group.runs if run.how == "free" or run.is_due(now_s)]
+    frontier = group.runs[-1].end if group.runs else known.cursor
+    return GroupStatus(
+        group=name,
+        generation=known.generation,
+        terms=group.terms,
+        state="expired" if known.expired else "active",
+        members=len(group.members),
+        cursor=known.cursor,
+        held=sum(run.end - run.first for run in held),
+        held_by=len({run.member for run in held}),
+        waiting=sum(run.end - run.first for run in waiting) + max(log.durable_end - frontier, 0),
+        redelivering=sum(run.end - run.first for run in waiting if run.delivery),
+        lag_s=_lag_s(state, log, known.cursor, now_ns),
     )
 
 

@@ -29,6 +29,16 @@ class StorageFullError(PubSubError):
         self.why = why
 
 
+class NotServingError(PubSubError):
+    """This process may not serve any longer, or does not know whether a commit has happened.
+
+    Nothing may be answered from its memory: what is durable has to be read again.
+    """
+
+    code = "NOT_SERVING"
+    exit_code = 3
+
+
 class Storage(Protocol):
     """Where records become durable. Used by one thread at a time."""
 
@@ -40,6 +50,7 @@ class Storage(Protocol):
         Raises:
             StorageFullError: no space; the commit left no trace, and can be tried again later.
             StorageFailedError: a write failed; what is durable is unknown, so the process ends.
+            NotServingError: another process serves the store now, or the outcome is unknown.
         """
 
 

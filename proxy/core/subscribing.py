@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.messages import Bye, ByeAck, Stale, Sub, SubAck, Unsub, UnsubAck
+from reliable_pubsub.common.core.answers import ByeAck, Stale, SubAck, UnsubAck
+from reliable_pubsub.common.core.requests import Bye, Sub, Unsub
 
 from .changed_log import log_changed, witness_ns
+from .groups import join, leave
 from .reading import not_subscribed
-from .records import ControlSeen, Decision, Subscribed, Unsubscribed
+from .records import ControlSeen, Decision, Moved, Subscribed, Unsubscribed
 from .replies import decided, echo, limit_reached, malformed, topic_or_created
 from .sessions import fence
 from .start_offset import chosen_offset
@@ -26,6 +29,8 @@ def sub(state: State, request: Sub, _body: bytes, now_ns: int) -> Decision:
     known = log.subscriptions.get(request.client) if log else None
     if request.control < session.control:
         return _stale_control(state, request, session)
+    if request.group is not UNSET:
+        return join(state, request, session, now_ns)
     active = known if known and known.active else None
     if request.control == session.control:
         if not (active and active.expired):
@@ -42,18 +47,10 @@ def sub(state: State, request: Sub, _body: bytes, now_ns: int) -> Decision:
     if isinstance(found, Decision):
         return found
     log, created = found
-    generation = known.generation if known else state.generation_floor
-    if request.start is not None and (request.start.at != "last" or active is None):
-        generation += 1
-        place = chosen_offset(state, request, log, known, request.start, now_ns)
-        if isinstance(place, Decision):
-            return place
-        cursor = place
-    elif active is None:
-        generation += 1
-        cursor = log.end if request.cursor is None else request.cursor
-    else:
-        cursor = max(active.cursor, request.cursor or 0)
+    place = _place_of(state, request, log, known, now_ns)
+    if isinstance(place, Decision):
+        return place
+    generation, cursor, moved = place
     subscribed = Subscribed(
         log.topic_id,
         request.client,
@@ -64,11 +61,43 @@ def sub(state: State, request: Sub, _body: bytes, now_ns: int) -> Decision:
         request.control,
         max(known.shown, cursor) if known else cursor,
         request.terms,
+        moved,
     )
-    then = Subscription(generation, cursor, cursor, True, 0, subscribed.shown, subscribed.terms)
+    then = Subscription(
+        generation, cursor, cursor, True, 0, subscribed.shown, subscribed.terms, moved=moved
+    )
     return decided(
         state, _sub_ack(state, request, log, then, already=active is not None), *created, subscribed
     )
+
+
+def _place_of(
+    state: State, request: Sub, log: TopicLog, known: Subscription | None, now_ns: int
+) -> tuple[int, int, Moved] | Decision:
+    """The generation and the cursor of a subscription, and whether an operator chose that."""
+    active = known if known and known.active else None
+    generation = known.generation if known else state.generation_floor
+    if active is not None and _goes_where_an_operator_put_it(active, request):
+        return generation, active.cursor, active.moved
+    if request.start is not None and (request.start.at != "last" or active is None):
+        cursor = chosen_offset(state, request, log, known, request.start, now_ns)
+        return cursor if isinstance(cursor, Decision) else (generation + 1, cursor, "")
+    if active is None:
+        return generation + 1, log.end if request.cursor is None else request.cursor, ""
+    return generation, max(active.cursor, request.cursor or 0), ""
+
+
+def _goes_where_an_operator_put_it(active: Subscription, request: Sub) -> bool:
+    """Whether the place of an operator counts, and not what the request names.
+
+    Until its subscriber has asked from there. Only a start alone, a place that was chosen whatever
+    was known, replaces it.
+    """
+    if not active.moved:
+        return False
+    if request.cursor is None:
+        return request.start is None or request.start.at == "last"
+    return active.moved == "set" or request.cursor < active.cursor
 
 
 def _repeated_sub(
@@ -115,6 +144,7 @@ def _sub_ack(
         terms=subscription.terms,
         shown=subscription.shown,
         ring=state.rings.end(request.topic),
+        moved=True if subscription.moved else UNSET,
     )
 
 
@@ -125,6 +155,8 @@ def unsub(state: State, request: Unsub, _body: bytes, _now_ns: int) -> Decision:
         return session
     if request.control < session.control:
         return _stale_control(state, request, session)
+    if request.group is not UNSET:
+        return leave(state, request, session)
     log = state.topics.get(request.topic)
     known = log.subscriptions.get(request.client) if log else None
     if log is None or known is None or not known.active:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reliable_pubsub.common.core.messages import Terms
+from reliable_pubsub.common.core.message_base import Terms
+
+from .records import Moved
 
 
 @dataclass(slots=True)
@@ -20,6 +22,7 @@ class Subscription:
     terms: Terms
     expired: bool = False  # its lease has ended
     before: int = 0  # messages below it were sent before this generation, or this start
+    moved: Moved = ""
 
     @property
     def holds(self) -> bool:

@@ -6,16 +6,19 @@ gigabyte of history costs a thousand small entries and not one for each message.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection
+from collections import Counter, deque
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec import Struct
 
+from reliable_pubsub.common.core.dead_letter import is_dead
 from reliable_pubsub.common.core.limits import MIB, NUMBER_MAX
+from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.settings import OnBound
 
+from .group_state import Group, restored
 from .lower_bounds import LowerBounds
 from .records import Appended, StoredPublisher, StoredSegment, StoredTopic, Trimmed
 from .subscriptions import Subscription
@@ -61,6 +64,19 @@ class Segment:
     body_bytes: int
     batches: int
     timestamp_ns: int
+    bytes_by: dict[str, int]  # by publisher
+
+    @property
+    def value(self) -> StoredSegment:
+        """The same, as it is restored."""
+        return StoredSegment(
+            self.base,
+            self.end,
+            self.body_bytes,
+            self.batches,
+            self.timestamp_ns,
+            dict(self.bytes_by),
+        )
 
 
 @dataclass(slots=True)
@@ -85,6 +101,7 @@ class TopicLog:
     publishers: dict[str, PublisherMark] = field(default_factory=dict)  # at QoS 2
     unnumbered: dict[str, PublisherMark] = field(default_factory=dict)  # at QoS 1
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    groups: dict[str, Group] = field(default_factory=dict)  # each is a subscription, too
     listening: set[str] = field(default_factory=set)  # of the subscriptions
     holding: LowerBounds[str] = field(default_factory=LowerBounds)  # by durable cursor
     ended: dict[str, dict[str, None]] = field(  # by session kind, the newest last
@@ -105,7 +122,7 @@ class TopicLog:
             timestamp_ns=stored.timestamp_ns,
             stored_bytes=sum(segment.body_bytes for segment in stored.segments),
             segments=deque(
-                Segment(s.base, s.end, s.body_bytes, s.batches, s.timestamp_ns)
+                Segment(s.base, s.end, s.body_bytes, s.batches, s.timestamp_ns, dict(s.bytes_by))
                 for s in stored.segments
             ),
             publishers={p.publisher: _mark(p) for p in stored.publishers if p.qos == 2},
@@ -121,10 +138,12 @@ class TopicLog:
                     s.terms,
                     s.expired,
                     s.shown,
+                    s.moved,
                 )
                 for s in stored.subscriptions
             },
         )
+        log.groups = {one.group: restored(one) for one in stored.groups}
         for name in log.subscriptions:
             log.index_subscription(name)
         log.unnumbered = dict(sorted(log.unnumbered.items(), key=lambda item: item[1].base))
@@ -171,7 +190,21 @@ class TopicLog:
         marks[batch.publisher] = PublisherMark(
             batch.first_sequence, batch.count, batch.base, batch.crc, lsn
         )
-        add_to_segments(self.segments, batch.base, end, size, batch.timestamp_ns)
+        add_to_segments(self.segments, batch.base, end, size, batch.timestamp_ns, batch.publisher)
+
+    @property
+    def put_by(self) -> Role:
+        """Whose ids its batches have: dead letters are put by subscribers."""
+        return "subscriber" if is_dead(self.topic) else "publisher"
+
+    def bytes_going(self, trimmed: Trimmed) -> Mapping[str, int]:
+        """The bytes that a trim removes, by publisher."""
+        going = Counter(dict(trimmed.cut_bytes))
+        for segment in self.segments:
+            if segment.end > trimmed.start:
+                break
+            going.update(segment.bytes_by)
+        return going
 
     def trim(self, trimmed: Trimmed, lsn: int) -> None:
         """Remove the segments below the new start."""
@@ -183,8 +216,24 @@ class TopicLog:
                 self.read_segments -= 1
                 self.read_bytes -= removed.body_bytes
             self.going.append((lsn, removed))
+        if trimmed.cut_batches:
+            self._cut(self.segments[0], trimmed, lsn)
         self.start = trimmed.start
         self.trim_lsn = lsn
+
+    def _cut(self, segment: Segment, trimmed: Trimmed, lsn: int) -> None:
+        """Remove the beginning of the first segment that stays."""
+        batches, bytes_by = trimmed.cut_batches, dict(trimmed.cut_bytes)
+        size = sum(bytes_by.values())
+        gone = Segment(segment.base, trimmed.start, size, batches, segment.timestamp_ns, bytes_by)
+        self.going.append((lsn, gone))
+        self.stored_bytes -= size
+        if self.read_segments:
+            self.read_bytes -= size
+        segment.bytes_by = without(segment.bytes_by, bytes_by)
+        segment.base = trimmed.start
+        segment.body_bytes -= size
+        segment.batches -= batches
 
     def low_watermark(self, without: Collection[str] = ()) -> int:
         """The lowest durable acknowledged cursor; below it a message may go (rule R10).
@@ -235,10 +284,7 @@ class TopicLog:
 
     def segment_values(self) -> list[StoredSegment]:
         """The segments that the disk still holds, as values."""
-        return [
-            StoredSegment(s.base, s.end, s.body_bytes, s.batches, s.timestamp_ns)
-            for s in (*(segment for _, segment in self.going), *self.segments)
-        ]
+        return [s.value for s in (*(segment for _, segment in self.going), *self.segments)]
 
     def trims_durable(self, lsn: int) -> None:
         """Trims up to record number `lsn` are durable."""
@@ -257,15 +303,15 @@ class TopicLog:
         for index, segment in enumerate(self.segments):
             if segment.end > floor or index == TRIM_SEGMENTS_MAX:
                 break
-            behind = history_messages - (segment.end - start)  # kept if this segment goes
+            after = history_messages - (segment.end - start)  # kept if this segment goes
             if (
                 history_bytes <= self.retention.history_bytes
                 and segment.timestamp_ns >= oldest_ns
-                and behind < self.retention.history_messages
+                and after < self.retention.history_messages
             ):
                 break
             history_bytes -= segment.body_bytes
-            history_messages = behind
+            history_messages = after
             start = segment.end
         return self.trimmed_to(start) if start > self.start else None
 
@@ -314,8 +360,19 @@ def _mark(stored: StoredPublisher) -> PublisherMark:
     return PublisherMark(stored.first_sequence, stored.count, stored.base, stored.crc, 0)
 
 
+def without(bytes_by: Mapping[str, int], gone: Mapping[str, int]) -> dict[str, int]:
+    """The bytes of each publisher that are left."""
+    left = {name: size - gone.get(name, 0) for name, size in bytes_by.items()}
+    return {name: size for name, size in left.items() if size}
+
+
 def add_to_segments(
-    segments: deque[Segment], base: int, end: int, body_bytes: int, timestamp_ns: int
+    segments: deque[Segment],
+    base: int,
+    end: int,
+    body_bytes: int,
+    timestamp_ns: int,
+    publisher: str,
 ) -> None:
     """Add a batch to the newest segment, or begin one; used live and at start-up."""
     segment = segments[-1] if segments else None
@@ -324,5 +381,6 @@ def add_to_segments(
         segment.body_bytes += body_bytes
         segment.batches += 1
         segment.timestamp_ns = timestamp_ns
+        segment.bytes_by[publisher] = segment.bytes_by.get(publisher, 0) + body_bytes
     else:
-        segments.append(Segment(base, end, body_bytes, 1, timestamp_ns))
+        segments.append(Segment(base, end, body_bytes, 1, timestamp_ns, {publisher: body_bytes}))

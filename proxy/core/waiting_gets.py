@@ -21,10 +21,13 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
-from msgspec import UNSET, Struct
+from msgspec import UNSET, Struct, UnsetType
+from msgspec.structs import replace
 
 from reliable_pubsub.common.core.limits import WAITING_GETS_MAX
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.pattern_messages import Fetch, Match
+from reliable_pubsub.common.core.requests import (
     Ack,
     AnyRequest,
     Bye,
@@ -32,21 +35,28 @@ from reliable_pubsub.common.core.messages import (
     Get,
     Hello,
     Ring,
+    Settle,
     Sub,
+    Take,
     Unsub,
 )
 
 from .lower_bounds import LowerBounds
 
+OVERTAKEN: Final = -2.0
+DECIDED_ONCE: Final = -1.0
 TURN_MAX: Final = 64  # GETs that are decided in one turn of the loop
 
 
-class WaitingGet(Struct, frozen=True):
-    """A GET without an answer."""
+Waits = Get | Take | Fetch
 
-    request: Get
+
+class WaitingGet(Struct, frozen=True):
+    """A GET, TAKE or FETCH without an answer."""
+
+    request: Waits
     reply_to: Any
-    until_s: float
+    until_s: float  # OVERTAKEN: its sender has asked again; DECIDED_ONCE: it waits no longer
 
 
 class WaitingGets:
@@ -61,7 +71,7 @@ class WaitingGets:
         self._most = most
         self.of: dict[str, WaitingGet] = {}  # those that wait, by subscriber
         self._over: dict[Any, str] = {}  # subscriber, by return address
-        self._on: dict[str, dict[str, None]] = {}  # subscribers, by topic
+        self._on: dict[str | Pattern, dict[str, None]] = {}  # subscribers, by what they wait for
         self._ends: LowerBounds[str] = LowerBounds()  # subscribers, by when their time is over
         self.due: deque[WaitingGet] = deque()
 
@@ -70,7 +80,7 @@ class WaitingGets:
         return len(self.of) + len(self.due)
 
     def keep(
-        self, request: Get, reply_to: Any, *, now_s: float, most_s: float, ring_end: int
+        self, request: Waits, reply_to: Any, *, now_s: float, most_s: float, ring_end: int
     ) -> bool:
         """Keep a GET that has found nothing; return False if it is to be answered now.
 
@@ -79,16 +89,21 @@ class WaitingGets:
             ring_end: the next place in the ring of its topic.
         """
         wait_s = min((request.wait_ms or 0) / 1000, most_s)
-        has_ring = request.ring is not UNSET and request.ring < ring_end
+        ring = _ring_of(request)
+        has_ring = ring is not UNSET and ring < ring_end
         if wait_s <= 0 or has_ring or request.client in self.of or len(self) >= self._most:
             return False
         get = WaitingGet(request, reply_to, now_s + wait_s)
-        self.of[request.client] = get
-        if reply_to is not None:
-            self._over[reply_to] = request.client
-        self._on.setdefault(request.topic, {})[request.client] = None
-        self._ends.add(request.client, get.until_s)
+        self._keep(get)
         return True
+
+    def _keep(self, get: WaitingGet) -> None:
+        request = get.request
+        self.of[request.client] = get
+        if get.reply_to is not None:
+            self._over[get.reply_to] = request.client
+        self._on.setdefault(waits_on(request), {})[request.client] = None
+        self._ends.add(request.client, get.until_s)
 
     # What makes them due.
 
@@ -96,17 +111,19 @@ class WaitingGets:
         """A request has come: what its sender asked before is due. Late copies change nothing."""
         over = self._over.get(reply_to)
         if over is not None:
-            self._take([over])
+            self._take([over], until_s=OVERTAKEN)
         if request.client in self.of and _is_of_subscriber(request):
             before = self.of[request.client].request
             if (request.epoch, request.request) >= (before.epoch, before.request):
-                self._take([request.client])
+                self._take([request.client], until_s=OVERTAKEN)
 
-    def has_come(self, topic: str, *, to_ring: bool = False) -> None:
-        """A topic has new messages."""
+    def has_come(self, topic: str | Pattern, *, to_ring: bool = False) -> None:
+        """A topic, or one of a pattern, has new messages."""
         on = self._on.get(topic)
         if on:
-            self._take([one for one in on if not to_ring or self.of[one].request.ring is not UNSET])
+            self._take(
+                [one for one in on if not to_ring or _ring_of(self.of[one].request) is not UNSET]
+            )
 
     def has_changed(self, subscriber: str) -> None:
         """A subscription of a subscriber has changed without a request of it."""
@@ -120,6 +137,15 @@ class WaitingGets:
     def end_all(self) -> None:
         """Nothing waits any longer."""
         self._take(list(self.of))
+        self.due = deque(replace(get, until_s=DECIDED_ONCE) for get in self.due)
+
+    def keep_again(self, get: WaitingGet, now_s: float) -> bool:
+        """Keep a TAKE for which others were faster; False: it is to be answered."""
+        request, reply_to = get.request, get.reply_to
+        if now_s >= get.until_s or request.client in self.of or reply_to in self._over:
+            return False
+        self._keep(get)
+        return True
 
     @property
     def ends_at_s(self) -> float:
@@ -135,19 +161,30 @@ class WaitingGets:
         get = self.of.get(subscriber)
         return get.until_s if get else None
 
-    def _take(self, subscribers: Iterable[str]) -> None:
+    def _take(self, subscribers: Iterable[str], until_s: float | None = None) -> None:
         for subscriber in subscribers:
             get = self.of.pop(subscriber)
             self._over.pop(get.reply_to, None)
-            on = self._on[get.request.topic]
+            on = self._on[waits_on(get.request)]
             del on[subscriber]
             if not on:
-                del self._on[get.request.topic]
-            self.due.append(get)
+                del self._on[waits_on(get.request)]
+            self.due.append(get if until_s is None else replace(get, until_s=until_s))
+
+
+def waits_on(request: Waits) -> str | Pattern:
+    """The topic or the pattern whose messages a request waits for."""
+    return request.match if isinstance(request, Fetch) else request.topic
+
+
+def _ring_of(request: Waits) -> int | UnsetType:
+    return request.ring if isinstance(request, Get) else UNSET
 
 
 def _is_of_subscriber(request: AnyRequest) -> bool:
     """Whether a request comes from the process that has the epoch; a publisher may have its id."""
     if isinstance(request, Hello):
         return request.role == "subscriber"
-    return isinstance(request, Get | Ack | Dead | Sub | Unsub | Bye | Ring)
+    return isinstance(
+        request, Get | Ack | Dead | Take | Settle | Sub | Unsub | Bye | Ring | Match | Fetch
+    )

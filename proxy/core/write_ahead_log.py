@@ -124,8 +124,8 @@ def batches_in(page: bytes) -> Iterator[tuple[int, int]]:
     (cells,) = struct.unpack_from(">H", page, 3)
     for cell in range(min(cells, (len(page) - 8) // 2)):
         (place,) = struct.unpack_from(">H", page, 8 + 2 * cell)
-        _, behind = _varint(page, place)  # the size of the row
-        key, _ = _varint(page, behind)
+        _, after = _varint(page, place)  # the size of the row
+        key, _ = _varint(page, after)
         if key >> OFFSET_BITS:  # the keys of other tables are small
             yield key >> OFFSET_BITS, key & ((1 << OFFSET_BITS) - 1)
 

@@ -15,7 +15,7 @@ from reliable_pubsub.common.core.batch import ABSENT_BYTES, BATCH_ROOM_BYTES, Ba
 from reliable_pubsub.common.core.dead_letter import check_put_on
 from reliable_pubsub.common.core.errors import InDoubtError, PubSubError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
-from reliable_pubsub.common.core.messages import QoS
+from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.names import TopicName
 
 from .outbox import Encoded, encoded

@@ -11,9 +11,10 @@ from typing import Annotated, Final, Literal, assert_never
 
 from msgspec import Meta, Struct
 
+from reliable_pubsub.common.core.answers import Delivered
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.limits import DELIVERY_SUBSCRIBERS_MAX
-from reliable_pubsub.common.core.messages import Delivered, QoS
+from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.steps import Wait
 
 TIMEOUT_S_MAX: Final = 86_400  # a day, as for the pauses of step files

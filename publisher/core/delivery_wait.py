@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from reliable_pubsub.common.core.answers import Delivered
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import InDoubtError, NotDeliveredError
-from reliable_pubsub.common.core.messages import Delivered
-from reliable_pubsub.common.core.messages import Delivery as DeliveryRequest
+from reliable_pubsub.common.core.requests import Delivery as DeliveryRequest
 from reliable_pubsub.common.core.retry import poll_pause_s
 
 from .delivery import AcknowledgedBy, Delivery, DeliveryWatch

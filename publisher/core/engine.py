@@ -12,6 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 
+from reliable_pubsub.common.core.answers import (
+    AnyReply,
+    CommitAck,
+    Conflict,
+    Denied,
+    Duplicate,
+    Gap,
+    Limit,
+    PutAck,
+)
 from reliable_pubsub.common.core.batch import crc32, decode_batch
 from reliable_pubsub.common.core.conversation import Conversation, Save
 from reliable_pubsub.common.core.errors import (
@@ -21,20 +31,9 @@ from reliable_pubsub.common.core.errors import (
     MalformedError,
     PubSubError,
 )
-from reliable_pubsub.common.core.messages import (
-    Abort,
-    AnyReply,
-    CommitAck,
-    Conflict,
-    Denied,
-    Duplicate,
-    Gap,
-    Limit,
-    Put,
-    PutAck,
-)
 from reliable_pubsub.common.core.plan_mark import place_in_plan
 from reliable_pubsub.common.core.recorder import Call, Recorder
+from reliable_pubsub.common.core.requests import Abort, Put
 
 from .combining import WaitingPut, failed, fitting, joined, stored
 from .outbox import Encoded, Outbox, Pending

@@ -7,7 +7,7 @@ from typing import Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.messages import QoS
+from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.names import message_id
 
 from .delivery import Delivery

@@ -10,8 +10,8 @@ import logging
 from collections.abc import Iterable
 from typing import Literal, assert_never
 
+from reliable_pubsub.common.core.answers import HelloAck
 from reliable_pubsub.common.core.conversation import Conversation, Save
-from reliable_pubsub.common.core.messages import HelloAck
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.requester import Requester
 from reliable_pubsub.common.core.session import ClientSession

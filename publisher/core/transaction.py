@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.answers import AnyReply, CommitAck, StageAck, StageLost
 from reliable_pubsub.common.core.arguments import checked
 from reliable_pubsub.common.core.batch import (
     BATCH_ROOM_BYTES,
@@ -31,18 +32,11 @@ from reliable_pubsub.common.core.limits import (
     TRANSACTION_BYTES_MAX,
     TRANSACTION_TOPICS_MAX,
 )
-from reliable_pubsub.common.core.messages import (
-    AnyReply,
-    Commit,
-    CommitAck,
-    Part,
-    Stage,
-    StageAck,
-    StageLost,
-)
 from reliable_pubsub.common.core.names import TopicName
+from reliable_pubsub.common.core.requests import Commit, Part, Stage
 
 from .outbox import Encoded, Pending, encoded
+from .payloads import AnyCodec, Payloads
 from .receipt import Receipt
 
 TASK: Final = 0  # a publisher is a writer with one task
@@ -63,8 +57,9 @@ class Transaction:
     _block = "with"
 
     @checked
-    def __init__(self, commit: CommitBatches) -> None:
+    def __init__(self, commit: CommitBatches, payloads: Payloads | None = None) -> None:
         self._commit = commit
+        self._payloads = payloads or Payloads()
         self._rows: dict[str, list[list[_Row]]] = {}  # by topic, batch by batch
         self._sizes: dict[str, int] = {}  # of the last batch of a topic
         self._bytes = 0
@@ -77,8 +72,9 @@ class Transaction:
     def put(
         self,
         topic: TopicName,
-        payload: bytes,
+        payload: object,
         *,
+        codec: AnyCodec | None = None,
         key: bytes | None = None,
         headers: Mapping[str, str] | None = None,
         event_time_ns: EventTimeNs | None = None,
@@ -86,8 +82,9 @@ class Transaction:
         """Add a message. Nothing is sent before the block ends.
 
         Raises:
-            InvalidNameError, TooLargeError, UsageError: nothing was added.
+            InvalidNameError, TooLargeError, UsageError, PayloadError: nothing was added.
         """
+        plain, headers = self._payloads.one(Transaction.put, topic, payload, headers, codec)
         if self._ended:
             raise UsageError("this transaction has ended; begin another one")
         if not self._begun:  # without a block nothing sends it, and it would be lost in silence
@@ -101,7 +98,7 @@ class Transaction:
             check_put_on(topic)
             if len(self._rows) == TRANSACTION_TOPICS_MAX:
                 raise _too_large("topics of a transaction", len(self._rows) + 1)
-        row = (payload, key, headers, event_time_ns)
+        row = (plain, key, headers, event_time_ns)
         encode_batch(_batch([row]))  # raises here if the message cannot be encoded
         size = message_bytes(*row)
         batches = self._rows.get(topic, [])

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.batch import ENTRY_BYTES, whole_batches
 from reliable_pubsub.common.core.limits import CACHE_BYTES_MAX, REPLY_BATCHES_MAX
-from reliable_pubsub.common.core.messages import BatchHeader
+from reliable_pubsub.common.core.message_base import BatchHeader
 
 
 class Found(Struct, frozen=True):

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import msgspec
 
+from reliable_pubsub.common.core.answers import Limit, Malformed
 from reliable_pubsub.common.core.errors import InvalidPatternError
 from reliable_pubsub.common.core.limits import (
     CONSUMERS_MAX,
@@ -26,7 +27,7 @@ from reliable_pubsub.common.core.limits import (
     PATTERN_STEPS_MAX,
     RELAYS_BELOW_MAX,
 )
-from reliable_pubsub.common.core.messages import Limit, Malformed, Reply
+from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.settings import RELAY_LEASE_S
 
 from .interest_table import CAP, InterestTable

@@ -194,7 +194,7 @@ class InterestTable(Generic[_C]):
         return (*repeats, *steps)
 
     def singly(self, topic: str) -> tuple[_C, ...]:
-        """The consumers that want a topic by a glob, an expression or an own kind alone.
+        """The consumers that want a topic by a glob or an expression alone.
 
         The others are served by prefix, all with one send. None is in both. Who is not decided in
         the steps of this turn is among them: too much rather than too little.

@@ -10,8 +10,9 @@ from typing import Annotated
 
 from msgspec import Meta, Struct
 
+from reliable_pubsub.common.core.answers import Refusal
 from reliable_pubsub.common.core.limits import INTEREST_PATTERNS_MAX, LINK_BYTES, RELAYS_BELOW_MAX
-from reliable_pubsub.common.core.messages import ClientField, Natural, Refusal, Reply, Request
+from reliable_pubsub.common.core.message_base import ClientField, Natural, Reply, Request
 
 from .pattern import Pattern
 

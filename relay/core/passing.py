@@ -16,20 +16,18 @@ from typing import Any, Final
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.common.core.limits import SESSIONS_MAX
-from reliable_pubsub.common.core.messages import (
-    Ack,
+from reliable_pubsub.common.core.answers import (
     AnyReply,
-    AnyRequest,
-    Get,
-    History,
     Lost,
     MessageBatches,
     NoMessagesYet,
     PutAck,
     Refusal,
 )
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.limits import SESSIONS_MAX
+from reliable_pubsub.common.core.pattern_messages import Fetch
+from reliable_pubsub.common.core.requests import Ack, AnyRequest, Get, History, Take
 from reliable_pubsub.common.core.wire import (
     decode_reply,
     decode_request,
@@ -223,6 +221,9 @@ class Passing:
         key = asker(request) or UNSET
         if request.key != key:  # what a sender says of itself is not believed
             request = replace(request, key=key)
+            frames = encode_request(request)
+        if isinstance(request, Take | Fetch) and request.wait_ms:
+            request = replace(request, wait_ms=UNSET)
             frames = encode_request(request)
         if isinstance(request, Get):
             # Nothing waits through a node: it would take the place of 16 requests under way.

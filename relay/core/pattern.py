@@ -8,31 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
-from typing import Annotated, Final
+from typing import Final
 
-from msgspec import Meta, Struct
-
-from reliable_pubsub.common.core.errors import InvalidPatternError, UsageError
-from reliable_pubsub.common.core.limits import COVER_STEPS_MAX, PATTERN_CHARS_MAX
+from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX, is_dead
+from reliable_pubsub.common.core.limits import COVER_STEPS_MAX
+from reliable_pubsub.common.core.pattern import Pattern as Pattern
 from reliable_pubsub.common.core.settings import RelayStrategy
 
 from . import expression
 from .automaton import Automaton, Effort, includes
-from .predicate import Headers, predicate
 
 TopicTest = Callable[[str], bool]
 Strategy = RelayStrategy
 
-_OWN_TEST_STEPS: Final = 20  # that a test of an own kind counts
 _PROOFS_MAX: Final = 16_384  # that are remembered
 _COMPARED_MAX: Final = 8  # globs and expressions that may cover others; a proof takes time
-
-
-class Pattern(Struct, frozen=True, array_like=True, order=True, forbid_unknown_fields=True):
-    """Which topics are meant. The kinds known everywhere: exact, prefix, glob, regex."""
-
-    kind: Annotated[str, Meta(min_length=1, max_length=32)]
-    text: Annotated[str, Meta(max_length=PATTERN_CHARS_MAX)]
 
 
 EVERYTHING: Final = Pattern("prefix", "")
@@ -77,26 +67,11 @@ def canonical(pattern: Pattern) -> Pattern:
 
 
 class Kinds:
-    """The kinds one node knows: those known everywhere, and its own."""
-
-    def __init__(self, own: Mapping[str, Callable[[str], TopicTest]] | None = None) -> None:
-        """Register own kinds.
-
-        Args:
-            own: by name, a function from the text of a pattern to a test of a topic. It raises
-                `ValueError` for a text that is none. A node above that does not know the kind
-                sends everything.
-
-        Raises:
-            UsageError: the name of a kind that is known everywhere.
-        """
-        self._own = dict(own or {})
-        if taken := sorted(self._own.keys() & _AUTOMATA.keys()):
-            raise UsageError(f"the kind {taken[0]!r} is known already; give yours another name")
+    """The kinds one node knows; a node of a later version may ask for more."""
 
     def knows(self, pattern: Pattern) -> bool:
         """Whether this node can test topics by it."""
-        return pattern.kind in _AUTOMATA or pattern.kind in self._own
+        return pattern.kind in _AUTOMATA
 
     def unknown(self, patterns: Iterable[Pattern]) -> tuple[str, ...]:
         """The kinds among these that this node does not know."""
@@ -108,9 +83,6 @@ class Kinds:
         Raises:
             InvalidPatternError: its text is no pattern of its kind.
         """
-        if pattern.kind in self._own:
-            self._own_test(pattern)
-            return pattern
         return canonical(pattern)
 
     def test(self, pattern: Pattern) -> TopicTest:
@@ -119,29 +91,18 @@ class Kinds:
             return pattern.text.__eq__
         if pattern.kind == "prefix":
             return lambda topic: topic.startswith(pattern.text)
-        if pattern.kind in self._own:
-            return self._own_test(pattern)
         known = automaton_of(pattern)
         return known.matches if known else lambda _: True
 
     def matches(self, pattern: Pattern, topic: str, effort: Effort) -> bool:
         """Whether a topic is meant; True also when the effort is over before that is known."""
-        known = None if pattern.kind in self._own else automaton_of(pattern)
-        if known is not None:
-            return known.matches(topic, effort)
-        effort.left -= _OWN_TEST_STEPS
-        return effort.is_over or self.test(pattern)(topic)
+        known = automaton_of(pattern)
+        return known.matches(topic, effort) if known else True
 
     def cost(self, pattern: Pattern) -> tuple[int, int]:
         """Steps to make the automaton of a pattern, and its states; nothing for a simple one."""
-        known = None if pattern.kind in self._own or is_simple(pattern) else automaton_of(pattern)
+        known = None if is_simple(pattern) else automaton_of(pattern)
         return (known.steps, len(known.characters)) if known else (0, 0)
-
-    def _own_test(self, pattern: Pattern) -> TopicTest:
-        try:
-            return self._own[pattern.kind](pattern.text)
-        except ValueError as error:
-            raise InvalidPatternError(pattern=pattern.text, problem=str(error)) from error
 
     def literal_prefix(self, pattern: Pattern) -> str:
         """What every topic begins with that a pattern matches."""
@@ -155,7 +116,7 @@ class Kinds:
     def covers(self, wide: Pattern, narrow: Pattern, effort: Effort | None = None) -> bool:
         """Whether `wide` surely matches every topic that `narrow` matches.
 
-        False also where that cannot be decided: between own kinds, or in too few steps.
+        False also where that cannot be decided in so few steps.
 
         Args:
             effort: steps for this and other questions; None: as many as one proof may take.
@@ -173,9 +134,21 @@ class Kinds:
             return False
         if narrow.kind == "exact":
             return self.matches(wide, narrow.text, effort) and not effort.is_over
-        if wide.kind in self._own or narrow.kind in self._own:
-            return False
         return _includes(wide, narrow, effort)
+
+
+_EVERYWHERE: Final = Kinds()
+
+
+def is_of(pattern: Pattern, topic: str) -> bool:
+    """Whether a subscription by pattern includes a topic.
+
+    Topics of dead letters only if the pattern ends so: a subscriber that rejects messages would get
+    its own dead letters.
+    """
+    if is_dead(topic) is not pattern.text.endswith(DEAD_SUFFIX):
+        return False
+    return _EVERYWHERE.test(pattern)(topic)
 
 
 _proofs: dict[tuple[Pattern, Pattern], bool] = {}  # those that came to an end
@@ -234,34 +207,3 @@ def _maximal(patterns: frozenset[Pattern], kinds: Kinds) -> frozenset[Pattern]:
     wide = others[:_COMPARED_MAX]
     simple = [one for one in simple if not any(kinds.covers(other, one, effort) for other in wide)]
     return frozenset([*simple, *others])
-
-
-class Selection(Struct, frozen=True, kw_only=True):
-    """Which messages a subscriber wants: topics, and perhaps a predicate over headers.
-
-    Only `pattern` travels up the tree, because a batch is opaque on the way. The last node, which
-    reads the messages, applies `where`.
-    """
-
-    pattern: Pattern
-    where: str = ""  # see `predicate`; empty: whatever the headers are
-
-    def check(self, kinds: Kinds) -> Selection:
-        """Accept it, its pattern in its simplest form.
-
-        Raises:
-            InvalidPatternError: pattern or predicate cannot be read.
-        """
-        if self.where:
-            predicate(self.where)
-        return Selection(pattern=kinds.check(self.pattern), where=self.where)
-
-    def matches(self, topic: str, headers: Headers | None, kinds: Kinds) -> bool:
-        """Whether a message is wanted."""
-        if not kinds.test(self.pattern)(topic):
-            return False
-        return not self.where or predicate(self.where).matches(headers)
-
-    def covers(self, narrow: Selection, kinds: Kinds) -> bool:
-        """Whether this surely wants every message that `narrow` wants."""
-        return self.where in ("", narrow.where) and kinds.covers(self.pattern, narrow.pattern)

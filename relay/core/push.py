@@ -22,7 +22,7 @@ from reliable_pubsub.common.core.limits import (
     PATTERN_CHARS_MAX,
     PUSH_BODY_BYTES_MAX,
 )
-from reliable_pubsub.common.core.messages import BatchHeader
+from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.names import topic as checked_topic
 from reliable_pubsub.common.core.wire import PROTOCOL
 

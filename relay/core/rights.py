@@ -12,12 +12,14 @@ from typing import Any, Final, Literal
 
 from msgspec import UNSET, Struct
 
-from reliable_pubsub.common.core import messages
+from reliable_pubsub.common.core import requests
+from reliable_pubsub.common.core.answers import Denied
 from reliable_pubsub.common.core.dead_letter import dead_topic, is_dead
 from reliable_pubsub.common.core.errors import ConfigurationError, InvalidPatternError
 from reliable_pubsub.common.core.limits import COVER_STEPS_MAX
-from reliable_pubsub.common.core.messages import Denied, Request
+from reliable_pubsub.common.core.message_base import Request
 from reliable_pubsub.common.core.names import is_passing_id
+from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.rights import NOTHING, Client, Globs, has_rights
 
 from .automaton import Effort
@@ -25,10 +27,10 @@ from .messages import Interest, Node
 from .pattern import EVERYTHING, Kinds, Pattern, TopicTest, canonical, is_simple
 
 TopicRight = Literal["put", "get", "history", "dead_letters", "status", "admin"]
-Right = Literal["id", "relay"] | TopicRight
+Right = Literal["id", "relay", "connections_max"] | TopicRight
 
 _MATCHES_MAX: Final = 16_384  # of names with globs that are remembered: one takes up to 300 us
-_KINDS: Final = Kinds()  # those known everywhere: own kinds of a node are not for rights
+_KINDS: Final = Kinds()
 
 
 class Need(Struct, frozen=True):
@@ -51,18 +53,38 @@ def _puts(request: Any) -> Iterator[Need]:
     yield Need("put", request.topic)
 
 
-def _hello(request: messages.Hello) -> Iterator[Need]:
+def _hello(request: requests.Hello) -> Iterator[Need]:
     return (Need("put", topic) for topic in request.topics)
 
 
-def _dead(request: messages.Dead) -> Iterator[Need]:
+def _dead(request: requests.Dead) -> Iterator[Need]:
     yield _to_read(request.topic)
     letters = dead_topic(request.topic)
     if letters is not None:
         yield Need("dead_letters", letters)
 
 
-def _history(request: messages.History) -> Iterator[Need]:
+def _settles(request: requests.Take | requests.Settle) -> Iterator[Need]:
+    yield _to_read(request.topic)
+    letters = dead_topic(request.topic)
+    if letters is not None and any(one.how == "reject" for one in request.outcomes):
+        yield Need("dead_letters", letters)
+
+
+def _sub(request: requests.Sub) -> Iterator[Need]:
+    yield _to_read(request.topic)
+    letters = dead_topic(request.topic)
+    terms = request.group_terms
+    if letters is not None and terms is not UNSET and terms.max_deliveries:
+        yield Need("dead_letters", letters)  # the proxy makes them for the group
+
+
+def _unsub(request: requests.Unsub) -> Iterator[Need]:
+    if request.group is not UNSET:
+        yield _to_read(request.topic)
+
+
+def _history(request: requests.History) -> Iterator[Need]:
     yield _to_read(request.topic, "history")
 
 
@@ -73,6 +95,11 @@ def to_be_pushed(pattern: Pattern) -> Iterator[Need]:
     else:  # it may match topics of dead letters
         yield Need("get", covers=pattern)
         yield Need("dead_letters", covers=pattern)
+
+
+def _admin(request: requests.Admin) -> Iterator[Need]:
+    topic = getattr(request.do, "topic", None)
+    yield Need("admin", covers=EVERYTHING) if topic is None else Need("admin", topic)
 
 
 def _interest(request: Interest) -> Iterator[Need]:
@@ -86,29 +113,35 @@ def _nothing(_: Any) -> Iterator[Need]:
 
 # Beside an id of the key, which every verb needs. COMMIT: the proxy adds its topics.
 NEEDS: Final[Mapping[type[Request], Callable[[Any], Iterator[Need]]]] = {
-    messages.Hello: _hello,
-    messages.Put: _puts,
-    messages.Stage: _puts,
-    messages.Commit: _nothing,
-    messages.Abort: _nothing,
-    messages.Delivery: _puts,
-    messages.Listeners: _puts,
-    messages.Get: _reads,
-    messages.Ack: _reads,
-    messages.Dead: _dead,
-    messages.Sub: _reads,
-    messages.Unsub: _nothing,
-    messages.Bye: _nothing,
-    messages.Ring: _reads,
-    messages.History: _history,
-    messages.Status: lambda _: iter((Need("status"),)),
+    requests.Hello: _hello,
+    requests.Put: _puts,
+    requests.Stage: _puts,
+    requests.Commit: _nothing,
+    requests.Abort: _nothing,
+    requests.Delivery: _puts,
+    requests.Listeners: _puts,
+    requests.Get: _reads,
+    requests.Ack: _reads,
+    requests.Dead: _dead,
+    requests.Take: _settles,
+    requests.Settle: _settles,
+    Match: lambda _: iter((Need("get"),)),  # topics that may not be read are not matched
+    Fetch: lambda _: iter((Need("get"),)),
+    requests.Sub: _sub,
+    requests.Unsub: _unsub,
+    requests.Bye: _nothing,
+    requests.Ring: _reads,
+    requests.History: _history,
+    requests.Status: lambda _: iter((Need("status"),)),
+    requests.Clients: lambda _: iter((Need("admin", covers=EVERYTHING),)),
+    requests.Admin: _admin,
     Interest: _interest,
     Node: lambda _: iter((Need("status", covers=EVERYTHING),)),
 }
 # They change nothing for their sender, so they may come under the random id of a command.
-_PASSING: Final = (messages.History, messages.Status, Node)
+_PASSING: Final = (requests.History, requests.Status, requests.Clients, requests.Admin, Node)
 # What a relay asks for itself; all else it passes on, and says for which key.
-_OWN_OF_RELAY: Final = (messages.Status, Interest, Node)
+_OWN_OF_RELAY: Final = (requests.Status, Interest, Node)
 
 
 def _pattern(glob: str) -> Pattern:
@@ -195,7 +228,6 @@ class _Permit:
         }
         self.name = client.name
         self.is_relay = rights.relay
-        self.has_quotas = rights.has_quotas
         own = (Pattern("exact", client.name),)  # a name is no glob, whatever it looks like
         self.ids = Names(own if rights.ids is UNSET else map(_pattern, rights.ids))
         self.topics = {right: Names(map(_pattern, globs)) for right, globs in named.items()}
@@ -257,15 +289,19 @@ class Authority:
         """The key that a request is of: a relay is believed, another key speaks for itself."""
         return key if request.key is UNSET or not self._permit(key).is_relay else request.key
 
-    def bounded(self, key: str, request: Request) -> Client | None:
-        """The client whose quotas a request counts for; None: it has none.
+    def name_of(self, key: str, request: Request) -> str:
+        """The name of the key that a request is of; "": no keys are known."""
+        if not self._clients:
+            return ""
+        client = self._clients.get(self.asker(key, request) if self.has_rights else key)
+        return client.name if client else _UNKNOWN.name
 
-        What a relay passes on counts for the key that asked.
+    def charged(self, key: str, request: Request) -> Client | None:
+        """The client for whose key a request counts; what a relay passes on: for that of its asker.
+
+        None: no rights are said, or the key is not known.
         """
-        if not self.has_rights:
-            return None
-        asker = self.asker(key, request)
-        return self._clients[asker] if self._permit(asker).has_quotas else None
+        return self._clients.get(self.asker(key, request)) if self.has_rights else None
 
     def denial(self, key: str, request: Request, more: Iterable[Need] = ()) -> Denial | None:
         """Why a request is refused; None: it is allowed.
@@ -330,13 +366,24 @@ class Authority:
 
         One that a relay passes on shows what both its keys may see.
         """
-        if not self.has_rights or not isinstance(request, messages.Status):
+        if not self.has_rights or not isinstance(request, requests.Status):
             return None
         found = {self._permit(key), self._permit(self.asker(key, request))}
         names = [one.topics["status"] for one in found]
         if all(one.is_all for one in names):
             return None
         return lambda topic: all(one.has(topic) for one in names)
+
+    def keys_of(self, key: str, request: Request) -> str:
+        """The keys that must all have a right for a request: its own, and that of a relay."""
+        return " ".join(dict.fromkeys((self.asker(key, request), key)))
+
+    def may_read(self, keys: str, topic: str) -> bool:
+        """Whether all of these keys, of `keys_of`, may get a topic."""
+        need = _to_read(topic)
+        return not self.has_rights or all(
+            self._permit(key).topics[need.right].has(topic) for key in keys.split() or [""]
+        )
 
     def _permit(self, key: str) -> _Permit:
         return self._permits.get(key, self._unknown)

@@ -14,7 +14,8 @@ from typing import Final, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.messages import StatusReport, SubscriptionStatus
+from reliable_pubsub.common.core.answers import StatusReport
+from reliable_pubsub.common.core.status import SubscriptionStatus
 
 from .messages import BelowStatus, NodeReport
 

@@ -18,7 +18,7 @@ from msgspec import Meta, Struct
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import InvalidNameError, MalformedError
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX, HEADER_BYTES_MAX
-from reliable_pubsub.common.core.messages import ClientField, Count, Crc32, Natural
+from reliable_pubsub.common.core.message_base import ClientField, Count, Crc32, Natural
 from reliable_pubsub.common.core.names import topic as checked_topic
 from reliable_pubsub.common.core.well_formed import check_keys
 from reliable_pubsub.common.core.wire import PROTOCOL

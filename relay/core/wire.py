@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
+from reliable_pubsub.common.core.answers import AnyReply
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import HEADER_BYTES_MAX
-from reliable_pubsub.common.core.messages import AnyReply, Reply
+from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.well_formed import check_keys
 from reliable_pubsub.common.core.wire import PROTOCOL
 

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.batch import Batch, Message, crc32, decode_batch, messages_of
 from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.common.core.messages import BatchHeader
+from reliable_pubsub.common.core.message_base import BatchHeader
 
 
 class StoredBatch(Struct, frozen=True):

@@ -9,34 +9,39 @@ A shell carries out what the conversations ask for (`common/core/conversation.py
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from itertools import islice
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeGuard
 
-from msgspec.structs import replace
-
+from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.batch import Message
-from reliable_pubsub.common.core.conversation import Conversation
+from reliable_pubsub.common.core.conversation import Conversation, Pause, Save
+from reliable_pubsub.common.core.dead_letter import check_may_die, check_reason
 from reliable_pubsub.common.core.errors import (
     LogChangedError,
     NotSubscribedError,
     PubSubError,
     UsageError,
 )
-from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX
+from reliable_pubsub.common.core.pattern import Pattern, Topics
 from reliable_pubsub.common.core.plan_mark import PlanMark
-from reliable_pubsub.common.core.recorder import Call, seen
+from reliable_pubsub.common.core.recorder import seen
+from reliable_pubsub.common.core.retry import poll_pause_s
 
 from .dead_letters import DeadLetters
+from .delivering import Delivering
 from .fetching import Fetching, OnLowerQoS
-from .place import Place
+from .groups import Groups
+from .membership import JoinTerms, Membership
+from .pattern_run import begin_run, save_all, unwritten
+from .pattern_subscription import Condition, PatternSubscription
+from .patterns import Patterns
 from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession
 from .subscribing import Asked, OnLogChanged, Subscribing
 from .subscription import Running, Subscription
 
-FETCH_AHEAD: Final = 10  # times the requested messages; the rest wait here, unacknowledged
+Holder = Subscription | Membership | PatternSubscription
 
 
 class SubscriberEngine:
@@ -72,13 +77,16 @@ class SubscriberEngine:
             on_lower_qos=on_lower_qos,
         )
         self._dead_letters = DeadLetters(session, self._requests)
-        self._stored_first = True  # if both kinds of messages wait
+        self._delivering = Delivering(session, self._fetching, self._dead_letters, now_s=now_s)
+        self.groups = Groups(session, on_log_changed=on_log_changed, now_s=now_s)
+        self.patterns = Patterns(session, self._subscribing, self._fetching, now_s=now_s)
 
     def begin_again(self, stored: Mapping[str, bytes]) -> None:
         """Drop what is not in the stored state: messages in hand are redelivered, marked."""
         self.session.inbox.reload(stored)
         self.session.begin_again()
         self.pushing.begin_again()
+        self.groups.begin_again()
 
     def close(self) -> None:
         """End the link of pushes."""
@@ -88,6 +96,8 @@ class SubscriberEngine:
 
     def subscribe(self, topic: str, asked: Asked, *, push: bool) -> Conversation[int]:
         """Begin or resume a subscription; return its cursor."""
+        if self.groups.of(topic) is not None:
+            raise UsageError(f"topic {topic!r}: a member of a group; unsubscribe first")
         subscription = self.session.inbox.add(topic)
         subscription.drop_fetched()  # messages in hand stay in hand, if this is refused
         yield from self._subscribing.subscribe(subscription, asked)
@@ -95,7 +105,46 @@ class SubscriberEngine:
         self.pushing.use(topic, push)
         return subscription.place.cursor
 
-    def unsubscribe(self, topic: str) -> Conversation[None]:
+    def is_member(self, topic: Topics) -> bool:
+        """Whether a topic is read as a member of a group."""
+        return isinstance(topic, str) and self.groups.of(topic) is not None
+
+    def is_to_be_pushed(self, topic: Topics) -> TypeGuard[str]:
+        """Whether handlers of several topics need the pushes of this one, and push is not on."""
+        if isinstance(topic, Pattern):
+            return False
+        return not self.is_member(topic) and topic not in self.pushing
+
+    def use_push(self, topic: str, push: bool) -> None:
+        """Switch push on or off.
+
+        Raises:
+            UsageError: the messages of a group are not pushed.
+        """
+        if push and self.groups.of(topic) is not None:
+            raise UsageError(f"topic {topic!r}: the messages of a group are not pushed")
+        self.pushing.use(topic, push)
+
+    def join(self, topic: str, asked: JoinTerms) -> Conversation[int]:
+        """Become a member of a group; return its cursor."""
+        if self.session.inbox.of(topic).is_subscribed:
+            raise UsageError(f"topic {topic!r} has a plain subscription here; unsubscribe first")
+        return self.groups.join(topic, asked)
+
+    def unsubscribe(self, topic: Topics, *, ends_group: bool = False) -> Conversation[None]:
+        """End a subscription, the membership of a group, or a pattern with its subscriptions."""
+        if isinstance(topic, Pattern):
+            yield from self.patterns.unsubscribe(topic, self.tell_before_end)
+            return
+        topic = names.exact(topic)
+        if self.groups.of(topic) is not None:
+            yield from self.groups.leave(topic, ends_group=ends_group)
+            return
+        pattern = self.patterns.covering(topic)
+        if pattern is not None:
+            raise UsageError(f"topic {topic!r} is of the pattern {pattern}; unsubscribe that")
+        if ends_group:
+            raise UsageError(f"topic {topic!r}: no member of a group that could be ended")
         subscription = self.session.inbox.of(topic)
         yield from self.tell_before_end(subscription)
         with self.session.recorder.call("unsubscribe", topic) as call:
@@ -122,25 +171,46 @@ class SubscriberEngine:
         except (LogChangedError, NotSubscribedError):
             pass  # there is no cursor that it could remember
 
-    def acknowledge(self, topic: str) -> Conversation[None]:
-        """Settle the messages in hand; return when the proxy has stored the cursor."""
+    def acknowledge(self, topic: Topics) -> Conversation[None]:
+        """Settle the messages in hand; return when the proxy has stored it."""
+        if isinstance(topic, Pattern):
+            one = self.patterns.of(topic)
+            if one.current is not None:
+                yield from self._delivering.settle(one.current)
+            yield from self.patterns.save(one)
+            for moved in list(one.moved):
+                yield from self.acknowledge(moved)
+            return
+        member = self.groups.of(topic)
+        if member is not None:
+            yield from self.groups.acknowledge(member)
+            return
         subscription = self.session.inbox.of(topic)
-        yield from self.settle(subscription)
+        yield from self._delivering.settle(subscription)
         yield from self._requests.acknowledge(subscription)
 
     def keep_alive(self) -> Conversation[None]:
-        """Renew the lease of every subscription."""
+        """Renew the lease of every subscription, and of what is in hand of groups."""
+        yield from self.groups.keep_alive()
         for topic, place in self.session.inbox.places.items():
             if place.terms.lease_ms:
                 yield from self._requests.acknowledge(self.session.inbox.of(topic))
                 return  # the proxy counts the silence of a client, not of a topic
 
-    def record(self, topic: str, plan: PlanMark) -> Conversation[None]:
+    def record(self, topic: Topics, plan: PlanMark) -> Conversation[None]:
         """Write that the messages in hand are processed, and the plan's position, in one step."""
         inbox = self.session.inbox
+        if isinstance(topic, Pattern):
+            one = inbox.patterns.get(topic)  # None: it was unsubscribed
+            if one is not None:
+                yield from self.patterns.save(one)
+            topic = one.current.topic if one is not None and one.current is not None else ""
+        if self.groups.of(topic) is not None:  # acknowledged later, so a crash repeats, never loses
+            yield Save(inbox.mark_plan(plan), True)
+            return
         with self.session.recorder.call("record", topic) as call:
             subscription = inbox.of(topic)
-            yield from self.settle(subscription)
+            yield from self._delivering.settle(subscription)
             # The output goes with it, so it is durable at any level.
             yield from self.session.save(subscription, durable=True, also=inbox.mark_plan(plan))
             if subscription.is_subscribed:
@@ -148,134 +218,168 @@ class SubscriberEngine:
 
     # Messages.
 
-    def settle(self, subscription: Subscription) -> Conversation[None]:
-        """Count the messages in hand as processed; the caller writes the place."""
-        if not subscription.is_subscribed:  # a clean session ended during the request
-            subscription.drop()
-            return
-        if subscription.letter is not None:
-            yield from self._dead_letters.finish(subscription)
-        subscription.settle()
-
-    def come_back(self, subscription: Subscription) -> Conversation[None]:
-        """Settle the messages in hand, or drop them if a rejection of one failed."""
-        if subscription.is_kept:
-            subscription.drop()
-        else:
-            yield from self.settle(subscription)
-
-    def get(
-        self, subscription: Subscription, messages_max: int, timeout_s: float
+    def get_of(
+        self, topic: Topics, messages_max: int, timeout_s: float
     ) -> Conversation[list[Message]]:
-        """Settle the messages in hand, and deliver the next ones.
+        """The next messages of a topic, by a group or by a subscription of its own."""
+        if isinstance(topic, Pattern):
+            return self._get_of_pattern(topic, messages_max, timeout_s)
+        member = self.groups.of(topic)
+        if member is not None:
+            return self.groups.get(member, messages_max, timeout_s)
+        return self._delivering.get(self.session.inbox.of(topic), messages_max, timeout_s)
 
-        Both are one write of the state. Only if the proxy must be asked, or nothing is available
-        yet, the settled cursor is written first (decision 0036).
-        """
-        with self.session.recorder.call("get", subscription.topic) as call:
-            wanted = min(messages_max * FETCH_AHEAD, BATCH_MESSAGES_MAX)
-            yield from self._find(subscription, call, wanted, timeout_s)
-            return (yield from self._deliver(subscription, call, messages_max))
+    def _get_of_pattern(
+        self, pattern: Pattern, messages_max: int, timeout_s: float
+    ) -> Conversation[list[Message]]:
+        """The next messages of one topic of a pattern that fulfil its condition."""
+        deadline_s = self._now_s() + timeout_s
+        while True:
+            left_s = max(deadline_s - self._now_s(), 0.0)
+            found = yield from self._next_of(pattern, left_s)
+            if found is None:
+                return []
+            messages = yield from self._delivering.get(found, messages_max, 0.0)
+            matches = self.patterns.of(pattern).matches
+            wanted = [one for one in messages if matches is None or matches(one)]
+            if wanted:
+                return wanted
 
-    def take(
-        self, subscription: Subscription, timeout_s: float
+    def _next_of(
+        self, pattern: Pattern, timeout_s: float, *, loops: bool = False
+    ) -> Conversation[Subscription | None]:
+        """Settle what is in hand of a pattern, and wait for messages of one of its topics."""
+        one = self.patterns.of(pattern)
+        current = one.current
+        if current is not None:
+            yield from self._delivering.come_back(current)
+            self.session.save_with_next(current)
+        return (yield from self.patterns.next(one, timeout_s, loops=loops))
+
+    def _take_of_pattern(
+        self, pattern: Pattern, timeout_s: float
     ) -> Conversation[Running | list[Message]]:
-        """Settle the messages in hand, and let a loop take the next ones.
+        one, deadline_s = self.patterns.of(pattern), self._now_s() + timeout_s
+        while True:
+            left_s = max(deadline_s - self._now_s(), 0.0)
+            found = yield from self._next_of(pattern, left_s, loops=True)
+            if found is None:
+                return []
+            run = yield from begin_run(self.session, one)
+            messages = [] if run else (yield from self._delivering.get(found, 1, 0.0))
+            if run or messages:
+                return run or messages
+
+    def take_of(self, topic: Topics, timeout_s: float) -> Conversation[Running | list[Message]]:
+        """The next messages of a topic, for a loop."""
+        if isinstance(topic, Pattern):
+            return (yield from self._take_of_pattern(topic, timeout_s))
+        member = self.groups.of(topic)
+        if member is not None:
+            return (yield from self.groups.take(member, timeout_s))
+        return (yield from self._delivering.take(self.session.inbox.of(topic), timeout_s))
+
+    def wait_any(self, topics: Sequence[Topics], timeout_s: float) -> Conversation[Topics | None]:
+        """Settle the messages in hand of each, and wait until one has messages to deliver.
 
         Returns:
-            A run, where it costs one write for all messages; else one message, or none.
+            The first one that has some; None if the time is over.
         """
-        with self.session.recorder.call("get", subscription.topic) as call:
-            if not subscription.fetched:
-                subscription.look_ahead(self._now_s())
-            yield from self._find(subscription, call, subscription.ahead, timeout_s)
-            place = subscription.place
-            if (
-                subscription.qos0
-                or not subscription.fetched
-                or (place.max_deliveries and place.deliveries(place.cursor))
-                or not self.session.inbox.can_run(subscription)
-            ):
-                return (yield from self._deliver(subscription, call, 1))
-            run = yield from self.session.begin_run(subscription)
-            run.messages[:] = _marked(subscription.place, run.messages)
-            return run
+        holders = {topic: self.holder_of(topic) for topic in topics}
+        subscriptions = [one for one in holders.values() if isinstance(one, Subscription)]
+        deadline_s = self._now_s() + timeout_s
+        for subscription in subscriptions:
+            yield from self._delivering.come_back(subscription)
+            yield from self.session.save(subscription)
+        for one in [one for one in holders.values() if isinstance(one, PatternSubscription)]:
+            if one.current is not None:
+                yield from self._delivering.come_back(one.current)
+            yield from save_all(unwritten(self.session, one), durable=False)
+        if len(topics) == 1:
+            yield from self._wait(holders[topics[0]], timeout_s)
+            return topics[0] if self.has_next(topics[0]) else None
+        empty = 0
+        while True:
+            for topic, holder in holders.items():
+                yield from self._look(holder)
+                if self.has_next(topic):
+                    return topic
+            left_s = deadline_s - self._now_s()
+            if left_s <= 0:
+                return None
+            empty += 1
+            if len(subscriptions) == len(holders):
+                yield from self._fetching.pause(subscriptions, empty, left_s)
+            else:  # no group and no pattern is pushed
+                yield Pause(min(poll_pause_s(empty), left_s))
+
+    def _wait(self, holder: Holder, timeout_s: float) -> Conversation[None]:
+        """Wait until there is something to deliver."""
+        if isinstance(holder, PatternSubscription):
+            yield from self.patterns.next(holder, timeout_s, loops=True)
+            return
+        if isinstance(holder, Membership):
+            yield from self.groups.get(holder, 0, timeout_s, loops=True)
+            return
+        with self.session.recorder.call("get", holder.topic) as call:
+            yield from self._delivering.find(holder, call, holder.ahead, timeout_s)
+
+    def _look(self, holder: Holder) -> Conversation[None]:
+        """Find what is there now; of a subscription that is pushed, without asking the proxy."""
+        if isinstance(holder, PatternSubscription):
+            yield from self.patterns.next(holder, 0.0, loops=True)
+            return
+        if isinstance(holder, Membership):
+            yield from self.groups.get(holder, 0, 0.0, loops=True)
+            return
+        with self.session.recorder.call("get", holder.topic) as call:
+            if not holder.fetched:
+                holder.look_ahead(self._now_s())
+            wanted = holder.ahead
+            yield from self._dead_letters.bury(holder)
+            if not holder.has_next:
+                yield from self._fetching.look(holder, call, wanted, 0, asks=False)
+
+    def has_next(self, topic: Topics) -> bool:
+        """Whether messages are here that can be delivered."""
+        if isinstance(topic, Pattern):
+            return self.patterns.of(topic).next() is not None
+        return self.holder(topic).has_next
+
+    def condition(self, topic: Topics) -> Condition | None:
+        """What a message must fulfil to be delivered; None: nothing."""
+        return self.patterns.of(topic).matches if isinstance(topic, Pattern) else None
+
+    def holder_of(self, topic: Topics) -> Holder:
+        """What a loop over a topic gives its run back to."""
+        return self.patterns.of(topic) if isinstance(topic, Pattern) else self.holder(topic)
+
+    def holder(self, topic: str) -> Subscription | Membership:
+        """The membership of a group, or the subscription, to a topic."""
+        return self.groups.of(topic) or self.session.inbox.of(topic)
 
     def record_taken(self, message: Message) -> None:
         """Record that a loop takes a message of its run."""
         with self.session.recorder.call("get", message.topic) as call:
             call.ok(epoch=self.session.inbox.epoch, messages=(seen(message),))
 
-    def _find(
-        self, subscription: Subscription, call: Call, wanted: int, timeout_s: float
-    ) -> Conversation[None]:
-        """Settle the messages in hand, and wait for the next ones."""
-        yield from self.come_back(subscription)
-        yield from self._dead_letters.bury(subscription)
-        deadline_s = self._now_s() + timeout_s if timeout_s else 0.0
-        while not subscription.has_next and (
-            yield from self._fetching.wait(subscription, call, wanted, timeout_s)
-        ):
-            yield from self._dead_letters.bury(subscription)
-            timeout_s = max(deadline_s - self._now_s(), 0.0) if timeout_s else 0.0
-
-    def _deliver(
-        self, subscription: Subscription, call: Call, messages_max: int
-    ) -> Conversation[list[Message]]:
-        unstored = self._take_qos0(subscription, messages_max)
-        messages = self._next(subscription, messages_max - len(unstored))
-        before = subscription.place if messages else None
+    def reject_of(self, message: Message, reason: str) -> Conversation[int]:
+        """Reject a message in hand; return the offset of its dead letter."""
         try:
-            handed = unstored + (yield from self.hand_over(subscription, messages))
-            if call.recorded and handed:
-                call.ok(epoch=self.session.inbox.epoch, messages=tuple(map(seen, handed)))
+            check_reason(reason)
+            check_may_die(message.topic)
+            if self.groups.of(message.topic) is not None:
+                return (yield from self.groups.reject(message, reason))
+            subscription = self.session.inbox.of(message.topic)
+            return (yield from self.reject(subscription, message, reason))
         except PubSubError:
-            if before is not None:  # they were not delivered, so the count is restored
-                subscription.move(before)
+            self.keep(message)
             raise
-        for _ in messages:  # only after the write: if it fails, they are still next
-            subscription.fetched.popleft()
-        if messages and subscription.place.terms.qos:
-            subscription.handed_over(messages[-1])
-        return handed
 
-    def _next(self, subscription: Subscription, messages_max: int) -> list[Message]:
-        """The fetched messages; redelivered singly, so only a failing message's count grows."""
-        if not subscription.fetched:
-            return []
-        place = subscription.place
-        if place.max_deliveries and place.deliveries(place.cursor):
-            messages_max = min(1, messages_max)
-        return list(islice(subscription.fetched, messages_max))
-
-    def _take_qos0(self, subscription: Subscription, messages_max: int) -> list[Message]:
-        """The QoS 0 messages; if stored messages wait too, they take turns."""
-        if not subscription.qos0:
-            return []
-        self._stored_first = not self._stored_first
-        if self._stored_first:
-            messages_max = max(messages_max - len(subscription.fetched), 0)
-        messages = subscription.qos0.hand_over(messages_max)
-        for message in messages:
-            self._fetching.report_lower_qos(subscription, message.publisher, 0)
-        return messages
-
-    def hand_over(
-        self, subscription: Subscription, messages: list[Message]
-    ) -> Conversation[list[Message]]:
-        """Write that these messages are delivered; mark redelivered ones."""
-        if not messages:
-            yield from self.session.save(subscription)
-            return []
-        place, last = subscription.place, messages[-1]
-        if place.terms.qos == 0:  # at most once: counted as processed before delivery
-            subscription.move(place.moved(last.offset + 1, last.timestamp_ns))
-            yield from self.session.save(subscription)
-            return messages
-        place = place.handed_over(last.offset + 1)
-        subscription.move(place)
-        yield from self.session.save(subscription)
-        return _marked(place, messages)
+    def keep(self, message: Message) -> None:
+        """A rejection failed: the next call does not count its message as processed."""
+        self.groups.keep(message)
+        self.session.inbox.of(message.topic).keep(message)
 
     def reject(
         self, subscription: Subscription, message: Message, reason: str
@@ -305,18 +409,9 @@ class SubscriberEngine:
         subscriptions = list(self.session.inbox.subscriptions.values())
         for subscription in subscriptions:
             if subscription.in_hand is not None or subscription.letter is not None:
-                yield from self.come_back(subscription)
+                yield from self._delivering.come_back(subscription)
                 yield from self.session.save(subscription)
         for subscription in [one for one in subscriptions if one.is_to_be_told(ahead=tells_ahead)]:
             yield from self._requests.acknowledge(subscription)
         yield from self._subscribing.bye()
-
-
-def _marked(place: Place, messages: list[Message]) -> list[Message]:
-    """These messages, which the place counts as delivered, each with its delivery count."""
-    if place.is_first_delivery or place.terms.qos == 0:
-        return messages
-    return [
-        replace(m, delivery_count=place.deliveries(m.offset) + (m.offset < place.shown))
-        for m in messages
-    ]
+        yield from self.groups.leave_all()

@@ -9,18 +9,13 @@ from typing import Any
 
 from msgspec import UNSET
 
+from reliable_pubsub.common.core.answers import Lost, MessageBatches, NoMessagesYet
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.conversation import Conversation, Pause
 from reliable_pubsub.common.core.errors import LostError, MalformedError
-from reliable_pubsub.common.core.messages import (
-    BatchHeader,
-    Get,
-    Lost,
-    MessageBatches,
-    NoMessagesYet,
-    Ring,
-)
+from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.recorder import Call
+from reliable_pubsub.common.core.requests import Get, Ring
 from reliable_pubsub.common.core.retry import poll_pause_s
 
 from .direct_followers import direct_followers
@@ -90,10 +85,7 @@ class Fetching:
         while True:
             began_s = self._now_s()
             wait_s = self._wait_s(subscription, deadline_s - began_s)
-            found = yield from self._next(subscription, call, wanted, wait_s, asks=timeout_s <= 0)
-            subscription.found(found, self._now_s())
-            yield from self._read_qos0(subscription, wanted)
-            if subscription.has_next:
+            if (yield from self.look(subscription, call, wanted, wait_s, asks=timeout_s <= 0)):
                 return True
             empty += 1
             left_s = deadline_s - self._now_s()
@@ -104,6 +96,34 @@ class Fetching:
                 yield from self._pushing.wait(subscription.pushes, left_s)
             elif self._now_s() - began_s < wait_s / 2 or not wait_s:  # the proxy did not wait
                 yield Pause(min(poll_pause_s(empty), left_s))
+
+    def look(
+        self, subscription: Subscription, call: Call, wanted: int, wait_s: float, *, asks: bool
+    ) -> Conversation[bool]:
+        """Fetch once; return whether there are messages to deliver.
+
+        Args:
+            wait_s: the proxy may hold its answer so long.
+            asks: pull, even if pushes are waited for.
+        """
+        found = yield from self._next(subscription, call, wanted, wait_s, asks=asks)
+        subscription.found(found, self._now_s())
+        yield from self._read_qos0(subscription, wanted)
+        return subscription.has_next
+
+    def pause(
+        self, subscriptions: Sequence[Subscription], empty: int, left_s: float
+    ) -> Conversation[None]:
+        """Wait until a push arrives for one of several topics, or one is to be pulled.
+
+        Args:
+            empty: how often nothing was found, one after another.
+        """
+        pushed = [one.pushes for one in subscriptions if one.pushes is not None]
+        if len(pushed) < len(subscriptions):
+            yield Pause(min(poll_pause_s(empty), left_s))
+            return
+        yield from self._pushing.wait_any(pushed, left_s)
 
     def _wait_s(self, subscription: Subscription, left_s: float) -> float:
         """How long the proxy may hold the answer to a GET; not where pushes are waited for.
@@ -178,8 +198,9 @@ class Fetching:
         )
         if isinstance(reply, MessageBatches | NoMessagesYet):
             yield from self._compare(subscription, reply.end)
-            assert subscription.qos0 is not None
-            subscription.qos0.hinted(reply.boot, reply.ring)
+            if reply.ring is not UNSET:
+                assert subscription.qos0 is not None
+                subscription.qos0.hinted(reply.boot, reply.ring)
         match reply:
             case MessageBatches():
                 return self._followers(subscription, reply.batches, body)
@@ -192,10 +213,25 @@ class Fetching:
                 subscription.lost(reply.end)
                 bound = None if reply.waiting_max is UNSET else reply.waiting_max
                 raise LostError(
-                    topic=subscription.topic, first=reply.first, end=reply.end, waiting_max=bound
+                    topic=subscription.topic,
+                    first=reply.first,
+                    end=reply.end,
+                    waiting_max=bound,
+                    by_operator=reply.operator is True,
                 )
             case _:
                 self._session.refused(reply)
+
+    def received(
+        self, subscription: Subscription, batches: Sequence[BatchHeader], end: int, body: bytes
+    ) -> Conversation[None]:
+        """Take batches from the cursor on that came with those of other topics.
+
+        Args:
+            end: durable end of the topic.
+        """
+        yield from self._compare(subscription, end)
+        subscription.found(self._followers(subscription, batches, body), self._now_s())
 
     def _compare(self, subscription: Subscription, end: int) -> Conversation[None]:
         """Check that the log, which ends at `end`, still has what was in hand at a crash."""

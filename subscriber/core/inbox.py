@@ -10,8 +10,10 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from reliable_pubsub.common.core.marks import MARKS_MAX, Marks
+from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.core.plan_mark import PlanMark
 
+from .pattern_subscription import PATTERN, AskedPattern, PatternSubscription
 from .place import Place
 from .subscription import TOPIC, Changes, Subscription
 
@@ -33,6 +35,7 @@ class Inbox:
             marks: those of the same state, needed only by rows with a run.
         """
         self.subscriptions: dict[str, Subscription] = {}
+        self.patterns: dict[Pattern, PatternSubscription] = {}
         self._marks = marks
         self.reload(stored)
 
@@ -46,6 +49,14 @@ class Inbox:
             for name, value in stored.items()
             if name.startswith(TOPIC)
         }
+        known = {one.pattern: one for one in self.patterns.values()}
+        self.patterns = {}
+        for name, value in stored.items():
+            if name.startswith(PATTERN):
+                asked = decode(value, type=AskedPattern)
+                one = known.get(asked.pattern) or PatternSubscription(asked)
+                one.reload(asked)
+                self.patterns[asked.pattern] = one
         for topic in {**self.subscriptions, **places}:
             place = places.get(topic)
             run = place.run if place is not None else None
@@ -72,13 +83,16 @@ class Inbox:
         subscribed = (one for one in self.subscriptions.values() if one.is_subscribed)
         return {one.topic: one.place for one in subscribed}
 
-    def can_run(self, subscription: Subscription) -> bool:
-        """Whether there are marks for runs of a subscription: two, which take turns."""
-        if subscription.slot is None:
-            used = {one.slot // 2 for one in self.subscriptions.values() if one.slot is not None}
+    def can_run(self, one: Subscription | PatternSubscription) -> bool:
+        """Whether there are marks for its runs: two, which take turns."""
+        if one.slot is None:
+            slots = [each.slot for each in self.subscriptions.values()]
+            slots += [each.run_slot for each in self.subscriptions.values()]
+            slots += [each.slot for each in self.patterns.values()]
+            used = {slot // 2 for slot in slots if slot is not None}
             free = next((pair for pair in range(MARKS_MAX // 2) if pair not in used), None)
-            subscription.slot = None if free is None else 2 * free
-        return subscription.slot is not None
+            one.slot = None if free is None else 2 * free
+        return one.slot is not None
 
     def granted(self, epoch: int) -> Changes:
         """The proxy has granted an epoch."""

@@ -7,29 +7,37 @@ count, so the place has that too. Each method returns a new place; places are im
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.answers import SubAck
+from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import LogChangedError
-from reliable_pubsub.common.core.messages import SubAck, Terms
+from reliable_pubsub.common.core.message_base import Terms
 
 
 class Run(Struct, frozen=True, array_like=True):
     """Messages from the cursor on that a loop takes one by one, without a write for each.
 
-    How many it has taken so far is in a mark: `number << 32 | taken`, at `slot` of the state.
+    How many it has taken so far is in a mark: `number << 32 | taken`, at `slot` of the state. A run
+    may be of several topics, one after another; each has a row, and the mark is that of all.
     """
 
     number: int  # tells its mark from those of other runs
     slot: int
     before: tuple[tuple[int, int], ...]  # `Place.in_hand` before it
     batches: tuple[tuple[int, int], ...]  # end and timestamp of each
+    skip: int = 0  # messages of other topics that it takes before these
+    total: int = 0  # messages of all of its topics; 0: it is of one
 
     def taken(self, mark: int, count: int) -> int | None:
-        """How many messages were delivered; None: the mark is of another run, or damaged."""
+        """How many of `count` messages were taken; None: the mark is of another run, or damaged.
+
+        `count` + 1 if the loop has gone on to another topic: then it has processed the last one.
+        """
         taken = mark & 0xFFFFFFFF
-        is_ours = mark >> 32 == self.number and taken <= count
-        return taken if is_ours else None
+        is_ours = mark >> 32 == self.number and taken <= (self.total or count)
+        return min(max(taken - self.skip, 0), count + 1) if is_ours else None
 
     def witness_ns(self, cursor: int) -> int:
         """The timestamp of the batch that holds offset `cursor` - 1."""
@@ -73,7 +81,8 @@ class Place(Struct, frozen=True):
 
     def has_become_dead(self, reply: SubAck) -> bool:
         """Whether the proxy already has the dead letter that an earlier process may have sent."""
-        return bool(self.giving_up) and reply.cursor == self.cursor + 1
+        is_next = reply.cursor == self.cursor + 1
+        return bool(self.giving_up) and is_next and reply.moved is UNSET
 
     # Changes.
 
@@ -88,17 +97,25 @@ class Place(Struct, frozen=True):
         )
         return replace(self, in_hand=in_hand)
 
-    def in_run(self, number: int, slot: int, batches: tuple[tuple[int, int], ...]) -> Place:
-        """Let a loop deliver these batches, one message after the other."""
+    def in_run(
+        self,
+        number: int,
+        slot: int,
+        batches: tuple[tuple[int, int], ...],
+        *,
+        skip: int = 0,
+        total: int = 0,
+    ) -> Place:
+        """Let a loop deliver these batches, one message after the other; see `Run`."""
         assert self.run is None
-        run = Run(number, slot, self.in_hand, batches)
+        run = Run(number, slot, self.in_hand, batches, skip, total)
         return replace(self.handed_over(batches[-1][0]), run=run)
 
     def after_run(self, taken: int | None) -> Place:
         """Deliver `taken` messages of a run; all but the last of them are processed.
 
         Args:
-            taken: None: it is not known, so any of them may have been delivered.
+            taken: see `Run.taken`. None: any of them may have been delivered.
         """
         run = self.run
         if run is None:
@@ -107,12 +124,12 @@ class Place(Struct, frozen=True):
         if taken is None and not at_most_once:
             return replace(self, run=None)
         place = replace(self, in_hand=run.before, run=None)
-        end = run.batches[-1][0] if taken is None else self.cursor + taken
-        if at_most_once:
-            return place.moved(end, run.witness_ns(end)) if end > self.cursor else place
-        if end > self.cursor + 1:
-            place = place.moved(end - 1, run.witness_ns(end - 1))
-        return place.handed_over(end) if end > self.cursor else place
+        last = run.batches[-1][0]
+        end = last if taken is None else min(self.cursor + taken, last)
+        processed = end if taken is None or at_most_once else self.cursor + max(taken - 1, 0)
+        if processed > self.cursor:
+            place = place.moved(processed, run.witness_ns(processed))
+        return place.handed_over(end) if end > processed else place
 
     def moved(self, cursor: int, witness_ns: int | None) -> Place:
         """Everything below `cursor` is processed or lost.
@@ -161,6 +178,16 @@ class Place(Struct, frozen=True):
             return replace(self, terms=reply.terms, asks=False)
         return self
 
+    def moved_by_operator(self, reply: SubAck) -> Place:
+        """An operator has moved the subscription at the proxy.
+
+        Back: that place replaces this one, and what was delivered comes again, marked. Forward:
+        this place stays, and the next GET reports what lies between as lost.
+        """
+        if reply.cursor < self.cursor:
+            return replace(repositioned(reply, self), max_deliveries=self.max_deliveries)
+        return replace(self, terms=reply.terms, asks=False, giving_up="")
+
     def compared(self, topic: str, end: int, *, forget: bool) -> Place:
         """Check delivered offsets against the end of the log: they must be below it (rule R14).
 
@@ -180,6 +207,16 @@ class Place(Struct, frozen=True):
             f"acknowledged, and the log of the proxy ends at {end}: it was set back to an older "
             "copy. To go on without them, use --on-log-changed adopt"
         )
+
+
+def marked(place: Place, messages: list[Message]) -> list[Message]:
+    """These messages, which the place counts as delivered, each with its delivery count."""
+    if place.is_first_delivery or place.terms.qos == 0:
+        return messages
+    return [
+        replace(m, delivery_count=place.deliveries(m.offset) + (m.offset < place.shown))
+        for m in messages
+    ]
 
 
 def repositioned(reply: SubAck, before: Place | None = None) -> Place:

@@ -21,7 +21,7 @@ from msgspec import Meta, Struct
 
 from reliable_pubsub.common.core.arguments import check_fields
 from reliable_pubsub.common.core.limits import MIB
-from reliable_pubsub.common.core.messages import BatchHeader, Positive
+from reliable_pubsub.common.core.message_base import BatchHeader, Positive
 from reliable_pubsub.common.core.retry import poll_pause_s
 from reliable_pubsub.common.core.settings import Settings
 from reliable_pubsub.relay.core.push import PushFrames

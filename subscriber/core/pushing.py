@@ -7,7 +7,7 @@ from typing import Protocol
 
 from reliable_pubsub.common.core.conversation import Conversation, Listen
 from reliable_pubsub.common.core.errors import UsageError
-from reliable_pubsub.common.core.messages import BatchHeader
+from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.relay.core.push import AnyPush, UnstoredFrames
 
 from .inbox import Inbox
@@ -101,8 +101,12 @@ class Pushing:
 
     def wait(self, queue: PushQueue, seconds: float) -> Conversation[None]:
         """Wait until a push arrives for any topic, or a pull is due for this one."""
+        yield from self.wait_any([queue], seconds)
+
+    def wait_any(self, queues: Sequence[PushQueue], seconds: float) -> Conversation[None]:
+        """Wait until a push arrives for any topic, or a pull is due for one of these."""
         assert self._link is not None
-        due_s = queue.wait_s(self._now_s())
+        due_s = min(queue.wait_s(self._now_s()) for queue in queues)
         if due_s > 0:
             yield Listen(self._link, min(seconds, due_s))
 

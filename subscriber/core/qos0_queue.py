@@ -11,12 +11,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from msgspec import Struct, UnsetType
+from msgspec import Struct
 
 from reliable_pubsub.common.core.batch import Message, messages_of
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import MIB
-from reliable_pubsub.common.core.messages import BatchHeader
+from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.relay.core.push import UnstoredFrames
 
 from .direct_followers import StoredBatch, direct_batches
@@ -39,7 +39,7 @@ class QoS0Queue:
         """Create an empty queue that knows no ring."""
         self.counts = UnstoredCounts()
         self._boot = ""
-        self._place = 0  # the next one wanted
+        self.place = 0  # the next one wanted
         self._messages: deque[Message] = deque()
         self._sizes: deque[tuple[int, int]] = deque()  # messages and bytes of each batch
         self._size_bytes = 0
@@ -47,11 +47,6 @@ class QoS0Queue:
 
     def __len__(self) -> int:
         return len(self._messages)
-
-    @property
-    def place(self) -> int:
-        """The next place that is wanted."""
-        return self._place
 
     @property
     def is_confirmed(self) -> bool:
@@ -79,15 +74,15 @@ class QoS0Queue:
                 process, so they are skipped. Otherwise all messages of a restarted proxy are new.
         """
         if is_new:
-            self._place, self._boot = end, boot
+            self.place, self._boot = end, boot
             self._is_missing = False
         elif boot != self._boot:
-            self._boot, self._place = boot, 0
+            self._boot, self.place = boot, 0
             self._is_missing = end > 0
 
-    def hinted(self, boot: str, end: int | UnsetType) -> None:
+    def hinted(self, boot: str, end: int) -> None:
         """A reply contained the end of the ring."""
-        if boot == self._boot and isinstance(end, int) and end > self._place:
+        if boot == self._boot and end > self.place:
             self._is_missing = True
 
     def pushed(self, push: UnstoredFrames) -> BatchHeader | None:
@@ -95,14 +90,14 @@ class QoS0Queue:
         header = push.pushed.batch
         if push.pushed.boot != self._boot:
             return None  # the SUB_ACK of the new proxy will set the place first
-        if header.base + header.count <= self._place:
+        if header.base + header.count <= self.place:
             self.counts.repeats += 1
             return None
-        if header.base > self._place or push.body is None or self._size_bytes >= QUEUE_BYTES_MAX:
+        if header.base > self.place or push.body is None or self._size_bytes >= QUEUE_BYTES_MAX:
             self._is_missing = True
             return None
         try:
-            batches = direct_batches(push.topic, self._place, [header], push.body)
+            batches = direct_batches(push.topic, self.place, [header], push.body)
         except MalformedError:
             self._pass(header.base + header.count)
             return None
@@ -111,10 +106,10 @@ class QoS0Queue:
 
     def read(self, topic: str, first: int, headers: Sequence[BatchHeader], body: bytes) -> None:
         """The ring was read from our place; places below `first` are lost."""
-        if first > self._place:
+        if first > self.place:
             self._pass(first)
         try:
-            self._take(topic, direct_batches(topic, self._place, headers, body))
+            self._take(topic, direct_batches(topic, self.place, headers, body))
         except MalformedError:
             self._pass(headers[-1].base + headers[-1].count)
 
@@ -123,8 +118,8 @@ class QoS0Queue:
         self._is_missing = False
 
     def _pass(self, place: int) -> None:
-        self.counts.lost += place - self._place
-        self._place = place
+        self.counts.lost += place - self.place
+        self.place = place
 
     def _take(self, topic: str, batches: Sequence[StoredBatch]) -> None:
         for batch in batches:
@@ -141,7 +136,7 @@ class QoS0Queue:
             self._messages.extend(messages)
             self._sizes.append((len(messages), batch.header.body_bytes))
             self._size_bytes += batch.header.body_bytes
-            self._place = batch.end
+            self.place = batch.end
             self.counts.taken += len(messages)
 
     def hand_over(self, count_max: int) -> list[Message]:

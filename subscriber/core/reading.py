@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from msgspec import UNSET, Struct
 
+from reliable_pubsub.common.core.answers import (
+    AnyReply,
+    LogChanged,
+    Lost,
+    MessageBatches,
+    NoMessagesYet,
+)
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import (
@@ -12,15 +19,8 @@ from reliable_pubsub.common.core.errors import (
     MalformedError,
     UsageError,
 )
-from reliable_pubsub.common.core.messages import (
-    AnyReply,
-    History,
-    LogChanged,
-    Lost,
-    MessageBatches,
-    NoMessagesYet,
-    Start,
-)
+from reliable_pubsub.common.core.message_base import Start
+from reliable_pubsub.common.core.requests import History
 from reliable_pubsub.common.core.session import ClientSession, refusal
 from reliable_pubsub.common.core.start import Position, in_words, newest, start_of
 

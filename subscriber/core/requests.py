@@ -10,16 +10,10 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from reliable_pubsub.common.core import names
-from reliable_pubsub.common.core.batch import crc32
-from reliable_pubsub.common.core.conversation import Conversation
-from reliable_pubsub.common.core.errors import NotSubscribedError, StaleError, TryLaterError
-from reliable_pubsub.common.core.messages import (
-    Ack,
+from reliable_pubsub.common.core.answers import (
     AnyReply,
-    Dead,
     DeadAck,
     Fenced,
-    Get,
     LogChanged,
     Lost,
     MessageBatches,
@@ -28,7 +22,11 @@ from reliable_pubsub.common.core.messages import (
     PutAck,
     Stale,
 )
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.conversation import Conversation
+from reliable_pubsub.common.core.errors import NotSubscribedError, StaleError, TryLaterError
 from reliable_pubsub.common.core.recorder import Call
+from reliable_pubsub.common.core.requests import Ack, Dead, Get
 from reliable_pubsub.common.core.session import SESSIONS_BEGUN_MAX
 
 from .session import SubscriberSession

@@ -39,6 +39,7 @@ class SubscriberSession(ClientSession):
         self.recorder = recorder
         self._marks = marks
         self._control = 0
+        self._with_next: Subscription | None = None  # its place is written with the next one
         self._run = int.from_bytes(nonce[:4], "big")
 
     def connecting(self) -> Conversation[None]:
@@ -55,14 +56,20 @@ class SubscriberSession(ClientSession):
 
     def begin_run(self, subscription: Subscription) -> Conversation[Running]:
         """Let a loop take the fetched messages; all of them are one write."""
-        self._run = (self._run + 1) % 2**32 or 1  # a mark that was never set is 0
-        run = subscription.begin_run(self._run, self._marks())
+        before = subscription.slot
+        run = subscription.begin_run(*self.next_run())
         try:
             yield from self.save(subscription)
-        except PubSubError:  # nothing was delivered
+        except PubSubError:  # nothing was delivered, and the row of the run before still counts
             subscription.end_run(run.messages)
+            subscription.slot = before
             raise
         return run
+
+    def next_run(self) -> tuple[int, Marks]:
+        """The number of the next run, and the marks of the state."""
+        self._run = (self._run + 1) % 2**32 or 1  # a mark that was never set is 0
+        return self._run, self._marks()
 
     def save(
         self,
@@ -77,11 +84,26 @@ class SubscriberSession(ClientSession):
             durable: sync to disk, with all earlier writes; writes even an unchanged place.
         """
         changes = dict(also or {})
+        other, self._with_next = self._with_next, None
+        if other is not None and other is not subscription and not other.is_saved:
+            changes |= other.row()
+        else:
+            other = None
         if not subscription.is_saved or (durable and subscription.is_subscribed):
             changes |= subscription.row()
         if changes:
-            yield Save(changes, durable)
+            try:
+                yield Save(changes, durable)
+            except PubSubError:
+                self._with_next = other
+                raise
             subscription.written(durable=durable)
+            if other is not None:
+                other.written(durable=durable)
+
+    def save_with_next(self, subscription: Subscription) -> None:
+        """Write a place in one step with the next one; that is before anything is delivered."""
+        self._with_next = subscription
 
     def save_before_telling(self, subscription: Subscription) -> Conversation[None]:
         """Write a place before its cursor is sent to the proxy: durably at QoS 2 (rule R9)."""

@@ -5,30 +5,24 @@ from __future__ import annotations
 import logging
 from typing import Literal, assert_never
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.conversation import Conversation
-from reliable_pubsub.common.core.dead_letter import check_may_die
-from reliable_pubsub.common.core.errors import LogChangedError, UsageError
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.answers import (
     AnyReply,
-    Bye,
     ByeAck,
     Fenced,
     LogChanged,
     NotSub,
-    QoS,
-    SessionKind,
-    Start,
-    Sub,
     SubAck,
-    Terms,
-    Unsub,
     UnsubAck,
 )
+from reliable_pubsub.common.core.conversation import Conversation
+from reliable_pubsub.common.core.errors import LogChangedError
+from reliable_pubsub.common.core.message_base import SessionKind, Start, Terms
 from reliable_pubsub.common.core.recorder import Call
-from reliable_pubsub.common.core.start import LastReceived, Now, Position, at_offset, in_words
+from reliable_pubsub.common.core.requests import Bye, Sub, Unsub
+from reliable_pubsub.common.core.start import in_words
 
 from .place import Place, repositioned
 from .session import SubscriberSession
@@ -94,6 +88,9 @@ class Subscribing:
         with self._session.recorder.call("subscribe", subscription.topic) as call:
             sub = yield from self._prepared(subscription, asked)
             reply = yield from self._ask(subscription, sub, call)
+            if isinstance(reply, NotSub) and sub.asked.terms.session == "persistent":
+                # An operator ended it between this SUB and its copy, whose number is used up.
+                reply = yield from self._ask(subscription, sub, call)
             if isinstance(reply, LogChanged):
                 if self.on_log_changed == "stop":
                     yield from self._restore(subscription, sub.before)
@@ -208,7 +205,10 @@ class Subscribing:
     def _take(self, subscription: Subscription, sub: _Sub, reply: SubAck) -> Conversation[None]:
         """Take the proxy's position, unless the stored place is more recent."""
         ours = subscription.place if subscription.is_subscribed else None
-        if ours is None or sub.asked.start is not None:
+        if ours is not None and reply.moved is not UNSET:
+            place = ours.moved_by_operator(reply)
+            self._tell_moved(subscription, ours, reply)
+        elif ours is None or sub.asked.start is not None:
             place = repositioned(reply, sub.before)
         else:
             if ours.has_become_dead(reply):
@@ -219,6 +219,12 @@ class Subscribing:
         subscription.move(place)
         if not subscription.is_saved:
             yield from self._session.save(subscription, durable=True)
+
+    def _tell_moved(self, subscription: Subscription, ours: Place, reply: SubAck) -> None:
+        if reply.cursor < ours.cursor:
+            subscription.drop()  # what is in hand comes again, too
+        moves = f"an operator has moved it from offset {ours.cursor} to {reply.cursor}"
+        self._session.tell(logging.WARNING, moves, subscription.topic)
 
     def _record_dead_letter(self, reply: SubAck) -> None:
         """Record the dead letter that an earlier process sent and could not record.
@@ -261,46 +267,3 @@ def lease_ms_of(session: SessionKind, lease_s: float | None) -> int:
             return 0
         case never:
             assert_never(never)
-
-
-def asked_of(
-    topic: str,
-    *,
-    start: Start | Position | None,
-    replay: bool,
-    qos: QoS,
-    session: SessionKind,
-    lease_s: float | None,
-    max_deliveries: int | None,
-    remembers: bool,
-) -> Asked:
-    """Check the arguments of `subscribe`; a clean session begins with new messages.
-
-    Args:
-        remembers: the state is on disk.
-
-    Raises:
-        UsageError: a replay without a start to replay from, a position of another topic, or a bound
-            of deliveries without a state to count them in.
-    """
-    if max_deliveries is not None:
-        check_may_die(topic)
-        if not remembers:
-            raise UsageError(
-                "max_deliveries needs a state_dir: a process without one does not know how often "
-                "a message was delivered before"
-            )
-    if replay and (start is None or start in (Now, LastReceived)):
-        raise UsageError(
-            "replay needs a start that may lie below what was acknowledged: Earliest, "
-            "at_offset(n), newest(n), at_time(t), ago(age) or a Position"
-        )
-    log = None
-    if isinstance(start, Position):
-        if start.topic != topic:
-            raise UsageError(f"the position is one of {start.topic!r}, not of {topic!r}")
-        log, start = start.log, at_offset(start.offset)
-    if session == "clean" and start is None:
-        start = Now
-    terms = Terms(qos=qos, session=session, lease_ms=lease_ms_of(session, lease_s))
-    return Asked(start=start, replay=replay, log=log, terms=terms, max_deliveries=max_deliveries)

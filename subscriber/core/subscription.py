@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from operator import attrgetter
 from typing import Final, NamedTuple
 
 import msgspec
 
+from reliable_pubsub.common.core.answers import SubAck
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.marks import Marks
-from reliable_pubsub.common.core.messages import SubAck
 
 from .place import Place
 from .push_queue import PushQueue
@@ -64,6 +64,14 @@ class Running(NamedTuple):
     marks: Marks
     slot: int
     first: int
+    over: Callable[[], bool] | None = None  # of a group: whether the lease has ended
+
+
+class Batches(NamedTuple):
+    """Messages for a run, with the end and the timestamp of each of their batches."""
+
+    messages: list[Message]
+    ends: tuple[tuple[int, int], ...]
 
 
 class _WithProgram(NamedTuple):
@@ -112,7 +120,8 @@ class Subscription:
         """
         self._saved, self._place = stored, place
         self.is_kept = False
-        self.slot = stored.run.slot if stored is not None and stored.run is not None else None
+        is_alone = stored is not None and stored.run is not None and not stored.run.total
+        self.slot = self.run_slot if is_alone else None
         self.durable_cursor = -1  # the cursor that survives power loss
         self._to_proxy = ToProxy.NONE if place is None else ToProxy.UNCONFIRMED
         self.confirmation: Confirmation | None = None  # None: the proxy has not confirmed it
@@ -252,22 +261,51 @@ class Subscription:
         self.is_kept = False
         self._happens_at_program(Event.HAND_OVER, last=last)
 
+    @property
+    def can_run(self) -> bool:
+        """Whether a loop may take the fetched messages with one write for all of them."""
+        place = self.place
+        is_limited = place.max_deliveries and place.deliveries(place.cursor)
+        is_idle = self._with_program.state is ToProgram.IDLE
+        return is_idle and bool(self.fetched) and not self.qos0 and not is_limited
+
+    @property
+    def run_slot(self) -> int | None:
+        """Where the mark of the run is that the stored row is in."""
+        run = self._saved.run if self._saved is not None else None
+        return None if run is None else run.slot
+
     def begin_run(self, number: int, marks: Marks) -> Running:
         """Let a loop take the fetched messages one by one; the caller writes `row`."""
         assert self.slot is not None
+        self.slot ^= 1  # the mark of the run before this one counts until the row is written
+        run = Running([], marks, self.slot, number << 32)
+        marks[self.slot] = run.first
+        return self.join_run(run, self.next_batches())
+
+    def next_batches(self) -> Batches:
+        """The fetched messages that a run may have, and the end and timestamp of each batch."""
         messages, taken = list(self.fetched), 0
         ends: list[tuple[int, int]] = []
         while taken < len(messages) and len(ends) < RUN_BATCHES_MAX:
             timestamp_ns = messages[taken].timestamp_ns  # all messages of a batch have it
             taken = bisect_right(messages, timestamp_ns, taken, key=attrgetter("timestamp_ns"))
             ends.append((messages[taken - 1].offset + 1, timestamp_ns))
-        del messages[taken:]
-        self.slot ^= 1  # the mark of the run before this one counts until the row is written
-        run = Running(messages, marks, self.slot, number << 32)
-        marks[self.slot] = run.first
+        return Batches(messages[:taken], tuple(ends))
+
+    def join_run(
+        self, whole: Running, batches: Batches, *, skip: int = 0, total: int = 0
+    ) -> Running:
+        """Let the loop of a run take these messages after the `skip` first ones of the run.
+
+        Args:
+            total: messages of the run, if it is of several topics.
+        """
+        run = whole._replace(messages=batches.messages, first=whole.first + skip)
         self._happens_at_program(Event.BEGIN_RUN, run=run)
-        self._place = self.place.in_run(number, self.slot, tuple(ends))
-        self.fetched = deque(islice(self.fetched, taken, None))
+        number = whole.first >> 32
+        self._place = self.place.in_run(number, run.slot, batches.ends, skip=skip, total=total)
+        self.fetched = deque(islice(self.fetched, len(batches.messages), None))
         return run
 
     def end_run(self, messages: list[Message]) -> None:
@@ -279,11 +317,11 @@ class Subscription:
         run = self._with_program.run
         if run is None:
             return
-        taken = run.marks[run.slot] - run.first
+        taken = min(max(run.marks[run.slot] - run.first, 0), len(messages) + 1)  # see `Run.taken`
         self._happens_at_program(Event.END_RUN)
         self._place = self.place.after_run(taken)
         self.fetched.extendleft(reversed(messages[taken:]))
-        if taken and self.place.terms.qos:
+        if 0 < taken <= len(messages) and self.place.terms.qos:
             self.handed_over(messages[taken - 1])
 
     def settle(self) -> None:

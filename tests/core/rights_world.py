@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import convert
 
-from reliable_pubsub.common.core.messages import Reply, Role
+from reliable_pubsub.common.core.message_base import Reply, Role
 from reliable_pubsub.common.core.rights import Client, Rights
 from reliable_pubsub.common.core.wire import decode_reply, encode_request
 from reliable_pubsub.proxy.core.broker import belongs

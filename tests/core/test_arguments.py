@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import inspect
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from fractions import Fraction
@@ -25,8 +25,11 @@ from msgspec.structs import replace
 
 import reliable_pubsub.pipeline
 from reliable_pubsub import (
+    Admin,
+    Codec,
     Earliest,
     LastReceived,
+    Message,
     Now,
     Position,
     Profile,
@@ -42,12 +45,15 @@ from reliable_pubsub import (
     at_time,
     newest,
     secure,
+    typed,
 )
 from reliable_pubsub.common.core.arguments import check_argument
 from reliable_pubsub.common.core.batch import Batch
 from reliable_pubsub.common.core.parameters import shown
+from reliable_pubsub.common.core.pattern import Pattern, glob, prefix, regex
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.world import World
+from reliable_pubsub.publisher.core.payloads import Payloads
 from reliable_pubsub.publisher.stream import Stream
 from reliable_pubsub.subscriber.core.push_queue import PushTiming
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
@@ -107,6 +113,7 @@ ODD: tuple[Any, ...] = (
 )
 
 Takes = Callable[[Any], bool]
+READ_AS = ("typed", "Message.value_as")  # take a type
 
 
 def is_int(value: Any) -> bool:
@@ -178,6 +185,9 @@ TAKES: dict[str, Takes] = {
     **dict.fromkeys(("name", "use"), a(str)),
     **dict.fromkeys(("state_dir", "journal"), path),
     **dict.fromkeys(("payload",), data),
+    **dict.fromkeys(("text", "where"), a(str)),
+    "Subscriber.subscribe.topic": or_none(a(str)),
+    "match": or_none(a(Pattern)),
     "key": or_none(data),
     "headers": or_none(headers),
     "event_time_ns": or_none(event_time),
@@ -197,8 +207,25 @@ TAKES: dict[str, Takes] = {
     "Ticket.result.timeout_s": or_none(within(0, 366 * 86_400)),
     "linger_s": within(0, 3_600),
     "session": one_of("persistent", "clean"),
+    "group": or_none(a(str)),
+    "name": a(str),
+    "ordered_by": or_none(one_of("key")),
+    "ends_group": a(bool),
+    "delay_s": within(0, 30 * 86_400),
     "lease_s": lease,
     **dict.fromkeys(("push", "replay", "allow_plaintext"), a(bool)),
+    "codec": one_of(None, "bytes", "text", "json", "msgpack"),
+    "codecs": lambda value: value is None or (type(value) is dict and not value),
+    **{f"{call}.kind": lambda value: value is None or value is int for call in READ_AS},
+    "format": one_of("json", "msgpack"),
+    "handler": callable,
+    "retries": natural,
+    "pause_s": within(0, 60),
+    "on_failure": or_none(one_of("stop", "reject")),
+    "Subscriber.run.timeout_s": or_none(waiting),
+    **dict.fromkeys(("Codec.name", "Codec.content_type"), a(str)),
+    **dict.fromkeys(("Codec.encode", "Codec.decode"), callable),
+    "Transaction.payloads": or_none(a(Payloads)),
     "max_deliveries": or_none(count(1, 1_000)),
     "max_messages": count(1, 65_536),
     "Subscriber.subscribe.start": or_none(a(Start, Position)),
@@ -230,6 +257,12 @@ TAKES: dict[str, Takes] = {
     **dict.fromkeys(("PushTiming.silence_s_min", "PushTiming.silence_s_max"), day_s),
     "PushTiming.tell_s": day_s,
     "PushTiming.misses_max": count(1, 2**63 - 1),
+    "subscriber": a(str),
+    "look": a(bool),
+    "role": one_of("publisher", "subscriber"),
+    **dict.fromkeys(("Admin.set_cursor.start", "Admin.truncate.start"), a(Start)),
+    "Admin.skip.end": or_none(natural),
+    "Admin.drain.timeout_s": within(0, 366 * 86_400),
 }
 
 
@@ -240,9 +273,10 @@ class House:
         clock = FakeClock()
         self.proxy = MemoryProxy()
         self.disks = Disk(), Disk()
-        self.transports = [FakeTransport(Link(self.proxy), clock) for _ in self.disks]
+        self.transports = [FakeTransport(Link(self.proxy), clock) for _ in range(3)]
         self.publisher = Publisher("p", _world=a_world(self.transports[0], clock, self.disks[0]))
         self.subscriber = Subscriber("s", _world=a_world(self.transports[1], clock, self.disks[1]))
+        self.admin = Admin(_world=a_world(self.transports[2], clock))
         self.subscriber.subscribe("t")
         self.receipt = self.publisher.put_many("t", [b"a", b"b", b"c"])
         (self.message,) = self.subscriber.get("t")
@@ -274,6 +308,11 @@ def on_subscriber(name: str) -> Callable[[House], Any]:
     return lambda house: getattr(house.subscriber, name)
 
 
+def on_admin(name: str) -> Callable[[House], Any]:
+    return lambda house: getattr(house.admin, name)
+
+
+TOPIC_OF_S = {"topic": "t", "subscriber": "s"}
 MARK = PlanMark("digest", 1)
 SILENT = FakeTransport(lambda frames: None)
 # Every call that takes something, with arguments that are right. Those that are made from the
@@ -296,8 +335,14 @@ RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
     "ago": (lambda _: ago, {"age": timedelta(hours=1)}),
     "at_offset": (lambda _: at_offset, {"offset": 1}),
     "at_time": (lambda _: at_time, {"moment": 1}),
+    "glob": (lambda _: glob, {"text": "t*"}),
+    "regex": (lambda _: regex, {"text": "t.*"}),
+    "prefix": (lambda _: prefix, {"text": "t"}),
     "newest": (lambda _: newest, {"messages": 1}),
     "secure": (lambda _: secure, {"endpoint": "tcp://127.0.0.1:5555", "server_key": "x" * 40}),
+    "typed": (lambda _: typed, {"kind": int}),
+    "Codec": (lambda _: Codec, {"name": "x", "content_type": "y", "encode": len, "decode": len}),
+    "Message.value_as": (lambda house: house.message.value_as, {"kind": int}),
     "Publisher.put": (on_publisher("put"), {"topic": "t", "payload": b"x"}),
     "Publisher.put_many": (on_publisher("put_many"), {"topic": "t", "payloads": [b"x"]}),
     "Publisher.put_batch": (on_publisher("put_batch"), {"topic": "t", "batch": Batch([b"x"])}),
@@ -322,11 +367,25 @@ RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
     "Subscriber.unsubscribe": (on_subscriber("unsubscribe"), {"topic": "t"}),
     "Subscriber.get": (on_subscriber("get"), {"topic": "t"}),
     "Subscriber.messages": (on_subscriber("messages"), {"topic": "t"}),
+    "Subscriber.on": (on_subscriber("on"), {"topic": "t", "handler": print}),
+    "Subscriber.run": (on_subscriber("run"), {}),
     "Subscriber.acknowledge": (on_subscriber("acknowledge"), {"topic": "t"}),
+    "Subscriber.ack": (on_subscriber("ack"), {"message": House().message}),
+    "Subscriber.nack": (on_subscriber("nack"), {"message": House().message}),
+    "Subscriber.extend": (on_subscriber("extend"), {"message": House().message}),
     "Subscriber.reject": (on_subscriber("reject"), {"message": House().message, "reason": "bad"}),
     "Subscriber.history": (on_subscriber("history"), {"topic": "t"}),
     "Subscriber.read": (on_subscriber("read"), {"topic": "t"}),
     "Subscriber.record": (on_subscriber("record"), {"topic": "t", "plan": MARK}),
+    "Admin": (lambda _: Admin, {"_world": World(connect=lambda _: SILENT)}),
+    "Admin.end_subscription": (on_admin("end_subscription"), TOPIC_OF_S),
+    "Admin.forget_client": (on_admin("forget_client"), {"client": "s"}),
+    "Admin.set_cursor": (on_admin("set_cursor"), {**TOPIC_OF_S, "start": Earliest}),
+    "Admin.skip": (on_admin("skip"), TOPIC_OF_S),
+    "Admin.truncate": (on_admin("truncate"), {"topic": "t", "start": Earliest}),
+    "Admin.delete_topic": (on_admin("delete_topic"), {"topic": "t"}),
+    "Admin.pause": (on_admin("pause"), {}),
+    "Admin.drain": (on_admin("drain"), {}),
     "Subscriber.mark_plan": (on_subscriber("mark_plan"), {"plan": MARK}),
 }
 
@@ -336,6 +395,8 @@ GIVEN = (
     {"Batch", "Delivery", "Interest", "Message", "OfferCounts", "Numbered", "Pending"}
     | {"PlanMark", "PlanPosition", "PushCounts", "Reading", "Receipt", "UnstoredCounts"}
     | {"Stream", "Ticket"}  # their constructors
+    | {"AdminOutcome", "ClientStatus", "TopicStatus", "SubscriptionStatus", "PublisherStatus"}
+    | {"RingStatus", "Terms", "Pattern"}
 )
 
 
@@ -343,10 +404,13 @@ GIVEN = (
 
 
 def calls_of(kind: type) -> Iterator[tuple[str, Any]]:
-    """Its constructor and its public methods; what a value of ours computes is for ourselves."""
+    """Its constructor and its public methods.
+
+    What a value of ours computes is for ourselves, but for what a message is read as.
+    """
     if kind.__name__ not in GIVEN:
         yield kind.__name__, kind
-    if issubclass(kind, Struct):
+    if issubclass(kind, Struct) and kind is not Message:
         return
     for name, member in vars(kind).items():
         if isinstance(member, FunctionType) and not name.startswith("_"):
@@ -395,6 +459,7 @@ def is_ours(kind: type) -> bool:
     return not getattr(kind, "_is_protocol", False) and kind.__name__ not in (
         "Recorder",
         "Outbox",
+        "Payloads",
         "World",
     )
 
@@ -411,6 +476,13 @@ PARAMETERS = [
 def takes(call: str, parameter: str) -> Takes:
     specific = f"{call}.{parameter}"
     return TAKES[specific] if specific in TAKES else TAKES[parameter]
+
+
+# Of these another argument, `codec`, decides what is allowed.
+HINTS: Mapping[str, Any] = {
+    **{call: {"payload": bytes} for call in ("Publisher.put", "Transaction.put", "Stream.put")},
+    "Publisher.put_many": {"payloads": Sequence[bytes]},
+}
 
 
 def both_ways(call: str, parameter: str) -> Iterator[Callable[..., object]]:
@@ -460,7 +532,8 @@ def test_a_right_argument_passes_as_the_plain_value(call: str, parameter: str) -
         if isinstance(door, type) and issubclass(door, Struct):
             plain = getattr(door(**right | {parameter: value}), parameter)
         else:
-            plain = check_argument(function_of(door), parameter, value)
+            hint = HINTS.get(call, {}).get(parameter)
+            plain = check_argument(function_of(door), parameter, value, hint)
         assert plain == (Path(value) if parameter in ("state_dir", "journal") and value else value)
         if isinstance(value, enum.Enum | bytearray | memoryview | Fraction):
             assert type(plain) in (int, str, bytes, float, PosixPath)

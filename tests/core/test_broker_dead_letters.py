@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from reliable_pubsub.common.core.batch import crc32
-from reliable_pubsub.common.core.messages import (
-    Dead,
+from reliable_pubsub.common.core.answers import (
     DeadAck,
     Fenced,
     LogChanged,
@@ -13,6 +11,8 @@ from reliable_pubsub.common.core.messages import (
     Stale,
     StorageFull,
 )
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.requests import Dead
 from reliable_pubsub.proxy.core.records import DeadLettered
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention

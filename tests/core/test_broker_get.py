@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.core.batch import crc32
-from reliable_pubsub.common.core.errors import FencedError, LostError
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.answers import (
     Fenced,
     LogChanged,
     Lost,
@@ -15,9 +13,11 @@ from reliable_pubsub.common.core.messages import (
     NotSub,
     PutAck,
     Stale,
-    Start,
     Truncated,
 )
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.errors import FencedError, LostError
+from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.proxy.core.broker import decide
 from reliable_pubsub.proxy.core.records import Appended, CursorMoved
 from reliable_pubsub.proxy.core.state import BrokerSettings
@@ -71,7 +71,7 @@ class TestAGet:
         assert reply.end == 2
 
     def test_that_is_repeated_is_answered_the_same(self) -> None:
-        """H1: an answer that nobody read has moved nothing, so its message comes again."""
+        """H1: an answer that was not read has moved nothing, so its message comes again."""
         proxy = with_batches(1, 1)
 
         answers = [proxy.decide(a_get(0)) for _ in range(3)]
@@ -194,20 +194,20 @@ class TestWhatAGetShows:
         assert decision.body == put_body(1) + put_body(2, 2)
 
     def test_is_durable(self) -> None:
-        """H2, H30: a message that a crash could still take away is shown to nobody."""
+        """H2, H30: a message that a crash could still take away is not shown."""
         proxy = with_batches(1)
         proxy.decide(a_put(2), put_body(2))
 
         before = decide(proxy.state, a_get(1), b"", now_ns=0).reply
         proxy.commit()
-        behind = proxy.ask(a_get(1))
+        later = proxy.ask(a_get(1))
 
         assert isinstance(before, NoMessagesYet)
         assert before.end == 1
-        assert shown(behind) == [(1, 1)]
+        assert shown(later) == [(1, 1)]
 
     def test_is_not_what_another_publisher_takes_the_place_of_behind_a_crash(self) -> None:
-        """H30: the offset of a message that was never durable is used again, unseen by anybody."""
+        """H30: the offset of a message that was never durable is used again; it was never seen."""
         proxy = a_broker(publishers=("p", "q"))
         proxy.ask(a_sub())
         proxy.decide(a_put(1, client="p"), put_body(1))
@@ -223,7 +223,7 @@ class TestWhatAGetShows:
         assert reply.batches[0].publisher == "q"
 
     def test_has_an_offset_for_each_message_and_a_growing_time_for_each_batch(self) -> None:
-        """Row 2.3: the one before a message is the one at the offset below, whoever put it."""
+        """Row 2.3: the one before a message is the one at the offset below, from any publisher."""
         proxy = a_broker(publishers=("p", "q"))  # the clock of the tests does not move by itself
         for client, sequence, count in (("p", 1, 2), ("q", 1, 1), ("p", 3, 3), ("q", 2, 1)):
             proxy.put(sequence, count=count, client=client)
@@ -262,7 +262,7 @@ class TestWhatIsGone:
         assert (reply.first, reply.end) == (1, 3)
 
     def test_is_not_what_a_batch_read_together_with_others_hides(self) -> None:
-        """A loss behind the first batch of an answer shows at the next get, not as a jump."""
+        """A loss after the first batch of an answer shows at the next get, not as a jump."""
         proxy = with_batches(1, 1, 1)
         del proxy.log.batches[1][1]
 

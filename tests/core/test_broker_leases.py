@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.core.messages import (
-    AnyRequest,
+from reliable_pubsub.common.core.actions import SetCursor
+from reliable_pubsub.common.core.answers import (
     ByeAck,
     Fenced,
     Lost,
     Malformed,
     NotSub,
     Stale,
-    Start,
-    Status,
     StatusReport,
-    SubscriptionStatus,
-    Terms,
 )
+from reliable_pubsub.common.core.message_base import Start, Terms
+from reliable_pubsub.common.core.requests import AnyRequest, Status
+from reliable_pubsub.common.core.status import SubscriptionStatus
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import (
@@ -31,6 +30,7 @@ from tests.fakes import (
     a_stage,
     a_sub,
     an_abort,
+    an_action,
     an_unsub,
     put_body,
     shown,
@@ -86,6 +86,20 @@ class TestASilentSubscriber:
 
         assert status(proxy).state == "active"
 
+    def test_that_an_operator_revives_was_heard_by_what_it_has_asked_without_a_lease(self) -> None:
+        """Found by the simulation: the lease ended again at the next tick."""
+        proxy = subscribed(LEASE)
+        proxy.tick(now_s=21)
+        assert status(proxy).state == "expired"
+
+        proxy.tick(now_s=30)
+        proxy.ask(a_get(0, topic="other"))
+        back = SetCursor(topic="t", subscriber="s", start=Start("earliest"))
+        proxy.ask(an_action(back, number=1))
+        proxy.tick(now_s=31)
+
+        assert status(proxy).state == "active"
+
     def test_is_not_heard_through_a_process_that_was_replaced(self) -> None:
         proxy = subscribed(LEASE)
 
@@ -109,7 +123,7 @@ class TestASilentSubscriber:
         assert status(proxy).state == "expired"
 
     def test_has_a_whole_lease_after_a_restart_of_the_proxy(self) -> None:
-        """Nobody could be heard while it was away."""
+        """No client could be heard while it was away."""
         proxy = subscribed(LEASE).restarted()
 
         proxy.tick(now_s=1000)

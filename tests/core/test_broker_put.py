@@ -4,15 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.common.core.limits import (
-    KIB,
-    MIB,
-    NUMBER_MAX,
-    PUBLISHERS_PER_TOPIC_MAX,
-    TOPICS_MAX,
-)
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.answers import (
     Busy,
     Conflict,
     Duplicate,
@@ -24,6 +16,14 @@ from reliable_pubsub.common.core.messages import (
     PutAck,
     Stale,
     StorageFull,
+)
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.limits import (
+    KIB,
+    MIB,
+    NUMBER_MAX,
+    PUBLISHERS_PER_TOPIC_MAX,
+    TOPICS_MAX,
 )
 from reliable_pubsub.common.core.settings import OnBound
 from reliable_pubsub.common.core.wire import decode_request, encode_request
@@ -478,7 +478,7 @@ class TestTheBoundOfATopic:
         assert proxy.state.topics["t"].stored_bytes <= 2 * MIB
 
     def test_is_not_reached_by_what_every_subscriber_has_acknowledged(self) -> None:
-        """R17: FULL is said for the sake of subscribers; nobody waits for acknowledged history."""
+        """R17: FULL is said for the sake of subscribers; none waits for acknowledged history."""
         retention = Retention(topic_bytes_max=3 * MIB, history_bytes=256 * MIB)
         proxy = a_broker(settings=BrokerSettings(retention=retention))
         proxy.ask(a_sub())

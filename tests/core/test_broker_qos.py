@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.answers import (
     AnyReply,
     Duplicate,
     Fenced,
@@ -12,11 +12,8 @@ from reliable_pubsub.common.core.messages import (
     Gap,
     MessageBatches,
     PutAck,
-    QoS,
-    Start,
-    StoredQoS,
-    Terms,
 )
+from reliable_pubsub.common.core.message_base import QoS, Start, StoredQoS, Terms
 from reliable_pubsub.proxy.core.state import BrokerSettings, Memory
 from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.fakes import (

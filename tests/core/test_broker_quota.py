@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.core.messages import Full, Limit, Lost, MessageBatches, PutAck, Stale
+from reliable_pubsub.common.core.answers import Full, Limit, Lost, MessageBatches, PutAck, Stale
 from reliable_pubsub.common.core.settings import OnBound
 from reliable_pubsub.proxy.core.state import BrokerSettings
 from reliable_pubsub.proxy.core.topic_log import Retention

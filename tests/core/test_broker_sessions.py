@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from reliable_pubsub.common.core.messages import (
-    AnyRequest,
-    Fenced,
-    HelloAck,
-    Malformed,
-    Put,
-    PutAck,
-    Status,
-    StatusReport,
-)
+from reliable_pubsub.common.core.answers import Fenced, HelloAck, Malformed, PutAck, StatusReport
+from reliable_pubsub.common.core.message_base import GroupTerms
+from reliable_pubsub.common.core.requests import AnyRequest, Put, Status
 from reliable_pubsub.proxy.core.broker import decide
 from reliable_pubsub.proxy.core.replies import malformed
 from tests.fakes import (
@@ -183,6 +177,16 @@ class TestStatus:
         assert (topic.log, topic.start, topic.end) == (LOG, 0, 3)
         assert (topic.subscriptions, topic.subscriptions_left_out) == ((), 1)
         assert (topic.publishers, topic.publishers_left_out) == ((), 1)
+
+    def test_counts_the_groups_that_it_does_not_show(self) -> None:
+        proxy = a_broker()
+        for control, name in enumerate("ab", 1):
+            proxy.ask(replace(a_sub(control), group=name, group_terms=GroupTerms()))
+
+        (topic,) = report(proxy, a_status(rows_max=1)).topics
+
+        assert [one.group for one in topic.groups or ()] == ["a"]
+        assert topic.groups_left_out == 1
 
     def test_shows_the_durable_end_only(self) -> None:
         """H30: what STATUS counts is durable too."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.answers import (
     AnyReply,
     LogChanged,
     Lost,
@@ -12,11 +12,10 @@ from reliable_pubsub.common.core.messages import (
     MessageBatches,
     NoMessagesYet,
     OutOfRange,
-    Start,
-    StartAt,
     SubAck,
     Truncated,
 )
+from reliable_pubsub.common.core.message_base import Start, StartAt
 from reliable_pubsub.proxy.core.records import Trimmed
 from tests.fakes import (
     LOG,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.core.limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPICS_MAX
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.answers import (
     Fenced,
     Limit,
     LogChanged,
@@ -17,6 +16,7 @@ from reliable_pubsub.common.core.messages import (
     SubAck,
     UnsubAck,
 )
+from reliable_pubsub.common.core.limits import SUBSCRIPTIONS_PER_TOPIC_MAX, TOPICS_MAX
 from reliable_pubsub.proxy.core.records import StoredState, StoredSubscription, StoredTopic
 from tests.fakes import (
     LOG,
@@ -55,7 +55,7 @@ class TestANewSubscription:
         assert (reply.cursor, reply.generation, reply.log, reply.already) == (3, 1, LOG, False)
 
     def test_makes_the_topic_if_there_is_none(self) -> None:
-        """H21: a topic begins with its first SUB or PUT; nothing put behind a SUB is missed."""
+        """H21: a topic begins with its first SUB or PUT; nothing put after a SUB is missed."""
         proxy = a_broker()
 
         reply = sub_ack(proxy.ask(a_sub()))
@@ -124,7 +124,7 @@ class TestLateCopies:
         assert again.records == ()
 
     def test_a_late_sub_does_not_bring_an_ended_subscription_back(self) -> None:
-        """H10: requests of an abandoned socket may arrive behind newer ones."""
+        """H10: requests of an abandoned socket may arrive after newer ones."""
         proxy = a_broker()
         proxy.ask(a_sub(1))
         proxy.ask(an_unsub(2))
@@ -186,7 +186,7 @@ class TestLateCopies:
         assert not proxy.state.topics["t"].subscriptions["s"].active
 
     def test_a_sub_that_arrives_only_behind_its_unsub_has_no_effect(self) -> None:
-        """H10: the first SUB hung on its way, the UNSUB behind it found nothing to end."""
+        """H10: the first SUB hung on its way, the UNSUB after it found nothing to end."""
         proxy = a_broker()
         ended = proxy.ask(an_unsub(2))
 
@@ -357,10 +357,10 @@ class TestARestartOfTheProxy:
 
         before = proxy.ask(a_get(1))
         reply = sub_ack(proxy.ask(a_sub(2, log=LOG, cursor=1)))
-        behind = proxy.ask(a_get(1, boot=reply.boot))
+        later = proxy.ask(a_get(1, boot=reply.boot))
 
         assert isinstance(before, Stale)
-        assert isinstance(behind, MessageBatches)
+        assert isinstance(later, MessageBatches)
 
     def test_concerns_an_ack_too(self) -> None:
         proxy = with_messages(1)

@@ -7,11 +7,9 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core import limits
-from reliable_pubsub.common.core.limits import KIB, MIB, STAGED_IDLE_S_MAX
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.answers import (
     AbortAck,
     AnyReply,
-    Commit,
     CommitAck,
     Conflict,
     Fenced,
@@ -19,16 +17,16 @@ from reliable_pubsub.common.core.messages import (
     Gap,
     HelloAck,
     Limit,
-    Part,
     PutAck,
     StageAck,
     StageLost,
-    StagingStatus,
-    Status,
     StatusReport,
     StorageFull,
     TopicReceipt,
 )
+from reliable_pubsub.common.core.limits import KIB, MIB, STAGED_IDLE_S_MAX
+from reliable_pubsub.common.core.requests import Commit, Part, Status
+from reliable_pubsub.common.core.status import StagingStatus
 from reliable_pubsub.common.core.wire import encode_reply, encode_request
 from reliable_pubsub.proxy.core import transactions
 from reliable_pubsub.proxy.core.applying import committed
@@ -111,7 +109,7 @@ class TestWhatIsStaged:
         assert "task 0 is staged with another content" in reply.text
 
     def test_has_no_holes(self) -> None:
-        """Behind a restart of the proxy a task is told at its next batch, not at the end."""
+        """After a restart of the proxy a task is told at its next batch, not at the end."""
         proxy = a_broker()
 
         reply = proxy.ask(a_stage(1, 1), put_body(1))

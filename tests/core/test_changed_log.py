@@ -72,7 +72,7 @@ def test_what_was_in_hand_and_is_gone_is_forgotten_if_a_person_says_so(
 
 
 def test_what_was_fetched_from_a_log_that_was_set_back_is_not_handed_over() -> None:
-    """Acknowledging confirmed the place, not the messages that waited behind it."""
+    """Acknowledging confirmed the place, not the messages that waited after it."""
     link = Link(a_broker())
     subscriber = a_subscriber(link, Disk())
     subscriber.subscribe("t")
@@ -92,7 +92,7 @@ def test_what_was_fetched_from_a_log_that_was_set_back_is_not_handed_over() -> N
 
 
 def test_a_put_that_a_set_back_proxy_took_late_is_not_put_again_by_adopt() -> None:
-    """The topic was born anew under another log id, by a late copy of the put."""
+    """The topic was created again under another log id, by a late copy of the put."""
     link, disk, clock = Link(a_broker(publishers=())), Disk(), FakeClock()
     transport = FakeTransport(link, clock)
     first = Publisher("p", retry=RetryPolicy(retries_max=0), _world=a_world(transport, clock, disk))
@@ -115,7 +115,7 @@ def test_a_put_that_a_set_back_proxy_took_late_is_not_put_again_by_adopt() -> No
 
 
 def test_what_was_fetched_is_not_handed_over_behind_a_place_that_was_moved_in_doubt() -> None:
-    """Rewind moved the place, the acknowledgement behind it stayed unanswered."""
+    """Rewind moved the place, the acknowledgement after it stayed unanswered."""
     link, clock = Link(a_broker()), FakeClock()
     subscriber = Subscriber(
         "s",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import pytest
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.answers import Duplicate, MessageBatches, NoMessagesYet, PutAck
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import (
     ConflictError,
@@ -18,7 +19,6 @@ from reliable_pubsub.common.core.errors import (
     StorageFailedError,
 )
 from reliable_pubsub.common.core.limits import KIB, MIB
-from reliable_pubsub.common.core.messages import Duplicate, MessageBatches, NoMessagesYet, PutAck
 from reliable_pubsub.common.core.retry import RetryPolicy, poll_pause_s
 from reliable_pubsub.common.core.start import Earliest
 from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_request
@@ -110,7 +110,7 @@ class TestAPut:
         proxy = a_broker()
         publisher = a_publisher(Link(proxy))
         publisher.ready_for("t")
-        other = a_body(b"stored by somebody else")
+        other = a_body(b"stored by another")
         proxy.ask(a_put(1, epoch=publisher.outbox.epoch, body=other), other)
 
         with pytest.raises(ConflictError, match="another content"):
@@ -171,7 +171,7 @@ class TestAGet:
         assert [message.offset for message in got] == [0, 1, 2, 3]
 
     def test_of_a_subscriber_that_died_with_the_answer_in_flight_comes_again(self) -> None:
-        """H5: what the proxy sent and nobody took is still there."""
+        """H5: what the proxy sent and no client took is still there."""
         proxy = a_broker()
         link = Link(proxy)
         first = a_subscriber(link, retry=ONCE)
@@ -216,7 +216,7 @@ class TestAGet:
         proxy.clock = clock
         subscriber = Subscriber("s", _world=a_world(FakeTransport(Link(proxy), clock), clock))
         subscriber.subscribe("t")
-        proxy.meanwhile = lambda: proxy.put(1)  # while somebody waits
+        proxy.meanwhile = lambda: proxy.put(1)  # while a client waits
 
         assert subscriber.get("t") == []
         assert next(subscriber.messages("t")).payload == b"m1"
@@ -281,7 +281,7 @@ class TestAGet:
         old: list[Sequence[bytes]] = []
 
         def answer(frames: Sequence[bytes]) -> Sequence[bytes]:
-            """The first GET behind message 1 is answered with that message once more."""
+            """The first GET after message 1 is answered with that message once more."""
             answer = proxy.frames(frames)
             reply = decode_reply(answer)[0]
             if isinstance(reply, MessageBatches) and reply.batches[0].base == 1 and not old:
@@ -383,7 +383,7 @@ class TestARestartOfTheProxy:
         assert texts(first + second) == ["m1", "m2"]
 
     def test_with_an_older_store_stops_a_subscriber(self) -> None:
-        """H13: the place of the subscriber lies behind what the proxy still has."""
+        """H13: the place of the subscriber is below what the proxy still has."""
         link = Link(a_broker())
         subscriber = a_subscriber(link)
         subscriber.subscribe("t")
@@ -412,7 +412,7 @@ def test_a_position_of_another_log_is_no_place_to_begin() -> None:
 
 
 def test_a_dead_attempt_that_is_served_late_moves_nothing() -> None:
-    """H1: copies of a GET from abandoned sockets arrive behind newer ones, in any order."""
+    """H1: copies of a GET from abandoned sockets arrive after newer ones, in any order."""
     proxy = a_broker()
     link = Link(proxy)
     subscriber = a_subscriber(link)

@@ -11,7 +11,8 @@ from unittest.mock import patch
 
 import pytest
 
-from reliable_pubsub.common.core.messages import AnyRequest, Start, Terms
+from reliable_pubsub.common.core.message_base import Start, Terms
+from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.proxy.core import topic_log
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.broker import decide, due

@@ -47,7 +47,7 @@ class House:
         return Subscriber("s", _world=a_world(transport, clock, self.disk), retry=retry)
 
     def subscribed(self, *payloads: bytes, max_deliveries: int | None = None) -> Subscriber:
-        """One that is subscribed, and messages that were put behind that."""
+        """One that is subscribed, and messages that were put after that."""
         subscriber = self.subscriber()
         subscriber.subscribe("t", max_deliveries=max_deliveries)
         self.publisher.put_many("t", payloads, headers=[{"kind": "note"}] * len(payloads))
@@ -445,7 +445,7 @@ class TestALetterThatIsRefused:
         assert texts(subscriber.get("t")) == ["a"]
 
     def test_of_a_message_that_came_too_often_is_told_each_time(self) -> None:
-        """The topic is not blocked: behind each word the message is handed over once more."""
+        """The topic is not blocked: after each word the message is delivered once more."""
         house = self.full_house(b"poison", b"b", max_deliveries=1)
         house.subscriber().get("t")
 

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from reliable_pubsub.common.core.answers import Delivered, Limit, LogChanged
 from reliable_pubsub.common.core.errors import LogChangedError, NotDeliveredError, UsageError
-from reliable_pubsub.common.core.messages import Delivered, Delivery, Limit, LogChanged
+from reliable_pubsub.common.core.requests import Delivery
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.proxy.core import delivery_status
 from reliable_pubsub.publisher.client import Publisher
@@ -104,7 +105,7 @@ class TestEnough:
         [
             ("all", "ab", "", True),
             ("all", "a", "b", False),
-            ("all", "", "", False),  # nobody is there to acknowledge
+            ("all", "", "", False),  # no subscriber to acknowledge
             (1, "a", "b", True),
             (2, "a", "b", False),
             (2, "ab", "c", True),
@@ -207,7 +208,7 @@ class TestAPutThatWaits:
 
 
 class _Acknowledging(FakeClock):
-    """While somebody waits, the subscriber acknowledges."""
+    """While a publisher waits, the subscriber acknowledges."""
 
     def __init__(self, proxy: MemoryProxy) -> None:
         super().__init__()

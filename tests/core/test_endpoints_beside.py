@@ -1,11 +1,11 @@
-"""Data endpoints that nobody chose are on the interface where requests come in."""
+"""Data endpoints that were not chosen are on the interface where requests come in."""
 
 from __future__ import annotations
 
 import pytest
 
 from reliable_pubsub.common.core.endpoint import any_port_beside, beside, stays_behind
-from reliable_pubsub.common.core.settings import resolve
+from reliable_pubsub.common.core.resolving import resolve
 from reliable_pubsub.proxy.__main__ import broker_settings, left_behind, server_settings
 from reliable_pubsub.proxy.push import EndpointSettings
 from reliable_pubsub.proxy.server import ServerSettings

@@ -27,7 +27,7 @@ def test_one_beyond_64_bits_is_refused_before_anything_is_numbered(time_ns: int,
     publisher = a_publisher(link, disk)
 
     with pytest.raises(UsageError, match="event_time"):
-        publisher.put("t", b"a", event_time_ns=time_ns, qos=qos)  # type: ignore[arg-type]
+        publisher.put("t", b"a", event_time_ns=time_ns, qos=qos)  # type: ignore[call-overload]
     with pytest.raises(UsageError, match="event_time"):
         publisher.put_many("t", [b"a", b"b"], event_times_ns=[None, time_ns])
     with pytest.raises(UsageError, match="event_time"), publisher.transaction() as transaction:

@@ -1,19 +1,20 @@
 """A foreign exception leaves a call at any line, and the program goes on with its client (R25).
 
 Each test runs one program once for every line of our clients that it executes, and once more with
-a second exception behind the first. What is judged is what `kill -9` is judged by.
+a second exception after the first. What is judged is what `kill -9` is judged by.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from reliable_pubsub.common.core.batch import Message, decode_batch
-from reliable_pubsub.common.core.errors import UsageError
-from reliable_pubsub.common.core.messages import QoS
+from reliable_pubsub.common.core.errors import LeaseLostError, NotSubscribedError, UsageError
+from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.state_file import ClientState, MemoryState
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core.receipt import Receipt
@@ -72,7 +73,7 @@ def at_every_line(
 ) -> None:
     """Run a program with an exception at each line of its calls, or at each `step`-th.
 
-    At some of them a second one comes behind the first.
+    At some of them a second one comes after the first.
     """
     calm = Interrupter(opcodes=opcodes)
     program(House(state), lambda: calm)
@@ -217,6 +218,54 @@ def test_a_subscriber_goes_on_behind_an_exception(program: str, state: str, begi
     at_every_line(SUBSCRIBERS[program], STATES[state], begin=begin, step=STEP)
 
 
+def settles_in_a_group(house: House, make: Callable[[], Interrupter]) -> None:
+    """A member acknowledges, gives back, rejects, loops: what has ended was seen, and is."""
+    member, interrupter = house.subscriber(), make()
+    until_it_returns(interrupter, lambda: member.subscribe("t", group="g", max_deliveries=9))
+    house.publisher().put_many("t", [b"%d" % number for number in range(5)])
+    seen: dict[int, Message] = {}
+    ended: set[int] = set()
+
+    def given(messages: Iterable[Message]) -> None:
+        for message in messages:
+            assert message.offset not in ended, "it had ended"
+            assert message.offset not in seen or message.redelivered, "doubled, unmarked"
+            seen[message.offset] = message
+
+    def settle(call: Callable[..., Any], message: Message, *more: str) -> bool:
+        """Whether it was done. What was broken off comes again."""
+        try:
+            with interrupter:
+                call(message, *more)
+        except (Interrupted, UsageError, LeaseLostError):
+            return False
+        return True
+
+    while found := until_it_returns(interrupter, lambda: member.get("t", max_messages=3)):
+        given(found)
+        for message in found:
+            until_it_returns(interrupter, member.keep_alive)
+            settle(member.extend, message)
+            if message.payload == b"1" and not message.redelivered:
+                settle(member.nack, message)
+            elif message.payload == b"2":
+                ended |= {2} if settle(member.reject, message, "poison") else set()
+            elif settle(member.ack, message):
+                ended.add(message.offset)
+    until_it_returns(interrupter, lambda: given(member.messages("t", timeout_s=0)))
+    assert set(seen) == set(range(5)), "lost"
+    dead = [payload for _, _, payload in house.stored("t.dead")]
+    assert dead == [b"2"] or (dead == [] and 2 not in ended)
+    with suppress(UsageError, NotSubscribedError):  # it was ended, and then broken off
+        until_it_returns(interrupter, lambda: member.unsubscribe("t", ends_group=True))
+    assert not house.link.proxy.state.topics["t"].groups
+    until_it_returns(interrupter, member.close)
+
+
+def test_a_member_of_a_group_goes_on_behind_an_exception() -> None:
+    at_every_line(settles_in_a_group, MemoryState, step=3 * STEP)
+
+
 def gets_twice(house: House, make: Callable[[], Interrupter]) -> None:
     """The first get is done; the second acknowledges it, and the third that one."""
     subscriber, seen, interrupter = subscribed(house), Seen(), make()
@@ -317,7 +366,7 @@ def commits(house: House, make: Callable[[], Interrupter]) -> None:
     assert stored == [payload for _, _, payload in house.stored("u")]
     assert len(set(stored)) == len(stored)
     assert set(stored) >= set(returned)
-    assert publisher.put("t", b"behind").offset == len(stored)
+    assert publisher.put("t", b"after").offset == len(stored)
 
 
 def streams(house: House, make: Callable[[], Interrupter]) -> None:
@@ -340,7 +389,7 @@ def streams(house: House, make: Callable[[], Interrupter]) -> None:
         offset = ticket.result(timeout_s=10).offset
         assert offset is not None
         assert stored[offset] == payload
-    assert publisher.put("t", b"behind").offset == len(stored)
+    assert publisher.put("t", b"after").offset == len(stored)
 
 
 def test_a_stream_goes_on_behind_an_exception() -> None:

@@ -9,7 +9,7 @@ import pytest
 from reliable_pubsub import ExactTopic
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import ConfigurationError, InvalidNameError
-from reliable_pubsub.common.core.messages import QoS
+from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
 from reliable_pubsub.common.yaml_file import parse_yaml
 from reliable_pubsub.publisher.client import Publisher

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.core.limits import EPOCH_STEP_MAX, NUMBER_MAX
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.answers import (
     AnyReply,
     CommitAck,
     Fenced,
@@ -13,13 +12,12 @@ from reliable_pubsub.common.core.messages import (
     Limit,
     NotSub,
     PutAck,
-    Role,
     StageAck,
     Stale,
-    Start,
     SubAck,
-    Terms,
 )
+from reliable_pubsub.common.core.limits import EPOCH_STEP_MAX, NUMBER_MAX
+from reliable_pubsub.common.core.message_base import Role, Start, Terms
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.forgetting import EPOCH_FORGOTTEN_MAX, forgotten
 from reliable_pubsub.proxy.core.records import Granted

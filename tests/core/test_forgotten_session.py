@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from reliable_pubsub.common.core.answers import AnyReply, HelloAck, LogChanged, SubAck
 from reliable_pubsub.common.core.errors import ProxyUnreachableError, TryLaterError
-from reliable_pubsub.common.core.messages import AnyReply, Get, HelloAck, LogChanged, SubAck
+from reliable_pubsub.common.core.requests import Get
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.wire import decode_request
 from reliable_pubsub.publisher.client import Publisher
@@ -25,7 +26,7 @@ class RestartingLink(Link):
 
 
 class ForgettingLink(Link):
-    """The proxy loses everything behind each answer of a sort, so many times."""
+    """The proxy loses everything after each answer of a sort, so many times."""
 
     def __init__(self, kind: type[AnyReply], times: int) -> None:
         super().__init__(MemoryProxy())

@@ -21,7 +21,7 @@ from reliable_pubsub.common.core.errors import (
     TruncatedError,
     UsageError,
 )
-from reliable_pubsub.common.core.messages import Start
+from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.plan_mark import PlanMark, begin_plan
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.start import (
@@ -338,7 +338,7 @@ class TestAnOutput:
 
 
 def test_a_step_file_that_is_run_again_writes_each_message_once(tmp_path: Path) -> None:
-    """With `from: age 1h`: the second run begins behind what the first one has written."""
+    """With `from: age 1h`: the second run begins after what the first one has written."""
     house = House()
     path = tmp_path / "out.jsonl"
     steps = [

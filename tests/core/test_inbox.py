@@ -1,4 +1,4 @@
-"""The inbox: only direct followers, the cursor behind what is done, deliveries counted (R8, R9)."""
+"""The inbox: only direct followers, the cursor after what is done, deliveries counted (R8, R9)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.answers import SubAck
 from reliable_pubsub.common.core.batch import Message, crc32
 from reliable_pubsub.common.core.errors import LogChangedError, MalformedError
-from reliable_pubsub.common.core.messages import BatchHeader, SubAck
+from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.subscriber.core.direct_followers import direct_followers
 from reliable_pubsub.subscriber.core.inbox import Inbox
@@ -208,7 +209,7 @@ class TestDeliveries:
         assert count_of(held, 2) == 1
 
     def test_of_many_in_hand_stay_counted_when_they_come_again_one_by_one(self) -> None:
-        """H4: a batch of three was in hand; behind the crash each of the three is marked."""
+        """H4: a batch of three was in hand; after the crash each of the three is marked."""
         held, written = held_at()
         written.move(held, held.place.handed_over(3))
         held = written.reopened()

@@ -6,29 +6,40 @@ import pickle
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
-from reliable_pubsub.common.core.batch import crc32
-from reliable_pubsub.common.core.limits import KIB, MIB
-from reliable_pubsub.common.core.messages import (
-    AnyRequest,
+from reliable_pubsub.common.core.actions import SetCursor
+from reliable_pubsub.common.core.answers import (
     Conflict,
-    Dead,
-    Delivery,
     Duplicate,
     Fenced,
     Gap,
     HelloAck,
-    Listeners,
     Lost,
     MessageBatches,
     NotSub,
     PutAck,
-    Ring,
     Stale,
-    Status,
     StatusReport,
     Truncated,
     UnsubAck,
+)
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.limits import KIB, MIB
+from reliable_pubsub.common.core.message_base import GroupTerms, Start
+from reliable_pubsub.common.core.pattern import glob
+from reliable_pubsub.common.core.pattern_messages import Fetch, Match
+from reliable_pubsub.common.core.requests import (
+    AnyRequest,
+    Clients,
+    Dead,
+    Delivery,
+    Listeners,
+    Outcome,
+    Ring,
+    Settle,
+    Status,
+    Take,
 )
 from reliable_pubsub.proxy.core.broker import VERBS, decide
 from reliable_pubsub.proxy.core.forgetting import session_forgotten
@@ -48,6 +59,7 @@ from tests.fakes import (
     a_sub,
     an_abort,
     an_ack,
+    an_action,
     an_unsub,
     put_body,
 )
@@ -203,7 +215,7 @@ class TestAnAnswerWaitsForTheRecordsOfOthers:
         assert late.visible_at > proxy.state.durable_lsn
 
     def test_lost_and_truncated_wait_for_the_trim_that_they_report(self) -> None:
-        """H17: what is reported as gone is gone, also behind a crash."""
+        """H17: what is reported as gone is gone, also after a crash."""
         retention = Retention(topic_bytes_max=3 * MIB, on_bound="lose_oldest")
         proxy = a_broker(settings=BrokerSettings(retention=retention))
         proxy.ask(a_sub(1))
@@ -312,6 +324,33 @@ EVERY_VERB: Sequence[tuple[AnyRequest, bytes]] = [
         ),
         OTHER,
     ),
+    (
+        Take(
+            client="s",
+            epoch=1,
+            request=7,
+            topic="t",
+            group="g",
+            generation=1,
+            outcomes=(Outcome(0, 1, 1, "nack", 5),),
+            messages_max=9,
+        ),
+        b"",
+    ),
+    (
+        Settle(
+            client="s",
+            epoch=1,
+            request=7,
+            topic="t",
+            group="g",
+            generation=1,
+            outcomes=(Outcome(0, 1, 1, "reject", reason="poison"),),
+        ),
+        b"",
+    ),
+    (Match(client="s", epoch=1, request=7, match=glob("t*"), control=4), b""),
+    (Fetch(client="s", epoch=1, request=7, match=glob("*"), boot="boot-1"), b""),
     (a_history(0), b""),
     (
         Ring(client="s", epoch=1, request=1, topic="t", generation=1, boot="boot-1", place=0),
@@ -319,6 +358,8 @@ EVERY_VERB: Sequence[tuple[AnyRequest, bytes]] = [
     ),
     (Listeners(client="p", epoch=1, request=1, topic="t"), b""),
     (Status(client="w", epoch=0, request=1), b""),
+    (Clients(client="w", epoch=0, request=1), b""),
+    (an_action(SetCursor(topic="t", subscriber="s", start=Start("earliest"))), b""),
 ]
 
 
@@ -328,7 +369,11 @@ EVERY_VERB: Sequence[tuple[AnyRequest, bytes]] = [
 def test_a_verb_changes_nothing(request_: AnyRequest, body: bytes) -> None:
     proxy = a_broker()
     proxy.ask(a_sub(1))
+    terms = GroupTerms(ordered_by="key")
+    proxy.ask(replace(a_sub(2), group="g", group_terms=terms))
     proxy.put(1, count=2)
+    proxy.ask(Match(client="s", epoch=1, request=5, match=glob("*"), control=3))
+    proxy.ask(Take(client="s", epoch=1, request=6, topic="t", group="g", generation=1))
     proxy.decide(a_stage(1), put_body(1))
     before = pickle.dumps(vars(proxy.state))
 

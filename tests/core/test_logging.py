@@ -7,8 +7,8 @@ import logging
 import pytest
 
 from reliable_pubsub import Earliest, ProxyUnreachableError, Publisher, RetryPolicy, Subscriber
+from reliable_pubsub.common.core.answers import Busy
 from reliable_pubsub.common.core.errors import TryLaterError
-from reliable_pubsub.common.core.messages import Busy
 from reliable_pubsub.common.core.wire import decode_request, encode_reply
 from tests.fakes import Disk, FakeClock, FakeTransport, Link, MemoryProxy, a_world
 

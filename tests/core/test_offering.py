@@ -1,4 +1,4 @@
-"""What a publisher does at QoS 0: nothing for nobody, one attempt for somebody; it says which."""
+"""What a publisher does at QoS 0: nothing without a listener, else one attempt; it says which."""
 
 from __future__ import annotations
 

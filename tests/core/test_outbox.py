@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from reliable_pubsub.common.core.answers import TopicPosition
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import LogChangedError
-from reliable_pubsub.common.core.messages import TopicPosition
 from reliable_pubsub.common.core.plan_mark import PlanMark, mark_of
 from reliable_pubsub.publisher.core.outbox import Changes, Encoded, Numbered, Numbering, Outbox
 from reliable_pubsub.publisher.core.receipt import Receipt
@@ -280,7 +280,7 @@ def test_to_adopt_takes_no_duplicate_that_cannot_be_compared_for_a_success() -> 
 
 
 def test_a_topic_that_is_refused_leaves_its_messages_in_the_plan() -> None:
-    """R16: LIMIT gave up the batch and left the plan behind it; the run then ended with 0."""
+    """R16: LIMIT gave up the batch and left the plan after it; the run then ended with 0."""
     outbox = Outbox({})
     outbox.meet(position(0), adopt=False)
     outbox.begin_run(b"before")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reliable_pubsub.common.core.batch import crc32
-from reliable_pubsub.common.core.messages import Terms
+from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.proxy.core.journal import ProxyJournal
 from reliable_pubsub.proxy.core.records import (

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reliable_pubsub.common.core.limits import MIB
-from reliable_pubsub.common.core.messages import BatchHeader
+from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.relay.core.push import Pushed, PushFrames
 from reliable_pubsub.subscriber.core.push_queue import (
     QUEUE_BYTES_MAX,

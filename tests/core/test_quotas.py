@@ -7,22 +7,31 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.errors import ConfigurationError
-from reliable_pubsub.common.core.limits import STAGED_BATCH_BYTES
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.actions import DeleteTopic
+from reliable_pubsub.common.core.answers import (
+    AdminAck,
     Busy,
     CommitAck,
     Fenced,
+    Full,
     HelloAck,
     MessageBatches,
     PutAck,
-    Reply,
     StageAck,
     SubAck,
     UnsubAck,
 )
-from reliable_pubsub.common.core.messages import Limit as LimitAnswer
+from reliable_pubsub.common.core.answers import Limit as LimitAnswer
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.limits import STAGED_BATCH_BYTES
+from reliable_pubsub.common.core.message_base import Reply
+from reliable_pubsub.common.core.requests import Dead
 from reliable_pubsub.common.core.rights import QUOTAS, rights_of
+from reliable_pubsub.proxy.core.applying import apply
+from reliable_pubsub.proxy.core.records import Forgotten
+from reliable_pubsub.proxy.core.state import BrokerSettings
+from reliable_pubsub.proxy.core.topic_log import Retention
 from tests.core.rights_world import GovernedProxy, Said, authority, key_of
 from tests.fakes import (
     NONCE,
@@ -34,6 +43,7 @@ from tests.fakes import (
     a_sub,
     an_abort,
     an_ack,
+    an_action,
     an_unsub,
     put_body,
 )
@@ -47,13 +57,30 @@ class Bounded(GovernedProxy):
     """A proxy with two keys of all rights: `a` with quotas, `b` without; and a relay."""
 
     def __init__(self, **quotas: int) -> None:
-        super().__init__(a=ALL | quotas, b=ALL, relay=ALL | {"relay": True})
+        super().__init__(a=ALL | quotas, b=ALL | {"admin": ["*"]}, relay=ALL | {"relay": True})
 
-    def hello(self, client: str, *, role: Any = "publisher", key: str = "a") -> Reply | None:
-        return self.ask_as(key, a_hello(role, client))
+    def restart(self) -> None:
+        """Kill this proxy; go on from what is durable."""
+        rights = self.engine.state.authority
+        self.engine = self.restarted().engine
+        self.engine.govern(rights)
 
-    def put(self, topic: str, client: str = "p", *, key: str = "a") -> Reply | None:  # type: ignore[override]
-        return self.ask_as(key, a_put(1, topic=topic, client=client), BODY)
+    def hello(
+        self, client: str, *, role: Any = "publisher", key: str = "a", epoch: int = 1
+    ) -> Reply | None:
+        return self.ask_as(key, a_hello(role, client, epoch=epoch))
+
+    def put(  # type: ignore[override]
+        self, topic: str, client: str = "p", *, key: str = "a", sequence: int = 1
+    ) -> Reply | None:
+        put = a_put(sequence, topic=topic, client=client)
+        return self.ask_as(key, put, put_body(sequence))
+
+    def delete(self, topic: str) -> None:
+        """An operator deletes a topic."""
+        number = self.state.administration.last_number + 1
+        deleted = self.ask_as("b", an_action(DeleteTopic(topic=topic), number=number))
+        assert isinstance(deleted, AdminAck)
 
     def stage(self, transaction: int, client: str = "p", *, key: str = "a") -> Reply | None:
         return self.ask_as(key, a_stage(transaction, client=client), BODY)
@@ -100,7 +127,7 @@ class TestClientIds:
     def test_that_were_forgotten_make_room(self) -> None:
         proxy = Bounded(clients_max=1)
         proxy.hello("p1")
-        del proxy.state.sessions["publisher", "p1"]
+        apply(proxy.state, [Forgotten("session", ("publisher", "p1"))])
 
         assert isinstance(proxy.hello("p2"), HelloAck)
 
@@ -147,6 +174,151 @@ class TestTopics:
         refusal(proxy.ask_as("a", a_commit(1, (0, NONCE, 2))))
 
         assert not proxy.state.topics
+
+    def test_that_were_deleted_make_room(self) -> None:
+        proxy = Bounded(topics_max=1)
+        proxy.hello("p")
+        proxy.put("t1")
+        proxy.delete("t1")
+
+        assert isinstance(proxy.put("t2"), PutAck)
+
+    def test_that_are_made_again_count_for_the_key_that_makes_them(self) -> None:
+        proxy = Bounded(topics_max=1)
+        proxy.hello("q", key="b")
+        proxy.put("t1", "q", key="b")
+        proxy.delete("t1")
+        proxy.hello("p")
+        assert isinstance(proxy.put("t1"), PutAck)
+
+        refusal(proxy.put("t2"))
+        proxy.delete("t1")
+
+        assert isinstance(proxy.put("t2"), PutAck)
+        refusal(proxy.put("t1", sequence=2))
+
+    def test_count_after_a_restart(self) -> None:
+        proxy = Bounded(topics_max=1)
+        proxy.hello("p")
+        proxy.put("t1")
+
+        proxy.restart()
+
+        refusal(proxy.put("t2"))
+
+
+class TestStoredBytes:
+    def test_are_taken_up_to_the_quota_and_refused_beyond_it(self) -> None:
+        proxy = Bounded(stored_bytes_max=2 * len(BODY))
+        proxy.hello("p")
+        assert isinstance(proxy.put("t1"), PutAck)
+        assert isinstance(proxy.put("t2"), PutAck)
+
+        refused = refusal(proxy.put("t3"))
+
+        assert refused.limit == 2 * len(BODY)
+        assert "stored_bytes_max" in refused.text
+        assert "acknowledge" in refused.text
+        assert set(proxy.state.topics) == {"t1", "t2"}
+
+    def test_are_counted_over_all_ids_of_the_key_and_no_other(self) -> None:
+        proxy = Bounded(stored_bytes_max=len(BODY))
+        proxy.hello("other", key="b")
+        proxy.put("t1", "other", key="b")
+        for client in ("p", "p2"):
+            proxy.hello(client)
+        assert isinstance(proxy.put("t1", "p"), PutAck)
+
+        refusal(proxy.put("t2", "p2"))
+
+        assert isinstance(proxy.put("t2", "other", key="b"), PutAck)
+
+    def test_that_are_removed_make_room(self) -> None:
+        proxy = Bounded(stored_bytes_max=len(BODY))
+        proxy.hello("p")
+        proxy.put("t1")
+        refusal(proxy.put("t2"))
+
+        proxy.delete("t1")
+
+        assert isinstance(proxy.put("t2"), PutAck)
+
+    def test_that_a_put_makes_room_for_do_not_count(self) -> None:
+        proxy = Bounded(stored_bytes_max=len(BODY))
+        retention = Retention(topic_bytes_max=len(BODY), on_bound="lose_oldest")
+        proxy.engine.reconfigure(BrokerSettings(retention=retention))
+        proxy.hello("p")
+        proxy.put("t1")
+
+        assert isinstance(proxy.put("t1", sequence=2), PutAck)
+
+    def test_count_after_a_restart(self) -> None:
+        proxy = Bounded(stored_bytes_max=len(BODY))
+        proxy.hello("p")
+        proxy.put("t1")
+
+        proxy.restart()
+
+        refusal(proxy.put("t2"))
+
+    def test_count_for_the_key_that_has_put_under_their_id_last(self) -> None:
+        proxy = Bounded(stored_bytes_max=2 * len(BODY))
+        proxy.hello("p", key="b")
+        for sequence in (1, 2):
+            proxy.put("t1", key="b", sequence=sequence)
+
+        refusal(proxy.put("t1", sequence=3))
+        proxy.hello("p", epoch=2)
+
+        assert proxy.state.accounts.of["a"].stored_bytes == 2 * len(BODY)
+        assert proxy.state.accounts.of["b"].stored_bytes == 0
+
+    def test_of_a_transaction_count_when_it_is_committed(self) -> None:
+        proxy = Bounded(stored_bytes_max=len(BODY))
+        proxy.hello("p")
+        for chunk, topic in enumerate(("t1", "t2")):
+            assert isinstance(proxy.ask_as("a", a_stage(1, chunk, topic=topic), BODY), StageAck)
+
+        refusal(proxy.ask_as("a", a_commit(1, (0, NONCE, 2))))
+
+        assert not proxy.state.topics
+
+    def test_of_dead_letters_count_for_the_key_that_rejects(self) -> None:
+        proxy = Bounded(stored_bytes_max=0)
+        proxy.hello("q", key="b")
+        proxy.put("t", "q", key="b")
+        proxy.hello("s", role="subscriber")
+        proxy.ask_as("a", a_sub(1, cursor=0))
+
+        head: dict[str, Any] = {"client": "s", "epoch": 1, "request": 9, "boot": "boot-1"}
+        dead = Dead(**head, topic="t", generation=1, cursor=0, crc=crc32(BODY))
+
+        refusal(proxy.ask_as("a", dead, BODY))
+
+    def test_of_all_keys_together_have_a_bound_too(self) -> None:
+        proxy = Bounded()
+        proxy.engine.reconfigure(BrokerSettings(stored_bytes_max=len(BODY)))
+        proxy.hello("p")
+        proxy.hello("q", key="b")
+        assert isinstance(proxy.put("t"), PutAck)
+
+        full = proxy.put("t", "q", key="b")
+        proxy.delete("t")
+
+        assert isinstance(full, Full)
+        assert "stored_bytes_max" in full.text
+        assert isinstance(proxy.put("t", "q", key="b"), PutAck)
+
+    def test_what_has_ended_has_no_record_for_ever(self) -> None:
+        proxy = Bounded()
+        proxy.hello("p")
+        proxy.put("t")
+        proxy.delete("t")
+        assert list(proxy.durable.accounts.ended) == [("topic", "t")]
+
+        proxy.tick()
+
+        assert not proxy.durable.accounts.ended
 
 
 class TestSubscriptions:

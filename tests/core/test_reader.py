@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.errors import (
     TruncatedError,
     UsageError,
 )
-from reliable_pubsub.common.core.messages import Start
+from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.start import LastReceived, Now
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.proxy.core.state import BrokerSettings

@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from reliable_pubsub.common.core.batch import Batch, crc32
-from reliable_pubsub.common.core.errors import PubSubError, StorageFailedError
-from reliable_pubsub.common.core.messages import (
-    Ack,
+from reliable_pubsub.common.core.answers import (
     AnyReply,
     Busy,
     Conflict,
@@ -19,22 +16,20 @@ from reliable_pubsub.common.core.messages import (
     Fenced,
     Full,
     Gap,
-    Get,
-    Hello,
     HelloAck,
     Limit,
     LogChanged,
     Lost,
     Malformed,
     NotSub,
-    Put,
     Stale,
     StorageFull,
-    Sub,
-    Unsub,
 )
+from reliable_pubsub.common.core.batch import Batch, crc32
+from reliable_pubsub.common.core.errors import PubSubError, StorageFailedError
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.common.core.requests import Ack, Get, Hello, Put, Sub, Unsub
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.wire import decode_request, encode_reply
 from reliable_pubsub.publisher.client import Publisher
@@ -167,7 +162,7 @@ def answers(table: dict[str, dict[str, Any]]) -> list[tuple[str, str, Any]]:
 
 
 def last_line(world: World, op: str, reply: Callable[..., AnyReply] | None) -> Told:
-    """What stands behind an operation that was answered so."""
+    """The effect of an operation that was answered so."""
     verb, operation = OPERATIONS[op]
     if op == "put":
         world.publisher.ready_for("t")
@@ -265,7 +260,7 @@ class TestAPut:
     def test_that_gets_other_numbers_has_a_second_invoke_in_one_call(self, world: World) -> None:
         publisher = world.a_publisher(on_log_changed="adopt")
         publisher.ready_for("t")
-        other = a_body(b"stored by somebody else")
+        other = a_body(b"stored by another")
         world.link.proxy.ask(a_put(1, epoch=publisher.outbox.epoch, body=other), other)
 
         publisher.put("t", b"a")

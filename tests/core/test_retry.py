@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from reliable_pubsub.common.conversing import Shell
+from reliable_pubsub.common.core.answers import AnyReply, Busy, Full, Malformed, PutAck
 from reliable_pubsub.common.core.errors import MalformedError, ProxyUnreachableError, TryLaterError
-from reliable_pubsub.common.core.messages import AnyReply, Busy, Full, Malformed, PutAck, Reply
+from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.requester import Requester
 from reliable_pubsub.common.core.retry import RetryPolicy, poll_pause_s
 from reliable_pubsub.common.core.wire import encode_reply
@@ -154,6 +155,26 @@ class TestSilence:
             script.ask(RetryPolicy(retries_max=0))
 
         assert len(script.transport.sent) == 1
+
+
+class TestSeveralEndpoints:
+    """Of one service, with commas; a transport that is opened again is at the next one."""
+
+    def test_are_asked_one_after_the_other_and_a_pause_follows_a_round(self) -> None:
+        script = Script(None, None, None, ANSWER)
+        script.transport.endpoint = "tcp://a:5555,tcp://b:5555"
+
+        assert script.ask() == ANSWER
+        assert script.transport.reopened == 3
+        assert script.clock.sleeps == [QUICK.pause_s]
+
+    def test_are_each_asked_as_often_as_one_would_be(self) -> None:
+        script = Script(*[None] * 8)
+        script.transport.endpoint = "tcp://a:5555,tcp://b:5555"
+
+        with pytest.raises(ProxyUnreachableError):
+            script.ask()
+        assert len(script.transport.sent) == 2 * (QUICK.retries_max + 1)
 
 
 class TestPauses:

@@ -9,18 +9,24 @@ import pytest
 from msgspec import Struct
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.actions import DeleteTopic, EndSubscription, Truncate
+from reliable_pubsub.common.core.answers import Denied, StatusReport
+from reliable_pubsub.common.core.answers import Limit as LimitAnswer
 from reliable_pubsub.common.core.batch import crc32
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.message_base import GroupTerms, Reply, Start
+from reliable_pubsub.common.core.pattern_messages import Fetch, Match
+from reliable_pubsub.common.core.requests import (
+    Admin,
+    Clients,
     Dead,
     Delivery,
-    Denied,
     Listeners,
-    Reply,
+    Outcome,
     Ring,
+    Settle,
     Status,
-    StatusReport,
+    Take,
 )
-from reliable_pubsub.common.core.messages import Limit as LimitAnswer
 from reliable_pubsub.proxy.core import broker
 from reliable_pubsub.relay.core.interest_link import digest_of
 from reliable_pubsub.relay.core.messages import Interest, InterestAck, Node, NodeReport
@@ -81,6 +87,7 @@ class Example(Struct, frozen=True):
 
 HEAD: dict[str, Any] = {"client": "s", "epoch": 1, "request": 1}
 PLACE: dict[str, Any] = {**HEAD, "topic": "t", "generation": 1, "boot": "boot-1"}
+GROUP: dict[str, Any] = {**HEAD, "topic": "t", "group": "g", "generation": 1}
 EXAMPLES = (
     Example(a_hello("publisher", "s", epoch=2, topics=("t",)), {"put": "t"}),
     Example(a_put(1, client="s"), {"put": "t"}, put_body(1)),
@@ -93,11 +100,27 @@ EXAMPLES = (
     Example(a_get(0), {"get": "t"}),
     Example(an_ack(0), {"get": "t"}),
     Example(Dead(**PLACE, cursor=0, crc=crc32(BODY)), {"get": "t", "dead_letters": "t.dead"}, BODY),
+    Example(
+        Settle(**GROUP, outcomes=(Outcome(0, 1, 1, "reject", reason="poison"),)),
+        {"get": "t", "dead_letters": "t.dead"},
+    ),
+    Example(Take(**GROUP), {"get": "t"}),
+    Example(Match(**HEAD, match=Pattern("exact", "t"), control=1), {"get": ""}),
+    Example(Fetch(**HEAD, match=Pattern("exact", "t"), boot="boot-1"), {"get": ""}),
+    Example(
+        replace(a_sub(), group="g", group_terms=GroupTerms(max_deliveries=2)),
+        {"get": "t", "dead_letters": "t.dead"},
+    ),
     Example(an_unsub(2)),
+    Example(replace(an_unsub(2), group="g"), {"get": "t"}),
     Example(a_bye()),
     Example(Ring(**PLACE, place=0), {"get": "t"}),
     Example(replace(a_history(0), client="s"), {"history": "t"}),
     Example(Status(**HEAD), {"status": ""}),
+    Example(Clients(**HEAD), {"admin": ""}),
+    Example(Admin(**HEAD, do=Truncate(topic="t", start=Start("now"))), {"admin": "t"}),
+    Example(Admin(**HEAD, do=DeleteTopic(topic="t")), {"admin": "t"}),
+    Example(Admin(**HEAD, do=EndSubscription(topic="t", subscriber="group:g")), {"admin": "t"}),
     Example(an_interest(*exact("t")), {"get": "t"}),
     Example(Node(**HEAD), {"status": ""}),
 )
@@ -377,7 +400,7 @@ class TestARelay:
     def test_names_a_key_that_is_known(self) -> None:
         proxy = GovernedProxy(relay=RELAY)
 
-        assert isinstance(proxy.ask_as("relay", replace(a_sub(), key=key_of("nobody"))), Denied)
+        assert isinstance(proxy.ask_as("relay", replace(a_sub(), key=key_of("stranger"))), Denied)
 
     def test_is_what_its_entry_says_and_not_who_names_another_key(self) -> None:
         proxy = GovernedProxy(sensor=ALL, operator=ALL)

@@ -123,7 +123,7 @@ def written(path: Path) -> list[dict[str, object]]:
 class TestTheAuditLog:
     def test_has_a_line_for_each_refusal(self, tmp_path: Path) -> None:
         log = AuditLog(tmp_path / "audit.jsonl", pytest.fail)
-        log.write(a_denial("%s \u2028\n{}"))
+        log.refused(a_denial("%s \u2028\n{}"))
         log.close()
 
         (line,) = written(tmp_path / "audit.jsonl")
@@ -144,12 +144,29 @@ class TestTheAuditLog:
         seconds = iter([*[0.5] * (LINES_S_MAX + 50), 1.5])
         log = AuditLog(tmp_path / "audit.jsonl", pytest.fail, now_s=lambda: next(seconds))
         for _ in range(LINES_S_MAX + 51):
-            log.write(a_denial())
+            log.refused(a_denial())
         log.close()
 
         lines = written(tmp_path / "audit.jsonl")
         assert len(lines) == LINES_S_MAX + 1
         assert lines[-1]["lines_left_out"] == 50
+
+    def test_has_an_actions_line_at_once_and_in_a_flood_of_refusals_too(
+        self, tmp_path: Path
+    ) -> None:
+        log = AuditLog(tmp_path / "audit.jsonl", pytest.fail, now_s=lambda: 0.0)
+        for _ in range(2 * LINES_S_MAX):
+            log.refused(a_denial())
+        log.done({"number": 7}, at_ns=0)
+
+        assert log.numbers() == {7}
+        log.close()
+        (line,) = [one for one in written(tmp_path / "audit.jsonl") if "number" in one]
+        assert line == {
+            "time": "1970-01-01T00:00:00.000+00:00",
+            "event": "administered",
+            "number": 7,
+        }
 
     def test_has_files_of_bounded_size_and_number_for_its_owner_alone(self, tmp_path: Path) -> None:
         second = 0.0
@@ -161,7 +178,7 @@ class TestTheAuditLog:
 
         log = AuditLog(tmp_path / "audit.jsonl", pytest.fail, file_bytes_max=2_000, now_s=now_s)
         for _ in range(100):
-            log.write(a_denial())
+            log.refused(a_denial())
         log.close()
 
         facts = [file.stat() for file in tmp_path.glob("audit.jsonl*")]
@@ -179,7 +196,7 @@ class TestTheAuditLog:
     ) -> None:
         log = AuditLog(None, pytest.fail)
         with caplog.at_level(logging.WARNING, "reliable_pubsub.audit"):
-            log.write(a_denial())
+            log.refused(a_denial())
         log.close()
 
         assert '"verb": "PUT"' in caplog.text

@@ -7,20 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from reliable_pubsub.common.core.batch import ENTRY_BYTES
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.answers import (
     AnyReply,
-    BatchHeader,
     Fenced,
-    Listeners,
     ListenersReport,
     MessageBatches,
     NoMessagesYet,
     NotSub,
-    Ring,
     Stale,
-    Terms,
 )
+from reliable_pubsub.common.core.batch import ENTRY_BYTES
+from reliable_pubsub.common.core.message_base import BatchHeader, Terms
+from reliable_pubsub.common.core.requests import Listeners, Ring
 from reliable_pubsub.proxy.core.qos0 import take_offer
 from reliable_pubsub.proxy.core.qos0_ring import Rings
 from reliable_pubsub.relay.core.unstored import Offer, OfferFrames

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from reliable_pubsub.common.core.messages import Put
 from reliable_pubsub.common.core.plan_mark import begin_plan
+from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
 from reliable_pubsub.common.core.wire import decode_request
 from reliable_pubsub.common.yaml_file import parse_yaml

@@ -6,17 +6,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from reliable_pubsub.common.core.conversation import Conversation
-from reliable_pubsub.common.core.errors import (
-    ConflictError,
-    FencedError,
-    LimitError,
-    LogChangedError,
-    NotSubscribedError,
-    RefusedError,
-    StaleError,
-)
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.answers import (
     AnyReply,
     Conflict,
     Fenced,
@@ -27,6 +17,16 @@ from reliable_pubsub.common.core.messages import (
     NotSub,
     PutAck,
     Stale,
+)
+from reliable_pubsub.common.core.conversation import Conversation
+from reliable_pubsub.common.core.errors import (
+    ConflictError,
+    FencedError,
+    LimitError,
+    LogChangedError,
+    NotSubscribedError,
+    RefusedError,
+    StaleError,
 )
 from reliable_pubsub.common.core.session import claim_epoch, is_forgotten, refusal
 

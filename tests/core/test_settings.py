@@ -15,17 +15,15 @@ from hypothesis import strategies as st
 from reliable_pubsub.common.command_line import settings_from
 from reliable_pubsub.common.core.endpoint import check_endpoint
 from reliable_pubsub.common.core.errors import ConfigurationError
-from reliable_pubsub.common.core.settings import (
-    BY_NAME,
-    SETTINGS,
+from reliable_pubsub.common.core.resolving import (
     Resolved,
-    Setting,
     parse_settings_json,
     resolve,
     settings_from_document,
     typed,
     unknown_variables,
 )
+from reliable_pubsub.common.core.settings import BY_NAME, SETTINGS, Setting
 from reliable_pubsub.common.core.wording import did_you_mean
 from reliable_pubsub.common.yaml_file import parse_yaml
 

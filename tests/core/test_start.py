@@ -1,4 +1,4 @@
-"""How people write where to begin, and what they are told if nobody can tell what they mean."""
+"""How people write where to begin, and what they are told if it cannot be read."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reliable_pubsub import Earliest, LastReceived, Now, UsageError, ago, at_offset, at_time, newest
-from reliable_pubsub.common.core.messages import Start
+from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.start import in_words, parse_start
 
 HOUR_NS = 3600 * 10**9

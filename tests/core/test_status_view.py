@@ -7,13 +7,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from reliable_pubsub.common.core.messages import (
-    PublisherStatus,
-    StatusReport,
-    SubscriptionStatus,
-    Terms,
-    TopicStatus,
-)
+from reliable_pubsub.common.core.answers import StatusReport
+from reliable_pubsub.common.core.message_base import Terms
+from reliable_pubsub.common.core.status import PublisherStatus, SubscriptionStatus, TopicStatus
 from reliable_pubsub.proxy.status import view
 
 

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from reliable_pubsub.common.core.batch import Batch, encode_batch
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, BODY_BYTES_MAX
-from reliable_pubsub.common.core.messages import Start
+from reliable_pubsub.common.core.message_base import Start
+from reliable_pubsub.common.core.pattern import glob
 from reliable_pubsub.common.core.plan_mark import PlanMark, begin_plan
 from reliable_pubsub.common.core.start import Earliest, ago, at_offset, in_words
 from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
@@ -763,3 +764,39 @@ def test_a_refused_plan_is_told_how_far_the_other_one_is(step: int, told: str) -
     following = begin_plan(mark, "second", steps=3, again=True, file="second.yaml")
 
     assert (following.position, following.run) == (PlanPosition(), 2)
+
+
+class TestStepsWithAPattern:
+    def test_name_a_glob_in_place_of_a_topic(self) -> None:
+        subscribe, get, unsubscribe = subscriber_steps("""\
+steps:
+- {action: subscribe, match: "sensor/*/heat", where: 'region = "eu"', from: earliest}
+- {action: get, match: "sensor/*/heat", number_of_times: 5}
+- {action: unsubscribe, match: "sensor/*/heat"}
+""")
+
+        assert {one.topics for one in (subscribe, get, unsubscribe)} == {glob("sensor/*/heat")}
+        assert subscribe.where == 'region = "eu"'
+
+    @pytest.mark.parametrize(
+        ("keys", "problem"),
+        [
+            ("match: 't*', topic: t", "match: found beside topic, expected one of the two"),
+            ("number_of_times: 1", "topic: found nothing, expected the name of a topic, or match"),
+        ],
+    )
+    def test_name_one_of_the_two(self, keys: str, problem: str) -> None:
+        with pytest.raises(ConfigurationError, match=problem):
+            subscriber_steps(f"steps: [{{action: get, {keys}}}]")
+
+    @pytest.mark.parametrize(
+        ("keys", "problem"),
+        [
+            ("topic: t, where: 'has(a)'", "where: found without match"),
+            ("match: 't*', push: true", "push: found beside match"),
+            ("match: 't*', replay: true, from: earliest", "replay: found beside match"),
+        ],
+    )
+    def test_have_no_keys_that_are_for_one_topic(self, keys: str, problem: str) -> None:
+        with pytest.raises(ConfigurationError, match=problem):
+            subscriber_steps(f"steps: [{{action: subscribe, {keys}}}]")

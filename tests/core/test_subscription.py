@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from reliable_pubsub.common.core.answers import SubAck
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import LostError, OutOfRangeError, ProxyUnreachableError
-from reliable_pubsub.common.core.messages import QoS, SubAck
+from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.start import Earliest, LastReceived, at_offset
 from reliable_pubsub.publisher.client import Publisher
@@ -311,7 +312,7 @@ def test_what_was_in_hand_and_is_left_behind_a_loss_is_marked_when_it_comes_agai
 
 
 def test_a_place_that_is_recorded_with_an_output_survives_power_loss_at_qos_1_too() -> None:
-    """Else the output is cut to an older length, and the proxy goes on behind it: messages lost."""
+    """Else the output is cut to an older length, and the proxy goes on after it: messages lost."""
     disk = Disk()
     link = Link(a_broker())
     subscriber = a_subscriber(link, disk)

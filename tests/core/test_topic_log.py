@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reliable_pubsub.common.core.limits import KIB, MIB
-from reliable_pubsub.common.core.messages import Terms
+from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.proxy.core import topic_log
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.broker import due
@@ -208,7 +208,7 @@ class TestRetention:
         assert [record.start for record in late if isinstance(record, Trimmed)] == [1]
 
     def test_waits_for_a_subscription_that_is_still_in_flight(self) -> None:
-        """H18: from its SUB on, nothing behind the cursor of a new subscriber may go."""
+        """H18: from its SUB on, nothing after the cursor of a new subscriber may go."""
         proxy = a_broker(settings=BrokerSettings(retention=KEEP_NOTHING))
         proxy.put(1)
         proxy.decide(a_sub(cursor=0))

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from reliable_pubsub.common.core.answers import AnyReply, CommitAck
 from reliable_pubsub.common.core.batch import Batch, encode_batch
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import (
@@ -20,7 +21,7 @@ from reliable_pubsub.common.core.errors import (
 )
 from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.common.core.marks import MARKS_MAX
-from reliable_pubsub.common.core.messages import AnyReply, CommitAck, Request
+from reliable_pubsub.common.core.message_base import Request
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.publisher.core import transaction as of_publisher
@@ -168,7 +169,7 @@ class TestABlock:
             with pytest.raises(TooLargeError):
                 transaction.put("b", b"x" * (MIB + 1))
             with pytest.raises(UsageError):
-                transaction.put("b", "text")  # type: ignore[arg-type]
+                transaction.put("b", "text")
 
         assert stored(link.proxy) == {"a": [a_body(b"1")]}
 

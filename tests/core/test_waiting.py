@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from reliable_pubsub.common.core.messages import Get, Malformed
+from reliable_pubsub.common.core.answers import Malformed
+from reliable_pubsub.common.core.requests import Get
 from reliable_pubsub.common.core.wire import decode_request, encode_reply
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber

@@ -7,19 +7,18 @@ import math
 import pytest
 from msgspec import UNSET
 
-from reliable_pubsub.common.core.batch import crc32
-from reliable_pubsub.common.core.limits import HELD_REQUESTS_MAX, MIB
-from reliable_pubsub.common.core.messages import (
-    AnyRequest,
+from reliable_pubsub.common.core.answers import (
     Fenced,
     MessageBatches,
     NoMessagesYet,
     NotSub,
     Stale,
-    Status,
     StatusReport,
-    Terms,
 )
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.limits import HELD_REQUESTS_MAX, MIB
+from reliable_pubsub.common.core.message_base import Terms
+from reliable_pubsub.common.core.requests import AnyRequest, Status
 from reliable_pubsub.common.core.wire import decode_reply, encode_request
 from reliable_pubsub.proxy.core.leases import ended_leases, longest_wait_s
 from reliable_pubsub.proxy.core.records import Decision
@@ -175,7 +174,7 @@ class TestItsTime:
 
 
 class TestWhoAsksAgain:
-    """A client that gives a socket up leaves nothing behind that waits."""
+    """A client that gives a socket up leaves nothing that waits."""
 
     @pytest.mark.parametrize(
         "request_",

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.limits import STEP_FILE_BYTES_MAX
-from reliable_pubsub.common.core.settings import BY_NAME, resolve, typed
+from reliable_pubsub.common.core.resolving import resolve, typed
+from reliable_pubsub.common.core.settings import BY_NAME
 from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
 from reliable_pubsub.common.core.step_keys import GetKeys, PutKeys, SubscribeKeys, UnsubscribeKeys
 from reliable_pubsub.common.core.steps import describe, plan_digest

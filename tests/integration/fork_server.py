@@ -5,13 +5,16 @@ own output, directory and environment, and runs the module as `python -m` does. 
 any other process: it has its own id, holds its own sockets and files, and dies of `kill -9`.
 
 The helper opens no socket of ZeroMQ and starts no thread, so a fork of it is sound. It imports no
-`__main__` of the product: a child does that itself.
+`__main__` of the product: a child does that itself. A child that starts processes of its own can
+have a helper likewise, forked from what it is (`fork_from_here`).
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
+import io
 import json
 import os
 import runpy
@@ -24,7 +27,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 _FRAME_BYTES_MAX: Final = 1 << 18
 
@@ -32,17 +35,30 @@ _FRAME_BYTES_MAX: Final = 1 << 18
 class ForkedProcess:
     """The part of `subprocess.Popen` that the tests use, for a child of the helper."""
 
-    def __init__(self, helper: _Helper, pid: int) -> None:
+    def __init__(self, helper: Helper, pid: int) -> None:
         """It runs already."""
         self.pid = pid
         self._helper = helper
         self._returncode: int | None = None
+        self._reaping = threading.Lock()  # of two threads that ask for its end, one reaps it
+        self._end = os.pidfd_open(pid)  # its id is not used again before it is reaped
+
+    def __del__(self) -> None:
+        os.close(self._end)
+
+    def _has_ended(self, timeout_s: float | None = 0.0) -> bool:
+        return bool(select.select([self._end], [], [], timeout_s)[0])
 
     def poll(self) -> int | None:
         """Its exit code; None while it runs."""
-        if self._returncode is None:
-            self._returncode = self._helper.ask({"poll": self.pid})
-        return self._returncode
+        with self._reaping:
+            if self._returncode is None and self._has_ended():
+                self._returncode = self._helper.ask({"poll": self.pid})
+            return self._returncode
+
+    def pause(self) -> None:
+        """Send SIGSTOP, and wait until it is stopped: only a parent hears of it."""
+        self._helper.ask({"pause": self.pid})
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end.
@@ -50,13 +66,8 @@ class ForkedProcess:
         Raises:
             subprocess.TimeoutExpired: it still runs.
         """
-        if self.poll() is None:
-            end = os.pidfd_open(self.pid)  # its id is not used again before it is reaped
-            try:
-                if not select.select([end], [], [], timeout)[0]:
-                    raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
-            finally:
-                os.close(end)
+        if self._returncode is None and not self._has_ended(timeout):
+            raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
         code = self.poll()
         assert code is not None
         return code
@@ -71,72 +82,92 @@ class ForkedProcess:
         self.send_signal(signal.SIGKILL)
 
 
-class _Helper:
-    """This side of the process that forks."""
+class Helper:
+    """This side of the process that forks; it ends with this one, when the socket closes."""
 
-    def __init__(self, imports: Sequence[str], repository: Path) -> None:
+    def __init__(self, channel: socket.socket, process: Any = None) -> None:
+        """It runs already.
+
+        Args:
+            process: kept with this.
+        """
         self._asking = threading.Lock()
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "tests.integration.fork_server",
-                    str(theirs.fileno()),
-                    *imports,
-                ],
-                pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,  # no terminal: what a child writes is buffered
-                cwd=repository,
-                env={k: v for k, v in os.environ.items() if not k.startswith("RELIABLE_PUBSUB_")},
-            )
+        self._socket, self._process = channel, process
 
     def ask(self, request: Mapping[str, Any], descriptors: Sequence[int] = ()) -> Any:
+        """Send a request; give the answer."""
         with self._asking:
             socket.send_fds(self._socket, [json.dumps(request).encode()], descriptors)
             answer = self._socket.recv(_FRAME_BYTES_MAX)
         assert answer, "the fork server has ended"
         return json.loads(answer)
 
+    def start(self, command: Sequence[str], **options: Any) -> ForkedProcess | None:
+        """Run `python -m module ...`, in a process of its own; None for any other command.
+
+        Args:
+            options: of `subprocess.Popen`: `cwd`, `env`, `stdout` and `stderr` as files, and
+                `process_group=0` for a group of its own.
+        """
+        if list(command[:2]) != [sys.executable, "-m"]:
+            return None
+        request = {
+            "module": command[2],
+            "arguments": list(command[3:]),
+            "directory": str(options["cwd"] or Path.cwd()),
+            "environment": dict(options["env"]),
+            "process_group": options.get("process_group"),
+        }
+        files = [options[name].fileno() for name in ("stdout", "stderr")]
+        return ForkedProcess(self, self.ask(request, files))
+
+    def close(self) -> None:
+        """Let it end."""
+        self._socket.close()
+
 
 @cache
-def _helper(repository: Path) -> _Helper:
-    """The one of this process; it ends with it, when the socket closes."""
+def helper(repository: Path) -> Helper:
+    """The one of this process, which has imported everything from a repository."""
     rooms = ("common", "proxy", "publisher", "subscriber", "relay", "lab")
     paths = (path for room in rooms for path in sorted((repository / room).rglob("*.py")))
     names = [
         ".".join(("reliable_pubsub", *path.relative_to(repository).with_suffix("").parts))
         for path in paths
     ]
-    return _Helper([name for name in names if not name.endswith("__")], repository)
+    imports = [name for name in names if not name.endswith("__")]
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with theirs:
+        module, number = "tests.integration.fork_server", theirs.fileno()
+        process = subprocess.Popen(
+            [sys.executable, "-m", module, str(number), *imports],
+            pass_fds=[number],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,  # no terminal: what a child writes is buffered
+            cwd=repository,
+            env={k: v for k, v in os.environ.items() if not k.startswith("RELIABLE_PUBSUB_")},
+        )
+    return Helper(ours, process)
 
 
-def start_forked(
-    module: str,
-    arguments: Sequence[str],
-    *,
-    repository: Path,
-    directory: Path,
-    environment: Mapping[str, str],
-    stdout: int,
-    stderr: int,
-) -> ForkedProcess:
-    """Run a module as `python -m` does, in a process of its own.
+def fork_from_here() -> Helper:
+    """A helper that is a fork of this process, which has no thread yet.
 
-    Args:
-        repository: from which everything is imported.
-        stdout, stderr: descriptors for its output.
+    This process waits for it at its end, so that what it has used is counted.
     """
-    helper = _helper(repository)
-    request = {
-        "module": module,
-        "arguments": list(arguments),
-        "directory": str(directory),
-        "environment": dict(environment),
-    }
-    return ForkedProcess(helper, helper.ask(request, [stdout, stderr]))
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if (pid := os.fork()) == 0:
+        ours.close()
+        _run(_serve(theirs))
+    theirs.close()
+    helper = Helper(ours)
+
+    def end() -> None:
+        helper.close()
+        os.waitpid(pid, 0)
+
+    atexit.register(end)
+    return helper
 
 
 # The helper's side.
@@ -159,6 +190,10 @@ def _serve(channel: socket.socket) -> dict[str, Any]:
             pid, status = os.waitpid(request["poll"], os.WNOHANG)
             running.discard(pid)
             answer = os.waitstatus_to_exitcode(status) if pid else None
+        elif "pause" in request:
+            os.kill(request["pause"], signal.SIGSTOP)
+            os.waitid(os.P_PID, request["pause"], os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+            answer = None
         elif (answer := os.fork()) == 0:
             channel.close()
             for descriptor, number in zip(descriptors, (1, 2), strict=True):
@@ -179,13 +214,44 @@ def main() -> None:
         importlib.import_module(name)
     gc.collect()
     gc.freeze()  # a collection in a child touches, and so copies, nothing of this
-    request = _serve(channel)
+    _run(_serve(channel))
+
+
+def _run(request: Mapping[str, Any]) -> NoReturn:
+    """What a child is for."""
+    if request["process_group"] is not None:
+        os.setpgid(0, request["process_group"])
     os.environ.clear()
     os.environ.update(request["environment"])
+    if "PYTHONUNBUFFERED" in request["environment"]:
+        for stream in (sys.stdout, sys.stderr):
+            assert isinstance(stream, io.TextIOWrapper)
+            stream.reconfigure(write_through=True)
     os.chdir(request["directory"])
     sys.argv = [request["module"], *request["arguments"]]
     sys.path.insert(0, request["directory"])  # as `python -m` has it
-    runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    status: object = None
+    try:
+        runpy.run_module(request["module"], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        status = end.code
+    _end(status)
+
+
+def _end(status: object) -> NoReturn:
+    """End as an interpreter does, but leave alone what was there before the fork.
+
+    A whole shutdown takes every module apart that the helper had imported: each page of them would
+    be copied first, which costs more than all else that a short process does.
+    """
+    if not (status is None or isinstance(status, int)):
+        sys.exit(status)  # type: ignore[arg-type]  # a text, which is to be printed
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for those that are no daemons
+    atexit._run_exitfuncs()
+    gc.collect()  # what the module has left: clients, sockets, files
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit((status or 0) & 0xFF)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from .harness import PATIENCE_S
 
 
 class GatedStore:
-    """Commits of the store wait at a gate, and may find the disk full behind it."""
+    """Commits of the store wait at a gate, and may find the disk full after it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.gate = threading.Event()

@@ -13,16 +13,20 @@ import sys
 import textwrap
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
 import zmq
 
 from reliable_pubsub import Publisher, RetryPolicy, Subscriber
-from reliable_pubsub.common.core.messages import Reply, StatusReport, TopicStatus
+from reliable_pubsub.common.core.answers import StatusReport
+from reliable_pubsub.common.core.message_base import Reply
+from reliable_pubsub.common.core.status import TopicStatus
 from reliable_pubsub.common.core.wire import decode_reply
 from reliable_pubsub.common.status_client import StatusClient
+from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.lab.child_process import (
     ANY_PORT as ANY_PORT,
 )
@@ -32,20 +36,20 @@ from reliable_pubsub.lab.child_process import (
 )
 from reliable_pubsub.proxy.__main__ import HEARS_RESETS
 
-from .fork_server import start_forked
+from .fork_server import helper
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PATIENCE_S = 40.0  # a wait that is longer has failed
 LOOK_AGAIN_S = 0.005  # at first; what takes long is looked at less often, for looking costs CPU
 LOOK_AGAIN_S_MAX = 0.03
-NOWHERE = "tcp://127.0.0.1:1"  # nobody listens there
+NOWHERE = "tcp://127.0.0.1:1"  # no process listens there
 
 # A client that outlives every restart of the proxy, and asks again soon.
 STUBBORN = RetryPolicy(timeout_s=0.5, retries_max=60, pause_s=0.05, pause_s_max=0.3)
 STUBBORN_OPTIONS = ("--ack-timeout", "0.4", "--send-retries", "100", "--quiet")
-# A client that hears soon that nobody answers; a busy machine may answer late, so not too soon.
-IMPATIENT = RetryPolicy(timeout_s=1.0, retries_max=1, pause_s=0.01)
-IMPATIENT_OPTIONS = ("--ack-timeout", "1", "--send-retries", "1", "--quiet")
+# A client that hears soon that there is no answer; a busy machine may answer late, so not too soon.
+IMPATIENT = RetryPolicy(timeout_s=2.0, retries_max=1, pause_s=0.01)
+IMPATIENT_OPTIONS = ("--ack-timeout", "2", "--send-retries", "1", "--quiet")
 # A client that believes a refusal soon, and waits for every answer.
 BELIEVING = RetryPolicy(timeout_s=PATIENCE_S, retries_max=1, pause_s=0.01)
 BELIEVING_OPTIONS = ("--ack-timeout", f"{PATIENCE_S:g}", "--send-retries", "1", "--quiet")
@@ -95,18 +99,9 @@ class Process(ChildProcess):
 
     def _start(self, command: Sequence[str], **options: Any) -> tuple[Running, IO[bytes] | None]:
         """Fork a module of ours from a process that has imported it, on Linux."""
-        if sys.platform != "linux" or list(command[:2]) != [sys.executable, "-m"]:
-            return super()._start(command, **options)
-        child = start_forked(
-            command[2],
-            command[3:],
-            repository=REPOSITORY,
-            directory=options["cwd"],
-            environment=options["env"],
-            stdout=options["stdout"].fileno(),
-            stderr=options["stderr"].fileno(),
-        )
-        return child, None
+        if IS_LINUX and (child := helper(REPOSITORY).start(command, **options)):
+            return child, None
+        return super()._start(command, **options)
 
     @property
     def stdout(self) -> str:
@@ -173,14 +168,14 @@ class Service:
     def own_endpoint(self) -> str:
         """An endpoint that stays ours while the process that listens there is dead.
 
-        A socket that is bound and does not listen keeps the kernel from giving the port to anybody
-        else; one that names the port may listen there (on Linux; elsewhere it is only unlikely).
+        While a socket is bound and does not listen, the kernel gives the port to no other process;
+        one that names the port may listen there (on Linux; elsewhere it is only unlikely).
         """
         port = socket.socket()
         port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         port.bind(("127.0.0.1", 0))
         endpoint = f"tcp://127.0.0.1:{port.getsockname()[1]}"
-        if sys.platform == "linux":
+        if IS_LINUX:
             self._ports.append(port)
         else:
             port.close()
@@ -326,10 +321,26 @@ class Service:
             assert "Traceback" not in process.stderr, f"{process}\n{process.stderr}"
 
 
+@contextmanager
+def zmq_context(linger_ms: int = 0) -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
+    """A context that ends with its test, however that ends.
+
+    One that is left to the garbage collector waits for its peers, for ever, in whichever test runs
+    then.
+    """
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    try:
+        yield context
+    finally:
+        context.destroy(linger=linger_ms)
+
+
 class Relay:
     """A link to one endpoint of the proxy that loses answers."""
 
-    def __init__(self, endpoint: str, *, answers: int, kind: type[Reply] = Reply) -> None:
+    def __init__(
+        self, endpoint: str, *, answers: int, kind: type[Reply] | tuple[type[Reply], ...] = Reply
+    ) -> None:
         """Pass on every request, and so many answers; lose the others until it is mended.
 
         Args:
@@ -389,5 +400,5 @@ class Relay:
                     self._clients.send_multipart(answer)
 
     def _counts(self, answer: list[bytes]) -> bool:
-        reply, _ = decode_reply(answer[answer.index(b"") + 1 :])  # behind the client's address
+        reply, _ = decode_reply(answer[answer.index(b"") + 1 :])  # after the client's address
         return isinstance(reply, self._kind)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reliable_pubsub import ProxyUnreachableError, RetryPolicy, secure
-from reliable_pubsub.common.core.messages import Reply
+from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.common.key_files import new_pair, read_public
 from reliable_pubsub.common.transport import ReqTransport

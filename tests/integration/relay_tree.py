@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import zmq
 
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
-from reliable_pubsub.common.core.messages import BatchHeader
+from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.lab.link import LinkTo as LinkTo
 from reliable_pubsub.relay.above import NodeAbove
@@ -137,12 +135,3 @@ class Leaf:
 
     def is_silent(self) -> bool:
         return not self.above.data.poll(SILENCE_MS)
-
-
-@contextmanager
-def zmq_context() -> Iterator[zmq.Context[zmq.Socket[bytes]]]:
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    try:
-        yield context
-    finally:
-        context.destroy(linger=0)

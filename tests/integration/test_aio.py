@@ -19,6 +19,7 @@ from reliable_pubsub import (
     ProxyUnreachableError,
     UsageError,
     aio,
+    glob,
 )
 from reliable_pubsub.common.transport import ReqTransport
 from tests.cancelling import cancelled_at
@@ -87,6 +88,50 @@ class TestAProgram:
                 return [message.payload for message in await taken(other, 20)]
 
         assert asyncio.run(program()) == [b"%d" % number for number in range(20)]
+
+    def test_subscribes_to_what_a_pattern_matches(self, running: Service) -> None:
+        async def program() -> list[tuple[str, int]]:
+            match = glob("sensor/*/heat")
+            async with publisher(running) as writer, subscriber(running) as reader:
+                await reader.subscribe(match=match, where='region = "eu"')
+                await writer.put("sensor/1/heat", b"1", headers={"region": "us"})
+                await writer.put("sensor/1/heat", b"2", headers={"region": "eu"})
+                (first,) = await reader.get(match, timeout_s=30)
+                await writer.put("sensor/2/heat", b"3", headers={"region": "eu"})
+                async for second in reader.messages(match):
+                    await reader.unsubscribe(match)
+                    return [(one.topic, one.offset) for one in (first, second)]
+                raise AssertionError("the loop has ended")
+
+        assert asyncio.run(program()) == [("sensor/1/heat", 1), ("sensor/2/heat", 0)]
+
+    def test_handles_the_messages_of_a_pattern_with_retries_and_dead_letters(
+        self, running: Service
+    ) -> None:
+        async def program() -> list[tuple[bytes, str]]:
+            handled: list[tuple[bytes, str]] = []
+            match = glob("sensor/*/heat")
+            async with publisher(running) as writer, subscriber(running) as reader:
+                await reader.subscribe(match=match, where='region = "eu"')
+
+                async def handle(message: Message) -> None:
+                    handled.append((message.payload, message.topic))
+                    if message.payload == b"bad":
+                        raise ValueError("bad")
+                    if message.payload == b"last":
+                        reader.stop()
+
+                for number, payload in ((1, b"bad"), (2, b"us"), (2, b"last")):
+                    region = "us" if payload == b"us" else "eu"
+                    topic = f"sensor/{number}/heat"
+                    await writer.put(topic, payload, headers={"region": region})
+                reader.on(match, handle, retries=1, pause_s=0, on_failure="reject")
+                await reader.run(timeout_s=30)
+                dead = await reader.history("sensor/1/heat.dead")
+                return [*handled, *((one.payload, one.topic) for one in dead)]
+
+        bad, last = (b"bad", "sensor/1/heat"), (b"last", "sensor/2/heat")
+        assert asyncio.run(program()) == [bad, bad, last, (b"bad", "sensor/1/heat.dead")]
 
     def test_puts_of_many_tasks_share_requests(self, running: Service) -> None:
         before = running.status().requests_count

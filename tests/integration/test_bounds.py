@@ -43,7 +43,7 @@ from reliable_pubsub.relay.listener import Gate, cut, listen
 from reliable_pubsub.relay.sockets import Listening, Receiver, listening
 from tests.fakes import a_broker
 
-from .harness import PATIENCE_S, REPOSITORY, eventually
+from .harness import PATIENCE_S, REPOSITORY, eventually, zmq_context
 
 JUNK = zmtp.framed(b"j" * 100) * 600
 MORE_THAN_THE_KERNEL_HOLDS = 64 * MIB
@@ -125,9 +125,8 @@ class Below:
 
 @pytest.fixture
 def context() -> Iterator[sockets.Context]:
-    context: sockets.Context = zmq.Context()
-    yield context
-    context.destroy(linger=0)
+    with zmq_context() as context:
+        yield context
 
 
 @pytest.fixture

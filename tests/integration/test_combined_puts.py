@@ -8,14 +8,16 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from reliable_pubsub import InDoubtError, LimitError, Publisher, Receipt
+from reliable_pubsub.common.core.answers import Limit
 from reliable_pubsub.common.core.batch import decode_batch
-from reliable_pubsub.common.core.messages import Limit, Put, QoS
+from reliable_pubsub.common.core.message_base import QoS
+from reliable_pubsub.common.core.requests import Put
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.wire import decode_request, encode_reply
 from reliable_pubsub.common.state_file import MemoryState
 from tests.fakes import FakeClock, Link, MemoryProxy, a_world
 
-from .harness import Service
+from .harness import Service, eventually
 
 THREADS = 8
 
@@ -48,10 +50,8 @@ class HoldingLink(Link):
         if not isinstance(request, Put):
             return super().__call__(frames)
         if not self.sizes:
-            looks = 0
-            while len(list(self.publisher._gate.waiting())) < THREADS:
-                looks += 1
-                assert looks < 1_000_000, "they do not come"
+            waiting = self.publisher._gate.waiting
+            eventually(lambda: len(list(waiting())) >= THREADS, "puts that wait")
         self.sizes.append(request.count)
         fate = self._fates.pop(0) if self._fates else "."
         if fate == "!":

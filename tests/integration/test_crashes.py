@@ -13,7 +13,7 @@ import pytest
 from reliable_pubsub import Receipt
 from scripts.delivery import Puts, compare, read_lines
 
-from .harness import Process, Relay, Service, eventually
+from .harness import BELIEVING_OPTIONS, PATIENCE_S, Process, Relay, Service, eventually
 
 KILLS = 30
 ROLES = ("proxy", "publisher", "subscriber")
@@ -82,7 +82,7 @@ def subscriber_plan(client: str) -> str:
 
 
 class Crew:
-    """The processes of one run. Whoever is killed is started again with the same command."""
+    """The processes of one run. One that is killed is started again with the same command."""
 
     def __init__(self, service: Service, chance: random.Random) -> None:
         self.service = service
@@ -161,12 +161,12 @@ def test_thirty_kills_at_random_moments_lose_double_and_disorder_nothing(
         )
         time.sleep(chance.uniform(0, 0.05))  # the moment, not a wait for anything
         crew.kill_one(role)
-    eventually(crew.finished, "end of all clients", timeout_s=60)
+    eventually(crew.finished, "end of all clients", timeout_s=4 * PATIENCE_S)
 
     verdicts = compare({name: service.output(name) for name in TOPICS}, TOPICS, PUTS)
     assert all(verdict.perfect for verdict in verdicts), verdicts
     assert sum(crew.kills.values()) >= KILLS
-    assert min(crew.kills.values()) >= 5, crew.kills
+    assert min(crew.kills.values()) >= 3, crew.kills  # who has finished is not killed
     service.proxy.ready()
     assert {topic.topic: topic.end for topic in service.status().topics} == {
         topic: messages_on(topic) for topic in PUTS
@@ -178,23 +178,25 @@ def test_a_subscriber_killed_inside_a_batch_goes_on_inside_it(service: Service) 
     plan = """
         steps:
           - {action: subscribe, topic: t}
-          - {action: get, topic: t, number_of_times: 100, batch: 7, sleep_between: 0.1}
+          - {action: subscribe, topic: gate}
+          - {action: get, topic: t, number_of_times: 14, batch: 7}
+          - {action: get, topic: gate}
+          - {action: get, topic: t, number_of_times: 86, batch: 7}
     """
     subscriber = service.subscriber("s", plan)
-    service.subscribed("t", "s")
+    service.subscribed("gate", "s")
     service.publisher("p", "steps: [{topic: t, message: m, number_of_times: 100, batch: 100}]")
 
-    eventually(lambda: service.line_count("s") >= 14, "second get")
+    eventually(lambda: service.line_count("s") == 14, "second get")
     subscriber.kill()
     before = service.output("s").read_bytes()
-    assert len(before.splitlines()) < 100
     subscriber = service.subscriber("s", plan)
+    service.publisher("q", "steps: [{topic: gate, message: open}]")
     subscriber.done()
 
     assert service.output("s").read_bytes().startswith(before)
-    (verdict,) = compare(
-        {"s": service.output("s")}, {"s": ["t"]}, {"t": {"p": [b"m_%d" % n for n in range(1, 101)]}}
-    )
+    puts = {"t": {"p": [b"m_%d" % n for n in range(1, 101)]}, "gate": {"q": [b"open_1"]}}
+    (verdict,) = compare({"s": service.output("s")}, {"s": ["t", "gate"]}, puts)
     assert verdict.perfect, verdict
 
 
@@ -205,13 +207,14 @@ def test_what_a_killed_subscriber_had_not_recorded_is_cut_off_and_comes_once(
     plan = """
         steps:
           - {action: subscribe, topic: t}
-          - {action: get, topic: t, number_of_times: 10, sleep_between: 0.2}
+          - {action: get, topic: t, number_of_times: 10}
     """
     subscriber = service.subscriber("s", plan)
     service.subscribed("t", "s")
-    service.publisher("p", "steps: [{topic: t, message: m, number_of_times: 10}]").done()
-    eventually(lambda: service.line_count("s") >= 2, "second message")
+    service.publisher("p", "steps: [{topic: t, message: m, number_of_times: 2}]").done()
+    eventually(lambda: service.line_count("s") == 2, "second message")
     subscriber.kill()
+    service.publisher("q", "steps: [{topic: t, message: m, number_of_times: 8}]").done()
 
     with service.output("s").open("ab") as file:  # as if it had died before the record
         file.write(b'{"topic":"t","offset":2,"mess')
@@ -248,7 +251,7 @@ def test_no_acknowledged_put_is_missing_after_kills_of_the_proxy(
         service.restart_proxy()
     enough.set()
     for thread in threads:
-        thread.join(timeout=30)
+        thread.join(PATIENCE_S)
     assert not any(thread.is_alive() for thread in threads)
     service.restart_proxy()
 
@@ -272,7 +275,7 @@ def stored(service: Service) -> int:
 
 PUBLISHER_PLAN = """
     steps:
-      - {topic: t, message: m, number_of_times: 6, batch: 2, sleep_between_messages: 1.0}
+      - {topic: t, message: m, number_of_times: 6, batch: 2, sleep_between_messages: 3.0}
 """
 
 
@@ -299,7 +302,9 @@ def test_a_publisher_killed_before_it_hears_the_answer_puts_its_message_once(
     service.start_proxy()
     answers = 3  # to two HELLOs (an epoch, the numbering) and to the first PUT
     with Relay(service.publisher_endpoint, answers=answers) as relay:
-        publisher = service.publisher("p", PUBLISHER_PLAN, "--endpoint", relay.endpoint)
+        publisher = service.publisher(
+            "p", PUBLISHER_PLAN, "--endpoint", relay.endpoint, options=BELIEVING_OPTIONS
+        )
         eventually(lambda: stored(service) == 4, "put whose answer is lost")
         publisher.kill()
     assert pending(service, "p")

@@ -11,7 +11,7 @@ import pytest
 from reliable_pubsub import LogChangedError, LostError
 from scripts.delivery import read_lines
 
-from .harness import Process, Service
+from .harness import PATIENCE_S, Process, Service
 
 PUT_TEN = "steps: [{topic: t, message: m, number_of_times: 10, batch: 2}]"
 GET_NINE = """
@@ -110,7 +110,7 @@ def test_a_damaged_log_refuses_to_start_and_clients_that_are_ahead_are_told(
         subscriber.subscribe("t")
         for number in range(5):
             publisher.put("t", b"message-%d" % number)
-        assert len(subscriber.get("t", max_messages=9, timeout_s=5)) == 5
+        assert len(subscriber.get("t", max_messages=9, timeout_s=PATIENCE_S)) == 5
     service.proxy.kill()
     in_the_log(service, b"message-2")
 

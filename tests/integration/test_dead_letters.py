@@ -1,4 +1,4 @@
-"""Dead letters against a real proxy: one letter for each bad message, whoever is killed when."""
+"""Dead letters against a real proxy: one letter for each bad message, across kills."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from reliable_pubsub.common.core.start import Earliest
 
-from .harness import Process, Service
+from .harness import PATIENCE_S, Process, Service
 
 MESSAGES = 40
 BAD = {3, 17, 18, 39}  # the second and third are neighbours
@@ -84,14 +84,14 @@ def test_a_rejected_message_is_replayed_from_the_dead_letters_behind_a_restart(
     with service.open_subscriber("s") as subscriber, service.open_publisher("p") as publisher:
         subscriber.subscribe("t")
         publisher.put_many("t", [b"1", b"2", b"3"])
-        messages = subscriber.get("t", max_messages=3, timeout_s=5)
+        messages = subscriber.get("t", max_messages=3, timeout_s=PATIENCE_S)
         subscriber.reject(messages[1], "cannot be read")
         service.restart_proxy()
         publisher.put("t", b"4")
-        assert [m.payload for m in subscriber.get("t", timeout_s=5)] == [b"4"]
+        assert [m.payload for m in subscriber.get("t", timeout_s=PATIENCE_S)] == [b"4"]
 
         with service.open_subscriber("repair") as repair:
             repair.subscribe("t.dead", start=Earliest)
-            (letter,) = repair.get("t.dead", timeout_s=5)
+            (letter,) = repair.get("t.dead", timeout_s=PATIENCE_S)
     assert (letter.payload, letter.message_id) == (b"2", "s_1")
     assert service.topic("t.dead").end == 1

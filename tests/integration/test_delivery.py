@@ -8,7 +8,7 @@ import pytest
 
 from reliable_pubsub import NotDeliveredError, Subscriber
 
-from .harness import Service, eventually
+from .harness import PATIENCE_S, Service, eventually
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def running(service: Service) -> Service:
 def work(subscriber: Subscriber, count: int) -> None:
     """A program: get so many messages of topic t, and acknowledge each."""
     for _ in range(count):
-        assert subscriber.get("t", timeout_s=10)
+        assert subscriber.get("t", timeout_s=PATIENCE_S)
         subscriber.acknowledge("t")
 
 
@@ -76,7 +76,7 @@ def test_a_put_does_not_wait_for_a_subscriber_that_expires_and_names_it(running:
         running.open_subscriber("s") as subscriber,
         running.open_publisher("p") as publisher,
     ):
-        silent.subscribe("t", lease_s=1.0)
+        silent.subscribe("t", lease_s=3.0)  # not before the put
         subscriber.subscribe("t")
         thread = threading.Thread(target=work, args=(subscriber, 1))
         thread.start()

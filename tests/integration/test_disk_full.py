@@ -131,7 +131,7 @@ def test_a_full_disk_refuses_puts_serves_gets_and_loses_nothing(
         assert service.topic("t").end == stored
 
         for number in range(stored):  # gets, with their cursors, while puts are refused
-            assert subscriber.get("t", timeout_s=5)[0].payload == a_body(number)
+            assert subscriber.get("t", timeout_s=PATIENCE_S)[0].payload == a_body(number)
         assert subscriber.get("t") == []
         eventually(
             lambda: resumed(publisher) is None and storage_full(service),
@@ -144,7 +144,7 @@ def test_a_full_disk_refuses_puts_serves_gets_and_loses_nothing(
         assert receipt is not None
         assert (receipt.offset, receipt.count) == (stored, 1)
         assert publisher.put("t", a_body(stored + 1)).offset == stored + 1
-        assert subscriber.get("t", timeout_s=5)[0].payload == a_body(stored)
+        assert subscriber.get("t", timeout_s=PATIENCE_S)[0].payload == a_body(stored)
         subscriber.acknowledge("t")
         check(service, stored + 2)
     service.proxy.kill()
@@ -208,7 +208,7 @@ def test_the_publisher_command_ends_with_exit_code_3_and_finishes_later(
 def test_many_publishers_on_a_full_disk_lose_nothing_acknowledged(
     service: Service, disk: SmallDisk
 ) -> None:
-    """The failed commit holds records of many; those behind it in the queue fall with it."""
+    """The failed commit holds records of many; those after it in the queue fail with it."""
     clients = [f"p{number}" for number in range(8)]
     everybody_began = threading.Barrier(len(clients), timeout=PATIENCE_S)
 

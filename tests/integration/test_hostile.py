@@ -13,28 +13,31 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import zmq
 from msgspec.structs import replace
 
 from fuzzer import zmtp
-from fuzzer.attacks import KINDS, attack
+from fuzzer.attacks import KINDS, attack, requests_of
 from fuzzer.crowd import Crowd, address_of
 from fuzzer.floods import PUSH
 from fuzzer.siege import Siege
 from fuzzer.trial import DESCRIPTORS_SPARE, SCENE, Trial, footprint, hostile_attacks, make_known
 from reliable_pubsub import Publisher, RetryPolicy, Subscriber
 from reliable_pubsub.common.core.limits import BODY_BYTES_MAX
-from reliable_pubsub.common.core.messages import Role, Status
+from reliable_pubsub.common.core.message_base import Role
+from reliable_pubsub.common.core.requests import AnyRequest, Hello, History, Status
 from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.lab.child_process import ChildProcess
 from reliable_pubsub.proxy.front_door import FrontDoor
 from reliable_pubsub.relay import sockets
+from reliable_pubsub.relay.core import allowance
 from reliable_pubsub.relay.guard import guard_of
 
-from .harness import PATIENCE_S, REPOSITORY, Process, Service, eventually
+from .harness import PATIENCE_S, REPOSITORY, Process, Service, eventually, zmq_context
 
 SEED = 20
 ATTACKS = 10  # of one kind at each endpoint
@@ -45,6 +48,15 @@ ANSWER_S = 20.0
 ENDLESS = 200  # requests of full size: more than both sides and the kernel keep of a connection
 STOPPED_MS = 2000  # a connection that takes nothing for so long is stopped
 ONCE = RetryPolicy(timeout_s=ANSWER_S, retries_max=0)  # a request that goes unanswered is a fault
+
+
+def test_strangers_send_every_verb() -> None:
+    sent = {
+        type(one)
+        for role in get_args(Role)
+        for one in requests_of(SCENE, role, client="stranger", epoch=1)
+    }
+    assert sent | {Hello, History, Status} == set(get_args(AnyRequest))  # these have kinds
 
 
 class Pair:
@@ -170,57 +182,55 @@ STATUS = encode_request(Status(client="stranger", epoch=0, request=1))
 SILENT = {
     "before a greeting": (b"", b""),
     "in half a greeting": (zmtp.greeting()[:30], b""),
-    "behind a greeting": (zmtp.greeting(), b""),
-    "behind the handshake": (zmtp.OPENED, b""),
+    "after a greeting": (zmtp.greeting(), b""),
+    "after the handshake": (zmtp.OPENED, b""),
     "in ZMTP 3.0": (zmtp.greeting(3, 0) + zmtp.ready(), b""),
     "in ZMTP 2": (zmtp.V2_OPENED, b""),
     "in ZMTP 1": (zmtp.V1_OPENED, b""),
     "in an unfinished message": (zmtp.OPENED, zmtp.unfinished([b"", b"part"])),
     "in an unfinished frame": (zmtp.OPENED, zmtp.announced(1000)),
-    "behind a request": (zmtp.OPENED, zmtp.asked(STATUS)),
+    "after a request": (zmtp.OPENED, zmtp.asked(STATUS)),
 }
 
 
 @pytest.fixture
 def idle_door() -> Iterator[FrontDoor]:
-    """A front door behind which nobody takes a request."""
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    door = FrontDoor(context, "publisher", "tcp://127.0.0.1:*")
-    yield door
-    door.close()
-    context.term()
+    """A front door whose requests no loop takes."""
+    with zmq_context() as context:
+        door = FrontDoor(context, "publisher", "tcp://127.0.0.1:*")
+        yield door
+        door.close()
 
 
 @pytest.fixture
-def quick_door(monkeypatch: pytest.MonkeyPatch) -> Iterator[FrontDoor]:
-    """A front door with little patience; whatever is asked is answered at length."""
+def door() -> Iterator[FrontDoor]:
+    """A front door where whatever is asked is answered at length."""
+    with zmq_context() as context:
+        door = FrontDoor(context, "publisher", "tcp://127.0.0.1:*")
+        ending = threading.Event()
+
+        def answer() -> None:
+            while not ending.is_set():
+                if door.socket.poll(20):
+                    with suppress(zmq.Again):
+                        taken = door.take()
+                        if taken is not None:
+                            taken[0].answer([b"x" * 500_000])
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        yield door
+        ending.set()
+        thread.join()
+        door.close()
+
+
+@pytest.fixture
+def little_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every door that is opened after this."""
     monkeypatch.setattr(sockets, "HANDSHAKE_MS", 200)
     monkeypatch.setattr(sockets, "HEARTBEAT_MS", 100)
     monkeypatch.setattr(sockets, "HEARTBEAT_TIMEOUT_MS", 200)
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    door = FrontDoor(context, "publisher", "tcp://127.0.0.1:*")
-    ending = threading.Event()
-
-    def answer() -> None:
-        while not ending.is_set():
-            if door.socket.poll(20):
-                with suppress(zmq.Again):
-                    taken = door.take()
-                    if taken is not None:
-                        taken[0].answer([b"x" * 500_000])
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    yield door
-    ending.set()
-    thread.join()
-    door.close()
-    context.term()
-
-
-def opened(door: FrontDoor, opening: bytes, rest: bytes) -> socket.socket:
-    """A raw peer of a door that has said all this."""
-    return connected(door.endpoint, opening, rest)
 
 
 def connected(endpoint: str, opening: bytes, rest: bytes, *, resets: bool = False) -> socket.socket:
@@ -230,50 +240,64 @@ def connected(endpoint: str, opening: bytes, rest: bytes, *, resets: bool = Fals
     if resets:
         one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     one.settimeout(ANSWER_S)
-    one.connect(address_of(endpoint))
-    one.sendall(opening)
-    if rest:
-        assert one.recv(zmtp.HANDSHAKE_BYTES, socket.MSG_WAITALL)
-        one.sendall(rest)
+    with ExitStack() as failing:
+        failing.enter_context(one)
+        one.connect(address_of(endpoint))
+        one.sendall(opening)
+        if rest:
+            if not one.recv(zmtp.HANDSHAKE_BYTES, socket.MSG_WAITALL):
+                raise ConnectionResetError("before the end of the handshake")
+            one.sendall(rest)
+        failing.pop_all()
     return one
 
 
+@pytest.mark.usefixtures("little_patience")
 @pytest.mark.parametrize(("opening", "rest"), SILENT.values(), ids=SILENT)
 def test_a_peer_that_falls_silent_loses_its_connection(
-    opening: bytes, rest: bytes, quick_door: FrontDoor
+    opening: bytes, rest: bytes, door: FrontDoor
 ) -> None:
     """Also in versions 1 and 2, which know no heartbeat: they are not let in at all."""
-    with opened(quick_door, opening, rest) as silent, suppress(ConnectionError):
+
+    def in_time() -> socket.socket | None:
+        with suppress(ConnectionError):  # this machine was too slow for so little patience
+            return connected(door.endpoint, opening, rest)
+        return None
+
+    peer = eventually(in_time, "peer that has said all of it")
+    assert peer is not None
+    with peer as silent, suppress(ConnectionError):
         while silent.recv(65_536):
             pass
 
 
 def test_a_peer_that_reads_nothing_loses_its_connection_and_its_answers(
-    quick_door: FrontDoor,
+    door: FrontDoor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The guard ends it: no PING gets past answers that are not read, so libzmq waits for ever."""
-    guard = guard_of(quick_door.connections)
+    monkeypatch.setattr(allowance, "STALLED_S_MAX", 5.0)  # time for our first look
+    guard = guard_of(door.connections)
     if guard is None:
         pytest.skip("this system does not count bytes for us")
-    with closing(guard), opened(quick_door, zmtp.OPENED, zmtp.asked(STATUS) * 50) as deaf:
-        assert is_held(quick_door, deaf)
+    with closing(guard), connected(door.endpoint, zmtp.OPENED, zmtp.asked(STATUS) * 50) as deaf:
+        # What reads this table while others change it misses a line at times.
+        eventually(lambda: is_held(door, deaf), "connection in the kernel's table")
 
-        eventually(lambda: not is_held(quick_door, deaf), "end of the connection")
+        eventually(lambda: not is_held(door, deaf), "end of the connection")
 
 
 def test_a_peer_that_asks_without_end_is_stopped(idle_door: FrontDoor) -> None:
     """P7: what it asks waits at its own side, and not in our memory."""
     if idle_door.hears_resets:
         pytest.skip("this system does not let us ignore resets: there is no bound")
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    fast = context.socket(zmq.DEALER)
-    fast.setsockopt(zmq.SNDHWM, 1)
-    fast.connect(idle_door.endpoint)
-    asked = 0
-    while asked < ENDLESS and fast.poll(STOPPED_MS, zmq.POLLOUT):
-        fast.send_multipart([b"", bytes(BODY_BYTES_MAX)])
-        asked += 1
-    context.destroy(linger=0)
+    with zmq_context() as context:
+        fast = context.socket(zmq.DEALER)
+        fast.setsockopt(zmq.SNDHWM, 1)
+        fast.connect(idle_door.endpoint)
+        asked = 0
+        while asked < ENDLESS and fast.poll(STOPPED_MS, zmq.POLLOUT):
+            fast.send_multipart([b"", bytes(BODY_BYTES_MAX)])
+            asked += 1
 
     assert asked < ENDLESS
 

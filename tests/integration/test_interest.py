@@ -1,4 +1,4 @@
-"""Publishers that ask whether anybody listens, of a real proxy and through a relay."""
+"""Publishers that ask whether there is a listener, of a real proxy and through a relay."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import zmq
 from reliable_pubsub import Interest
 from reliable_pubsub.publisher.core.offering import OfferCounts
 
-from .harness import REPOSITORY, Service, eventually
-from .relay_tree import Leaf, RelayProcess, exact, zmq_context
+from .harness import BELIEVING, REPOSITORY, Service, eventually, zmq_context
+from .relay_tree import Leaf, RelayProcess, exact
 
 EXAMPLE = REPOSITORY / "examples" / "on_demand.py"
 
@@ -43,7 +43,7 @@ class TestInterest:
                 one.unsubscribe("t")
                 assert publisher.interest("t") == Interest(1, False)
 
-    def test_knows_of_subscriptions_behind_a_relay(self, running: Service) -> None:
+    def test_knows_of_subscriptions_through_a_relay(self, running: Service) -> None:
         relay = RelayProcess(running, "r", "--upstream", running.subscriber_endpoint)
         with (
             running.open_publisher("p") as publisher,
@@ -54,7 +54,7 @@ class TestInterest:
             subscriber.unsubscribe("t")
             assert not publisher.interest("t")
 
-    def test_knows_of_whoever_is_only_pushed_to_behind_a_relay(
+    def test_knows_of_whoever_is_only_pushed_to_through_a_relay(
         self, running: Service, context: zmq.Context[zmq.Socket[bytes]]
     ) -> None:
         relay = RelayProcess(running, "r", "--upstream", running.subscriber_endpoint)
@@ -72,17 +72,17 @@ class TestWaitingForInterest:
             assert not publisher.wait_for_interest("t", timeout_s=0.2)
             assert publisher.offer_counts == OfferCounts()
 
-    @pytest.mark.parametrize("behind_a_relay", [False, True])
+    @pytest.mark.parametrize("through_a_relay", [False, True])
     def test_ends_when_somebody_subscribes_and_the_next_put_at_level_0_is_sent(
-        self, running: Service, behind_a_relay: bool
+        self, running: Service, through_a_relay: bool
     ) -> None:
         endpoint = running.subscriber_endpoint
-        if behind_a_relay:
+        if through_a_relay:
             endpoint = RelayProcess(running, "r", "--upstream", endpoint).endpoint
         found: list[object] = []
 
         def wait() -> None:
-            with running.open_publisher("p") as publisher:
+            with running.open_publisher("p", retry=BELIEVING) as publisher:
                 found.append(publisher.wait_for_interest("t", timeout_s=60))
                 found.append(publisher.put("t", b"x", qos=0).fate)
 
@@ -99,7 +99,7 @@ class TestWaitingForInterest:
             publisher.wait_for_interest("t", timeout_s=0.01)
             before = running.status().requests_count
             assert not publisher.wait_for_interest("t", timeout_s=1.5)
-            assert running.status().requests_count - before <= 6
+            assert running.status().requests_count - before <= 12
 
 
 def test_the_example_computes_only_while_somebody_listens(running: Service) -> None:
@@ -113,7 +113,7 @@ def test_the_example_computes_only_while_somebody_listens(running: Service) -> N
     ]
     idle = running.run_command("example", [*command, "--patience", "0.2"])
     idle.done()
-    assert idle.stdout == "nobody listens: nothing was computed\n"
+    assert idle.stdout == "no listener: nothing was computed\n"
 
     with running.open_subscriber("s") as subscriber:
         subscriber.subscribe("primes", qos=0)

@@ -1,6 +1,7 @@
 """The lab: every shipped scenario runs with real processes, and ends as it says.
 
 The same command as a student types, a few at a time; each run has a directory and ports of its own.
+Its processes are forked on Linux; those of the first test of a run, and of Ctrl-C, are executed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from click.shell_completion import ShellComplete
 
+from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.lab.catalogue import load_scenario, shipped
 from reliable_pubsub.lab.child_process import ChildProcess
 from reliable_pubsub.lab.processes import FOLDERS
@@ -25,7 +27,7 @@ from reliable_pubsub.lab.running import main as run
 
 from .harness import REPOSITORY, Process, eventually
 
-PATIENCE_S = 90.0
+PATIENCE_S = 240.0
 AT_A_TIME = 2
 SCENARIOS = {name: load_scenario(path) for name, path in shipped().items()}
 
@@ -36,22 +38,24 @@ def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "reliable_pubsub", "lab", *map(str, arguments)]
 
 
-def lab(*arguments: str | Path, path: str | None = None) -> Result:
-    """Run the command; what it starts is executed, itself it is forked where that is possible.
+def lab(*arguments: str | Path, executes: bool = False, path: str | None = None) -> Result:
+    """Run the command in a fork, where that is possible.
 
     Args:
+        executes: what it starts, as for a student; else that is forked too.
         path: of the shell, where the usual one shall not count.
     """
+    words = command(*arguments)
+    if IS_LINUX and not executes:
+        words[2] = "tests.integration.forked_lab"
     environment = {} if path is None else {"PATH": path}
     with TemporaryDirectory() as directory:
-        process = Process(
-            "lab", command(*arguments), Path(directory), 0, cwd=REPOSITORY, environment=environment
-        )
+        process = Process("lab", words, Path(directory), 0, cwd=REPOSITORY, environment=environment)
         try:
             code = process.wait(PATIENCE_S)
         finally:
             process.kill()
-        return Result(command(*arguments), code, process.stdout, process.stderr)
+        return Result(words, code, process.stdout, process.stderr)
 
 
 @pytest.fixture(scope="module")
@@ -59,14 +63,21 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Futu
     """All scenarios, under way."""
     directory = tmp_path_factory.mktemp("lab")
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        yield {name: pool.submit(lab, "run", name, "--dir", directory / name) for name in SCENARIOS}
+        yield {
+            name: pool.submit(
+                lab,
+                *("run", name, "--dir", directory / name),
+                executes=one.database is not None,  # a proxy there replaces itself
+            )
+            for name, one in SCENARIOS.items()
+        }
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_a_shipped_scenario_ends_as_it_says(name: str, runs: Mapping[str, Future[Result]]) -> None:
     result = runs[name].result(PATIENCE_S * len(SCENARIOS))
 
-    if "which this machine does not let us make" in " ".join(result.stderr.split()):
+    if "Skipped: nothing was run" in " ".join(result.stderr.split()):
         assert result.returncode == 2
         pytest.skip(result.stderr)
     assert "As the scenario expects: " in result.stdout, result.stdout + result.stderr
@@ -137,7 +148,7 @@ def scenario_file(directory: Path, text: str) -> Path:
 def test_a_run_leaves_its_files_and_no_process(tmp_path: Path) -> None:
     file = scenario_file(tmp_path, QUICK % 20)
 
-    result = lab("run", file, "--dir", tmp_path / "run", "-q")
+    result = lab("run", file, "--dir", tmp_path / "run", "-q", executes=True)
 
     assert result.returncode == 0, result.stdout + result.stderr
     run = tmp_path / "run"

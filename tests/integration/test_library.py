@@ -26,9 +26,10 @@ from reliable_pubsub import (
     TruncatedError,
     TryLaterError,
 )
+from reliable_pubsub.common.core.answers import Duplicate, PutAck
 from reliable_pubsub.common.core.limits import BATCH_MESSAGES_MAX, MIB, PAYLOAD_BYTES_MAX
 
-from .harness import BELIEVING, IMPATIENT, NOWHERE, Relay, Service, eventually
+from .harness import BELIEVING, IMPATIENT, NOWHERE, PATIENCE_S, Relay, Service, eventually
 
 
 @pytest.fixture
@@ -136,9 +137,9 @@ def test_a_receipt_names_how_often_and_how_surely(service: Service, durability: 
 
 
 def test_a_publisher_without_state_takes_its_numbering_from_the_proxy(running: Service) -> None:
-    with running.open_publisher("p") as first:
+    with running.open_publisher("p", retry=BELIEVING) as first:
         first.put_many("t", [b"1", b"2", b"3"])
-        with running.open_publisher("p") as second:
+        with running.open_publisher("p", retry=BELIEVING) as second:
             assert second.put("t", b"4") == Receipt("t", "p", 4, 1, 3, "sync", False)
             with pytest.raises(FencedError) as fenced:
                 first.put("t", b"never")
@@ -155,9 +156,8 @@ def test_a_publisher_with_state_goes_on_in_the_next_process(
 
 
 def test_a_put_in_doubt_is_kept_and_stored_once(running: Service) -> None:
-    answers = 2  # to two HELLOs: an epoch, the numbering
     with (
-        Relay(running.publisher_endpoint, answers=answers) as relay,
+        Relay(running.publisher_endpoint, answers=0, kind=(PutAck, Duplicate)) as relay,
         running.open_publisher("p", endpoint=relay.endpoint, retry=IMPATIENT) as publisher,
     ):
         with pytest.raises(InDoubtError):
@@ -175,7 +175,7 @@ def test_keys_headers_and_event_times_arrive_as_they_were(running: Service) -> N
         subscriber.subscribe("t")
         publisher.put("t", b"a", key=b"\xff", headers={"kind": "\u00fc"}, event_time_ns=-5)
         publisher.put_many("t", [b"b", b"c"], keys=[None, b""], event_times_ns=[1, None])
-        a, b, c = (subscriber.get("t", timeout_s=5)[0] for _ in range(3))
+        a, b, c = (subscriber.get("t", timeout_s=PATIENCE_S)[0] for _ in range(3))
 
     assert (a.key, a.headers, a.event_time_ns) == (b"\xff", {"kind": "\u00fc"}, -5)
     assert (b.key, b.headers, b.event_time_ns) == (None, None, 1)
@@ -207,8 +207,8 @@ def test_the_largest_and_the_emptiest_messages_pass(running: Service) -> None:
         publisher.put(topic, b"x" * PAYLOAD_BYTES_MAX)
         publisher.put_many(topic, [b""] * BATCH_MESSAGES_MAX)
 
-        assert subscriber.get(topic, timeout_s=5)[0].payload == b"x" * PAYLOAD_BYTES_MAX
-        messages = subscriber.get(topic, max_messages=BATCH_MESSAGES_MAX, timeout_s=5)
+        assert subscriber.get(topic, timeout_s=PATIENCE_S)[0].payload == b"x" * PAYLOAD_BYTES_MAX
+        messages = subscriber.get(topic, max_messages=BATCH_MESSAGES_MAX, timeout_s=PATIENCE_S)
         assert [message.offset for message in messages] == list(range(1, BATCH_MESSAGES_MAX + 1))
 
 
@@ -221,7 +221,7 @@ def test_a_subscription_begins_at_the_end_and_hears_every_later_put(running: Ser
         assert subscriber.subscribe("t") == 5
         assert subscriber.get("t") == []
         publisher.put("t", b"later")
-        (message,) = subscriber.get("t", timeout_s=5)
+        (message,) = subscriber.get("t", timeout_s=PATIENCE_S)
         assert (message.offset, message.payload, message.redelivered) == (5, b"later", False)
 
 
@@ -240,9 +240,9 @@ def test_a_message_is_acknowledged_when_the_loop_comes_back(
         deque(map(show, subscriber.messages("t")))
 
     with running.open_subscriber("s", state_dir=tmp_path / "own") as subscriber:
-        again, *_ = subscriber.get("t", timeout_s=5)
+        again, *_ = subscriber.get("t", timeout_s=PATIENCE_S)
         assert (again.offset, again.redelivered, again.delivery_count) == (2, True, 2)
-        (new,) = subscriber.get("t", timeout_s=5)
+        (new,) = subscriber.get("t", timeout_s=PATIENCE_S)
         assert (new.offset, new.redelivered, new.delivery_count) == (3, False, 1)
     # Leaving the block without an error acknowledges what was in hand.
     assert running.topic("t").subscriptions[0].cursor == 4
@@ -260,7 +260,7 @@ def test_every_new_crash_counts_as_a_delivery(running: Service, tmp_path: Path) 
     put_numbers(running, 3, batch=3)
     for attempt in range(1, 4):
         subscriber = running.open_subscriber("s", state_dir=tmp_path / "own")
-        messages = subscriber.get("t", max_messages=2, timeout_s=5)
+        messages = subscriber.get("t", max_messages=2, timeout_s=PATIENCE_S)
         assert [message.delivery_count for message in messages] == [attempt, attempt]
         subscriber.abandon()
 
@@ -273,7 +273,7 @@ def test_a_get_inside_a_batch_goes_on_inside_it(
     with running.open_subscriber("s", state_dir=state_dir) as subscriber:
         subscriber.subscribe("t")
         put_numbers(running, 20, batch=10)
-        offsets = [m.offset for m in subscriber.get("t", max_messages=7, timeout_s=5)]
+        offsets = [m.offset for m in subscriber.get("t", max_messages=7, timeout_s=PATIENCE_S)]
     assert running.topic("t").subscriptions[0].cursor == 7
     running.restart_proxy()
     with running.open_subscriber("s", state_dir=state_dir) as subscriber:
@@ -288,11 +288,11 @@ def test_an_acknowledgement_is_durable_at_the_proxy(running: Service) -> None:
     with running.open_subscriber("s") as subscriber:
         subscriber.subscribe("t")
         put_numbers(running, 4)
-        subscriber.get("t", max_messages=3, timeout_s=5)
+        subscriber.get("t", max_messages=3, timeout_s=PATIENCE_S)
         subscriber.acknowledge("t")
         running.restart_proxy()
         assert running.topic("t").subscriptions[0].cursor == 3
-        assert subscriber.get("t", timeout_s=5)[0].offset == 3
+        assert subscriber.get("t", timeout_s=PATIENCE_S)[0].offset == 3
 
 
 def test_after_unsubscribe_there_is_nothing_to_get(running: Service) -> None:
@@ -301,7 +301,7 @@ def test_after_unsubscribe_there_is_nothing_to_get(running: Service) -> None:
             subscriber.get("t")
         subscriber.subscribe("t")
         put_numbers(running, 3)
-        subscriber.get("t", timeout_s=5)
+        subscriber.get("t", timeout_s=PATIENCE_S)
         subscriber.unsubscribe("t")
         subscriber.unsubscribe("t")  # idempotent
         with pytest.raises(NotSubscribedError):
@@ -332,14 +332,14 @@ def test_acknowledged_history_goes_and_is_reported_as_gone(service: Service) -> 
             publisher.put("t", b"x" * 600_000)
         assert service.topic("t").start == 0  # the subscriber has not read it
         for _ in range(5):
-            subscriber.get("t", timeout_s=5)
+            subscriber.get("t", timeout_s=PATIENCE_S)
         subscriber.acknowledge("t")
         start = service.removed("t")
         assert start <= 5
         with pytest.raises(TruncatedError) as truncated:
             subscriber.history("t", 0)
         assert truncated.value.start == start
-        assert subscriber.get("t", timeout_s=5)[0].offset == 5
+        assert subscriber.get("t", timeout_s=PATIENCE_S)[0].offset == 5
 
 
 def test_a_full_topic_refuses_puts_until_it_is_read(service: Service) -> None:
@@ -356,13 +356,13 @@ def test_a_full_topic_refuses_puts_until_it_is_read(service: Service) -> None:
         assert full.value.code == "FULL"
         assert service.topic("t").end == 3
 
-        assert len([subscriber.get("t", timeout_s=5) for _ in range(3)]) == 3
+        assert len([subscriber.get("t", timeout_s=PATIENCE_S) for _ in range(3)]) == 3
         subscriber.acknowledge("t")
         service.removed("t")
         receipt = publisher.resume()
         assert receipt is not None
         assert (receipt.offset, receipt.duplicate) == (3, False)
-        assert subscriber.get("t", timeout_s=5)[0].payload == b"y" * 600_000
+        assert subscriber.get("t", timeout_s=PATIENCE_S)[0].payload == b"y" * 600_000
 
 
 def test_a_topic_may_lose_its_oldest_but_never_silently(service: Service) -> None:

@@ -72,7 +72,7 @@ def test_a_stream_has_its_publisher_alone_until_it_is_closed(running: Service) -
             with pytest.raises(InvalidNameError):
                 stream.put("", b"x")
             stream.put("t", b"good")
-        assert publisher.put("t", b"behind").offset == 1
+        assert publisher.put("t", b"after").offset == 1
         with pytest.raises(UsageError):
             stream.put("t", b"closed")
 

@@ -1,4 +1,4 @@
-"""The listening socket of the front door: real connections, and resets that nobody hears."""
+"""The listening socket of the front door: real connections, and resets that go unheard."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_reset_is_not_heard_and_what_came_before_it_is_read(
     assert ours.recv(100) == b"before"
     watch = select.poll()
     watch.register(ours, select.POLLIN)
-    ours.sendall(b"to nobody")  # the answer to this is a reset, too
+    ours.sendall(b"unread")  # the answer to this is a reset, too
     assert watch.poll(100) == []
 
 

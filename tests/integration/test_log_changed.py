@@ -11,16 +11,16 @@ from typing import Literal
 
 import pytest
 
-from reliable_pubsub import LogChangedError, Publisher, Subscriber
+from reliable_pubsub import LogChangedError, Publisher, RetryPolicy, Subscriber
 
-from .harness import Service
+from .harness import BELIEVING, PATIENCE_S, STUBBORN, Service
 
 Choice = Literal["stop", "rewind", "adopt"]
 Spoil = Callable[[Service], None]
 
 
 def replaced(service: Service) -> None:
-    """Another, empty data directory at the same address; somebody else has put two messages."""
+    """Another, empty data directory at the same address; another publisher has put two messages."""
     assert service.proxy.terminate() == 0
     shutil.rmtree(service.data_dir)
     service.start_proxy()
@@ -58,8 +58,8 @@ def grown(service: Service) -> Service:
         service.start_proxy()
         for number in (3, 4, 5):
             publisher.put("t", b"%d" % number)
-        assert len(subscriber.get("t", max_messages=2, timeout_s=5)) == 2
-        assert len(subscriber.get("t", max_messages=9, timeout_s=5)) == 3
+        assert len(subscriber.get("t", max_messages=2, timeout_s=PATIENCE_S)) == 2
+        assert len(subscriber.get("t", max_messages=9, timeout_s=PATIENCE_S)) == 3
     return service
 
 
@@ -67,8 +67,10 @@ def an_s(service: Service, choice: Choice) -> Subscriber:
     return service.open_subscriber("s", state_dir=service.state_dir, on_log_changed=choice)
 
 
-def a_p(service: Service, choice: Choice) -> Publisher:
-    return service.open_publisher("p", state_dir=service.state_dir, on_log_changed=choice)
+def a_p(service: Service, choice: Choice, retry: RetryPolicy = STUBBORN) -> Publisher:
+    return service.open_publisher(
+        "p", state_dir=service.state_dir, on_log_changed=choice, retry=retry
+    )
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -147,7 +149,7 @@ def test_a_subscriber_that_adopts_goes_on_behind_the_end(change: Spoil, grown: S
         assert subscriber.get("t") == []
         with grown.open_publisher("other") as other:
             other.put("t", b"new")
-        (message,) = subscriber.get("t", timeout_s=5)
+        (message,) = subscriber.get("t", timeout_s=PATIENCE_S)
         assert (message.offset, message.payload) == (end, b"new")
 
 
@@ -169,7 +171,7 @@ def outdated(grown: Service) -> Service:
     shutil.copytree(grown.state_dir, copy)
     with an_s(grown, "stop") as subscriber, a_p(grown, "stop") as publisher:
         publisher.put("t", b"6")
-        subscriber.get("t", timeout_s=5)
+        subscriber.get("t", timeout_s=PATIENCE_S)
     shutil.rmtree(grown.state_dir)
     shutil.copytree(copy, grown.state_dir)
     return grown
@@ -181,7 +183,7 @@ def test_a_publisher_whose_state_is_an_older_copy_loses_nothing_that_is_put_then
 ) -> None:
     """Equal content too: under the number that the old state would give it, it is a duplicate."""
     before = outdated.payloads("t")
-    with a_p(outdated, "stop") as publisher:
+    with a_p(outdated, "stop", BELIEVING) as publisher:
         receipt = publisher.put("t", payload)
 
     assert (receipt.first_sequence, receipt.duplicate) == (7, False)

@@ -2,7 +2,7 @@
 
     top ──link0── r1 ──link1── r2 ──link2── r3 ──link3── leaf
 
-Nobody sees further than one link. Needs user namespaces or root, and ip(8); skipped without.
+No process sees further than one link. Needs user namespaces or root, and ip(8); skipped without.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The proxy at the top of the push tree: what is durable, to whoever wants it, never in the way."""
+"""The proxy at the top of the push tree: what is durable, to all that want it, never in the way."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import zmq
 from msgspec import UNSET
 
 from reliable_pubsub import TryLaterError
+from reliable_pubsub.common.core.answers import Malformed
 from reliable_pubsub.common.core.limits import PUSH_BODY_BYTES_MAX
-from reliable_pubsub.common.core.messages import Malformed, PushStatus
+from reliable_pubsub.common.core.status import PushStatus
 from reliable_pubsub.common.core.wire import PROTOCOL, encode_request
 from reliable_pubsub.common.transport import ReqTransport
 from reliable_pubsub.proxy.push import EndpointSettings, Push
@@ -21,8 +22,8 @@ from reliable_pubsub.relay.core.wire import decode_node_reply
 from reliable_pubsub.relay.topology import ask_node
 
 from .gated_store import GatedStore
-from .harness import ANY_PORT, IMPATIENT, PATIENCE_S, Service, eventually
-from .relay_tree import Leaf, LinkTo, RelayProcess, exact, prefix, zmq_context
+from .harness import ANY_PORT, BELIEVING, PATIENCE_S, Service, eventually, zmq_context
+from .relay_tree import Leaf, LinkTo, RelayProcess, exact, prefix
 
 Context = zmq.Context[zmq.Socket[bytes]]
 
@@ -55,7 +56,7 @@ class TestADurableBatch:
         leaf.want(exact("a"))
 
         with service.open_publisher("p") as publisher:
-            publisher.put("b", b"nobody wants this")
+            publisher.put("b", b"unwanted")
             receipt = publisher.put_many("a", [b"1", b"2"])
 
         push = leaf.take()
@@ -132,7 +133,7 @@ class TestALink:
             before = link.down_bytes
 
             for _ in range(50):
-                publisher.put("wanted by nobody", b"x" * 1000)
+                publisher.put("unwanted", b"x" * 1000)
             publisher.put("wanted", b"x")
 
         assert leaf.recv_multipart()[0] == b"wanted\0"
@@ -163,7 +164,7 @@ class TestWhatIsNotDurable:
         """Hole H30: neither before the commit, nor when the commit fails."""
         leaf = Leaf(context, service.subscriber_endpoint)
         leaf.want(exact("a"))
-        with service.open_publisher("p", retry=IMPATIENT) as publisher:
+        with service.open_publisher("p", retry=BELIEVING) as publisher:
             publisher.connect()
             store.hang()
             refused: list[BaseException] = []

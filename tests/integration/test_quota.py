@@ -6,7 +6,7 @@ import pytest
 
 from reliable_pubsub import LostError, TryLaterError
 
-from .harness import IMPATIENT, Service
+from .harness import IMPATIENT, PATIENCE_S, Service
 
 
 def start(service: Service, on_bound: str) -> None:
@@ -33,7 +33,7 @@ def test_a_slow_subscriber_is_told_what_it_lost_and_the_checker_agrees(service: 
         with pytest.raises(LostError, match="more than the 3 that may wait") as lost:
             subscriber.get("t")
         assert (lost.value.first, lost.value.end, lost.value.waiting_max) == (0, 2, 3)
-        messages = subscriber.get("t", max_messages=9, timeout_s=5)
+        messages = subscriber.get("t", max_messages=9, timeout_s=PATIENCE_S)
         assert [message.payload for message in messages] == [b"2", b"3", b"4"]
     check = service.run("", "lab", "check", folder)
     assert check.wait() == 0, check.stdout
@@ -51,7 +51,7 @@ def test_a_publisher_waits_for_a_slow_subscriber(service: Service) -> None:
         with pytest.raises(TryLaterError, match="messages wait for 's'") as full:
             publisher.put("t", b"3")
         assert full.value.code == "FULL"
-        subscriber.get("t", timeout_s=5)
+        subscriber.get("t", timeout_s=PATIENCE_S)
         subscriber.acknowledge("t")
         publisher.resume()
     assert service.payloads("t") == [b"0", b"1", b"2", b"3"]

@@ -9,7 +9,7 @@ import pytest
 
 from reliable_pubsub import LimitError
 
-from .harness import IMPATIENT, eventually
+from .harness import IMPATIENT, PATIENCE_S, eventually
 from .keyed_service import KeyedService
 
 ALL: dict[str, object] = {right: ["*"] for right in ("ids", "put", "get", "status")}
@@ -48,7 +48,52 @@ def test_a_key_has_as_much_as_its_quotas_and_another_key_goes_on(governed: Keyed
             subscriber.subscribe("t2")
 
         publisher.put("t1", b"2")
-        assert [m.payload for m in subscriber.get("t1", timeout_s=5)] == [b"2"]
+        assert [m.payload for m in subscriber.get("t1", timeout_s=PATIENCE_S)] == [b"2"]
+
+
+def test_connections_are_bounded_by_key_and_the_killed_give_their_place_back(
+    governed: KeyedService,
+) -> None:
+    governed.say_rights(sensor_1=ALL | {"connections_max": 2}, operator=ALL)
+    steps = governed.directory / "waits.yaml"
+    steps.write_text(
+        "steps: [{action: subscribe, topic: t}, {action: get, topic: t, number_of_times: 1000}]\n"
+    )
+    keys = (
+        "--secret-key",
+        governed.secret("sensor-1"),
+        "--server-key",
+        governed.keys / "proxy.key",
+    )
+    endpoint = str(governed.subscriber_endpoint)
+    options = ("-f", steps, "-i", "s1", "--endpoint", endpoint, *keys)
+    subscriber = governed.run("subscriber", *options)
+    subscriber.ready()
+    with governed.open_publisher("p1", retry=IMPATIENT) as publisher:
+
+        def is_refused() -> bool:
+            publisher.put("t", b"1")  # what was there before the quota counts when it speaks
+            with governed.open_publisher("p2", retry=IMPATIENT) as other:
+                try:
+                    other.connect()
+                except LimitError as error:
+                    return "connections_max" in str(error) and "'sensor-1'" in str(error)
+            return False
+
+        eventually(is_refused, "refusal of a third connection")
+        (line, *_) = governed.audit(1)
+        assert (line["verb"], line["right"], line["name"]) == (
+            "CONNECT",
+            "connections_max",
+            "sensor-1",
+        )
+        of_operator = governed.reach(str(governed.publisher_endpoint), "operator")
+        with governed.open_publisher("other", endpoint=of_operator) as other:
+            other.put("t2", b"of another key")
+
+        subscriber.kill()
+
+        eventually(lambda: not is_refused(), "the place of a killed client")
 
 
 def test_a_quota_is_raised_without_a_restart(governed: KeyedService) -> None:

@@ -9,7 +9,7 @@ import textwrap
 from .harness import REPOSITORY, Service
 
 BLOCKS = re.findall(r"(?ms)^```python\n(.*?)^```", (REPOSITORY / "README.md").read_text("utf-8"))
-FIRST, LIBRARY, STARTS, ASYNCIO, SPARK = BLOCKS
+FIRST, LIBRARY, STARTS, HANDLERS, GROUPS, ASYNCIO, SPARK = BLOCKS
 BOTH_OPEN = """
 from reliable_pubsub import Publisher, Subscriber
 publisher, subscriber = Publisher("p"), Subscriber("s")
@@ -40,6 +40,8 @@ def test_the_python_of_the_readme_runs_as_it_is_printed(service: Service) -> Non
     assert what_it_prints(service, FIRST) == "0 b'hello'\n"
     assert re.fullmatch(r"sensor-1\S* 10\d\d\d\n", what_it_prints(service, LIBRARY))
     assert what_it_prints(service, BOTH_OPEN + STARTS) == ""
+    assert what_it_prints(service, HANDLERS) == "Order(id=7)\n"
+    assert what_it_prints(service, GROUPS) == "b'resize 7.png' 1\n"
     assert what_it_prints(service, as_program(ASYNCIO)) == "b'7'\n"
     assert 'format("reliable_pubsub")' in SPARK  # run by the tests of the pipeline
 

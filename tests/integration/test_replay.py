@@ -22,7 +22,7 @@ from reliable_pubsub import (
     newest,
 )
 
-from .harness import Service
+from .harness import PATIENCE_S, Service
 
 RACE_MESSAGES = 20_000
 
@@ -63,7 +63,7 @@ def test_a_subscription_begins_where_it_says_and_goes_on_with_what_comes(
     with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
         assert subscriber.subscribe("t", start=start) == first
         publisher.put("t", b"10")
-        found = [subscriber.get("t", timeout_s=5)[0].offset for _ in range(first, 11)]
+        found = [subscriber.get("t", timeout_s=PATIENCE_S)[0].offset for _ in range(first, 11)]
         assert subscriber.get("t") == []
     assert found == list(range(first, 11))
 
@@ -110,16 +110,16 @@ def test_a_topic_that_does_not_exist_can_be_read_and_subscribed_to(running: Serv
         assert reading.message is None
         publisher.put("new", b"in between")
         subscriber.subscribe("new", start=reading.position)
-        assert [m.payload for m in subscriber.get("new", timeout_s=5)] == [b"in between"]
+        assert [m.payload for m in subscriber.get("new", timeout_s=PATIENCE_S)] == [b"in between"]
         with pytest.raises(UsageError, match="position is one of 'new'"):
             subscriber.subscribe("t", start=reading.position)
 
 
 def test_the_last_received_goes_on_behind_an_unsubscribe(running: Service) -> None:
-    """Row 0.16: whatever was not delivered yet, also while nobody was subscribed."""
+    """Row 0.16: what was not delivered yet, also while it was not subscribed."""
     with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
         assert subscriber.subscribe("t", start=LastReceived) == 0
-        assert len(subscriber.get("t", max_messages=4, timeout_s=5)) == 4
+        assert len(subscriber.get("t", max_messages=4, timeout_s=PATIENCE_S)) == 4
         subscriber.acknowledge("t")
         subscriber.unsubscribe("t")
         publisher.put("t", b"10")

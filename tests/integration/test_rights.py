@@ -12,16 +12,15 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub import DeniedError, Subscriber
-from reliable_pubsub.common.core.batch import crc32
-from reliable_pubsub.common.core.messages import (
+from reliable_pubsub.common.core.answers import (
     Denied,
     HelloAck,
     MessageBatches,
-    Put,
-    Status,
     StatusReport,
     SubAck,
 )
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.requests import Put, Status
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import use_keys_of
 from reliable_pubsub.relay.core.messages import InterestAck
@@ -30,7 +29,7 @@ from reliable_pubsub.relay.core.unstored import Offer, encode_offer, topic_frame
 from tests.core.test_rights import an_interest, exact
 from tests.fakes import a_get, a_hello, a_history, a_put, a_sub, put_body
 
-from .harness import IMPATIENT, eventually
+from .harness import BELIEVING, IMPATIENT, eventually, zmq_context
 from .keyed_service import KeyedService
 
 ALL_TOPICS: dict[str, object] = {
@@ -57,7 +56,7 @@ class GovernedService(KeyedService):
     @contextmanager
     def data_socket(self, kind: int, endpoint: str, name: str) -> Iterator[zmq.Socket[bytes]]:
         """A socket of a stranger's own program, with a known key."""
-        with zmq.Context() as context, context.socket(kind) as socket:
+        with zmq_context() as context, context.socket(kind) as socket:
             socket.setsockopt(zmq.LINGER, 0)
             use_keys_of(self.reach(endpoint, name), socket)
             socket.connect(endpoint)
@@ -127,7 +126,9 @@ def test_a_stolen_id_is_refused_and_written_down(service: GovernedService) -> No
         honest.put("readings.2", b"1")
         with (
             pytest.raises(DeniedError) as refused,
-            service.open_publisher("sensor-2", endpoint=service.of_sensor[0]) as thief,
+            service.open_publisher(
+                "sensor-2", endpoint=service.of_sensor[0], retry=BELIEVING
+            ) as thief,
         ):
             thief.put("readings.2", b"forged")
         honest.put("readings.2", b"2")  # it was not fenced

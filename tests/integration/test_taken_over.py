@@ -113,7 +113,7 @@ def test_a_client_in_the_middle_of_a_call_is_not_taken_over(call: str, house: Ho
 
 
 def test_a_call_that_was_broken_off_is_not_open(house: House) -> None:
-    """What it had under way is in doubt, as behind a crash, and the new client settles it."""
+    """What it had under way is in doubt, as after a crash, and the new client settles it."""
     old = house.publisher()
     old.put("t", b"1")
 

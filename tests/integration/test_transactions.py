@@ -95,7 +95,7 @@ def test_a_transaction_whose_answers_are_lost_is_resumed_once(
 def test_a_subscriber_sees_all_topics_of_a_transaction_at_the_same_moment(
     service: Service,
 ) -> None:
-    """Whoever has seen a debit finds its credits, without waiting."""
+    """A program that has seen a debit finds its credits, without waiting."""
     service.start_proxy()
     process = bank(service)
     with service.open_subscriber("s") as subscriber:

@@ -1,4 +1,4 @@
-"""GETs that wait at a real proxy: they keep nobody from asking, and all are answered."""
+"""GETs that wait at a real proxy: they keep no client from asking, and all are answered."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import zmq
 from msgspec import UNSET
 
-from reliable_pubsub.common.core.messages import AnyReply, HelloAck, MessageBatches, NoMessagesYet
+from reliable_pubsub.common.core.answers import AnyReply, HelloAck, MessageBatches, NoMessagesYet
 from reliable_pubsub.common.core.wire import decode_reply, encode_request
 from tests.fakes import a_get, a_hello, a_sub, sub_ack
 

@@ -59,7 +59,7 @@ def edit_log(world: SmallWorld, topic: str, edit: Callable[[Seen], Seen | None])
 
 
 def edit_everywhere(world: SmallWorld, topic: str, edit: Callable[[Seen], Seen]) -> None:
-    """Change what everybody saw of a topic, so that all agree on it."""
+    """Change what every client saw of a topic, so that all agree on it."""
     for index, line in enumerate(world.lines):
         if isinstance(line, Found | Stored | Ok) and line.topic == topic and line.messages:
             change(world, index, messages=tuple(map(edit, line.messages)))
@@ -71,7 +71,7 @@ def edit_everywhere(world: SmallWorld, topic: str, edit: Callable[[Seen], Seen])
 
 
 def append_found(world: SmallWorld, topic: str, publisher: str, sequence: int, crc: int) -> None:
-    """One more message at the end of the log; nobody who reads is there to see it."""
+    """One more message at the end of the log; no reader is there to see it."""
     index = places(world, FoundEnd, topic=topic)[-1]
     end = line_at(world, index).end
     seen = Seen(end, publisher, sequence, crc, 1_000 + end)

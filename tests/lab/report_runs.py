@@ -52,7 +52,7 @@ TITLES = [
     "No message is in the log twice",
     "The log holds only what was put, unchanged",
     "A publisher's order is the log's order",
-    "Everybody sees one order of offsets",
+    "All see one order of offsets",
     "An offset never changes its message",
     "What is shown is durable",
     "Each subscriber receives without gap",

@@ -59,7 +59,7 @@ class Client:
     generation: dict[str, int] = field(default_factory=dict)
     place: dict[str, int] = field(default_factory=dict)  # subscribed: the next offset
     durable: dict[str, int] = field(default_factory=dict)  # what power loss cannot take of it
-    in_hand: dict[str, int] = field(default_factory=dict)  # behind the last one handed over
+    in_hand: dict[str, int] = field(default_factory=dict)  # after the last one delivered
     handed: dict[tuple[str, int], int] = field(default_factory=dict)  # how often
 
 
@@ -90,7 +90,7 @@ class SmallWorld:
         self.lines.append(kind(at_ns=self.at_ns, process=name, pid=pid, **facts))  # type: ignore[arg-type]
 
     def topic(self, name: str) -> list[Seen]:
-        """The log of a topic; it appears when somebody speaks of it."""
+        """The log of a topic; it appears when it is first named."""
         if name not in self.log:
             self.log[name] = []
             self.write(PROXY, Created, topic=name, log=f"log-of-{name}")
@@ -252,7 +252,7 @@ class SmallWorld:
         at: int | None = None,
         cursor: int | None = None,
     ) -> None:
-        """Begin or resume a subscription; `at`: begin it anew at this offset, as `start` says.
+        """Begin or resume a subscription; `at`: begin it again at this offset, as `start` says.
 
         Args:
             cursor: nothing below it is wanted again; None: it is a replay.
@@ -454,7 +454,7 @@ class SmallWorld:
         self.write(PROXY, Trimmed, topic=topic, start=start)
 
     def finish(self) -> None:
-        """Quiet; everybody receives everything and ends; an auditor reads the log."""
+        """Quiet; every client receives everything and ends; an auditor reads the log."""
         self.write(LAB, Event, what="quiet")
         for client in self.clients.values():
             if client.role == "publisher" and client.under_way is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.core.messages import Start
+from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.steps import PublisherStep, Step, SubscriberStep
 from reliable_pubsub.lab.core.advice import advise
 

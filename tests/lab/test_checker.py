@@ -24,8 +24,10 @@ def test_a_sound_run_has_no_violation_and_every_rule_is_judged() -> None:
     verdict = assert_sound(sound_world())
 
     assert verdict.holds
-    assert [rule.rule for rule in verdict.rules] == [f"V{n}" for n in range(1, 13)]
-    assert all(rule.checked for rule in verdict.rules)
+    assert [rule.rule for rule in verdict.rules] == [f"V{n}" for n in range(1, 14)]
+    *judged, of_groups = verdict.rules  # that world has no group: see test_rules_of_groups.py
+    assert all(rule.checked for rule in judged)
+    assert of_groups.reason == "no client was in a group"
     assert not verdict.warnings
 
 

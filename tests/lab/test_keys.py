@@ -51,9 +51,14 @@ STEPS: dict[type[Struct], dict[str, Any]] = {
     UnsubscribeKeys: {"action": "unsubscribe", "topic": "t"},
 }
 # What else a key needs beside it, or cannot have.
-WITH: dict[str, dict[str, Any]] = {
-    "acknowledged_by": {"wait": "delivered"},
-    "timeout": {"wait": "delivered"},
+WITH: dict[tuple[type[Struct], str], dict[str, Any]] = {
+    (PutKeys, "acknowledged_by"): {"wait": "delivered"},
+    (PutKeys, "timeout"): {"wait": "delivered"},
+    (GetKeys, "delay"): {"settle": "nack"},
+}
+# The step before: some keys are for members of a group.
+BEFORE: dict[type[Struct], dict[str, Any]] = {
+    kind: {"action": "subscribe", "topic": "t", "group": "g"} for kind in (GetKeys, UnsubscribeKeys)
 }
 ODD: list[object] = [None, [], {}, True, "x", "1", 0, -1, 1.5, 2, 10**12, float("inf")]
 CASES = [(kind, row.key) for kind in STEPS for row in key_rows(kind) if row.key != "action"]
@@ -63,12 +68,17 @@ def schema_of(kind: type[Struct]) -> dict[str, Any]:
     return json_schema(PublisherFile if kind is PutKeys else SubscriberFile, "")
 
 
+def steps(kind: type[Struct], step: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """A step, after what it needs before it."""
+    return [*([BEFORE[kind]] if kind in BEFORE else []), dict(step)]
+
+
 def accepted_by_schema(kind: type[Struct], step: Mapping[str, Any]) -> bool:
-    return jsonschema.Draft202012Validator(schema_of(kind)).is_valid({"steps": [step]})
+    return jsonschema.Draft202012Validator(schema_of(kind)).is_valid({"steps": steps(kind, step)})
 
 
 def read(kind: type[Struct], step: Mapping[str, Any]) -> object:
-    document = parse_yaml(yaml.safe_dump({"steps": [dict(step)]}), "f.yaml")
+    document = parse_yaml(yaml.safe_dump({"steps": steps(kind, step)}), "f.yaml")
     return (parse_publisher_steps if kind is PutKeys else parse_subscriber_steps)(document)
 
 
@@ -81,8 +91,7 @@ def accepted_by_reader(kind: type[Struct], step: Mapping[str, Any]) -> bool:
 
 
 def with_key(kind: type[Struct], key: str, value: object) -> dict[str, Any]:
-    beside = WITH.get(key, {}) if kind is PutKeys else {}
-    step = {**STEPS[kind], **beside, key: value}
+    step = {**STEPS[kind], **WITH.get((kind, key), {}), key: value}
     if key == "message_file":
         del step["message"]
     return step

@@ -84,7 +84,7 @@ def exactly(one: socket.socket, count: int) -> bytes:
     found = b""
     while len(found) < count:
         data = one.recv(count - len(found))
-        assert data, f"it ended behind {found!r}"
+        assert data, f"it ended after {found!r}"
         found += data
     return found
 
@@ -209,6 +209,29 @@ def test_a_half_open_link_loses_what_goes_one_way(
     done(links)
     proxy.sendall(b"heard")
     assert exactly(client, 5) == b"heard"
+
+
+@pytest.mark.parametrize("first_passes", [False, True])
+def test_a_half_open_link_may_begin_with_what_is_said(
+    connect: Connect, listener: Listener, link: Link, links: Links, first_passes: bool
+) -> None:
+    client, proxy = connected(connect, listener)
+    link.half_open("answers", from_piece=b"ACK", first_passes=first_passes)
+    done(links)
+
+    proxy.sendall(b"before")
+    assert exactly(client, 6) == b"before"
+    assert not link.is_losing
+    proxy.sendall(b"an ACK")
+    if first_passes:
+        assert exactly(client, 6) == b"an ACK"
+    while not link.is_losing:
+        done(links)
+    proxy.sendall(b"after")
+
+    client.settimeout(0.1)
+    with pytest.raises(TimeoutError):
+        client.recv(1)
 
 
 def test_what_is_held_back_arrives_after_its_sender_has_gone_and_behind_a_later_connection(

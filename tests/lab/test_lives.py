@@ -106,7 +106,7 @@ def skip_one(world: SmallWorld) -> None:
 
 
 def test_who_brings_its_place_goes_on_under_another_generation_too() -> None:
-    """Its unsubscribe had its effect; so the proxy built the subscription anew."""
+    """Its unsubscribe had its effect; so the proxy built the subscription again."""
     world = a_world_with_an_unsubscribe_in_doubt(remembers=True)
     change(world, places(world, Invoke, op="subscribe")[-1], cursor=2)
     change(world, places(world, Ok, op="subscribe")[-1], generation=2)
@@ -139,7 +139,7 @@ def test_who_brings_no_place_begins_anew_under_another_generation() -> None:
 
 
 def set_back(world: SmallWorld, kept: int) -> None:
-    """The topic has only so many messages again; nobody has an epoch, or a subscription."""
+    """The topic has only so many messages again; no client has an epoch, or a subscription."""
     world.write(LAB, Event, what="rollback", target="proxy")
     del world.log["t"][kept:]
     for client in world.clients.values():
@@ -193,7 +193,7 @@ def test_lines_of_an_output_belong_to_the_log_that_came_second_if_the_first_gave
     assert "V6" not in broken(check(world.run))
 
 
-# A log that somebody has read in part.
+# A log that was read in part.
 
 
 def test_behind_what_an_auditor_has_read_the_word_of_the_proxy_counts() -> None:

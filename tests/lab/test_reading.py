@@ -59,7 +59,7 @@ def test_the_last_line_of_a_killed_life_may_be_torn(folder: Path) -> None:
     assert run.lines == sound_world().lines
 
 
-@pytest.mark.parametrize("between", [b"\n", b""], ids=["on its own line", "right behind it"])
+@pytest.mark.parametrize("between", [b"\n", b""], ids=["on its own line", "right after it"])
 def test_the_next_life_goes_on_behind_a_torn_line(folder: Path, between: bytes) -> None:
     path = folder / "p1.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)

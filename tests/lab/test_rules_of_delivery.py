@@ -226,7 +226,7 @@ def test_a_life_without_memory_does_not_move_because_the_one_before_meant_to() -
 def test_only_of_a_set_back_proxy_a_further_place_is_taken_for_an_adopted_one(
     set_back: bool,
 ) -> None:
-    """A late copy of a SUB that was set back began it anew, behind its place."""
+    """A late copy of a SUB that was set back began it again, after its place."""
     world = SmallWorld()
     s1 = world.start_client("s1", "subscriber")
     world.subscribe("s1", "t")

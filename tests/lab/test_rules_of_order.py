@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.journal import (
@@ -194,6 +195,27 @@ def test_a_fenced_publisher_hears_that_it_is_and_changes_nothing() -> None:
     world.finish()
 
     assert_sound(world)
+
+
+@pytest.mark.parametrize(("match", "found"), [("glob ?", set()), ("", {"V10"})])
+def test_a_fenced_subscriber_may_learn_of_a_topic_of_its_pattern_and_begins_none(
+    match: str, found: set[str]
+) -> None:
+    """The answer to its FETCH, which shows the new topic, comes when it has been replaced."""
+    world = SmallWorld()
+    s1 = world.start_client("s1", "subscriber")
+    old = ("s1", s1.pid)
+    world.write(old, Invoke, op="match", call=2, epoch=1, match="glob ?")
+    world.write(old, Ok, op="match", call=2, epoch=1)
+    world.topic("t")
+    place = {"topic": "t", "epoch": 1, "generation": 1, "cursor": 0}
+    world.write(PROXY, Position, subscriber="s1", active=True, **place)
+    world.restart("s1")
+    call = {"op": "subscribe", "call": 3}
+    world.write(old, Invoke, topic="t", epoch=1, match=match, **call)
+    world.write(old, Ok, log="log-of-t", **place, **call)
+
+    assert broken(check(world.run)) == found
 
 
 def test_an_epoch_that_a_rollback_took_replaces_nobody_behind_it() -> None:

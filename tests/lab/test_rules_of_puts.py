@@ -100,7 +100,7 @@ def a_ghost_nobody_ever_put_it(world: SmallWorld) -> None:
 @planted("V2")
 def a_ghost_of_a_publisher_that_does_not_exist(world: SmallWorld) -> None:
     not_drained(world)
-    append_found(world, "t", "nobody", 1, 77)
+    append_found(world, "t", "unknown", 1, 77)
 
 
 @planted("V2")
@@ -170,7 +170,7 @@ def an_unknown_put_stands_before_one_that_was_over_when_it_began(world: SmallWor
 
 
 def swap_offsets(world: SmallWorld, one: int, other: int) -> None:
-    """Two messages change places, for everybody; no proxy tells when it stored them."""
+    """Two messages change places, for every reader; no proxy tells when it stored them."""
     world.lines = [line for line in world.lines if not isinstance(line, Stored)]
     swapped = {one: world.log["t"][other], other: world.log["t"][one]}
 

@@ -11,7 +11,7 @@ from .worlds import replay
 
 
 def expire(world: SmallWorld, *, session: str = "persistent", silent_ms: int = 2001) -> None:
-    """The subscription of s1 has been silent; what comes behind it is up to the test."""
+    """The subscription of s1 has been silent; what comes after it is up to the test."""
     replay(world, "now", 5)
     facts = {"topic": "t", "subscriber": "s1", "generation": 2, "cursor": 6}
     world.write(PROXY, Expired, **facts, session=session, lease_ms=1000, silent_ms=silent_ms)
@@ -40,7 +40,7 @@ def a_clean_session_moves_after_its_end(world: SmallWorld) -> None:
 
 
 def go_on_with_the_next(world: SmallWorld) -> None:
-    """s1 brings its place to the subscription behind the one that it knew."""
+    """s1 brings its place to the subscription after the one that it knew."""
     client = world.clients["s1"]
     client.generation["t"] = 3
     place = client.place["t"]

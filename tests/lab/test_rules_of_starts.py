@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub.common.core.journal import Expired, Invoke, Position, Unknown
+from reliable_pubsub.common.core.journal import (
+    Administered,
+    Expired,
+    Invoke,
+    Position,
+    Unknown,
+)
 from reliable_pubsub.lab.core.checker import check
 
 from .damage import assert_sound, broken
@@ -14,7 +20,7 @@ from .worlds import replay
 
 
 def begin_with_a_replay(world: SmallWorld, start: str, at: int) -> None:
-    """Begin anew: a replay, and the end."""
+    """A new world: a replay, and the end."""
     replay(world, start, at)
     world.finish()
 
@@ -196,6 +202,27 @@ def test_who_goes_on_below_what_was_acknowledged_is_a_fault() -> None:
     world.finish()
 
     assert "V8" in broken(check(world.run))
+
+
+@pytest.mark.parametrize("is_forgotten", [True, False])
+def test_a_subscriber_that_an_operator_has_forgotten_begins_as_a_new_one(
+    is_forgotten: bool,
+) -> None:
+    world = a_world_that_has_acknowledged()
+    if is_forgotten:
+        world.write(
+            PROXY,
+            Administered,
+            number=1,
+            action="forget_client",
+            subscriber="s1",
+            role="subscriber",
+        )
+    world.subscribe("s1", "t", start="last", at=0)
+    world.get("s1", "t", 5)
+    world.finish()
+
+    assert ("V8" not in broken(check(world.run))) == is_forgotten
 
 
 def test_a_clean_session_whose_beginning_its_subscriber_never_heard_of_forgets_too() -> None:

@@ -63,7 +63,7 @@ class TestATransaction:
         assert_sound(world)
 
     def test_whose_number_also_carried_a_put_of_equal_content_is_not_judged(self) -> None:
-        """The publisher's state was set back after it: nobody can say which of them is stored."""
+        """The publisher's state was set back after it: it is unknown which of them is stored."""
         world = SmallWorld()
         p1 = world.start_client("p1", "publisher")
         for topic in ("t", "u"):

@@ -271,7 +271,7 @@ def test_all_keys_that_are_wrong_are_told_at_once_in_the_order_of_the_file() -> 
         speed: 1
         publishers:
           p: {steps: [{topic: t, mesage: m}], start: later}
-        expect: {violated: [V13], exit_codes: {p: 6}}
+        expect: {violated: [V14], exit_codes: {p: 6}}
         """
     ) == [
         "s.yaml, line 1, title",
@@ -297,7 +297,7 @@ def test_where_all_keys_are_right_all_that_does_not_fit_together_is_told() -> No
         events:
           - {at: 1s, kill: p, until: 2s}
           - {every: 1s, random: kill, until: 2s, kill: p}
-        expect: {exit_codes: {nobody: 1}}
+        expect: {exit_codes: {unknown: 1}}
         """
     ) == [
         "s.yaml, line 2, durabilty",
@@ -307,7 +307,7 @@ def test_where_all_keys_are_right_all_that_does_not_fit_together_is_told() -> No
         "s.yaml, line 8, subscribers.p",
         "s.yaml, line 10, events[0].until",
         "s.yaml, line 11, events[1].kill",
-        "s.yaml, line 12, expect.exit_codes.nobody",
+        "s.yaml, line 12, expect.exit_codes.unknown",
     ]
 
 
@@ -415,3 +415,36 @@ def test_a_shipped_scenario_teaches_in_four_paragraphs_below_its_title(name: str
 
     assert load_scenario(path).title
     assert [part.split(": ")[0] for part in about(path).split("\n\n")] == PARTS
+
+
+SHARED = """
+title: Two proxies
+database: {{}}
+publishers:
+  publisher-1:
+    steps: [{{topic: news, message: hello}}]
+events:
+  - {event}
+"""
+
+
+def test_with_a_database_two_proxies_take_part_and_their_links_lead_to_it() -> None:
+    scenario = read(SHARED.format(event="{at: 1s, cut: everything}"))
+
+    assert scenario.processes == ("proxy", "proxy-2", "database", "publisher-1")
+    assert scenario.events[0].targets == ("proxy", "proxy-2", "publisher-1")
+
+
+@pytest.mark.parametrize(
+    "event", ["{at: 1s, fill_disk: proxy}", "{at: 1s, rollback: proxy}", "{at: 1s, cut: database}"]
+)
+def test_with_a_database_the_proxies_have_no_disk_and_the_database_no_link(event: str) -> None:
+    (told,) = problems(SHARED.format(event=event))
+
+    assert "events[0]" in told
+
+
+def test_chance_does_nothing_to_a_database_that_is_not_named() -> None:
+    every = "{every: 1s, random: kill, until: 2s}"
+
+    assert read(SHARED.format(event=every)).random[0].targets == ("proxy", "proxy-2", "publisher-1")

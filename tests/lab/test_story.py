@@ -100,7 +100,7 @@ def test_check_of_a_sound_run_shows_twelve_rules_and_exits_0(tmp_path: Path) -> 
     result = lab("check", str(tmp_path))
 
     assert result.exit_code == 0, result.output
-    assert "holds: 12 of 12 rules judged" in result.output
+    assert "holds: 12 of 13 rules judged" in result.output
     assert result.output.count("held") == 12
 
 
@@ -129,7 +129,7 @@ def test_check_says_why_a_rule_was_not_judged(tmp_path: Path) -> None:
 
     assert result.exit_code == 0
     assert "not judged" in result.output
-    assert "holds: 1 of 12 rules judged" in result.output
+    assert "holds: 1 of 13 rules judged" in result.output
 
 
 def test_check_gives_the_whole_verdict_as_json(tmp_path: Path) -> None:

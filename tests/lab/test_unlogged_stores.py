@@ -16,7 +16,7 @@ PUTS, UNTOLD = 5, 2  # the message with this offset has no `stored` line
 
 
 def a_world(*, read: bool, clean: bool = False, killed: bool = True) -> SmallWorld:
-    """Puts and gets; behind the third put's invoke the proxy was started again.
+    """Puts and gets; after the third put's invoke the proxy was started again.
 
     Args:
         read: whether a subscriber was given the messages; its lines are the only evidence then.
@@ -42,7 +42,7 @@ def a_world(*, read: bool, clean: bool = False, killed: bool = True) -> SmallWor
 
 
 def _belong_to_the_second_life(world: SmallWorld) -> None:
-    """What the proxy wrote behind its second start is of another process."""
+    """What the proxy wrote after its second start is of another process."""
     begun = next(n for n, line in enumerate(world.lines) if (line.process, line.pid) == SECOND)
     world.lines[begun:] = [
         replace(line, pid=SECOND[1]) if (line.process, line.pid) == FIRST else line
@@ -70,7 +70,7 @@ def _now(world: SmallWorld, line: AnyLine) -> AnyLine:
 
 
 def _forget_receipts(world: SmallWorld) -> None:
-    """The publisher did not hear of the message: nobody has a receipt for it."""
+    """The publisher did not hear of the message: there is no receipt for it."""
     world.lines = [
         line
         for line in world.lines
@@ -126,3 +126,30 @@ def test_a_line_of_the_proxy_is_believed_more_than_others() -> None:
     world.write(SECOND, Stored, topic="t", epoch=0, messages=(other,))
 
     assert "V1" in broken(check(world.run))
+
+
+def replaced_in_place(code: str | None) -> SmallWorld:
+    """The proxy goes on as the same process after its third message, of which it wrote nothing."""
+    world = SmallWorld()
+    world.start_client("p", "publisher")
+    for offset in range(PUTS):
+        world.put("p", "t")
+        if offset == UNTOLD:
+            del world.lines[-2]
+            if code is not None:
+                world.write(FIRST, End, code=code)
+                world.write(FIRST, Begin, role="proxy", wall_ns=0, boot="b2", durability="sync")
+    world.audit_anew()
+    return world
+
+
+def test_a_proxy_that_has_lost_its_term_need_not_have_written_of_its_last_commit() -> None:
+    world = replaced_in_place("NOT_SERVING")
+
+    assert not broken(check(world.run))
+
+
+def test_a_proxy_that_goes_on_must_have_written_of_every_commit() -> None:
+    world = replaced_in_place(None)
+
+    assert broken(check(world.run)) == {"V3"}

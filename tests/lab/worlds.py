@@ -6,7 +6,7 @@ from .small_world import SmallWorld
 
 
 def begin_with_puts(world: SmallWorld, *names: str) -> None:
-    """Begin anew: publishers put in turns, one message at a time."""
+    """A new world: publishers put in turns, one message at a time."""
     fresh = SmallWorld()
     for name in dict.fromkeys(names):
         fresh.start_client(name, "publisher")
@@ -17,7 +17,7 @@ def begin_with_puts(world: SmallWorld, *names: str) -> None:
 
 
 def replay(world: SmallWorld, start: str, at: int) -> None:
-    """Begin anew: five messages, and a subscriber that asks for some of them again."""
+    """A new world: five messages, and a subscriber that asks for some of them again."""
     fresh = SmallWorld()
     fresh.start_client("p1", "publisher")
     fresh.start_client("s1", "subscriber")
@@ -32,7 +32,7 @@ def replay(world: SmallWorld, start: str, at: int) -> None:
 
 
 def begin_with_deaths(world: SmallWorld) -> None:
-    """Begin anew: a subscriber has done offset 0, has 1 in hand, dies, and is back."""
+    """A new world: a subscriber has done offset 0, has 1 in hand, dies, and is back."""
     fresh = SmallWorld()
     fresh.start_client("p1", "publisher")
     fresh.start_client("s1", "subscriber")
@@ -49,7 +49,7 @@ def begin_with_deaths(world: SmallWorld) -> None:
 def begin_with_a_loss(
     world: SmallWorld, *, had: int = 0, lost: int = 3, output: bool = False
 ) -> None:
-    """Begin anew: a topic loses what a subscriber did not have yet, and says so."""
+    """A new world: a topic loses what a subscriber did not have yet, and says so."""
     fresh = SmallWorld()
     fresh.start_client("p1", "publisher")
     fresh.start_client("s1", "subscriber", output=output)

@@ -12,6 +12,15 @@ from reliable_pubsub.pipeline.sessions import open_session
 from tests.integration.harness import Service
 
 from .quick_java import java_options
+from .quick_python import quick_python
+
+
+@pytest.fixture(scope="session", autouse=True)
+def python_of_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What each Spark of the tests starts for its own Python, here and in processes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", str(quick_python(tmp_path_factory.mktemp("python"))))
+        yield
 
 
 @pytest.fixture(scope="session")

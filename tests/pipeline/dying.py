@@ -1,4 +1,4 @@
-"""A command that is killed (kill -9) at a moment that nobody sees from outside.
+"""A command that is killed (kill -9) at a moment that is not seen from outside.
 
     python -m tests.pipeline.dying MODULE:FUNCTION CALL COMMAND...
 

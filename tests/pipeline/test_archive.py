@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
-import pyarrow.parquet as pq
+import msgspec
 import pytest
+from deltalake import DeltaTable
+from deltalake.exceptions import CommitFailedError
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.errors import ConfigurationError, DamagedError, InUseError
-from reliable_pubsub.pipeline import files
-from reliable_pubsub.pipeline.archive import MESSAGES, Archive, archived_files, read_manifests
+from reliable_pubsub.common.core.errors import (
+    ConfigurationError,
+    DamagedError,
+    StorageFailedError,
+    UsageError,
+)
+from reliable_pubsub.pipeline import archive as disk
+from reliable_pubsub.pipeline.archive import LOG, Archive, archived_files, read_manifests
 from reliable_pubsub.pipeline.archive_tasks import (
     StageRange,
     archived_rows,
@@ -23,18 +31,21 @@ from reliable_pubsub.pipeline.archive_tasks import (
     write_range,
 )
 from reliable_pubsub.pipeline.archiving import Archiving
+from reliable_pubsub.pipeline.auditing import refuse_unsealed
 from reliable_pubsub.pipeline.core.loss import DataLossError
-from reliable_pubsub.pipeline.core.manifest import Manifest, file_name, in_order, merges
+from reliable_pubsub.pipeline.core.manifest import Manifest, folder_name, in_order, merges
 from reliable_pubsub.pipeline.core.options import SourceOptions
 from reliable_pubsub.pipeline.job import topics_wanted
+from reliable_pubsub.pipeline.tasks import OnDone, unheard
 from tests.fakes import PATIENT, Link, MemoryProxy, a_broker
 
 from .test_stream import KEEP_NOTHING, Job, a_log, put
 
 W = TypeVar("W")
 R = TypeVar("R")
-EFFECTS = ("write_whole", "move", "link", "point", "sync")
-VISIBLE = (files.move, files.link, files.point)  # to those who list the folder
+EFFECTS = ("make_table", "commit")  # of the driver, which others see
+DAY_NS = 86_400 * 10**9
+KINDS = ("add", "remove")
 
 
 @pytest.fixture(autouse=True)
@@ -52,10 +63,15 @@ class Here:
 
     def __init__(self, job: Job) -> None:
         self.job = job
+        self._cores = cycle((2, 3, 1))
 
-    def run(self, act: Callable[[W], R], work: Sequence[W]) -> list[R]:
+    def run(self, act: Callable[[W], R], work: Sequence[W], on_done: OnDone = unheard) -> list[R]:
         """See `tasks.Tasks`."""
         return [self._act(act, one) for one in work]
+
+    def round_size(self) -> int:
+        """Another number at each look, as on a cluster whose workers come and go."""
+        return next(self._cores)
 
     def _act(self, act: Callable[[W], R], one: Any) -> Any:
         if act is stage_range:
@@ -71,32 +87,28 @@ def options(**more: Any) -> SourceOptions:
 def catch_up(proxy: MemoryProxy, folder: Path, *, merge: bool = False, **more: Any) -> int:
     """One run of the job, with two files at a time of three messages each, at most."""
     job = Job(Link(proxy))
-    with Archive(folder) as archive:
-        archiving = Archiving(
-            archive=archive,
-            options=options(**{"partition_rows_max": 3, **more}),
-            view=job.view,
-            tasks=Here(job),
-            files_at_a_time=2,
-        )
-        rows = archiving.catch_up()
-        if merge:
-            archiving.merge(rows_max=8)
-        return rows
+    archiving = Archiving(
+        archive=Archive(folder),
+        options=options(**{"partition_rows_max": 3, **more}),
+        view=job.view,
+        tasks=Here(job),
+    )
+    rows = archiving.catch_up()
+    if merge:
+        archiving.merge(rows_max=8)
+    return rows
 
 
 def rows_seen(folder: Path) -> list[tuple[str, int, bytes]]:
-    """What a stranger reads who lists the folder now: topic, offset, value."""
-    seen: list[tuple[str, int, bytes]] = []
-    for path in (folder / MESSAGES).glob("*.parquet"):
-        table = pq.read_table(path, columns=["topic", "offset", "value"])
-        seen += zip(*(column.to_pylist() for column in table.columns), strict=True)
-    return sorted(seen)
+    """What a stranger reads now who knows Delta: topic, offset, value."""
+    names = ["topic", "offset", "value"]
+    table = DeltaTable(folder).to_pyarrow_dataset().to_table(columns=names)
+    return sorted(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 def assert_whole_and_once(folder: Path) -> None:
     """Each topic from its beginning, without a gap, each message once."""
-    if not (folder / MESSAGES).exists():
+    if not DeltaTable.is_deltatable(str(folder)):
         return
     seen = rows_seen(folder)
     for topic in {topic for topic, _, _ in seen}:
@@ -146,17 +158,17 @@ class TestAnArchive:
         assert (first.topic, first.first, first.end, first.rows) == ("t", 0, 2, 2)
         assert (second.topic, second.first, second.end, second.rows) == ("t", 2, 4, 2)
         assert first.log == proxy.state.topics["t"].log
+        assert (first.day, len(first.sha256)) == ("2023-11-14", 64)
 
-    def test_is_the_same_files_if_it_is_made_again(self, tmp_path: Path) -> None:
-        proxy = two_topics()
-        catch_up(proxy, tmp_path / "a")
-        catch_up(proxy, tmp_path / "b")
+    def test_has_a_file_for_each_day(self, tmp_path: Path) -> None:
+        proxy = a_log(2)
+        proxy.now_ns += DAY_NS
+        put(proxy, 3)
 
-        made = [
-            {(one.name, one.sha256) for one in read_manifests(tmp_path / name)} for name in "ab"
-        ]
+        catch_up(proxy, tmp_path, partition_rows_max=9)
 
-        assert made[0] == made[1]
+        days = [(one.day, one.first, one.end) for one in read_manifests(tmp_path)]
+        assert days == [("2023-11-14", 0, 2), ("2023-11-15", 2, 5)]
 
     def test_has_the_same_rows_in_fewer_files_when_they_are_merged(self, tmp_path: Path) -> None:
         catch_up(two_topics(), tmp_path, merge=True)
@@ -165,22 +177,83 @@ class TestAnArchive:
         extents = [(one.topic, one.first, one.end) for one in read_manifests(tmp_path)]
         assert extents == [("t", 0, 7), ("t", 7, 10), ("u", 0, 4)]
 
-    def test_keeps_the_files_before_a_merge_for_those_who_read_them(self, tmp_path: Path) -> None:
+    def test_says_of_a_merge_that_no_data_changed(self, tmp_path: Path) -> None:
+        catch_up(a_log(9), tmp_path, merge=True)
+
+        newest = DeltaTable(tmp_path).version()
+        text = (tmp_path / LOG / f"{newest:020}.json").read_text()
+        actions = [msgspec.json.decode(line) for line in text.splitlines()]
+
+        changes = [one[kind]["dataChange"] for one in actions for kind in one if kind in KINDS]
+        assert changes == [False] * 3  # two files less, one more
+
+    def test_can_be_read_as_it_was_before_a_merge_and_before_what_came_later(
+        self, tmp_path: Path
+    ) -> None:
         proxy = a_log(9)
         catch_up(proxy, tmp_path)
-        before = sorted((tmp_path / MESSAGES).resolve().glob("*.parquet"))
-        catch_up(proxy, tmp_path, merge=True)
-
-        assert all(path.is_file() for path in before)
-        catch_up(proxy, tmp_path)
-        assert all(path.is_file() for path in before)
+        before = DeltaTable(tmp_path)
         put(proxy, 3)
         catch_up(proxy, tmp_path, merge=True)
-        catch_up(proxy, tmp_path)
-        assert not any(path.exists() for path in before)
 
-    def test_belongs_to_one_process(self, tmp_path: Path) -> None:
-        with Archive(tmp_path), pytest.raises(InUseError, match="the archive"):
+        assert len(before.to_pyarrow_dataset().to_table()) == 9
+        then = DeltaTable(tmp_path, version=before.version())
+        assert len(then.to_pyarrow_dataset().to_table()) == 9
+
+    def test_removes_what_tasks_left_a_week_ago_when_it_merges(self, tmp_path: Path) -> None:
+        proxy = a_log(3)
+        catch_up(proxy, tmp_path)
+        (kept,) = read_manifests(tmp_path)
+        folder = (tmp_path / kept.path).parent
+        old, new = folder / "a.part", folder / "b.part"
+        old.touch()
+        new.touch()
+        for path in (old, tmp_path / kept.path):
+            os.utime(path, (1_700_000_000, 1_700_000_000))
+
+        catch_up(proxy, tmp_path, merge=True)
+
+        assert sorted(path.name for path in folder.iterdir()) == sorted(
+            [new.name, Path(kept.path).name]
+        )
+
+    def test_knows_its_ends_also_from_a_checkpoint_of_delta(self, tmp_path: Path) -> None:
+        proxy = a_log(3)
+        catch_up(proxy, tmp_path)
+        table = DeltaTable(tmp_path)
+        table.create_checkpoint()
+        *before, _ = sorted((tmp_path / LOG).glob("*.json"))
+        for path in before:
+            path.unlink()
+
+        assert catch_up(proxy, tmp_path) == 0
+        put(proxy, 1)
+        assert catch_up(proxy, tmp_path) == 1
+        assert rows_seen(tmp_path) == everything(("t", 4))
+
+    def test_is_read_also_when_another_program_has_compacted_it(self, tmp_path: Path) -> None:
+        proxy = a_log(3, 4)
+        catch_up(proxy, tmp_path)
+        DeltaTable(tmp_path).optimize.compact()
+
+        ((one, path),) = archived_files(tmp_path)
+        offsets = [
+            row["offset"] for b in archived_rows(one, path, ["offset"]) for row in b.to_pylist()
+        ]
+        assert offsets == [*range(7)]
+        with pytest.raises(UsageError, match="offsets are 0 to 6 of 't'"):
+            refuse_unsealed([one])
+        put(proxy, 1)
+
+        assert catch_up(proxy, tmp_path, merge=True) == 1
+        assert rows_seen(tmp_path) == everything(("t", 8))
+        (one,) = read_manifests(tmp_path)
+        assert (one.first, one.end, one.rows) == (0, 8, 8)
+
+    def test_is_not_made_of_another_table(self, tmp_path: Path) -> None:
+        DeltaTable.create(tmp_path, disk._SCHEMA)
+
+        with pytest.raises(ConfigurationError, match="not partitioned by topic, log, day"):
             Archive(tmp_path)
 
     def test_is_not_made_in_a_folder_that_holds_something_else(self, tmp_path: Path) -> None:
@@ -208,6 +281,23 @@ class TestWhatIsGone:
             catch_up(proxy, tmp_path)
         assert catch_up(proxy, tmp_path, fail_on_data_loss=False) == 9 - start
 
+    def test_before_the_archive_begins_is_said_once(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        proxy = a_broker(settings=KEEP_NOTHING)
+        put(proxy, 3)
+        proxy.tick()
+        put(proxy, 3)
+
+        catch_up(proxy, tmp_path)
+        put(proxy, 1)
+        catch_up(proxy, tmp_path)
+
+        assert [record.getMessage() for record in caplog.records] == [
+            "topic 't': the archive begins at offset 3; the messages before it were removed from "
+            "the topic and are in no file"
+        ]
+
     def test_with_another_log_under_the_same_name_stops_the_archive(self, tmp_path: Path) -> None:
         catch_up(a_log(3), tmp_path)
         other = a_log(5)
@@ -219,7 +309,7 @@ class TestWhatIsGone:
     def test_from_the_folder_is_told_and_not_written_again(self, tmp_path: Path) -> None:
         proxy = a_log(3)
         catch_up(proxy, tmp_path)
-        (path,) = (tmp_path / MESSAGES).glob("*.parquet")
+        ((_, path),) = archived_files(tmp_path)
         path.unlink()
 
         for look in (lambda: catch_up(proxy, tmp_path), lambda: read_manifests(tmp_path)):
@@ -238,44 +328,46 @@ class TestWhatIsGone:
 
 
 class Mortal:
-    """The changes of the file system, counted; one of them is the last of its process."""
+    """The commits of drivers, counted; before or after one of them its process dies."""
 
-    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, last: int | None) -> None:
         self.folder = folder
-        self.count = 0
-        self.last: int | None = None
+        self.last = last
+        self.moments = 0
         for name in EFFECTS:
-            monkeypatch.setattr(files, name, self._counted(getattr(files, name)))
+            monkeypatch.setattr(disk, name, self._counted(getattr(disk, name)))
 
     def _counted(self, effect: Callable[..., None]) -> Callable[..., None]:
         def act(*arguments: Any) -> None:
-            self.count += 1
-            if self.count == self.last:
-                raise Died
+            self._live()
             effect(*arguments)
-            if effect in VISIBLE:
-                assert_whole_and_once(self.folder)
+            assert_whole_and_once(self.folder)
+            self._live()
 
         return act
+
+    def _live(self) -> None:
+        self.moments += 1
+        if self.moments == self.last:
+            raise Died
 
 
 def lives(proxy: MemoryProxy) -> Iterator[None]:
     """What goes on at the proxy from run to run."""
-    put(proxy, 4, 1, 5)
-    put(proxy, 2, 2, topic="u")
+    put(proxy, 4, 3)
+    put(proxy, 2, topic="u")
     yield
     put(proxy, 4)
     yield
 
 
-def test_whenever_it_dies_readers_see_whole_files_once_and_the_end_is_the_same(
+def test_whenever_it_dies_readers_see_whole_commits_once_and_the_end_is_the_same(
     tmp_path: Path,
 ) -> None:
-    """Dies before each change of the file system, one after another; what readers see is judged
-    behind each."""
-    steps = live_and_die(tmp_path / "to the end", last=None)
-    assert steps > 40
-    for last in range(1, steps + 1):
+    """Dies before and after each commit, one after another; readers are asked each time."""
+    moments = live_and_die(tmp_path / "to the end", last=None)
+    assert moments > 10
+    for last in range(1, moments + 1):
         live_and_die(tmp_path / str(last), last=last)
 
 
@@ -283,12 +375,11 @@ def live_and_die(folder: Path, *, last: int | None) -> int:
     """Two runs, the proxy gets more in between; then one more run that nothing disturbs.
 
     Returns:
-        How many changes the first two made.
+        At how many moments the first two might have died.
     """
     proxy = a_broker()
     with pytest.MonkeyPatch.context() as patch:
-        mortal = Mortal(folder, patch)
-        mortal.last = last
+        mortal = Mortal(folder, patch, last)
         died = False
         for _ in lives(proxy):
             try:
@@ -299,32 +390,130 @@ def live_and_die(folder: Path, *, last: int | None) -> int:
         assert died == (last is not None)
     put(proxy, 1)
     catch_up(proxy, folder)
-    assert rows_seen(folder) == everything(("t", 15), ("u", 4))
-    named = {path.name for path in (folder / MESSAGES).glob("*.parquet")}
-    assert named == {one.name for one in read_manifests(folder)}
-    return mortal.count
+    assert rows_seen(folder) == everything(("t", 12), ("u", 2))
+    return mortal.moments
 
 
-def test_its_files_have_names_that_no_reader_leaves_out() -> None:
-    assert file_name("_a/ü b:1", "log", 3, 20).startswith("a---b-1.")
-    assert file_name("...", "log", 0, 1).startswith("topic.")
-    assert file_name("a/b", "log", 0, 1) != file_name("a-b", "log", 0, 1)
-    assert file_name("a", "log", 0, 1) != file_name("a", "other", 0, 1)
-    assert len(file_name("x" * 255, "log", 0, 1)) < 140
+class TestTwoDrivers:
+    def test_that_go_on_from_the_same_end_archive_each_message_once(self, tmp_path: Path) -> None:
+        """The second one does a whole round between any two steps of the first one."""
+        proxy = a_log(4, 1, 5)
+
+        of_the_other: list[int] = []
+
+        class Racing(Here):
+            def run(
+                self, act: Callable[[W], R], work: Sequence[W], on_done: OnDone = unheard
+            ) -> list[R]:
+                done = super().run(act, work, on_done)
+                put(proxy, 1)
+                of_the_other.append(catch_up(proxy, tmp_path))
+                return done
+
+        job = Job(Link(proxy))
+        first = Archiving(
+            archive=Archive(tmp_path),
+            options=options(partition_rows_max=3),
+            view=job.view,
+            tasks=Racing(job),
+        )
+
+        rows = first.catch_up()
+
+        assert rows == 0
+        assert sum(of_the_other) == 11
+        assert rows_seen(tmp_path) == everything(("t", 11))
+
+    def test_are_told_apart_by_delta_where_both_have_looked_before(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The commit of the other one comes after the last look, just before the own."""
+        proxy = a_log(4)
+        commit, others = disk.commit, [1]
+
+        def late(*arguments: Any) -> None:
+            if others.pop():
+                others.append(0)
+                catch_up(proxy, tmp_path)
+            commit(*arguments)
+
+        monkeypatch.setattr(disk, "commit", late)
+
+        assert catch_up(proxy, tmp_path) == 0
+        assert rows_seen(tmp_path) == everything(("t", 4))
+
+    def test_with_different_topics_do_not_hinder_each_other(self, tmp_path: Path) -> None:
+        proxy = two_topics()
+        first, second = Archive(tmp_path), Archive(tmp_path)
+        job = Job(Link(proxy))
+
+        for topic, archive in (("t", first), ("u", second)):
+            wanted = topics_wanted((topic,), "", endpoint="tcp://127.0.0.1:1", retry=PATIENT)
+            Archiving(archive=archive, options=wanted, view=job.view, tasks=Here(job)).catch_up()
+
+        assert rows_seen(tmp_path) == everything(("t", 10), ("u", 4))
+
+    def test_may_both_make_the_archive(self, tmp_path: Path) -> None:
+        (tmp_path / LOG).mkdir()  # of one that died as it began
+        disk.make_table(tmp_path)
+        disk.make_table(tmp_path)
+
+        assert read_manifests(tmp_path) == []
+
+
+class TestACommitInDoubt:
+    def test_that_has_happened_is_not_done_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        proxy = a_log(4, 1, 5)
+        commit = disk.commit
+
+        def unheard_of(*arguments: Any) -> None:
+            commit(*arguments)
+            raise CommitFailedError("no answer")
+
+        monkeypatch.setattr(disk, "commit", unheard_of)
+
+        assert catch_up(proxy, tmp_path) == 10
+        assert rows_seen(tmp_path) == everything(("t", 10))
+
+    def test_that_has_not_happened_is_an_error_and_the_next_run_does_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        proxy = a_log(4)
+        with monkeypatch.context() as patch:
+
+            def full(*arguments: Any) -> None:
+                raise OSError(28, "No space left on device")
+
+            patch.setattr(disk, "commit", full)
+            with pytest.raises(StorageFailedError, match="No space left"):
+                catch_up(proxy, tmp_path)
+
+        assert rows_seen(tmp_path) == []
+        assert catch_up(proxy, tmp_path) == 4
+
+
+def test_its_folders_have_names_that_every_file_system_takes() -> None:
+    assert folder_name("_a/ü b:1", "log", "2026-11-23").startswith("a---b-1.")
+    assert folder_name("...", "log", "2026-11-23").startswith("topic.")
+    assert folder_name("a/b", "log", "d") != folder_name("a-b", "log", "d")
+    assert folder_name("a", "log", "d") != folder_name("a", "other", "d")
+    assert len(folder_name("x" * 255, "log", "2026-11-23")) < 140
 
 
 def a_file(first: int, end: int, topic: str = "t") -> Manifest:
     return Manifest(
+        path=f"{topic}/{first}",
         topic=topic,
         log="x",
+        day="2026-11-23",
         first=first,
         end=end,
         rows=end - first,
         first_ns=1,
-        witness_ns=None,
+        last_ns=1,
         bytes=0,
-        sha256="",
-        staged="",
     )
 
 
@@ -349,8 +538,10 @@ class TestMerging:
         gap = [a_file(0, 2), a_file(3, 4)]
         mixed = [a_file(0, 2), a_file(2, 4, topic="u")]
         of_two_logs = [a_file(0, 2), replace(a_file(2, 4), log="y")]
+        of_two_days = [a_file(0, 2), replace(a_file(2, 4), day="2026-11-24")]
 
-        assert merges([*gap], 9) == merges(mixed, 9) == merges(of_two_logs, 9) == []
+        for files in (gap, mixed, of_two_logs, of_two_days):
+            assert merges(files, 9) == []
 
     def test_knows_the_order_of_logs_by_their_first_message(self) -> None:
         older, newer = replace(a_file(5, 9), first_ns=1), replace(a_file(0, 2), log="a", first_ns=2)

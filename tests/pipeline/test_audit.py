@@ -1,4 +1,4 @@
-"""The audit judges as the crash lab does, whoever has read the log."""
+"""The audit judges as the crash lab does, whichever process has read the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
+from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.journal import Begin, End, Found, FoundEnd, Ok, Seen
+from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import Run
 from reliable_pubsub.lab.core.verdict import Verdict
@@ -17,6 +19,7 @@ from reliable_pubsub.lab.reading import read_run
 from reliable_pubsub.pipeline.archive import Archive
 from reliable_pubsub.pipeline.archiving import Archiving
 from reliable_pubsub.pipeline.auditing import (
+    judge_log,
     read_archive,
     read_live,
     whereabouts,
@@ -135,19 +138,28 @@ def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damag
     options = topics_wanted(
         (), ".*", endpoint=service.subscriber_endpoint, retry=STUBBORN, partition_rows_max=120
     )
-    with Archive(tmp_path / "archive") as archive:
-        Archiving(
-            archive=archive,
-            options=options,
-            view=ProxyView(options),
-            tasks=tasks,
-            files_at_a_time=4,
-        ).catch_up()
+    job = Archiving(
+        archive=Archive(tmp_path / "archive"),
+        options=options,
+        view=ProxyView(options),
+        tasks=tasks,
+    )
+    job.catch_up()
     now = whereabouts(options)
     archived = read_archive(tmp_path / "archive", options, tasks)
     live = read_live(options, now, tasks)
     journals = read_run(tmp_path)
     assert [one.messages for one in archived] == [one.messages for one in live]
+    nothing = Run(lines=[], outputs={})
+    for folder, seen, where in (
+        (None, [], now),
+        (tmp_path / "archive", archived, {}),
+        (tmp_path / "archive", archived, now),
+    ):
+        by_checker = check(with_log(nothing, seen, live if where else [], where, pid=1))
+        _, by_spark = judge_log(tasks, options, where, folder)
+        assert by_spark == by_checker
+        assert sum(rule.checked for rule in by_spark.rules) == 900
 
     run = with_log(journals, archived, live, now, pid=1)
     verdict = check(run)
@@ -156,13 +168,18 @@ def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damag
     assert sum(rule.checked for rule in verdict.rules) > 1000
     write_tables(tmp_path / "tables", run, verdict)
     assert pq.read_table(tmp_path / "tables" / "deliveries.parquet").num_rows == 300
-    assert pq.read_table(tmp_path / "tables" / "rules.parquet").num_rows == 12
+    assert pq.read_table(tmp_path / "tables" / "rules.parquet").num_rows == 13
     given = next(line for line in journals.lines if isinstance(line, Ok) and line.op == "get")
     lines = [
         replace(line, messages=line.messages[1:]) if line is given else line
         for line in journals.lines
     ]
     damaged = check(with_log(replace(journals, lines=lines), archived, live, now, pid=1))
+    service.proxy.terminate()
+    hasty = replace(options, retry=RetryPolicy(timeout_s=0.1, retries_max=0))
+    with pytest.raises(InDoubtError, match="no answer to STATUS") as failure:
+        judge_log(tasks, hasty, now, None)
+    assert failure.value.code == "PROXY_UNREACHABLE"
     of_the_lab = check(replace(journals, lines=lines))
     assert broken(damaged) == broken(of_the_lab) != set()
 

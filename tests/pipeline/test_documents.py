@@ -51,6 +51,12 @@ def test_the_page_names_every_job() -> None:
     assert sorted(named) == sorted(main.list_commands(click.Context(main)))
 
 
+def test_the_query_on_the_page_is_that_of_its_file() -> None:
+    (query,) = re.findall(r"(?s)```sql\n(.*?)```", PAGE)
+
+    assert (ROOT / "configs" / "pipeline" / "words.sql").read_text().endswith(query)
+
+
 @pytest.mark.parametrize(
     "path", sorted((ROOT / "configs" / "pipeline").glob("*.yaml")), ids=lambda path: path.stem
 )
@@ -63,8 +69,8 @@ def test_a_job_file_is_what_its_command_takes(
     job, name = found.groups()
     assert ROOT / name == path
     assert name in PAGE
-    for file in ("CHANGELOG.md", "run/words.parquet"):
-        (tmp_path / file).parent.mkdir(exist_ok=True)
+    for file in ("CHANGELOG.md", "configs/pipeline/words.sql"):
+        (tmp_path / file).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / file).touch()
     monkeypatch.chdir(tmp_path)
     command = main.get_command(click.Context(main), job)
@@ -72,4 +78,4 @@ def test_a_job_file_is_what_its_command_takes(
 
     context = command.make_context(job, ["-f", str(path)])
 
-    assert context.params["topic"]
+    assert any(context.params.get(name) for name in ("topic", "topics", "sources"))

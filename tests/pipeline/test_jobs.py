@@ -14,13 +14,14 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
+from reliable_pubsub.common.command_line import Stopped
 from reliable_pubsub.pipeline import job
-from reliable_pubsub.pipeline.job import running_job, spark_tasks
+from reliable_pubsub.pipeline.job import SparkWish, running_job, spark_tasks
 from tests.integration.harness import NOWHERE, Service, eventually
 from tests.lab.damage import edit_log
 from tests.lab.small_world import sound_world, write_run
 
-from .jobs import JAVA_SAYS, Jobs
+from .jobs import BUSY_S, JAVA_SAYS, Jobs
 from .test_documents import PAGE, ROOT
 from .test_spark_source import put
 
@@ -34,7 +35,6 @@ def jobs(service: Service, monkeypatch: pytest.MonkeyPatch) -> Jobs:
     return Jobs(service, monkeypatch)
 
 
-@pytest.mark.usefixtures("spark")
 def test_the_worked_example_runs_as_it_stands_in_the_docs(
     service: Service, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -42,8 +42,14 @@ def test_the_worked_example_runs_as_it_stands_in_the_docs(
     service.file("CHANGELOG.md", changelog)
     (service.directory / "configs").symlink_to(ROOT / "configs")
     monkeypatch.chdir(service.directory)
+    monkeypatch.delenv("PYSPARK_PYTHON")  # the Python of a student, not the quick one of the tests
 
-    said = run_all_blocks(jobs, service.directory)
+    *commands, live = commands_of_the_example()
+    said = []
+    for words in commands:
+        process = jobs.run(*words)
+        assert process.stderr in ("", JAVA_SAYS)
+        said.append(process.stdout)
 
     lines = changelog.splitlines()
     assert service.payloads("changes-again") == [line.encode() for line in lines]
@@ -52,39 +58,31 @@ def test_the_worked_example_runs_as_it_stands_in_the_docs(
     assert "\nholds: " in said[2]
     assert "Holds" in Path("run/audit.html").read_text(encoding="utf-8")
     assert said[3] == f"done: {len(lines)} messages put on changes-again, 0 were there\n"
-    assert word_counts(service) == Counter(re.findall("[a-z]+", changelog.lower()))
+
+    count = jobs.start(*live)
+    known = Counter(re.findall("[a-z]+", changelog.lower()))
+    eventually(lambda: word_counts(service) == known or count.exit_code, "counts", timeout_s=BUSY_S)
+    assert count.terminate() == 0, count.stderr
 
 
-def run_all_blocks(jobs: Jobs, directory: Path) -> list[str]:
-    """Run the section block by block; give what each job said.
-
-    Its Python runs in this process and its Spark, whose Java is not in the directory.
-    """
+def commands_of_the_example() -> list[list[str]]:
+    """The jobs of the section, in their order."""
     section = PAGE.split("## A worked example")[1].split("\n## ")[0]
-    said: list[str] = []
-    for kind, block in re.findall(r"(?s)```(sh|python)\n(.*?)```", section):
-        if kind == "python":
-            here = block.replace('"run/', f'"{directory}/run/')
-            exec(compile(here, "docs/pipeline.md", "exec"), {})
-            continue
-        for line in block.splitlines():
-            words = shlex.split(line)
-            if words[1] == "pipeline":  # the proxy runs already
-                process = jobs.run(*words[2:])
-                assert process.stderr in ("", JAVA_SAYS)
-                said.append(process.stdout)
-    return said
+    blocks = re.findall(r"(?s)```sh\n(.*?)```", section)
+    lines = [shlex.split(line) for block in blocks for line in block.splitlines()]
+    return [words[2:] for words in lines if words[1] == "pipeline"]  # the proxy runs already
 
 
 def word_counts(service: Service) -> Counter[str]:
-    """What a subscriber reads on topic words, over all windows."""
-    counts: Counter[str] = Counter()
+    """What a subscriber reads on topic words, over all windows: the last count of each counts."""
+    newest: dict[tuple[str, str], int] = {}
     with service.open_subscriber("reader") as reader:
         for message in reader.history("words", 0, max_messages=10_000):
-            assert message.key is not None
-            assert message.headers is not None
-            assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:00", message.headers["minute"])
-            counts[message.key.decode()] += int(message.payload)
+            found = message.value
+            newest[found["minute"], found["word"]] = found["count"]
+    counts: Counter[str] = Counter()
+    for (_, word), count in newest.items():
+        counts[word] += count
     return counts
 
 
@@ -108,7 +106,7 @@ class TestAReplayCommand:
         process = jobs.start("replay", "--topic", "t", "--to", "u", "--rate", "0.1")
         eventually(lambda: any(one.topic == "u" for one in service.status().topics), "first batch")
 
-        assert process.terminate() == 0
+        assert process.terminate() == 3
         assert "done" not in process.stdout
         assert process.stderr.startswith("stopped: ")
 
@@ -150,19 +148,43 @@ class TestAJob:
     def test_that_is_stopped_while_spark_works_does_nothing_more(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        context = SimpleNamespace(_accumulatorServer=SimpleNamespace())
+        context = SimpleNamespace(master="local", _accumulatorServer=SimpleNamespace())
         idle = SimpleNamespace(sparkContext=context, stop=lambda: None)
         monkeypatch.setattr(job, "open_session", lambda *_, **__: idle)
+        monkeypatch.setattr(job, "start_java", lambda *_, **__: None)
         steps: list[str] = []
 
-        with running_job():
-            with spark_tasks("load", None):
-                os.kill(os.getpid(), signal.SIGTERM)
-                steps.append("worked")
-            steps.append("said done")
+        def work() -> None:
+            with running_job():
+                with spark_tasks("load", SparkWish()):
+                    os.kill(os.getpid(), signal.SIGTERM)
+                    steps.append("worked")
+                steps.append("said done")
+
+        with pytest.raises(SystemExit) as ended:
+            work()
 
         assert steps == []
+        assert ended.value.code == 3  # not that it is done
         assert capsys.readouterr().err.startswith("stopped: ")
+
+    def test_that_is_stopped_while_java_starts_waits_for_that_and_then_stops(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Java would write thirty lines if it were left in the middle of its start."""
+        steps: list[str] = []
+
+        def start(*_: object, **__: object) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+            steps.append("started")
+
+        monkeypatch.setattr(job, "start_java", start)
+        monkeypatch.setattr(job, "open_session", lambda *_, **__: steps.append("opened"))
+
+        with pytest.raises(Stopped), spark_tasks("load", SparkWish()):
+            steps.append("worked")
+
+        assert steps == ["started"]
 
     def test_without_the_extra_says_how_to_get_it(self, service: Service) -> None:
         without = (

@@ -13,11 +13,11 @@ from collections import defaultdict
 from itertools import count
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
-from reliable_pubsub.common.core.messages import CommitAck, StageAck
-from reliable_pubsub.pipeline.archive import MESSAGES, read_manifests
+from reliable_pubsub.common.core.answers import CommitAck, StageAck
+from reliable_pubsub.pipeline.archive import archived_files, read_manifests
 from reliable_pubsub.pipeline.archive_tasks import check_file
 from reliable_pubsub.pipeline.numbered import BATCH_RECORDS
 from tests.integration.harness import Process, Relay, Service, eventually
@@ -58,23 +58,18 @@ class Archive:
         )
 
     @property
-    def decided(self) -> int:
-        """How many files have a manifest."""
-        return len(list((self.folder / MESSAGES / "_manifests").glob("*.json")))
-
-    @property
-    def named(self) -> int:
+    def committed(self) -> int:
         """How many files are there for readers."""
-        return len(list((self.folder / MESSAGES).glob("*.parquet")))
+        return len(read_manifests(self.folder))
 
     @property
     def staged(self) -> int:
-        """How many files are being written, or wait for their decision."""
-        return len(list((self.folder / "_staging").glob("*/*.parquet")))
+        """How many files tasks have written that are not, or not yet, part of the table."""
+        return len(list(self.folder.rglob("*.parquet"))) - self.committed
 
     def values(self) -> list[int]:
-        """What a reader of the folder sees."""
-        table = pq.read_table(self.folder / MESSAGES, columns=["value"])
+        """What a reader of the table sees."""
+        table = DeltaTable(self.folder).to_pyarrow_dataset().to_table(columns=["value"])
         return sorted(int(value) for value in table.column(0).to_pylist())
 
 
@@ -91,20 +86,20 @@ def test_an_archive_whose_driver_java_and_proxy_are_killed_is_that_of_a_calm_run
         stalled(relay, driver)
         assert archive.staged > 0
         kill_with_its_java(driver)
-    before = archive.named
+    before = archive.committed
     assert archive.values() == list(range(before * ROWS_PER_FILE))
 
     with Relay(service.subscriber_endpoint, answers=8) as relay:
         jobs.endpoints(subscriber=relay.endpoint)
-        move = "reliable_pubsub.pipeline.files:move"
-        driver = jobs.start_dying(move, 15, *archive.words, "--available-now")
+        commit = "reliable_pubsub.pipeline.archive:commit"
+        driver = jobs.start_dying(commit, 8, *archive.words, "--available-now")
         stalled(relay, driver)
         service.restart_proxy()
         relay.mend()
         assert end_of(driver) == -signal.SIGKILL
-    assert archive.named == before + 14
-    assert archive.decided == archive.named + 2  # those of one round
-    assert archive.values() == list(range(archive.named * ROWS_PER_FILE))
+    assert archive.committed == before + 14  # of seven rounds, by two tasks each
+    assert archive.staged >= 2  # those of the eighth
+    assert archive.values() == list(range(archive.committed * ROWS_PER_FILE))
 
     jobs.endpoints()
     driver = jobs.start(*archive.words, "--every", "0.1")
@@ -118,8 +113,8 @@ def test_an_archive_whose_driver_java_and_proxy_are_killed_is_that_of_a_calm_run
     )
 
     assert archive.values() == list(range(rows + 100))
-    for one in read_manifests(archive.folder):
-        check_file(one, archive.folder / MESSAGES / one.name)
+    for one, path in archived_files(archive.folder):
+        check_file(one, path)
 
 
 def test_a_load_whose_java_is_killed_has_put_each_line_once_and_in_order(
@@ -129,7 +124,7 @@ def test_a_load_whose_java_is_killed_has_put_each_line_once_and_in_order(
     words = ("load", "--topic", "t", *(f"--file={name}.txt" for name in files))
 
     # Two answers greet the guard and two the publisher of each file, so both have batches that are
-    # stored, and one of which nobody knows.
+    # stored, and one that is unknown.
     with Relay(service.publisher_endpoint, answers=12) as relay:
         jobs.endpoints(publisher=relay.endpoint)
         driver = jobs.start(*words, "--master", "local[2]")

@@ -14,13 +14,15 @@ from msgspec.structs import replace
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import ConfigurationError, ConflictError
 from reliable_pubsub.common.core.retry import RetryPolicy
-from reliable_pubsub.pipeline import loading
 from reliable_pubsub.pipeline.core.loss import DataLossError
+from reliable_pubsub.pipeline.core.spark_failure import SparkGoneError
 from reliable_pubsub.pipeline.loading import (
     LoadFile,
-    cut,
+    check_loaded,
     load_file,
     named_files,
+    other_parts,
+    places,
     publisher_of,
     refuse_other_cut,
 )
@@ -29,12 +31,12 @@ from reliable_pubsub.pipeline.records import (
     FORMATS,
     Columns,
     Format,
-    count_records,
     format_of,
+    places_of,
     records_of,
 )
-from reliable_pubsub.pipeline.replaying import Pace, archived_past
-from tests.integration.harness import STUBBORN, Relay, Service
+from reliable_pubsub.pipeline.replaying import Pace, archived_past, replay_client
+from tests.integration.harness import NOWHERE, STUBBORN, Relay, Service
 
 from .test_archive import catch_up
 from .test_stream import a_log
@@ -109,16 +111,45 @@ def four_rows(folder: Path, form: Format) -> Path:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_a_file_can_be_read_from_a_row_on_and_its_rows_can_be_counted(
+def test_a_file_can_be_read_from_a_row_on_by_its_number_and_by_its_place(
     form: Format, tmp_path: Path
 ) -> None:
     path = four_rows(tmp_path, form)
     columns = ALL if form == "text" else Columns("v")
+    places = places_of(path, form, 1)
 
-    assert count_records(path, form) == 4
-    for first in range(6):
-        left = [one.value for one in records_of(path, form, columns, first)]
-        assert left == [b"0", b"1", b"2", b"3"][first:]
+    assert len(places) == 4
+    assert places_of(path, form, 3) == places[::3]
+    for first, at in enumerate([*places, 0, 0]):
+        for place in (0, at):
+            left = [one.value for one in records_of(path, form, columns, first, place)]
+            assert left == [b"0", b"1", b"2", b"3"][first:]
+
+
+def test_a_row_of_csv_may_have_several_lines_and_the_file_a_mark_at_its_begin(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text('\ufeffv\r\n"ü\r\n"""\r\n\r\n"1\n2"\r\n3', newline="")
+
+    places = places_of(path, "csv", 1)
+
+    read = [next(records_of(path, "csv", Columns("v"), row, at)) for row, at in enumerate(places)]
+    assert [one.value.decode() for one in read] == ['ü\r\n"', "1\n2", "3"]
+
+
+def test_a_part_of_a_file_is_read_from_its_place_without_what_is_before_it(tmp_path: Path) -> None:
+    lines_path, parquet = tmp_path / "a.jsonl", four_rows(tmp_path, "parquet")
+    lines_path.write_text('{"v": "0"}\n{"v": "1"}\n')
+    (_, at) = places_of(lines_path, "jsonl", 1)
+    lines_path.write_bytes(b"x" * at + lines_path.read_bytes()[at:])
+    damaged = parquet.read_bytes()
+    parquet.write_bytes(damaged[:4] + b"x" * 8 + damaged[12:])
+
+    of_lines = list(records_of(lines_path, "jsonl", Columns("v"), 1, at))
+    of_parquet = list(records_of(parquet, "parquet", Columns("v"), 3))
+
+    assert [one.value for one in (*of_lines, *of_parquet)] == [b"1", b"3"]
 
 
 def test_a_file_counts_under_its_path_below_the_base(tmp_path: Path) -> None:
@@ -215,9 +246,8 @@ class TestLoading:
 
 class TestLoadingInParts:
     @pytest.fixture
-    def work(self, service: Service, monkeypatch: pytest.MonkeyPatch) -> LoadFile:
+    def work(self, service: Service) -> LoadFile:
         """A text file whose parts are a thousand rows."""
-        monkeypatch.setattr(loading, "ROWS_PER_PART", BATCH_RECORDS)
         service.start_proxy()
         path = service.directory / "a.txt"
         lines(path, 2 * BATCH_RECORDS + 500)
@@ -230,14 +260,16 @@ class TestLoadingInParts:
             publisher_endpoint=service.publisher_endpoint,
             subscriber_endpoint=service.subscriber_endpoint,
             retry=STUBBORN,
+            rows_per_part=BATCH_RECORDS,
         )
 
     def test_puts_each_row_once_whatever_part_comes_first_and_goes_on_where_it_has_grown(
         self, service: Service, work: LoadFile
     ) -> None:
         def run() -> list[int]:
-            first, others = cut([work])
-            return [load_file(one).put for one in [*first, *reversed(others)]]
+            first = replace(work, part=0)
+            others = other_parts([first], [places(work)])
+            return [load_file(one).put for one in [first, *reversed(others)]]
 
         put, again = run(), run()
         content = lines(Path(work.path), 3 * BATCH_RECORDS + 7)
@@ -250,7 +282,7 @@ class TestLoadingInParts:
     def test_is_refused_for_a_file_that_was_loaded_whole_and_the_other_way_round(
         self, work: LoadFile
     ) -> None:
-        (part,), _ = cut([work])
+        part = replace(work, part=0)
         refuse_other_cut(part)
         load_file(part)
         refuse_other_cut(part)
@@ -261,6 +293,22 @@ class TestLoadingInParts:
         load_file(other)
         with pytest.raises(ConflictError, match="was loaded whole, and is now to be loaded in par"):
             refuse_other_cut(replace(other, part=0))
+
+
+def test_a_load_with_fewer_outcomes_than_parts_is_not_done() -> None:
+    one = LoadFile(
+        path="a",
+        name="a",
+        topic="t",
+        form="text",
+        columns=ALL,
+        publisher_endpoint=NOWHERE,
+        subscriber_endpoint=NOWHERE,
+        retry=STUBBORN,
+    )
+
+    with pytest.raises(SparkGoneError, match="1 of 2 parts were put"):
+        check_loaded(one, [Outcome("a", 0, 5)], 2)
 
 
 class Clock:
@@ -293,8 +341,9 @@ class TestAnArchivedPast:
         past = archived_past(tmp_path, "t", 2, 9)
 
         assert [one.value for one in past.records()] == [b"m%d" % n for n in range(3, 10)]
-        assert past.replay_id("u") == archived_past(tmp_path, "t", 2, 9).replay_id("u")
-        assert past.replay_id("u") != past.replay_id("v")
+        same = archived_past(tmp_path, "t", 2, 9).wanted
+        assert replay_client(past.wanted, "u") == replay_client(same, "u")
+        assert replay_client(past.wanted, "u") != replay_client(past.wanted, "v")
 
     def test_that_is_not_all_there_is_refused(self, tmp_path: Path) -> None:
         catch_up(a_log(4), tmp_path)

@@ -35,6 +35,30 @@ class TestOptions:
 
         assert (options.trigger_rows_max, options.fail_on_data_loss) == (7, False)
 
+    @pytest.mark.parametrize(
+        ("name", "advice"),
+        [
+            ("kafka.bootstrap.servers", "is unknown here; 'endpoint' says where the proxy is"),
+            ("kafka.group.id", "'subscriber' is an id"),
+            ("kafka.max.poll.records", "a setting of Kafka's client, and there is none here"),
+            ("assign", "name topics by 'subscribe'"),
+        ],
+    )
+    def test_of_kafka_are_told_with_what_takes_their_place(self, name: str, advice: str) -> None:
+        assert advice in refusal({"subscribe": "a", name: "x"})
+
+    def test_of_a_table_of_the_catalog_are_told_that_a_view_is_meant(self) -> None:
+        """As Spark gives them for CREATE TABLE three USING reliable_pubsub."""
+        text = refusal({"subscribe": "a", "path": "file:/warehouse/three", "owner": "me"})
+
+        assert "write CREATE TEMPORARY VIEW name USING reliable_pubsub" in text
+
+    def test_of_a_far_endpoint_name_the_option_that_allows_it(self) -> None:
+        text = refusal({"subscribe": "a", "endpoint": "tcp://192.0.2.1:5556"})
+
+        assert "set option allowPlaintext to true" in text
+        assert "--allow" not in text
+
     def test_that_do_not_exist_are_told_with_the_closest_name(self) -> None:
         text = refusal({"subscribe": "a", "startingofset": "latest"})
 
@@ -44,6 +68,15 @@ class TestOptions:
         text = refusal({"subscribe": "a", "qqqq": "1"})
 
         assert all(name in text for name in OPTIONS)
+
+    @pytest.mark.parametrize("name", ["startingOffsets", "endingOffsets"])
+    def test_do_not_place_a_topic_that_is_not_read(self, name: str) -> None:
+        of_names = refusal({"subscribe": "orders,b", name: '{"ordrs": 5}'})
+        of_pattern = refusal({"subscribePattern": "a.*", name: '{"b": 5}'})
+
+        assert f"option {name}: topic 'ordrs' is not read" in of_names
+        assert "did you mean 'orders'?" in of_names
+        assert "'b' is not read; the query reads subscribePattern=a.*" in of_pattern
 
     @pytest.mark.parametrize(
         ("name", "value"),
@@ -100,7 +133,7 @@ class TestOptions:
         assert "id 'a_b'" in refusal({"subscribe": "a", "subscriber": "a_b"})
 
     def test_give_positions_topic_by_topic_and_the_edge_for_the_others(self) -> None:
-        starting = parsed(startingOffsets='{"a": 23, "b": "latest"}').starting
+        starting = parsed(subscribe="a,b,c", startingOffsets='{"a": 23, "b": "latest"}').starting
 
         assert [starting.of(topic) for topic in ("a", "b", "c")] == [23, "latest", "earliest"]
 

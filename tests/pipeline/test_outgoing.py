@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.errors import (
     TooLargeError,
     UsageError,
 )
-from reliable_pubsub.common.core.messages import Part
+from reliable_pubsub.common.core.requests import Part
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT
 from reliable_pubsub.pipeline.core.outgoing import BATCH_BYTES, OutgoingRows

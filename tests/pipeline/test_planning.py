@@ -19,6 +19,7 @@ from reliable_pubsub.pipeline.core.planning import (
     admitted,
     ending_offsets,
     ranges_between,
+    refuse_unknown,
     resumed_offsets,
     rows_within,
     starting_offsets,
@@ -38,7 +39,7 @@ def at(offset: int, *, log: str = "x.1", first: int | None = None) -> TopicOffse
 
 
 def no_time(topic: str, extent: TopicExtent, time_ns: int) -> int:
-    raise AssertionError("nobody asked for a time")
+    raise AssertionError("no time was asked for")
 
 
 def silent(text: str) -> None:
@@ -51,6 +52,26 @@ def starts(
     options = replace(options, starting=positions)
     begun = starting_offsets(options, extents, no_time, lambda text: None)
     return {topic: place.offset for topic, place in begun.items()}
+
+
+class TestATopicThatIsNotThere:
+    def test_is_told_with_the_closest_one(self) -> None:
+        options = parse_options({"subscribe": "ordrs,b"}, instant_ns=instant_ns)
+
+        refuse_unknown(options, {"ordrs": extent(1), "b": extent(1)})
+        with pytest.raises(UsageError, match="no topic 'ordrs'; did you mean 'orders'"):
+            refuse_unknown(options, {"orders": extent(1), "b": extent(1)})
+
+    def test_is_one_with_a_position_too_where_a_pattern_says_what_is_read(self) -> None:
+        for name in ("startingOffsets", "endingOffsets"):
+            given = {"subscribePattern": ".*", name: '{"a": 5}'}
+            options = parse_options(given, instant_ns=instant_ns)
+
+            with pytest.raises(UsageError, match="no topic 'a'"):
+                refuse_unknown(options, {"b": extent(1)})
+
+    def test_is_no_error_of_a_pattern(self) -> None:
+        refuse_unknown(OPTIONS, {})
 
 
 class TestABeginning:
@@ -116,7 +137,7 @@ class TestAQueryThatGoesOn:
             ({"a": extent(3)}, "set back to an older copy", at(3, first=3)),
             ({}, "no such topic any more", at(5)),
         ],
-        ids=["trimmed", "made anew", "set back", "gone"],
+        ids=["trimmed", "made again", "set back", "gone"],
     )
     def test_stops_where_messages_are_gone_or_goes_on_if_it_may(
         self, extents: dict[str, TopicExtent], why: str, goes_on_at: TopicOffset

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,14 +18,15 @@ from pyspark.sql.functions import udf
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import BinaryType
 
+from fuzzer.crowd import address_of
 from reliable_pubsub.common.core.batch import crc32
-from reliable_pubsub.common.core.messages import StagingStatus
+from reliable_pubsub.common.core.status import StagingStatus
 from reliable_pubsub.pipeline.core.sink_options import SinkOptions
 from reliable_pubsub.pipeline.data_source import FORMAT
 from reliable_pubsub.pipeline.sink import BatchSink, StreamSink
 from reliable_pubsub.publisher.core.outbox import Encoded
 from reliable_pubsub.publisher.writer import TransactionWriter
-from tests.integration.harness import NOWHERE, Service, eventually
+from tests.integration.harness import LOOK_AGAIN_S, NOWHERE, PATIENCE_S, Service, eventually
 
 from .test_spark_source import patiently, put
 
@@ -87,7 +89,7 @@ class Hold:
         if int(value) in self._values:
             self._waiting.touch()
             while not self._go.exists():
-                time.sleep(0.01)
+                time.sleep(LOOK_AGAIN_S)
         return value
 
     def wait_for_task(self) -> None:
@@ -180,7 +182,7 @@ class TestABatch:
     def test_with_a_task_that_is_tried_again_is_stored_once(
         self, spark: SparkSession, service: Service
     ) -> None:
-        """The first try dies behind rows that it has staged."""
+        """The first try dies after rows that it has staged."""
         service.start_proxy()
 
         def dies_once(value: bytes) -> bytes:
@@ -212,7 +214,7 @@ class TestABatch:
         assert eventually(lambda: staged(service) == 0, "end of the abort")
 
     def test_that_fails_ends_a_task_that_is_still_at_work(self, service: Service) -> None:
-        """Spark aborts without waiting for every task; what they stage then, nobody would drop."""
+        """Spark aborts without waiting for every task; what they stage then would stay."""
         service.start_proxy()
         sink = BatchSink(SinkOptions(endpoint=service.publisher_endpoint))
         batch = Encoded("u", 1, crc32(b"one"), b"one")
@@ -328,7 +330,9 @@ class TestAStream:
         hold.wait_for_task()
         service.proxy.kill()
         hold.let_go()
-        time.sleep(0.5)
+        with socket.create_server(address_of(service.publisher_endpoint)) as nobody:
+            nobody.settimeout(PATIENCE_S)
+            nobody.accept()[0].close()  # it was tried
         service.start_proxy()
         query.awaitTermination()
 

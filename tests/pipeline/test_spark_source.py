@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from pyspark.cloudpickle import dumps, loads
@@ -147,6 +147,11 @@ class TestABatchQuery:
         rows = reader.schema("value binary, offset bigint").load().orderBy("offset").collect()
 
         assert [tuple(row) for row in rows] == [(b"0", 0), (b"1", 1), (b"2", 2)]
+        more = "timestamp timestamp, timestamp_ns bigint, event_time_ns bigint, qos tinyint"
+        found: Any = reader.schema(more).load().toPandas()
+        assert found.qos.tolist() == [2, 2, 2]
+        assert found.event_time_ns.isna().all()
+        assert all(at.value == ns // 1000 * 1000 for at, ns in found[found.columns[:2]].to_numpy())
         with pytest.raises(PySparkException, match="column 'size' int is not one of this source"):
             reader.schema("size int").load().collect()
 
@@ -360,7 +365,7 @@ class TestWhenATaskFails:
 
 
 def failing_once(mark: Path) -> Callable[[Iterable[Row]], Iterator[Row]]:
-    """A step of a query that fails behind its first row, once."""
+    """A step of a query that fails after its first row, once."""
 
     def step(rows: Iterable[Row]) -> Iterator[Row]:
         for row in rows:

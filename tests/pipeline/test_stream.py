@@ -8,9 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from reliable_pubsub.common.core.answers import PutAck
 from reliable_pubsub.common.core.batch import Batch, crc32, encode_batch
-from reliable_pubsub.common.core.errors import ProxyUnreachableError
-from reliable_pubsub.common.core.messages import PutAck
+from reliable_pubsub.common.core.errors import ProxyUnreachableError, UsageError
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.pipeline.core.loss import DataLossError
 from reliable_pubsub.pipeline.core.options import SourceOptions, parse_options
@@ -89,6 +89,11 @@ class Job:
     def values(self, start: dict[str, Any], end: dict[str, Any]) -> list[bytes]:
         """Everything that the tasks of a batch read."""
         return [value for one in self.stream.ranges(start, end) for value in self.read(one)]
+
+
+def a_status(link: Link) -> StatusClient:
+    clock = FakeClock()
+    return StatusClient("", PATIENT, _world=a_world(FakeTransport(link, clock), clock))
 
 
 def a_log(*counts: int, settings: BrokerSettings = BrokerSettings()) -> MemoryProxy:  # noqa: B008
@@ -380,6 +385,15 @@ class TestABatchQuery:
         (wanted,) = batch_ranges(job.options, job.view)
 
         assert job.read(wanted) == messages(3, 6)
+
+    def test_of_a_topic_that_is_not_there_is_refused(self) -> None:
+        proxy = a_log(3)
+        job = Job(Link(proxy))
+        job.options = parse_options({"subscribe": "t,u"}, instant_ns=instant_ns)
+        job.view = ProxyView(job.options, status=a_status(Link(proxy)), reader=job.reader())
+
+        with pytest.raises(UsageError, match="no topic 'u'"):
+            batch_ranges(job.options, job.view)
 
     def test_of_nothing_has_no_task(self) -> None:
         job = Job(Link(a_broker()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from reliable_pubsub.common.core.answers import Malformed
 from reliable_pubsub.common.core.errors import InvalidPatternError
 from reliable_pubsub.common.core.limits import (
     COVER_STEPS_MAX,
@@ -16,7 +17,6 @@ from reliable_pubsub.common.core.limits import (
     TABLE_PATTERNS_MAX,
     TABLE_STATES_MAX,
 )
-from reliable_pubsub.common.core.messages import Malformed
 from reliable_pubsub.relay.core import pattern as pattern_module
 from reliable_pubsub.relay.core.automaton import Effort
 from reliable_pubsub.relay.core.expression import regex

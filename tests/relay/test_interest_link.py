@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from reliable_pubsub.common.core.answers import Limit, Malformed
 from reliable_pubsub.common.core.limits import CONSUMERS_MAX, RELAYS_BELOW_MAX
-from reliable_pubsub.common.core.messages import Limit, Malformed, Reply
+from reliable_pubsub.common.core.message_base import Reply
 from reliable_pubsub.relay.core import interest_link
 from reliable_pubsub.relay.core.interest_link import LEASE_S, Links, Wish
 from reliable_pubsub.relay.core.interest_table import InterestTable

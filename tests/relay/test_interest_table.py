@@ -174,9 +174,9 @@ class ATableOfInterest(RuleBasedStateMachine):
     @invariant()
     def knows_what_each_consumer_wants(self) -> None:
         assert set(self.table.consumers) == set(self.below)
-        everybody = self._wanted(self.below)
+        wanted = self._wanted(self.below)
         self.table.new_turn()
-        assert {topic for topic in ALL_TOPICS if self.table.is_wanted(topic)} == everybody
+        assert {topic for topic in ALL_TOPICS if self.table.is_wanted(topic)} == wanted
 
     @invariant()
     def sends_a_copy_of_its_own_only_to_those_that_no_prefix_serves(self) -> None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
+from msgspec import UNSET
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.answers import AnyReply, Fenced, MessageBatches
 from reliable_pubsub.common.core.batch import ENTRY_BYTES, crc32
-from reliable_pubsub.common.core.messages import (
-    AnyReply,
-    BatchHeader,
-    Fenced,
-    MessageBatches,
-    Status,
-)
+from reliable_pubsub.common.core.message_base import BatchHeader
+from reliable_pubsub.common.core.pattern import glob
+from reliable_pubsub.common.core.pattern_messages import Fetch, Match
+from reliable_pubsub.common.core.requests import Status
 from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_request
 from reliable_pubsub.relay.core.batch_cache import BatchCache
 from reliable_pubsub.relay.core.passing import (
@@ -101,6 +101,21 @@ class TestARequest:
         node.answer()
 
         assert names(node.taken()) == [("one", "SubAck")]
+
+    def test_by_pattern_does_not_wait_above(self) -> None:
+        """It would take the place of a request under way; its sender asks again."""
+        node = ANode("one")
+        head: dict[str, Any] = {"client": "one", "epoch": 1, "match": glob("sensor/*")}
+        node.proxy.ask(Match(**head, request=8, control=2))
+        fetch = Fetch(**head, request=9, boot="", wait_ms=1000)
+
+        node.passing.request(envelope("one"), encode_request(fetch), 0.0)
+        node.collect()
+        (above,) = node.above
+        node.answer()
+
+        assert decode_request(above.frames)[0] == replace(fetch, wait_ms=UNSET)
+        assert names(node.taken()) == [("one", "Fetched")]
 
     def test_that_cannot_be_read_is_left_to_the_proxy(self) -> None:
         node = ANode()

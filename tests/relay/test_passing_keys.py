@@ -9,7 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.common.core.messages import AnyRequest
+from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.wire import decode_request, encode_request
 from reliable_pubsub.relay.core.batch_cache import BatchCache
 from reliable_pubsub.relay.core.passing import TELL_S, Passing

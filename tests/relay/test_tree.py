@@ -1,4 +1,4 @@
-"""The drawn tree: every figure was told by somebody, and what nobody tells is not there."""
+"""The drawn tree: every figure was told by a process, and what none tells is not there."""
 
 from __future__ import annotations
 
@@ -6,13 +6,9 @@ from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree
 
-from reliable_pubsub.common.core.messages import (
-    PublisherStatus,
-    StatusReport,
-    SubscriptionStatus,
-    Terms,
-    TopicStatus,
-)
+from reliable_pubsub.common.core.answers import StatusReport
+from reliable_pubsub.common.core.message_base import Terms
+from reliable_pubsub.common.core.status import PublisherStatus, SubscriptionStatus, TopicStatus
 from reliable_pubsub.relay.core.messages import AboveStatus, BelowStatus, NodeReport
 from reliable_pubsub.relay.core.tree import BELOW_MAX, Edge, Look, Tree, tree_of
 from reliable_pubsub.relay.core.tree_figure import TreeFigure, page_text, svg_text
@@ -130,7 +126,7 @@ class TestAnEdge:
         assert {edge.rate for edge in tree.edges} == {""}
 
     def test_has_no_rate_that_nobody_counts(self) -> None:
-        """A relay counts what comes from all above together; one that restarted, from anew."""
+        """A relay counts what comes from all above together; one that restarted, from zero."""
         several = two_looks(above=(ABOVE, AboveStatus(endpoint="tcp://other", settled=True)))
         another = two_looks(boot="another")
 

@@ -10,7 +10,7 @@ from tests.integration.harness import children, eventually
 
 
 def ended(pid: int) -> bool:
-    """It is gone, or only waits for somebody to take note of it."""
+    """It is gone, or only waits to be noticed."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:

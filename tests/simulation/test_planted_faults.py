@@ -7,20 +7,33 @@ import warnings
 import pytest
 
 from simulator.faults import FAULTS
-from simulator.planted import REFRESH, SEEDS_MAX, rows, search
+from simulator.planted import REFRESH, rows, search
 from simulator.simulation import SOUND, run_seed
 
 pytestmark = pytest.mark.slow
 
+# That the gate looks at where the seed of the table is stale: a world costs 0.1 s of CPU, and some
+# faults are found by one in thousands.
+SEEDS_MAX = 150
 ROWS = rows()
+SEEDS = sorted({row.seed for row in ROWS.values()})  # many find several faults
+
+
+def is_sound_at(seed: int) -> bool:
+    return not run_seed(seed, SOUND).violations
 
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_planted_fault_is_found(fault: str) -> None:
-    found = search(fault, ROWS.get(fault))
+    found = search(fault, ROWS.get(fault), seeds_max=SEEDS_MAX)
 
-    assert found is not None, f"{SEEDS_MAX} seeds did not find {fault!r}"
-    assert not run_seed(found.seed, SOUND).violations, "the sound core fails this seed too"
-    if found != ROWS.get(fault):  # found, but only by a search that costs minutes of CPU
-        stale = f"the seed of {fault!r} in docs/runs.md is stale: {REFRESH}"
+    stale = f"the seed of {fault!r} in docs/runs.md is stale; run: {REFRESH}"
+    assert found is not None, f"{stale} (the first {SEEDS_MAX} seeds do not find it either)"
+    assert found.seed in SEEDS or is_sound_at(found.seed), "the sound core fails this seed too"
+    if found != ROWS.get(fault):
         warnings.warn(stale, stacklevel=1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_core_without_a_fault_holds_where_faults_are_found(seed: int) -> None:
+    assert is_sound_at(seed)

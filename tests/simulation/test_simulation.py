@@ -8,7 +8,8 @@ import pytest
 
 from simulator.campaign import SEEDS_THAT_COVER, Tally
 from simulator.options import replay_command
-from simulator.simulation import run_seed
+from simulator.simulation import SOUND, WHOLE, Simulation, run_seed
+from simulator.world import World
 
 SEEDS = 200
 SEEDS_IN_CHUNK = 20
@@ -45,3 +46,22 @@ def test_a_seed_gives_the_same_run_again() -> None:
 
     assert first == again
     assert len(first.trace) > 50
+
+
+def test_a_topic_ends_when_no_put_that_its_publisher_has_forgotten_can_arrive() -> None:
+    """A publisher whose state was lost is done, and a copy of its last PUT is still under way."""
+    simulations = (Simulation(World(seed), SOUND, WHOLE) for seed in range(100))
+    simulation = next(one for one in simulations if _only_forgets_puts(one))
+    for machine in simulation._machines:
+        machine.done = True
+
+    before = simulation._end("a")
+    simulation._world.run(simulation._faults.late_s + 0.5)
+    after = simulation._end("a")
+
+    assert before is None
+    assert after == simulation._store.end("a")
+
+
+def _only_forgets_puts(simulation: Simulation) -> bool:
+    return bool(simulation._faults.set_back) and not simulation._faults.put_qos_1

@@ -184,7 +184,7 @@ def test_a_copy_that_cp_made_while_commits_went_on_is_refused_with_the_command(
     store = filled(tmp_path / "data")
     (tmp_path / "copy").mkdir()
     shutil.copy(tmp_path / "data" / FILE_NAME, tmp_path / "copy")
-    for offset in range(40, 240):  # the log begins anew in between
+    for offset in range(40, 240):  # the log is started again in between
         store.commit([an_append(offset, body=BODY)])
     for path in (tmp_path / "data").iterdir():
         if path.name != FILE_NAME:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from reliable_pubsub.common.core.answers import AnyReply, Lost, NoMessagesYet, PutAck
 from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.core.limits import KIB
-from reliable_pubsub.common.core.messages import AnyReply, Lost, NoMessagesYet, PutAck
 from reliable_pubsub.proxy.check import BadRange, Checked, check_store
 from reliable_pubsub.proxy.core.applying import apply, committed
 from reliable_pubsub.proxy.core.broker import decide
@@ -48,7 +48,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def damage(directory: Path, sql: str) -> None:
-    """Change the file behind the proxy's back."""
+    """Change the file without the proxy's knowledge."""
     connection = sqlite3.connect(directory / FILE_NAME)
     changed = connection.execute(sql).rowcount
     assert changed > 0, sql
@@ -285,11 +285,11 @@ class TestAcceptedLoss:
         assert checked.messages == 10
 
     def test_is_told_to_subscribers_that_had_not_read_it(self, directory: Path) -> None:
-        """H17: the subscriber hears of the gap, and goes on behind it."""
+        """H17: the subscriber hears of the gap, and goes on after it."""
         damage(directory, "UPDATE batch SET body = x'00' WHERE base IN (4, 6)")
         accept_loss(directory)
 
-        _, before, at, behind = RunningProxy(directory).ask(
+        _, before, at, later = RunningProxy(directory).ask(
             (a_sub(2, log=LOG, cursor=0), b""),
             (a_get(2), b""),
             (a_get(4), b""),
@@ -299,7 +299,7 @@ class TestAcceptedLoss:
         assert shown(before) == [(2, 2)]
         assert isinstance(at, Lost)
         assert (at.first, at.end) == (4, 8)
-        assert shown(behind) == [(8, 2)]
+        assert shown(later) == [(8, 2)]
 
     def test_is_never_jumped_over_inside_one_answer(self, directory: Path) -> None:
         """A subscriber takes direct followers only; it would refuse such an answer for ever."""
@@ -332,7 +332,7 @@ class TestAcceptedLoss:
         assert check(directory).messages == 9
 
     def test_gives_up_what_is_damaged_and_no_more(self, directory: Path) -> None:
-        """A damaged count says nothing about the batches that stand behind it."""
+        """A damaged count says nothing about the batches that follow it."""
         damage(directory, "UPDATE batch SET count = 8 WHERE base = 4")
 
         accept_loss(directory)

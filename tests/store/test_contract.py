@@ -6,18 +6,38 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
+from reliable_pubsub.common.core.actions import (
+    AnyAction,
+    DeleteTopic,
+    EndSubscription,
+    ForgetClient,
+    Pause,
+    Resume,
+    SetCursor,
+    Skip,
+    Truncate,
+)
 from reliable_pubsub.common.core.limits import CACHE_BYTES_MAX
-from reliable_pubsub.common.core.messages import StoredQoS, Terms
+from reliable_pubsub.common.core.message_base import GroupTerms, Start, StoredQoS, Terms
+from reliable_pubsub.common.core.requests import Outcome, Take, Unsub
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.core.applying import apply
 from reliable_pubsub.proxy.core.broker import due
-from reliable_pubsub.proxy.core.records import Appended, Record, StoredState, Trimmed
+from reliable_pubsub.proxy.core.records import (
+    Appended,
+    Charge,
+    Charged,
+    Record,
+    StoredState,
+    Trimmed,
+)
 from reliable_pubsub.proxy.core.state import BrokerSettings, Memory
 from reliable_pubsub.proxy.core.storage import LogReader, Storage
 from reliable_pubsub.proxy.core.topic_log import Retention
@@ -39,12 +59,14 @@ from tests.fakes import (
     a_stage,
     a_sub,
     an_ack,
+    an_action,
     an_append,
     an_unsub,
     as_stored,
     in_order,
     put_body,
 )
+from tests.postgres import needs_postgresql, shared_server
 
 MANY = 1 << 20
 
@@ -90,14 +112,53 @@ def on_disk(cache_bytes_max: int) -> Iterator[AStore]:
 
 
 @contextmanager
+def in_postgres(cache_bytes_max: int) -> Iterator[AStore]:
+    from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+    class InPostgres(StoreReader):
+        """PostgreSQL: the store, and its reader."""
+
+        def __init__(self) -> None:
+            self._store = PostgresStore(shared_server().new_schema(), "sync", pause=fail)
+            super().__init__(self._store.open_reader(), cache_bytes_max=cache_bytes_max)
+
+        def commit(self, records: Sequence[Record]) -> None:
+            if records:
+                self._store.commit(records)
+            self.add([one for one in records if isinstance(one, Appended)])
+
+        def state(self) -> StoredState:
+            connection = self._store.connection
+            return read_state(connection, check_store(connection).segments)
+
+        def close(self) -> None:
+            super().close()
+            self._store.close()
+
+    store = InPostgres()
+    try:
+        yield store
+    finally:
+        store.close()
+
+
+def fail(seconds: float) -> None:
+    raise AssertionError("there is no one to wait for")
+
+
+@contextmanager
 def simulated() -> Iterator[AStore]:
     yield SimulatedStore(lambda records: None)
 
 
 each_store = pytest.mark.parametrize(
     "a_store",
-    [lambda: on_disk(0), lambda: on_disk(CACHE_BYTES_MAX), simulated],
-    ids=["disk", "disk and memory", "simulated"],
+    [
+        pytest.param(lambda: on_disk(0), id="disk"),
+        pytest.param(lambda: on_disk(CACHE_BYTES_MAX), id="disk and memory"),
+        pytest.param(simulated, id="simulated"),
+        pytest.param(lambda: in_postgres(0), id="PostgreSQL", marks=needs_postgresql),
+    ],
 )
 
 # The state.
@@ -107,7 +168,8 @@ STEPS = st.lists(
         st.sampled_from(
             [
                 *("put", "put", "at QoS 1", "transact", "sub", "lease", "seek", "unsub"),
-                *("get", "ack", "hello", "trim"),
+                *("get", "ack", "hello", "trim", "operate", "operate"),
+                *("join", "take", "take", "leave", "charge"),
             ]
         ),
         st.sampled_from(["t", "u"]),
@@ -155,6 +217,7 @@ def take_step(proxy: MemoryProxy, number: int, verb: str, topic: str, value: int
 
 def take_other_step(proxy: MemoryProxy, number: int, verb: str, topic: str, value: int) -> None:
     """The same, for what needs no subscription."""
+    log = proxy.state.topics.get(topic)
     match verb:
         case "at QoS 1":
             request = a_put(number + 1, count=value + 1, topic=topic, qos=1)
@@ -164,13 +227,77 @@ def take_other_step(proxy: MemoryProxy, number: int, verb: str, topic: str, valu
             proxy.decide(a_stage(number + 1, 1, topic="u"), put_body(1))
             if value:
                 proxy.decide(a_commit(number + 1, (0, NONCE, 2), digest=b"content1"))
+        case "operate":
+            operate(proxy, number, topic, value)
+        case "join" | "take" | "leave":
+            take_step_of_group(proxy, number, verb, topic, value)
+        case "charge":
+            kind: Charge = ("publisher", "publisher", "subscriber", "topic")[value]
+            charged = Charged(kind, ("p", "q", "s", topic)[value], f"key {number % 2}")
+            if (kind, charged.name) in proxy.state.sessions or (value == 3 and log):
+                apply(proxy.state, [charged])
+                proxy.uncommitted.append(charged)
         case "trim":
             apply(proxy.state, records := due(proxy.state, now_s=float(number), now_ns=NOW_NS))
             proxy.uncommitted += records
 
 
+def operate(proxy: MemoryProxy, number: int, topic: str, value: int) -> None:
+    """An operator does one thing."""
+    actions: Sequence[AnyAction] = (
+        Truncate(topic=topic, start=Start("offset", value * 2)),
+        SetCursor(topic=topic, subscriber="s", start=Start("offset", value)),
+        Skip(topic=topic, subscriber="s"),
+        EndSubscription(topic=topic, subscriber="s"),
+        DeleteTopic(topic=topic),
+        EndSubscription(topic=topic, subscriber="group:g"),
+        ForgetClient(role="subscriber", of="s"),
+        ForgetClient(role="publisher", of="pq"[value % 2]),
+        Pause(reason=f"reason {value}"),
+        Resume(),
+    )
+    last = proxy.state.administration.last_number
+    proxy.decide(an_action(actions[number % len(actions)], number=last + 1))
+
+
+def take_step_of_group(proxy: MemoryProxy, number: int, verb: str, topic: str, value: int) -> None:
+    """The same, for a group."""
+    session = proxy.state.sessions.get(("subscriber", "s"))
+    head: dict[str, Any] = {
+        "client": "s",
+        "epoch": session.epoch if session else 1,
+        "request": number + 1,
+    }
+    log = proxy.state.topics.get(topic)
+    known = log.subscriptions.get("group:g") if log else None
+    runs = log.groups["g"].runs if log and "g" in log.groups else ()
+    settled = tuple(
+        Outcome(run.first, 1, run.delivery, "nack" if value % 2 else "ack", 50 * (value % 2))
+        for run in runs
+        if run.how == "held"
+    )
+    match verb:
+        case "join":
+            terms = GroupTerms(max_deliveries=value)
+            request = a_sub(number + 1, topic=topic, epoch=head["epoch"])
+            proxy.decide(replace(request, group="g", group_terms=terms))
+        case "take":
+            generation = known.generation if known else 1
+            group: dict[str, Any] = {"topic": topic, "group": "g", "generation": generation}
+            proxy.decide(Take(**head, **group, outcomes=settled, messages_max=value + 1))
+        case "leave":
+            proxy.decide(
+                Unsub(**head, topic=topic, control=number + 1, group="g", ends_group=value == 1)
+            )
+
+
 @each_store
 @given(steps=STEPS, commit_every=st.integers(1, 7), forgets=st.booleans())
+@example(  # a subscription that ends before it takes the place that an operator gave it
+    steps=[*[("put", "t", 0)] * 10, ("sub", "t", 0), ("operate", "t", 0), ("unsub", "t", 0)],
+    commit_every=1,
+    forgets=False,
+)
 def test_the_state_is_that_of_a_broker_that_applied_the_same_records(
     a_store: MakeStore,
     steps: list[tuple[str, str, int]],
@@ -202,6 +329,29 @@ def test_the_state_is_that_of_a_broker_that_applied_the_same_records(
     assert stored.sessions == expected.sessions
     assert stored.epoch_floor == expected.epoch_floor
     assert stored.generation_floor == expected.generation_floor
+    assert stored.actions == expected.actions
+    assert stored.paused == expected.paused
+    ended = proxy.state.accounts.ended
+    assert [c for c in stored.charges if (c.kind, c.name) not in ended] == expected.charges
+    restarted = MemoryProxy(replace(stored, charges=expected.charges))
+    assert restarted.state.accounts.of == proxy.state.accounts.of
+
+
+@each_store
+def test_a_subscription_is_moved_until_its_subscriber_has_taken_it(a_store: MakeStore) -> None:
+    proxy = a_broker()
+    moved: list[str] = []
+    back = SetCursor(topic="t", subscriber="s", start=Start("earliest"))
+    requests = (a_sub(1), an_action(back, number=1), a_get(0, generation=2))
+    with a_store() as store:
+        for request in requests:
+            proxy.decide(request)
+            store.commit(list(proxy.uncommitted))
+            proxy.commit()
+            if proxy.state.topics:
+                moved += [one.moved for one in store.state().topics[0].subscriptions]
+
+    assert moved == ["", "set", ""]
 
 
 # The batches.

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reliable_pubsub.common.core.errors import DamagedError
-from reliable_pubsub.common.core.messages import Durability
+from reliable_pubsub.common.core.message_base import Durability
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.core.write_ahead_log import (
     HEADER_BYTES,
@@ -94,7 +94,7 @@ def commits(directory: Path) -> list[int]:
 
 
 def cut(directory: Path, frame: int) -> None:
-    """Zeros from a frame on, as if it and all behind it had never been written."""
+    """Zeros from a frame on, as if it and all after it had never been written."""
     content = (directory / LOG_NAME).read_bytes()
     length = HEADER_BYTES + frame * FRAME_BYTES
     (directory / LOG_NAME).write_bytes(content[:length].ljust(len(content), b"\0"))
@@ -273,7 +273,7 @@ class TestAcceptedLoss:
 
 class TestDurabilityWithoutSync:
     def test_loses_its_newest_commits_with_the_power_and_says_so(self, tmp_path: Path) -> None:
-        """What was promised, so nobody is asked to accept it."""
+        """What was promised, so there is nothing to accept."""
         directory = tmp_path / "killed"
         kill(directory, durability="os")
         behind_power_loss(directory, "os")

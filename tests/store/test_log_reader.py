@@ -144,7 +144,7 @@ class TestMemory:
                 reader.read(1, 0, messages_max=9, bytes_max=MANY)
 
     def test_can_be_forgotten(self, tmp_path: Path) -> None:
-        """H30: behind a failed commit other batches will stand at these offsets."""
+        """H30: after a failed commit other batches will have these offsets."""
         batches = in_a_row([1])
 
         with a_reader(tmp_path, batches, cache=MANY) as reader:
@@ -223,7 +223,7 @@ def damage_all(directory: Path) -> None:
 
 
 def test_damage_that_shows_only_while_reading_is_told_and_not_delivered(tmp_path: Path) -> None:
-    """P6: a disk may go bad behind the start; what it gives back is checked each time."""
+    """P6: a disk may go bad after the start; what it gives back is checked each time."""
     with a_reader(tmp_path, in_a_row([2, 1])) as reader:
         damage_all(tmp_path)
 

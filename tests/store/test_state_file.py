@@ -46,7 +46,7 @@ class TestAWrite:
         assert reopened(state) == {"epoch": b"\x01", "pending": b"\x02"}
 
     def test_that_is_lazy_survives_the_death_of_its_process(self, tmp_path: Path) -> None:
-        """R3: `kill -9` right behind a write: the operating system has it."""
+        """R3: `kill -9` right after a write: the operating system has it."""
         state = a_state(tmp_path / "running")
         state.write({"pending": b"message"}, durable=False)
         shutil.copytree(tmp_path / "running", tmp_path / "killed")

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.answers import TopicReceipt
 from reliable_pubsub.common.core.errors import DamagedError, InUseError, StorageFailedError
 from reliable_pubsub.common.core.limits import KIB
-from reliable_pubsub.common.core.messages import Durability, TopicReceipt
+from reliable_pubsub.common.core.message_base import Durability
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.core.records import (
     CursorMoved,
@@ -76,7 +77,7 @@ class TestACommit:
         assert list(topic.publishers) == [StoredPublisher("p", 4, 1, 3, an_append(3).crc)]
 
     def test_is_there_in_the_log_before_it_is_in_the_file(self, tmp_path: Path) -> None:
-        """P1: a proxy that is killed leaves its commits behind, though it closes nothing."""
+        """P1: a proxy that is killed leaves its commits, though it closes nothing."""
         with a_store(tmp_path / "running") as store:
             store.commit(a_beginning())
             store.commit([an_append(0)])
@@ -116,7 +117,7 @@ class TestACommit:
             store.connection.set_trace_callback(kill_here)
             store.commit(records)
             store.connection.set_trace_callback(None)
-            kill_here("behind the commit")
+            kill_here("after the commit")
 
         states = [stored_in(copy) for copy in copies]
         assert len(states) > 5
@@ -272,7 +273,7 @@ class TestADirectory:
 
 class TestAStoreThatIsNotWhole:
     def test_is_refused_if_the_file_is_gone(self, tmp_path: Path) -> None:
-        """H13: a proxy does not begin anew where it had a store before."""
+        """H13: a proxy does not begin again where it had a store before."""
         committed(tmp_path, a_beginning())
         (tmp_path / FILE_NAME).unlink()
 
@@ -280,7 +281,7 @@ class TestAStoreThatIsNotWhole:
             Store(tmp_path, "os")
 
     def test_is_refused_if_the_file_is_empty(self, tmp_path: Path) -> None:
-        """H15: an empty file behind a power loss is damage, not a new store."""
+        """H15: an empty file after a power loss is damage, not a new store."""
         committed(tmp_path, a_beginning())
         (tmp_path / FILE_NAME).write_bytes(b"")
 

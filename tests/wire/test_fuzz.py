@@ -6,7 +6,7 @@ What is here goes over all types and all places; single rules stand in `test_mal
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, get_args
 
 import msgspec
@@ -15,22 +15,24 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import UNSET, Struct, inspect
 
+from reliable_pubsub.common.core.answers import AnyReply, MessageBatches, Taken
 from reliable_pubsub.common.core.batch import Batch, crc32, decode_batch, encode_batch
 from reliable_pubsub.common.core.errors import MalformedError, TooLargeError, UsageError
-from reliable_pubsub.common.core.messages import (
-    AnyReply,
+from reliable_pubsub.common.core.message_base import BatchHeader, Start
+from reliable_pubsub.common.core.names import topic_fits
+from reliable_pubsub.common.core.pattern_messages import Fetched, FetchedTopic, Match
+from reliable_pubsub.common.core.requests import (
     AnyRequest,
-    BatchHeader,
     Commit,
     Dead,
     History,
-    MessageBatches,
+    Outcome,
     Put,
+    Settle,
     Stage,
-    Start,
     Sub,
+    Take,
 )
-from reliable_pubsub.common.core.names import topic_fits
 from reliable_pubsub.common.core.wire import (
     decode_reply,
     decode_request,
@@ -72,8 +74,8 @@ def values(kind: inspect.Type) -> st.SearchStrategy[Any]:
             return st.integers(
                 -(2**63) if low is None else low, 2**63 - 1 if high is None else high
             )
-        case inspect.StrType(pattern=None):
-            return st.text(max_size=20)
+        case inspect.StrType(pattern=None, min_length=low):
+            return st.text(min_size=low or 0, max_size=20)
         case inspect.StrType(pattern=pattern):
             assert pattern is not None
             return st.from_regex(pattern, fullmatch=True).filter(topic_fits)
@@ -98,6 +100,7 @@ def values(kind: inspect.Type) -> st.SearchStrategy[Any]:
     return simple[type(kind)]
 
 
+@cache  # made again for each example, a strategy costs more than what it draws
 def of_type(message: type[Struct]) -> st.SearchStrategy[Any]:
     return values(inspect.type_info(message))
 
@@ -125,7 +128,7 @@ def with_sense(request: AnyRequest) -> AnyRequest:
     change: dict[str, Any] = {}
     if isinstance(request, Commit):
         change = {"parts": tuple({part.task: part for part in request.parts}.values())}
-    elif isinstance(request, Sub | History) and request.start is not None:
+    elif isinstance(request, Sub | History | Match) and request.start is not None:
         words = request.start.at in ("now", "last", "earliest")
         change = {"start": Start(request.start.at, 0 if words else request.start.value)}
         change |= {"log": "log"} if isinstance(request, Sub) else {}
@@ -135,6 +138,19 @@ def with_sense(request: AnyRequest) -> AnyRequest:
         change = {"log": request.log or "log"}
         if request.cursor is None:
             change = {"log": None, "witness_ns": None}
+    elif isinstance(request, Take | Settle):
+        outcomes = [
+            Outcome(
+                number,
+                1,
+                one.delivery,
+                one.how,
+                one.delay_ms if one.how == "nack" else 0,
+                (one.reason or "x") if one.how == "reject" else "",
+            )
+            for number, one in enumerate(request.outcomes[:10])
+        ]
+        change = {"outcomes": tuple(outcomes)}
     return msgspec.structs.replace(request, **change)
 
 
@@ -144,9 +160,17 @@ def test_any_answer_is_read_back_as_it_was_written(
     kind: type[AnyReply], data: st.DataObject, bodies: list[bytes]
 ) -> None:
     reply = data.draw(of_type(kind))
-    if isinstance(reply, MessageBatches):
+    if isinstance(reply, MessageBatches | Taken):
         batches = tuple(BatchHeader(at, 1, "p", 1, 1, 0, len(b)) for at, b in enumerate(bodies))
         reply = msgspec.structs.replace(reply, batches=batches)
+        body = b"".join(bodies)
+        assert decode_reply(encode_reply(reply, body)) == (reply, body)
+    elif isinstance(reply, Fetched):
+        topics = tuple(
+            FetchedTopic("t", 1, "log", 0, 0, (BatchHeader(at, 1, "p", 1, 1, 0, len(b)),), at + 1)
+            for at, b in enumerate(bodies)
+        )
+        reply = msgspec.structs.replace(reply, topics=topics)
         body = b"".join(bodies)
         assert decode_reply(encode_reply(reply, body)) == (reply, body)
     else:
@@ -166,7 +190,7 @@ def test_any_answer_is_read_back_as_it_was_written(
     ),
     st.none() | st.lists(st.none() | st.integers() | st.floats(), max_size=4),
 )
-@example([b"m"], [], None, None)  # found here: it was stored, and nobody could read it
+@example([b"m"], [], None, None)  # found here: it was stored, and could not be read
 @example([b"m"], None, [{"h": "\ud800"}], None)
 @example([b"m"], None, None, [2**64])
 def test_whatever_a_program_puts_is_a_batch_that_can_be_read_or_is_refused(

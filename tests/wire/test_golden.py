@@ -13,9 +13,10 @@ import msgspec
 import pytest
 from msgspec import Struct
 
+from reliable_pubsub.common.core.answers import AnyReply
 from reliable_pubsub.common.core.batch import Batch, decode_batch, encode_batch
 from reliable_pubsub.common.core.errors import MalformedError
-from reliable_pubsub.common.core.messages import AnyReply, AnyRequest
+from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.wire import (
     decode_reply,
     decode_request,

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from reliable_pubsub.common.core.answers import MessageBatches, PutAck
 from reliable_pubsub.common.core.batch import Batch, crc32, decode_batch
 from reliable_pubsub.common.core.errors import MalformedError
 from reliable_pubsub.common.core.limits import (
@@ -24,14 +25,8 @@ from reliable_pubsub.common.core.limits import (
     STATUS_TOPICS_MAX,
     TOPIC_BYTES_MAX,
 )
-from reliable_pubsub.common.core.messages import (
-    BatchHeader,
-    Dead,
-    MessageBatches,
-    Put,
-    PutAck,
-    Stage,
-)
+from reliable_pubsub.common.core.message_base import BatchHeader
+from reliable_pubsub.common.core.requests import Dead, Put, Stage
 from reliable_pubsub.common.core.wire import (
     decode_reply,
     decode_request,

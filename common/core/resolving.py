@@ -1,0 +1,214 @@
+"""Which value of a setting counts.
+
+Command line > settings file > environment > default. Each value keeps its origin, so that
+`config show` can say where it comes from. Every value that is given is checked, also one that a
+higher origin overrides: an error in a file is reported now, not when the value is first used.
+
+Nothing here opens a file or looks at the process's environment: both are arguments.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+from msgspec import Struct
+
+from .connection_string import without_password
+from .endpoint import endpoints_of, host_of
+from .errors import ConfigurationError
+from .settings import (
+    BY_NAME,
+    DIRECTORY_VARIABLE,
+    ENVIRONMENT_PREFIX,
+    SETTINGS,
+    Setting,
+    Settings,
+    Value,
+)
+from .wording import did_you_mean, facts, first_of, in_words, key_in_words, refused
+
+if TYPE_CHECKING:
+    from ..yaml_file import Document
+
+
+class Resolved(Struct, frozen=True):
+    """The value that counts, and its origin."""
+
+    value: Value
+    origin: str  # "--ack-timeout", "settings.json", "RELIABLE_PUBSUB_ACK_TIMEOUT" or "default"
+
+
+def resolve(
+    command_line: Mapping[str, object],
+    file: Mapping[str, Resolved] | None,
+    environment: Mapping[str, str],
+) -> dict[str, Resolved]:
+    """Return the value of highest priority for each setting, in the order of the table.
+
+    Args:
+        command_line: by setting name, text or already parsed; None means "not given".
+        file: from `parse_settings_json` or `settings_from_document`.
+        environment: all variables of the process; only those of the table are read.
+
+    Raises:
+        ConfigurationError: all problems, one line for each value, naming flag or variable.
+    """
+    problems: list[str] = []
+    given: dict[str, Resolved] = {}
+    for setting in SETTINGS:
+        if setting.variable in environment:
+            text = environment[setting.variable]
+            origin = setting.variable
+            _take(given, problems, setting, text, where=origin, origin=origin, from_text=True)
+    given.update(file or {})
+    for name, value in command_line.items():
+        if value is None:
+            continue
+        if name not in BY_NAME:
+            flag = "--" + name.replace("_", "-")
+            problems.append(f"{flag}: unknown setting{did_you_mean(name, BY_NAME)}")
+            continue
+        flag = BY_NAME[name].flag
+        _take(given, problems, BY_NAME[name], value, where=flag, origin=flag, from_text=True)
+    if problems:
+        raise ConfigurationError("\n".join(problems))
+    return {
+        setting.name: given.get(setting.name, Resolved(setting.default, "default"))
+        for setting in SETTINGS
+    }
+
+
+def typed(resolved: Mapping[str, Resolved]) -> Settings:
+    """Convert the values of `resolve` to `Settings`."""
+    return msgspec.convert({name: item.value for name, item in resolved.items()}, Settings)
+
+
+def parse_settings_json(text: str, path: str) -> dict[str, Resolved]:
+    """Read a settings file: one JSON object, its keys the names of the table.
+
+    Raises:
+        ConfigurationError: not JSON (with line and column), not a mapping, or what
+            `_from_mapping` refuses.
+    """
+    try:
+        data = json.loads(
+            text, object_pairs_hook=_without_double_keys, parse_constant=_refuse_constant
+        )
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(
+            f"{path}, line {error.lineno}, column {error.colno}: is not JSON: {error.msg}"
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{path}: is not JSON as we use it: {error}") from error
+    if not isinstance(data, dict):
+        raise _not_a_mapping(path, data)
+    return _from_mapping(data, path, {})
+
+
+def settings_from_document(document: Document) -> dict[str, Resolved]:
+    """Read the settings of a YAML file: a mapping, its keys the names of the table.
+
+    Raises:
+        ConfigurationError: not a mapping, unknown keys, values out of range; with lines.
+    """
+    lines = {str(at[0]): line for at, line in document.key_lines.items() if len(at) == 1}
+    if not isinstance(document.data, dict):
+        raise _not_a_mapping(f"{document.path}, line {document.line_of(())}", document.data)
+    return _from_mapping(document.data, document.path, lines)
+
+
+def unknown_variables(environment: Mapping[str, str]) -> list[str]:
+    """Warn, in one sentence each, of variables that look like a setting but are none."""
+    known = [DIRECTORY_VARIABLE, *(setting.variable for setting in SETTINGS)]
+    return [
+        f"{name}: unknown variable, it has no effect{did_you_mean(name, known)}"
+        for name in sorted(environment)
+        if name.startswith(ENVIRONMENT_PREFIX) and name not in known
+    ]
+
+
+def _not_a_mapping(where: str, data: object) -> ConfigurationError:
+    return ConfigurationError(
+        f"{where}: found {in_words(data)}, expected a mapping of settings such as ack_timeout: 2.0"
+    )
+
+
+def _from_mapping(
+    data: Mapping[str, object], path: str, lines: Mapping[str, int]
+) -> dict[str, Resolved]:
+    """Check the content of a settings file.
+
+    Raises:
+        ConfigurationError: unknown keys, values of the wrong type or out of range.
+    """
+    problems: list[str] = []
+    taken: dict[str, Resolved] = {}
+    for name, value in data.items():
+        origin = f"{path}, line {lines[name]}" if name in lines else path
+        where = f"{origin}, {key_in_words(name)}"
+        if name in BY_NAME:
+            setting = BY_NAME[name]
+            _take(taken, problems, setting, value, where=where, origin=origin, from_text=False)
+        else:
+            advice = did_you_mean(name, BY_NAME) or f"; known are {', '.join(BY_NAME)}"
+            problems.append(f"{where}: unknown setting{advice}")
+    if problems:
+        raise ConfigurationError(first_of(problems))
+    return taken
+
+
+def _take(
+    taken: dict[str, Resolved],
+    problems: list[str],
+    setting: Setting,
+    value: object,
+    *,
+    where: str,
+    origin: str,
+    from_text: bool,
+) -> None:
+    """Note a value under its setting, or what is wrong with it."""
+    parsed = _parse(setting, value, from_text=from_text)
+    if parsed is None:
+        problem = refused(value, setting.type, expects=setting.expected)
+        problems.append(f"{where}: {without_password(problem)}")
+    else:
+        taken[setting.name] = Resolved(parsed, origin)
+
+
+def _parse(setting: Setting, value: object, *, from_text: bool) -> Value | None:
+    """Return the value of a setting, or None if it is invalid.
+
+    Args:
+        from_text: text such as "2.5" is a number, as on the command line; in a file it is not.
+    """
+    try:
+        given = value.strip() if from_text and isinstance(value, str) else value
+        parsed: Value = msgspec.convert(given, setting.type, strict=not from_text)
+    except msgspec.ValidationError:
+        return None
+    before = _SCHEMES.get(str(facts(setting.type).get("format")))
+    nothing = parsed == setting.default == ""
+    if before is None or nothing:
+        return parsed
+    hosts = [host_of(f"{before}{one}", bind=True) for one in endpoints_of(str(parsed))]
+    return None if None in hosts else parsed
+
+
+_SCHEMES: Final = {"endpoint": "", "address": "tcp://"}  # by format: what `host_of` reads besides
+
+
+def _without_double_keys(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    mapping: dict[str, object] = {}
+    for key, value in pairs:
+        if key in mapping:
+            raise ValueError(f"key {key!r:.60} is given twice")
+        mapping[key] = value
+    return mapping
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is not a number that a setting may have")

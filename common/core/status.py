@@ -1,0 +1,140 @@
+"""What the answers to STATUS and CLIENTS are made of."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from msgspec import UNSET, Struct, UnsetType
+
+from .message_base import GroupTerms, Role, Terms
+
+SubscriptionState = Literal["active", "suspended", "expired"]
+
+
+class SubscriptionStatus(Struct, frozen=True, kw_only=True):
+    """One subscription, as STATUS shows it."""
+
+    subscriber: str
+    generation: int
+    terms: Terms
+    state: SubscriptionState
+    silent_s: float  # since its last request, or since the start of the proxy
+    cursor: int
+    lag_messages: int
+    lag_s: float  # age of the oldest message not yet acknowledged; 0 if there is none
+    lost: int | UnsetType = UNSET  # QoS 0 messages that it read too late; unset: none
+
+
+class GroupStatus(Struct, frozen=True, kw_only=True):
+    """One group, as STATUS shows it."""
+
+    group: str
+    generation: int
+    terms: GroupTerms
+    state: SubscriptionState
+    members: int  # that have joined and not left
+    cursor: int  # every message below it has ended
+    held: int  # messages in the hands of members
+    held_by: int  # members
+    waiting: int  # messages that have not ended and are not held
+    redelivering: int  # of these, were delivered before
+    lag_s: float  # age of the oldest message that has not ended; 0 if there is none
+
+
+class PublisherStatus(Struct, frozen=True, kw_only=True):
+    """One publisher of a topic at one level, as STATUS shows it."""
+
+    publisher: str
+    qos: int
+    last_sequence: int
+    last_offset: int
+
+
+class RingStatus(Struct, frozen=True, kw_only=True):
+    """The QoS 0 messages of a topic since the start of the proxy, as STATUS shows them."""
+
+    end: int  # messages, so far
+    held: int  # of them are still in the ring
+    held_bytes: int
+
+
+class TopicStatus(Struct, frozen=True, kw_only=True):
+    """One topic, as STATUS shows it."""
+
+    topic: str
+    log: str
+    start: int
+    end: int  # durable
+    stored_bytes: int  # bodies
+    subscriptions: tuple[SubscriptionStatus, ...]
+    subscriptions_left_out: int  # above the rows of one page
+    publishers: tuple[PublisherStatus, ...]
+    publishers_left_out: int
+    ring: RingStatus | UnsetType = UNSET  # unset: nothing was put at QoS 0
+    groups: tuple[GroupStatus, ...] | UnsetType = UNSET  # unset: none
+    groups_left_out: int | UnsetType = UNSET  # unset: none
+
+
+class CommitterStatus(Struct, frozen=True, kw_only=True):
+    """The writing thread, as STATUS shows it."""
+
+    queued_records: int
+    commits: int
+    records: int
+    last_commit_ms: float
+    storage_full: bool
+    log_held_bytes: int | UnsetType = UNSET  # of the log, while another program holds it
+
+
+class PushStatus(Struct, frozen=True, kw_only=True):
+    """The push endpoint, as STATUS shows it."""
+
+    endpoint: str
+    links: int  # nodes below: relays and subscribers
+    plain: int  # prefixes that plain ZeroMQ subscribers want
+    sent: int  # batches
+    dropped: int  # wanted batches that did not fit in the queue
+    queued: int  # batches
+
+
+class StagingStatus(Struct, frozen=True, kw_only=True):
+    """Transactions that are not committed, as STATUS shows them."""
+
+    transactions: int
+    batches: int
+    staged_bytes: int
+    writers: int  # publishers that have committed a transaction
+
+
+class TopicKept(Struct, frozen=True, kw_only=True):
+    """How many bytes of acknowledged messages a topic keeps that has settings of its own."""
+
+    topic: str
+    history_bytes: int
+
+
+class KeptStatus(Struct, frozen=True, kw_only=True):
+    """How many bytes of acknowledged messages topics keep, as STATUS shows it."""
+
+    history_bytes: int
+    topics: tuple[TopicKept, ...] = ()  # those with settings of their own
+
+
+class IngressStatus(Struct, frozen=True, kw_only=True):
+    """The endpoint that receives QoS 0 messages, as STATUS shows it."""
+
+    endpoint: str
+    patterns: int  # announced to publishers
+    taken: int  # batches
+    unwanted: int  # batches without a listener when they arrived
+    refused: int  # batches that are malformed, or of a fenced process
+
+
+class ClientStatus(Struct, frozen=True, kw_only=True):
+    """One client id, as CLIENTS shows it."""
+
+    client: str
+    role: Role
+    epoch: int
+    subscriptions: int  # that have not ended
+    numbered: bool  # a publisher whose numbers are compared

@@ -1,0 +1,1 @@
+"""What the page shows, as values: rates, lag, reasons, decoded messages, stories. Pure."""

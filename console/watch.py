@@ -1,0 +1,134 @@
+"""Looks at the proxy again and again, once for all browsers, while one of them is open."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from reliable_pubsub.common.core.errors import PubSubError
+from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.status_client import StatusClient
+from reliable_pubsub.relay.core.messages import NodeReport
+from reliable_pubsub.relay.core.tree import Look
+from reliable_pubsub.relay.topology import ask_upwards
+
+from .core.board import Board
+
+PAUSE_S: Final = 2.0  # between two looks, at least
+SHARE_MAX: Final = 0.1  # of the time is spent looking, at most
+FAULT: Final = "the console looks no more, by a fault of its own: see what it wrote; start it again"
+IDLE_S: Final = 10.0  # no browser has asked for so long: no looks
+
+
+class Seen(Struct, frozen=True):
+    """The newest look, and how it stands now."""
+
+    number: int  # of the look: 1, 2, 3, ...; changes with each, and with `error`
+    board: Board | None  # None: there was none yet
+    at_s: float  # of the board, by the monotonic clock
+    error: str  # why the last look failed; "": it did not
+
+
+class Watch:
+    """A thread that looks, and keeps the newest board."""
+
+    def __init__(self, endpoint: str, relays: Sequence[str], retry: RetryPolicy) -> None:
+        """Ask nothing yet.
+
+        Args:
+            relays: endpoints of relays, which are asked for themselves.
+        """
+        self._endpoint = endpoint
+        self._relays = relays
+        self._status = StatusClient(endpoint, retry)
+        self._changed = threading.Condition()
+        self._seen = Seen(0, None, 0.0, "")
+        self._wanted_s = 0.0  # until when browsers want looks
+        self._is_ending = False
+        self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Start to look."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop looking; a look that waits for an answer is left alone."""
+        with self._changed:
+            self._is_ending = True
+            self._changed.notify_all()
+
+    def seen(self, *, wait_s: float = 0.0) -> Seen:
+        """The newest look; and let there be others for a while.
+
+        Args:
+            wait_s: for the first one, if there was none for a while.
+        """
+        now_s = time.monotonic()
+        with self._changed:
+            was_idle = now_s > self._wanted_s
+            self._wanted_s = now_s + IDLE_S
+            self._changed.notify_all()
+            if was_idle:
+                number = self._seen.number
+                self._changed.wait_for(lambda: self._seen.number > number, wait_s)
+            if not self._thread.is_alive():
+                return replace(self._seen, error=FAULT)
+            return self._seen
+
+    def _run(self) -> None:
+        earlier: Look | None = None
+        while self._may_look():
+            begun_s = time.monotonic()
+            pause_s = PAUSE_S
+            try:
+                look = self._look()
+            except PubSubError as error:
+                self._tell(None, str(error))
+            else:
+                self._tell(Board(look, earlier), "")
+                earlier = look
+                took_s = time.monotonic() - begun_s
+                pause_s = max(pause_s, took_s * (1 / SHARE_MAX - 1))
+            self._pause(pause_s)
+        self._status.close()
+
+    def _look(self) -> Look:
+        report = self._status.ask()
+        at_s = time.monotonic()
+        nodes: dict[str, NodeReport] = {}
+        silent: list[str] = []
+        for endpoint in (self._endpoint, *self._relays):
+            try:
+                found = ask_upwards([endpoint])
+            except PubSubError:
+                if endpoint != self._endpoint:  # the proxy itself has just answered
+                    silent.append(endpoint)
+                continue
+            nodes |= {place: one for place, one in found.items() if one is not None}
+        return Look(at_s, nodes, silent, report)
+
+    def _tell(self, board: Board | None, error: str) -> None:
+        with self._changed:
+            before = self._seen
+            if board is None:
+                self._seen = Seen(before.number + 1, before.board, before.at_s, error)
+            else:
+                self._seen = Seen(before.number + 1, board, time.monotonic(), "")
+            self._changed.notify_all()
+
+    def _may_look(self) -> bool:
+        """Wait until a browser wants a look; False: the end."""
+        with self._changed:
+            self._changed.wait_for(
+                lambda: self._is_ending or time.monotonic() <= self._wanted_s, None
+            )
+            return not self._is_ending
+
+    def _pause(self, pause_s: float) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_ending, pause_s)

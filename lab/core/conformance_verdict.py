@@ -1,0 +1,205 @@
+"""What is said of a client after a case. Pure.
+
+The rules V1 to V12 are the checker's. What only the ending shows is held against rules of the
+protocol: R9 (written, then acknowledged), R11 (who is fenced stops), R14 (another log is a stop).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final, Literal
+
+from msgspec import Struct
+
+from .conformance import CLIENT, UNREACHABLE, Case, Role
+from .verdict import Verdict
+
+Judgement = Literal["conforms", "broken", "not as expected"]
+EXIT_CODES: Final[dict[Judgement, int]] = {"conforms": 0, "broken": 1, "not as expected": 6}
+VIOLATIONS_SHOWN: Final = 3  # of each rule
+
+
+REPEATED: Final = (
+    "what its older state had forgotten is stored again under new numbers, as R24 lets a program "
+    "do; a client that puts from a plan repeats its own numbers, and stores it once"
+)
+
+
+class Ended(Struct, frozen=True):
+    """How a process of the client ended, other than by the tool."""
+
+    code: int  # negative: by that signal
+    done: int  # messages that were done by then
+
+
+class Observed(Struct, frozen=True, kw_only=True):
+    """What was seen of a client, beside journals and output."""
+
+    messages: int  # that there were for it
+    connected: bool  # it was granted an epoch
+    done: int  # messages that were stored, or are in its output
+    ended: tuple[Ended, ...] = ()
+    hung: str = ""  # what was waited for in vain
+    happened: int = 0  # acts that found it at work
+    replaced: bool = False  # the store is another one since
+    claimed: int = 0  # lines of its output
+    unreadable: tuple[int, ...] = ()  # lines of its output that are no message
+    strangers: tuple[int, ...] = ()  # lines of it that are none of the messages of the input
+    repeated: bool = False  # it put again, under new numbers, what a set-back state had forgotten
+    ahead: tuple[int, int] | None = None  # acknowledged up to, when its output held so many
+    took_back: bool = False  # it asked for a higher epoch in the process that was fenced
+    went_on: tuple[str, ...] = ()  # messages of the new store that its output has
+    said: str = ""  # its last words
+    failed: str = ""  # what the tool could not do
+
+
+class Found(Struct, frozen=True):
+    """One thing that is wrong."""
+
+    rule: str  # "V6", "R14"; "" if no rule is broken, and it is not as expected
+    text: str
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """The outcome of a case."""
+
+    case: str
+    judgement: Judgement
+    judged: tuple[str, ...]  # rules for which there was something to hold them against
+    found: tuple[Found, ...]
+    ending: str  # how it ended, in words
+    note: str = ""
+
+    @property
+    def broken(self) -> tuple[str, ...]:
+        """Rules, each once, in order."""
+        return tuple(dict.fromkeys(one.rule for one in self.found if one.rule))
+
+
+def judge(case: Case, role: Role, seen: Observed, verdict: Verdict | None) -> Result:
+    """Judge a case.
+
+    Args:
+        verdict: of the checker; None: there was nothing to read.
+    """
+    found = [
+        Found(rule.rule, violation.text)
+        for rule in (verdict.rules if verdict else ())
+        for violation in rule.violations
+    ]
+    found += _broken_by_ending(case, role, seen)
+    judged = [rule.rule for rule in (verdict.rules if verdict else ()) if rule.checked]
+    if role == "subscriber":
+        judged.append("R9")
+    judged += {"resumes": ["R11"], "stops": ["R14"]}.get(case.ending, [])
+    not_expected = list(_not_as_expected(case, seen)) if not found else []
+    found += [Found("", text) for text in not_expected]
+    broken = any(one.rule for one in found)
+    return Result(
+        case=case.name,
+        judgement="broken" if broken else "not as expected" if found else "conforms",
+        judged=tuple(judged),
+        found=tuple(found),
+        ending=ending_in_words(seen),
+        note=REPEATED if seen.repeated else "",
+    )
+
+
+def _broken_by_ending(case: Case, role: Role, seen: Observed) -> Iterator[Found]:
+    if seen.ahead is not None:
+        cursor, written = seen.ahead
+        yield Found(
+            "R9",
+            f"{CLIENT} acknowledged everything below offset {cursor} when its output held "
+            f"{written} messages: what lies between is lost if it dies there",
+        )
+    if seen.took_back:
+        yield Found(
+            "R11",
+            f"{CLIENT} was fenced, and the same process took a higher epoch: it stole its id back "
+            "from the process that had taken over",
+        )
+    if case.ending == "stops" and seen.replaced:
+        verb = "acknowledged" if role == "publisher" else "received"
+        if seen.went_on:
+            shown = ", ".join(repr(one) for one in seen.went_on[:VIOLATIONS_SHOWN])
+            yield Found(
+                "R14",
+                f"the store was replaced, and {CLIENT} went on over the other log: its output has "
+                f"{len(seen.went_on)} messages {verb} there ({shown})",
+            )
+        elif any(one.code == 0 for one in seen.ended):
+            yield Found(
+                "R14",
+                f"the store was replaced, and {CLIENT} ended with exit code 0, as if all were well",
+            )
+
+
+def _not_as_expected(case: Case, seen: Observed) -> Iterator[str]:
+    said = f"; it said last: {seen.said}" if seen.said else ""
+    refusals = [one for one in seen.ended if one.code not in (0, UNREACHABLE)]
+    if seen.failed:
+        yield seen.failed
+    elif not seen.connected:
+        how = f"it ended with exit code {seen.ended[-1].code}" if seen.ended else seen.hung
+        yield f"{CLIENT} was granted no epoch: it never said HELLO under its id; {how}{said}"
+    elif seen.hung:
+        yield f"{seen.hung}{said}"
+    elif case.ending == "done" and refusals:
+        one = refusals[0]
+        yield (
+            f"{CLIENT} ended with exit code {one.code} after {one.done} of {seen.messages} "
+            f"messages, where it was to go on{said}"
+        )
+    elif case.ending == "resumes" and len(refusals) > 1:
+        yield (
+            f"{CLIENT} was started again after it had been taken over, and ended with exit code "
+            f"{refusals[1].code}, where it was to go on{said}"
+        )
+    elif case.ending == "resumes" and not refusals:
+        yield f"{CLIENT} was taken over and ended with exit code 0; a process that is fenced stops"
+    elif seen.unreadable:
+        lines = ", ".join(map(str, seen.unreadable[:5]))
+        yield (
+            f"line {lines} of its output is no message: neither `offset<TAB>payload`, nor "
+            "`payload`, nor JSON with `payload`"
+        )
+    elif seen.strangers:
+        lines = ", ".join(map(str, seen.strangers[:5]))
+        yield (
+            f"line {lines} of its output is none of the messages of its input: it says of "
+            "something else that it is acknowledged, or changes what it writes"
+        )
+    elif not seen.claimed and seen.done:
+        yield f"its output is empty: {CLIENT} never said which messages it had"
+    elif seen.happened < (min(1, len(case.acts)) if case.ending == "done" else len(case.acts)):
+        yield (
+            f"{CLIENT} was done before anything could be done to it, so this case judged nothing; "
+            "give it more --messages, or let it put fewer in one request"
+        )
+
+
+def ending_in_words(seen: Observed) -> str:
+    """How its processes ended."""
+    if seen.hung:
+        return "did not end"
+    codes = [str(one.code) for one in seen.ended]
+    return f"exit code {', then '.join(codes)}" if codes else "ended by SIGTERM"
+
+
+def told(result: Result) -> list[str]:
+    """What is wrong, one paragraph each; of each rule the first few."""
+    lines: list[str] = []
+    for rule in dict.fromkeys(one.rule for one in result.found):
+        texts = [one.text for one in result.found if one.rule == rule]
+        head = f"{rule}: " if rule else ""
+        lines += [f"{head}{text}" for text in texts[:VIOLATIONS_SHOWN]]
+        if len(texts) > VIOLATIONS_SHOWN:
+            lines.append(f"{head}and {len(texts) - VIOLATIONS_SHOWN} more")
+    return lines
+
+
+def exit_code(results: Sequence[Result]) -> int:
+    """0: all conform; 1: a rule is broken; 6: none is, and something was not as expected."""
+    codes = {EXIT_CODES[result.judgement] for result in results}
+    return 1 if 1 in codes else 6 if 6 in codes else 0

@@ -1,0 +1,128 @@
+"""An archive as a query sees it: the same offsets as of the topic, so a merge changes nothing.
+
+A query over the Parquet files themselves knows them by name, and after `archive --merge` it would
+read the rows of a merged file a second time. Here Spark's checkpoint has offsets. Which files there
+are says the log of the table; those that a merge replaced stay for a week, so a list stays good.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from reliable_pubsub.common.core.retry import Clock
+from reliable_pubsub.common.transport import SystemClock
+
+from .archive import archived_files, read_manifests
+from .core.columns import ROWS_MAX
+from .core.loss import DataLossError
+from .core.manifest import newest_logs
+from .core.offsets import Offsets, TopicOffset
+from .core.options import SourceOptions
+from .core.planning import MessageRange, TopicExtent
+
+LOOK_S: Final = 1.0  # an idle query asks about 90 times a second; the log is read once
+
+_log = logging.getLogger("reliable_pubsub.pipeline")
+
+
+class ArchiveView:
+    """What a driver asks of an archive; the part of `ProxyView` that a query needs."""
+
+    keeps_place = False
+
+    def __init__(self, options: SourceOptions, *, clock: Clock | None = None) -> None:
+        """Prepare; the folder is read at the first call."""
+        self._options = options
+        self._clock = clock or SystemClock()
+        self._looked_s = float("-inf")
+        self._extents: dict[str, TopicExtent] = {}
+
+    def extents(self) -> dict[str, TopicExtent]:
+        """The topics that the query wants, as they were at most `LOOK_S` ago.
+
+        Raises:
+            ConfigurationError, DamagedError: as `read_manifests`.
+        """
+        if self._clock.now_s() - self._looked_s >= LOOK_S:
+            logs = newest_logs(read_manifests(Path(self._options.archive)))
+            self._extents = {
+                topic: TopicExtent(
+                    files[-1].log, files[0].first, files[-1].end, sum(one.bytes for one in files)
+                )
+                for topic, files in logs.items()
+                if self._options.wants(topic)
+            }
+            self._looked_s = self._clock.now_s()
+        return self._extents
+
+    def find_time(self, topic: str, extent: TopicExtent, time_ns: int) -> int:
+        """The offset of the first message taken at a time or later; the end if there is none."""
+        for one, path in archived_files(Path(self._options.archive)):
+            if (one.topic, one.log) != (topic, extent.log) or one.last_ns < time_ns:
+                continue
+            wanted = [("timestamp_ns", ">=", time_ns)]
+            offsets = pq.read_table(path, columns=["offset"], filters=wanted).column(0)
+            if len(offsets):
+                return min(int(offsets[0].as_py()), extent.end)
+        return extent.end
+
+    def witnessed(self, offsets: Offsets, known: Offsets) -> dict[str, TopicOffset]:
+        """The same offsets: an archive is never set back, and has a log id."""
+        return dict(offsets)
+
+    def begin_place(self, topic: str, place: TopicOffset | None) -> TopicOffset:
+        raise AssertionError("an archive has no subscriptions")
+
+    def tell_places(self, offsets: Offsets) -> None:
+        """Do nothing: nothing waits."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def archived_range(
+    wanted: MessageRange, folder: Path, schema: pa.Schema, *, fail_on_data_loss: bool
+) -> Iterator[pa.RecordBatch]:
+    """In a task: the messages of a range in Arrow.
+
+    Args:
+        schema: the columns that are asked for, by their names.
+
+    Raises:
+        DataLossError: not all of it is there.
+    """
+    offset = wanted.first
+    within = [("offset", ">=", offset), ("offset", "<", wanted.end)]
+    for one, path in archived_files(folder):
+        if (one.topic, one.log) != (wanted.topic, wanted.log):
+            continue
+        if one.end <= offset or one.first >= wanted.end:
+            continue
+        rows = pq.read_table(path, columns=schema.names, filters=within)
+        whole = one.first <= offset and rows.num_rows == min(one.end, wanted.end) - offset
+        if not whole:
+            _lose(wanted, offset, max(one.first, offset + 1), fail_on_data_loss)
+        ordered = rows if one.sha256 else rows.sort_by("offset")  # another program's compaction
+        yield from ordered.select(schema.names).cast(schema).to_batches(max_chunksize=ROWS_MAX)
+        offset = one.end
+    if offset < wanted.end:
+        _lose(wanted, offset, wanted.end, fail_on_data_loss)
+
+
+def _lose(wanted: MessageRange, first: int, end: int, fail_on_data_loss: bool) -> None:
+    """Say that messages are not there.
+
+    Raises:
+        DataLossError.
+    """
+    why = "the archive does not have all of them"
+    loss = DataLossError(topic=wanted.topic, first=first, end=end, why=why)
+    if fail_on_data_loss:
+        raise loss
+    _log.warning("topic %r: %s", wanted.topic, loss)

@@ -1,0 +1,103 @@
+"""Whether the proxy keeps what a load is going to put until something has read it. Pure.
+
+What every subscription has acknowledged is history, and of that a topic keeps so many bytes. On a
+topic without a subscription everything is history from its first moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import UNSET, Struct
+
+from reliable_pubsub.common.core.answers import StatusReport
+from reliable_pubsub.common.core.errors import RefusedError
+from reliable_pubsub.common.core.limits import MIB
+from reliable_pubsub.common.core.status import TopicStatus
+
+_ADVICE: Final = (
+    "Give --subscriber ID: the proxy then keeps them until this id has read them (`pipeline "
+    "archive --subscriber ID`, option subscriber of a query, or a subscriber of this id). Or raise "
+    "history_bytes of the proxy"
+)
+
+
+class NotHeldError(RefusedError):
+    """More is put than the proxy keeps for readers that come later."""
+
+    code = "NOT_HELD"
+
+
+class FileSize(Struct, frozen=True):
+    """About what a file becomes."""
+
+    publisher: str  # of the whole file; of its parts the begin
+    records: float
+    bytes: float  # of all records together, without what a batch adds
+
+
+def topic_of(topic: str, report: StatusReport) -> TopicStatus | None:
+    """What the proxy says of a topic; None if there is none."""
+    return next((one for one in report.topics if one.topic == topic), None)
+
+
+def is_held(topic: str, report: StatusReport) -> bool:
+    """Whether a subscription keeps what is put from now on."""
+    known = topic_of(topic, report)
+    return known is not None and (
+        known.subscriptions_left_out > 0
+        or any(one.state != "expired" for one in known.subscriptions)
+    )
+
+
+def refuse_unheld(topic: str, files: Sequence[FileSize], report: StatusReport) -> None:
+    """Before a load: see that the proxy keeps what will be put.
+
+    Args:
+        report: STATUS with subscriptions and publishers.
+
+    Raises:
+        NotHeldError: it would remove the oldest while the newest are put.
+    """
+    if is_held(topic, report) or report.kept is UNSET:
+        return
+    known = topic_of(topic, report)
+    done = {one.publisher: one.last_sequence for one in known.publishers} if known else {}
+    left_bytes = 0.0
+    for one in files:
+        stored = sum(count for name, count in done.items() if _of(name, one.publisher))
+        left_bytes += one.bytes * max(1 - stored / one.records, 0) if one.records else 0
+    own = {one.topic: one.history_bytes for one in report.kept.topics}
+    most = own.get(topic, report.kept.history_bytes)
+    if left_bytes > most:
+        raise NotHeldError(
+            f"about {left_bytes / MIB:,.0f} MiB would be put on topic {topic!r}, which has no "
+            f"subscription: the proxy keeps the newest {most / MIB:,.0f} MiB of them and removes "
+            f"the others (history_bytes is {most:,}). Nothing was put. {_ADVICE}"
+        )
+
+
+def _of(publisher: str, file: str) -> bool:
+    """Whether a publisher is that of a file, or of one of its parts."""
+    return publisher == file or publisher.startswith(f"{file}.")
+
+
+def check_still_there(topic: str, put: int, first: int | None, report: StatusReport) -> None:
+    """After a load: see that what was put is there, unless all subscriptions have read it.
+
+    Args:
+        put, first: messages of this run, and the lowest offset that one of them got.
+
+    Raises:
+        NotHeldError: some were removed.
+    """
+    known = topic_of(topic, report)
+    if not put or known is None or is_held(topic, report):
+        return
+    if first is None or first < known.start:
+        raise NotHeldError(
+            f"{put:,} messages were put on topic {topic!r}, and of these the proxy has removed "
+            f"those below offset {known.start:,} already: no subscription waits for them, and the "
+            f"topic keeps only so much. {_ADVICE}, and load the files under another --base or name"
+        )

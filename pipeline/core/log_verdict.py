@@ -1,0 +1,170 @@
+"""The verdict over a log of which Spark has found the faults: the checker's, word for word. Pure.
+
+Where no process wrote a journal, three of the checker's rules have something to judge: V2, V3 and
+V4. The others are asked of the checker itself, over a run in which the log is empty.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from reliable_pubsub.common.core.journal import AnyLine, Begin, End, Found, FoundEnd, Seen
+from reliable_pubsub.lab.core import log_faults
+from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.verdict import RuleVerdict, Verdict, Violation
+
+from .evidence import AUDITOR, Extent
+
+FaultKind = Literal["differs", "again", "old", "hole", "number", "copy"]
+
+
+class Fault(Struct, frozen=True):
+    """A message at which a log is not as it should be."""
+
+    kind: FaultKind
+    topic: str
+    seen: Seen
+    # again: this offset. old: the highest time before, ns. hole: its first offset. number: the
+    # highest sequence before. copy: offset of the first one.
+    number: int | None = None
+    other: Seen | None = None  # differs: what the log has. hole: the message before it
+
+    @property
+    def is_late(self) -> bool:
+        """Whether there may be an earlier message of that number."""
+        return self.kind == "number" and self.seen.sequence <= (self.number or 0)
+
+
+class TopicSight(Struct, frozen=True):
+    """What was seen of a topic."""
+
+    topic: str
+    sightings: int  # that are not the same twice
+    entries: int  # offsets
+    first: int
+    last: Seen
+    publishers: Sequence[str]
+    archived_to: int | None = None  # its highest offset in an archive
+    news: Seen | None = None  # the first live one that the archive does not have so
+
+
+def log_verdict(
+    extents: Mapping[str, Extent],
+    sights: Sequence[TopicSight],
+    faults: Sequence[Fault],
+    *,
+    pid: int,
+) -> tuple[Run, Verdict]:
+    """The verdict, and a run with the messages that it speaks of.
+
+    Args:
+        extents: of all topics.
+        sights: of those with messages.
+        pid: of the auditor's process.
+    """
+    faults = sorted(faults, key=lambda one: (one.topic, one.seen.offset))
+    seen = {one.topic: one for one in sights}
+    judged = check(Run(lines=_lines({}, extents, pid, empty=True), outputs={}))
+    entries = sum(one.entries for one in sights)
+    sightings = sum(one.sightings for one in sights)
+    found = {
+        "V2": (entries, [*_copies(faults)]),
+        "V3": (sightings, [*_values(faults, extents), *_edges(extents, seen)]),
+        "V4": (entries, [*_order(faults)]),
+    }
+    warnings = [
+        warning
+        for one in sorted(sights, key=lambda one: one.topic)
+        for warning in log_faults.unknown_writers(one.topic, one.publishers)
+    ]
+    rules = [_with(rule, *found.get(rule.rule, (0, []))) for rule in judged.rules]
+    shown: dict[str, dict[int, Seen]] = {}
+    for fault in faults:
+        for message in filter(None, (fault.seen, fault.other)):
+            shown.setdefault(fault.topic, {})[message.offset] = message
+    run = Run(lines=_lines(shown, extents, pid), outputs={})
+    return run, replace(judged, rules=rules, warnings=[*judged.warnings, *warnings])
+
+
+def _with(rule: RuleVerdict, checked: int, violations: Sequence[Violation]) -> RuleVerdict:
+    if not checked and not violations:
+        return rule
+    return replace(rule, checked=checked, violations=violations, reason="")
+
+
+def _copies(faults: Sequence[Fault]) -> Iterator[Violation]:
+    for one in faults:
+        if one.kind == "copy":
+            yield log_faults.stored_twice(one.topic, one.seen, one.number or 0)
+
+
+def _values(faults: Sequence[Fault], extents: Mapping[str, Extent]) -> Iterator[Violation]:
+    for one in faults:
+        number, end = one.number or 0, min(one.seen.offset, extents[one.topic].end)
+        match one.kind:
+            case "differs":
+                assert one.other is not None
+                log, auditor = ("the log", one.other), ("the auditor", one.seen)
+                yield log_faults.differs(one.topic, log, auditor)
+            case "again":
+                yield log_faults.found_after(one.topic, one.seen, number)
+            case "old":
+                yield log_faults.time_goes_back(one.topic, one.seen, number)
+            case "hole" if number < end:
+                yield log_faults.hole(one.topic, number, end, one.other)
+
+
+def _edges(extents: Mapping[str, Extent], seen: Mapping[str, TopicSight]) -> Iterator[Violation]:
+    """What is wrong where a log ends, or where the archive and the proxy meet."""
+    for topic, extent in extents.items():
+        one = seen.get(topic)
+        expected = extent.start if one is None else max(one.last.offset + 1, extent.start)
+        last = one.last if one is not None and one.last.offset >= extent.start else None
+        if expected < extent.end:
+            yield log_faults.hole(topic, expected, extent.end, last)
+        elif expected > extent.end:
+            yield log_faults.beyond_the_end(topic, expected - 1, extent.end, last)
+        if one is None or one.news is None or one.archived_to is None:
+            continue
+        if one.news.offset <= one.archived_to:
+            yield log_faults.found_after(topic, one.news, one.archived_to)
+
+
+def _order(faults: Sequence[Fault]) -> Iterator[Violation]:
+    for one in faults:
+        if one.kind != "number" or one.seen.sequence == one.number:
+            continue
+        wrong = log_faults.out_of_order if one.is_late else log_faults.missing_before
+        yield wrong(one.topic, one.seen, one.number or 0)
+
+
+def _lines(
+    messages: Mapping[str, Mapping[int, Seen]],
+    extents: Mapping[str, Extent],
+    pid: int,
+    *,
+    empty: bool = False,
+) -> list[AnyLine]:
+    """An auditor who has found these; `empty`: and says that each log ends where it begins."""
+    lines: list[AnyLine] = [Begin(at_ns=0, process=AUDITOR, pid=pid, role="auditor", wall_ns=0)]
+    for topic, extent in extents.items():
+        here = tuple(one for _, one in sorted(messages.get(topic, {}).items()))
+        lines.append(Found(at_ns=0, process=AUDITOR, pid=pid, topic=topic, messages=here))
+        end = extent.start if empty else extent.end
+        lines.append(
+            FoundEnd(
+                at_ns=0,
+                process=AUDITOR,
+                pid=pid,
+                topic=topic,
+                start=extent.start,
+                end=end,
+                positions={},
+            )
+        )
+    return [*lines, End(at_ns=0, process=AUDITOR, pid=pid)]

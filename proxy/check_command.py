@@ -1,0 +1,40 @@
+"""`reliable-pubsub check`: whether a stopped store is sound, and what it holds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from reliable_pubsub.common.command_line import (
+    CONTEXT_SETTINGS,
+    EXIT_CODES,
+    readable_errors,
+    stop_on_signals,
+)
+
+from .contents import progress_of, read_contents, show_contents, stopped_store
+
+
+@click.command(epilog=EXIT_CODES, context_settings=CONTEXT_SETTINGS)
+@click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+def main(directory: Path) -> None:
+    """Check the store in DIR, a data directory or a backup, and say what it holds.
+
+    Every row and every body is read, as at a start of the proxy: exit code 5, with topic and
+    offsets, if anything is not as it was written. A store that is damaged is not changed; one of
+    an older version is upgraded first, as by its proxy, and a copy of it stays. The proxy must not
+    run; `reliable-pubsub status` asks one that does.
+
+    \b
+      reliable-pubsub check proxy-data
+    """
+    with readable_errors(), stop_on_signals("stopped: the check did not come to its end"):
+        with stopped_store(directory) as store, progress_of("checking") as checked:
+            contents = read_contents(store, checked)
+        click.echo(f"sound: {directory}")
+        show_contents(contents)
+
+
+if __name__ == "__main__":
+    main(prog_name="reliable-pubsub check")

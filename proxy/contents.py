@@ -1,0 +1,129 @@
+"""What a stopped store holds: read as a start of the proxy reads it, and told."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import click
+from msgspec import Struct
+from rich import box
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn
+from rich.table import Table
+from rich.text import Text
+
+from reliable_pubsub.common.core.errors import ConfigurationError
+
+from .check import check_store
+from .core.records import StoredState, StoredTopic
+from .last_run import read_last_run
+from .store import MARK_NAME, Store
+from .stored_state import FILE_NAME, read_state, reading
+
+SHOWN_TOPICS_MAX: Final = 20
+
+
+class Contents(Struct, frozen=True):
+    """A store that was read and found sound."""
+
+    state: StoredState
+    messages: int
+    file_bytes: int
+
+
+def require_store(directory: Path) -> None:
+    """Refuse a directory that is none of a proxy, before anything is made in it.
+
+    Raises:
+        ConfigurationError: it holds no store.
+    """
+    if not (directory / FILE_NAME).is_file():
+        raise ConfigurationError(
+            f"{directory} holds no store ({FILE_NAME} is missing): name the --data-dir of a proxy, "
+            "or a backup of one"
+        )
+
+
+@contextmanager
+def stopped_store(directory: Path) -> Iterator[Store]:
+    """The store of a proxy that does not run, locked.
+
+    Raises:
+        ConfigurationError: there is none.
+        InUseError: its proxy runs.
+        DamagedError: it cannot be read; nothing was changed.
+    """
+    require_store(directory)
+    last = read_last_run(directory / MARK_NAME)
+    with closing(Store(directory, last.durability if last else "sync")) as store:
+        yield store
+
+
+def read_contents(store: Store, checked: Callable[[int], None] = lambda _: None) -> Contents:
+    """Check everything as a start of the proxy does, and read the state.
+
+    Args:
+        checked: called with the number of messages that were read so far.
+
+    Raises:
+        DamagedError: with every damaged range.
+    """
+    found = check_store(store.connection, progress=checked)
+    with reading():
+        state = read_state(store.connection, found.segments)
+    return Contents(state, found.messages, store.path.stat().st_size)
+
+
+@contextmanager
+def progress_of(what: str) -> Iterator[Callable[[int], None]]:
+    """Show on a terminal how many messages were read."""
+    if not sys.stderr.isatty():
+        yield lambda messages: None
+        return
+    columns = (SpinnerColumn(), TextColumn("{task.description}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda messages: bar.update(task, description=f"{what}: {messages:,} messages")
+
+
+def show_contents(contents: Contents) -> None:
+    """Print a line with the sums, and a table of the topics with the most messages."""
+    state = contents.state
+    sizes = {one.topic: sum(part.body_bytes for part in one.segments) for one in state.topics}
+    click.echo(
+        f"store={state.store_id} topics={len(state.topics)} messages={contents.messages} "
+        f"clients={len(state.sessions)} body-bytes={sum(sizes.values())} "
+        f"file-bytes={contents.file_bytes}"
+    )
+    largest = sorted(state.topics, key=lambda one: (one.start - one.end, one.topic))
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("topic", overflow="fold")
+    for name in ("start", "end", "bytes", "newest", "publishers", "subscriptions", "greatest lag"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for one in largest[:SHOWN_TOPICS_MAX]:
+        table.add_row(*map(Text, _row(one, sizes[one.topic])))
+    if len(largest) > SHOWN_TOPICS_MAX:
+        table.add_row(f"and {len(largest) - SHOWN_TOPICS_MAX} more")
+    if largest:
+        Console(width=None if sys.stdout.isatty() else 140).print(table)
+
+
+def _row(topic: StoredTopic, body_bytes: int) -> Sequence[str]:
+    live = [one for one in topic.subscriptions if one.active]
+    lag = max((topic.end - one.cursor for one in live), default=0)
+    newest = datetime.fromtimestamp(topic.timestamp_ns / 1e9, UTC) if topic.timestamp_ns else None
+    return (
+        topic.topic,
+        f"{topic.start}",
+        f"{topic.end}",
+        f"{body_bytes:,}",
+        f"{newest:%Y-%m-%d %H:%M:%S}Z" if newest else "",
+        f"{len(topic.publishers)}",
+        f"{len(live)}",
+        f"{lag:,}",
+    )

@@ -1,0 +1,434 @@
+"""What one request of a member changes in its group: settle, give back, grant.
+
+A mutable draft of the group's value; the record that comes of it replaces the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from msgspec import Struct
+
+from reliable_pubsub.common.core.answers import Grant, Stretch
+from reliable_pubsub.common.core.batch import decode_batch
+from reliable_pubsub.common.core.dead_letter import DELIVERIES_USED_UP
+from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.limits import (
+    BODY_BYTES_MAX,
+    GROUP_GRANTS_MAX,
+    GROUP_REASONS_MAX,
+    GROUP_WINDOW_MAX,
+    REPLY_BATCHES_MAX,
+)
+from reliable_pubsub.common.core.requests import Outcome, Settle, Take
+
+from .group_letters import GroupLetters
+from .group_state import (
+    Member,
+    Run,
+    changed,
+    cut,
+    held,
+    joined,
+    may_settle,
+    settled,
+    subscription_of_group,
+    without_ended,
+)
+from .records import Appended, Decision, GroupChanged, Record
+from .state import State
+from .topic_log import TopicLog
+
+
+class Answered(Struct):
+    """What a reply says beside its grants; kept for repeats of the request."""
+
+    refused: list[Stretch]
+    letters: list[int]
+
+
+class Change:
+    """A group while one request of a member is decided."""
+
+    def __init__(
+        self, state: State, log: TopicLog, request: Take | Settle, member: Member, now_ns: int
+    ) -> None:
+        """Begin with what the group is now.
+
+        Args:
+            now_ns: wall clock, for timestamps of dead letters.
+        """
+        self._state = state
+        self._log = log
+        self._request = request
+        self._now_ns = now_ns
+        self._now_s = state.leases.now_s
+        self.member = member
+        group = log.groups[request.group]
+        self._known = log.subscriptions[subscription_of_group(request.group)]
+        self._group = group
+        self._runs: list[Run] = list(group.runs)
+        self._cursor = self._known.cursor
+        self._members = dict(group.members)
+        self._letters = GroupLetters(state, request, log)
+        self.is_changed = False
+        self.answer = Answered([], [])
+        self._lost = list(group.lost)
+        self._told = member.lost
+        self.grants: list[Grant] = []
+        self.batches: list[Appended] = []
+        self._bytes_left = BODY_BYTES_MAX
+        self._settled: list[Outcome] = []
+        self._holes: list[tuple[int, int]] = []
+        self._keys: dict[int, bytes | None] = {}  # read for this request
+
+    @property
+    def lease_ms(self) -> int:
+        """How long the group lets a member hold a message."""
+        return self._group.terms.lease_ms
+
+    # What comes back.
+
+    def give_back(self, which: Callable[[Run], bool], *, counted: bool) -> None:
+        """Let others have what some runs hold.
+
+        Args:
+            counted: it may have been delivered.
+        """
+
+        def freed(run: Run) -> Run:
+            delivery = run.delivery if counted else run.delivery - 1
+            return Run(run.first, run.end, "free", delivery, until_s=self._now_s)
+
+        mine = [run for run in self._runs if self._is_mine(run) and which(run)]
+        if mine:
+            self._runs = joined(
+                freed(run) if self._is_mine(run) and which(run) else run for run in self._runs
+            )
+            self.is_changed = True
+
+    def _is_mine(self, run: Run) -> bool:
+        return run.how == "held" and run.member == self._request.client
+
+    def heard(self, lost: Sequence[Stretch]) -> None:
+        """The sender has heard of these: its program was told, and no other member need be."""
+        if lost:
+            self._lost = [one for one in self._lost if one not in lost]
+            self._told = ()
+            self.is_changed = True
+
+    def tell_lost(self) -> tuple[Stretch, ...]:
+        """What the reply says is lost: all that no member is known to have heard of."""
+        self._lost = list(dict.fromkeys(self._lost))  # a hole and the cursor may say the same
+        if self._told != tuple(self._lost):
+            self._told = tuple(self._lost)
+            self.is_changed = True
+        return self._told
+
+    def forget_lost(self) -> None:
+        """End the messages that the topic no longer keeps for this group."""
+        floor = max(self._log.start, self._log.kept_from)
+        if self._cursor < floor:
+            lost = [(r.first, min(r.end, floor)) for r in self._runs if r.how != "ended"]
+            if self._frontier < floor:
+                lost.append((self._frontier, floor))
+            self._lost += [Stretch(a, b - a) for a, b in lost if a < b]
+            self._runs = [
+                cut(run, max(run.first, floor), run.end) for run in self._runs if run.end > floor
+            ]
+            self._cursor = floor
+            self.is_changed = True
+
+    @property
+    def _frontier(self) -> int:
+        return self._runs[-1].end if self._runs else self._cursor
+
+    # What is settled.
+
+    def settle(self, outcomes: Sequence[Outcome]) -> Decision | None:
+        """Settle what the sender holds; what it does not hold any more is refused.
+
+        Returns:
+            The refusal of the whole request, if a dead letter cannot be stored.
+        """
+        for one in outcomes:
+            if one.how == "reject" and self._holds(one):
+                made = self._letters.add(one.first, one.delivery, one.reason, self._now_ns)
+                if isinstance(made, Decision):
+                    return made
+                self.answer.letters.append(made)
+        refused = self.answer.refused
+        for one in outcomes:
+            below = min(one.first + one.count, self._cursor) - one.first
+            if below > 0:
+                refused.append(Stretch(one.first, below))
+
+        def change(index: int, run: Run) -> Run:
+            one = outcomes[index]
+            if not may_settle(run, self._request.client, one.delivery):
+                refused.append(Stretch(run.first, run.end - run.first))
+                return run
+            self.is_changed = True
+            count = run.end - run.first
+            self._settled.append(Outcome(run.first, count, one.delivery, one.how))
+            return settled(one, run, now_s=self._now_s, lease_ms=self.lease_ms)
+
+        parts = [(one.first, one.first + one.count) for one in outcomes]
+        frontier = self._frontier
+        self._runs = changed(self._runs, parts, change)
+        for first, end in parts:
+            if end > frontier:
+                refused.append(Stretch(max(first, frontier), end - max(first, frontier)))
+        refused.sort(key=lambda one: one.first)
+        return None
+
+    def _holds(self, one: Outcome) -> bool:
+        return any(
+            run.first <= one.first < run.end and self._is_mine(run) and run.delivery == one.delivery
+            for run in self._runs
+        )
+
+    # What is granted.
+
+    def granted_before(self, request: Take) -> None:
+        """Show again what this request was granted."""
+        self._bytes_left = request.bytes_max
+        for run in self._runs:
+            if self._is_mine(run) and run.take == request.request:
+                end = self._read(run.first, run.end)
+                if end > run.first:
+                    self.grants.append(Grant(run.first, end - run.first, run.delivery))
+
+    def grant(self, request: Take) -> None:
+        """Give the sender the first messages that may be delivered."""
+        self._bytes_left = request.bytes_max
+        is_ordered = self._group.terms.ordered_by == "key"
+        find = self._ordered if is_ordered else self._unordered
+        buried: list[tuple[int, int]] = []
+        parts = find(request.messages_max, buried)
+        self._end(buried)
+
+        def hold(_: int, run: Run) -> Run:
+            delivery = run.delivery + 1
+            self.grants.append(Grant(run.first, run.end - run.first, delivery))
+            now_s, lease_ms, take = self._now_s, self.lease_ms, request.request
+            return held(run, request.client, delivery, take, now_s=now_s, lease_ms=lease_ms)
+
+        if parts:
+            self._runs = changed(self._runs, parts, hold)
+            self.is_changed = True
+        if self._holes:
+            self._end(self._holes)
+            self._lost += [Stretch(first, end - first) for first, end in self._holes]
+
+    def _end(self, parts: Sequence[tuple[int, int]]) -> None:
+        if parts:
+            self._runs = changed(self._runs, parts, lambda _, r: Run(r.first, r.end, "ended"))
+            self.is_changed = True
+
+    def _unordered(self, left: int, buried: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        parts: list[tuple[int, int]] = []
+        for run in self._runs:
+            if left <= 0 or len(parts) >= GROUP_GRANTS_MAX:
+                return parts
+            if not run.is_due(self._now_s):
+                continue
+            first = self._bury(run, buried)
+            is_alone = self._goes_alone(run.delivery)
+            if is_alone and parts and first < run.end:
+                return parts
+            end = self._read(first, min(run.end, first + (1 if is_alone else left)))
+            if end > first:
+                parts.append((first, end))
+                left -= end - first
+            if end < run.end or (parts and is_alone):
+                return parts
+        is_alone = self._goes_alone(0)
+        if parts and is_alone:
+            return parts
+        first = self._frontier
+        left = min(left, 1) if is_alone else left
+        limit = min(self._log.durable_end, self._cursor + GROUP_WINDOW_MAX, first + left)
+        end = self._whole(first, self._read(first, limit), left) if first < limit else first
+        for hole_first, hole_end in self._holes:
+            if hole_first == end:
+                self._runs.append(Run(hole_first, hole_end, "free"))
+        if end > first:
+            self._runs.insert(_place(self._runs, first), Run(first, end, "free"))
+            parts.append((first, end))
+        return parts
+
+    def _ordered(self, left: int, buried: list[tuple[int, int]]) -> list[tuple[int, int]]:
+        """Only messages without an older one of the same key that has not ended."""
+        parts: list[tuple[int, int]] = []
+        blocked: set[bytes] = set()
+        limit = min(self._log.durable_end, self._cursor + GROUP_WINDOW_MAX)
+        beyond = [Run(self._frontier, limit, "free")] if self._frontier < limit else []
+        for run in (*self._runs, *beyond):
+            if run.how == "ended":
+                continue
+            is_new = bool(beyond) and run is beyond[0]
+            is_due = is_new or run.is_due(self._now_s)
+            first = self._bury(run, buried) if is_due else run.first
+            is_alone = self._goes_alone(run.delivery)
+            for offset in range(first, run.end):
+                if left <= 0 or len(parts) >= GROUP_GRANTS_MAX:
+                    self._extend_to(offset if is_new else self._frontier)
+                    return parts
+                key = self._key(offset, limit)
+                is_free = is_due and key not in blocked
+                if key is not None:
+                    blocked.add(key)
+                if not is_free:
+                    continue
+                if (is_alone and parts) or self._read(offset, offset + 1) == offset:
+                    self._extend_to(offset if is_new else self._frontier)
+                    return parts
+                left = 0 if is_alone else left - 1
+                if parts and parts[-1][1] == offset:
+                    parts[-1] = (parts[-1][0], offset + 1)
+                else:
+                    parts.append((offset, offset + 1))
+        self._extend_to(limit)
+        return parts
+
+    def _goes_alone(self, delivery: int) -> bool:
+        """Whether a message that was delivered so often is the only one of its grant.
+
+        A grant counts as a delivery of each of its messages, also of those that a loop has ahead.
+        Where deliveries are bounded, what comes again comes alone, so that a message which kills
+        its members takes no other one with it to the dead letters.
+        """
+        bound = self._group.terms.max_deliveries
+        return bound > 0 and delivery + 1 >= min(bound, 2)
+
+    def _extend_to(self, end: int) -> None:
+        """Let the frontier be at least there."""
+        if end > self._frontier:
+            self._runs = joined([*self._runs, Run(self._frontier, end, "free", until_s=0.0)])
+            self.is_changed = True
+
+    def _bury(self, run: Run, buried: list[tuple[int, int]]) -> int:
+        """Make dead letters of what was delivered too often; return the first message left.
+
+        If there is no room for a letter, its message is delivered again: it is never lost. What is
+        too much for one request is left for the next one.
+        """
+        bound = self._group.terms.max_deliveries
+        offset = run.first
+        while bound and run.delivery >= bound and offset < run.end:
+            if len(self._letters) >= GROUP_REASONS_MAX:
+                return run.end
+            made = self._letters.add(offset, run.delivery, DELIVERIES_USED_UP, self._now_ns)
+            if isinstance(made, Decision):
+                break
+            buried.append((offset, offset + 1))
+            offset += 1
+        return offset
+
+    def _read(self, first: int, end: int) -> int:
+        """Add the batches of some messages to the reply; return how far there was room."""
+        log, at = self._log, first
+        while at < end:
+            last = self.batches[-1] if self.batches else None
+            if last is not None and last.base <= at < last.end:
+                at = last.end
+                continue
+            if self._bytes_left <= 0 or len(self.batches) >= REPLY_BATCHES_MAX:
+                break
+            found = [
+                batch
+                for batch in self._state.reader.read(
+                    log.topic_id, at, messages_max=end - at, bytes_max=self._bytes_left
+                )
+                if batch.end <= log.durable_end
+            ]
+            if not found or found[0].base > at:  # a loss that an operator has accepted
+                self._holes.append((at, min(found[0].base, end) if found else end))
+                break
+            for batch in found:
+                is_full = len(self.batches) >= REPLY_BATCHES_MAX
+                if self.batches and (is_full or len(batch.body) > self._bytes_left):
+                    return min(at, end)
+                self.batches.append(batch)
+                self._bytes_left -= len(batch.body)
+                at = batch.end
+        return min(at, end)
+
+    def _whole(self, first: int, end: int, wanted: int) -> int:
+        """Let a large grant end with a batch: the rest of one would be sent again with the next.
+
+        Args:
+            end: how far messages were read.
+        """
+        last = self.batches[-1] if self.batches else None
+        if last is None or end >= last.end or 2 * (last.base - first) < wanted:
+            return end
+        self.batches.pop()
+        self._bytes_left += len(last.body)
+        return last.base
+
+    def _key(self, offset: int, limit: int) -> bytes | None:
+        """The key of a message; it is read with those after it, up to the end of the window."""
+        if offset in self._group.keys:
+            return self._group.keys[offset]
+        if offset not in self._keys:
+            self._keys[offset] = None  # of a hole
+            for batch in self._state.reader.read(
+                self._log.topic_id, offset, messages_max=limit - offset, bytes_max=BODY_BYTES_MAX
+            ):
+                keys = _keys_in(batch)
+                for index in range(max(offset - batch.base, 0), batch.count):
+                    if batch.base + index < limit:
+                        self._keys[batch.base + index] = keys[index] if keys else None
+        return self._keys[offset]
+
+    # The record.
+
+    def records(self) -> tuple[Record, ...]:
+        """What makes the change; nothing if there is none."""
+        if not self.is_changed:
+            return ()
+        request, answer = self._request, self.answer
+        cursor, runs = without_ended(self._runs, self._cursor)
+        self._members[request.client] = Member(
+            request.client,
+            request.epoch,
+            request.request,
+            tuple(answer.refused),
+            tuple(answer.letters),
+            self._told,
+        )
+        made = GroupChanged(
+            self._log.topic_id,
+            request.group,
+            self._known.generation,
+            cursor,
+            self._group.terms,
+            runs,
+            tuple(self._members.values()),
+            tuple(self._lost),
+            keys=tuple((at, key) for at, key in self._keys.items() if at >= cursor),
+            member=request.client,
+            epoch=request.epoch,
+            granted=tuple(self.grants),
+            settled=tuple(self._settled),
+        )
+        return (*self._letters.records, made)
+
+
+def _place(runs: Sequence[Run], first: int) -> int:
+    """Where a run that begins at an offset belongs."""
+    return next((index for index, run in enumerate(runs) if run.first > first), len(runs))
+
+
+def _keys_in(batch: Appended) -> Sequence[bytes | None] | None:
+    try:
+        return decode_batch(batch.body, batch.count).keys
+    except MalformedError:
+        return None
+
+
+def bodies(batches: Iterable[Appended]) -> bytes | None:
+    """The body frame of these batches."""
+    return b"".join([batch.body for batch in batches]) or None

@@ -1,0 +1,100 @@
+"""Dead letters that the proxy makes for a group: of what was rejected, or delivered too often.
+
+A member of a group says which message, and the proxy has it: so the letter is made here. Its
+number is the next one of the member, which acts as its publisher, as for a plain subscription.
+"""
+
+from __future__ import annotations
+
+from reliable_pubsub.common.core.batch import Message, crc32, decode_batch, messages_of
+from reliable_pubsub.common.core.dead_letter import dead_letter, dead_topic
+from reliable_pubsub.common.core.errors import MalformedError, UsageError
+from reliable_pubsub.common.core.requests import Settle, Take
+
+from .records import Appended, Decision, GroupLetter, Record
+from .replies import limit_reached, topic_or_created
+from .retention import make_room
+from .state import State
+from .topic_log import TopicLog
+
+
+class GroupLetters:
+    """The dead letters of one decision."""
+
+    def __init__(self, state: State, request: Take | Settle, log: TopicLog) -> None:
+        """There are none yet."""
+        self._state = state
+        self._request = request
+        self._log = log
+        self._created: tuple[Record, ...] = ()
+        self._room: tuple[Record, ...] = ()
+        self._letters: list[GroupLetter] = []
+
+    def __len__(self) -> int:
+        return len(self._letters)
+
+    @property
+    def records(self) -> tuple[Record, ...]:
+        """What stores them."""
+        return (*self._created, *self._room, *self._letters)
+
+    def add(self, offset: int, deliveries: int, reason: str, now_ns: int) -> int | Decision:
+        """Make the letter of a message; return its offset, or the refusal.
+
+        Args:
+            now_ns: wall clock, for its timestamp.
+        """
+        state, request = self._state, self._request
+        topic = dead_topic(request.topic)
+        assert topic is not None  # checked where messages can be rejected
+        found = topic_or_created(state, request, topic)
+        if isinstance(found, Decision):
+            return found
+        log, created = found
+        mark = log.publishers.get(request.client)
+        if mark is None and len(log.publishers) >= state.settings.publishers_per_topic_max:
+            return limit_reached(state, request, "publishers_per_topic_max")
+        message = message_at(state, self._log, offset)
+        body = dead_letter(message, request.client, deliveries, reason)
+        count = len(self._letters) + 1
+        body_bytes = len(body) + sum(len(one.letter.body) for one in self._letters)
+        room = make_room(state, request, log, count, body_bytes)
+        if isinstance(room, Decision):
+            return room
+        newest = self._letters[-1].letter if self._letters else None
+        newest_ns = newest.timestamp_ns if newest else log.timestamp_ns
+        last_sequence = mark.last_sequence if mark else 0
+        last_sequence = newest.last_sequence if newest else last_sequence
+        letter = Appended(
+            log.topic_id,
+            newest.end if newest else log.end,
+            1,
+            request.client,
+            request.epoch,
+            last_sequence + 1,
+            max(now_ns, newest_ns + state.timestamp_step_ns),
+            crc32(body),
+            body,
+        )
+        made = GroupLetter(letter, self._log.topic_id, request.group, request.generation, offset)
+        self._created, self._room = created, room
+        self._letters.append(made)
+        return letter.base
+
+
+def message_at(state: State, log: TopicLog, offset: int) -> Message:
+    """A stored message; of a batch that cannot be decoded, without its content."""
+    batch = next(iter(state.reader.read(log.topic_id, offset, messages_max=1, bytes_max=1)))
+    try:
+        return messages_of(
+            decode_batch(batch.body, batch.count),
+            topic=log.topic,
+            base=batch.base,
+            publisher=batch.publisher,
+            first_sequence=batch.first_sequence,
+            timestamp_ns=batch.timestamp_ns,
+            qos=batch.qos,
+        )[offset - batch.base]
+    except (MalformedError, UsageError):
+        sequence = batch.first_sequence + offset - batch.base
+        return Message(log.topic, offset, batch.publisher, sequence, batch.timestamp_ns, b"")

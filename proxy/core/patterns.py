@@ -1,0 +1,303 @@
+"""MATCH and FETCH: subscriptions by pattern (decision 0053).
+
+A pattern makes ordinary subscriptions: of the topics that exist when it begins, and of every later
+one by the decision that creates it. FETCH is several GETs; what one of them would be told other
+than messages, its own GET is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec import UNSET
+
+from reliable_pubsub.common.core.answers import AnyReply, Limit, MessageBatches, NotSub, Stale
+from reliable_pubsub.common.core.errors import InvalidPatternError
+from reliable_pubsub.common.core.limits import (
+    FETCH_BATCHES_MAX,
+    FETCH_TOPICS_MAX,
+    PATTERNS_MAX,
+    PATTERNS_PER_CLIENT_MAX,
+)
+from reliable_pubsub.common.core.message_base import Terms
+from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.pattern_messages import (
+    Fetch,
+    Fetched,
+    FetchedTopic,
+    Match,
+    Matched,
+    Told,
+)
+from reliable_pubsub.common.core.requests import Get, Sub
+from reliable_pubsub.relay.core.pattern import Kinds, is_of
+
+from .pattern_index import PatternSubscription
+from .reading import cursor_moved, get, subscription_of
+from .records import (
+    ControlSeen,
+    CursorMoved,
+    Decision,
+    PatternEnded,
+    PatternSubscribed,
+    Record,
+    Unsubscribed,
+)
+from .replies import begun_by_pattern, decided, echo, limit_reached, malformed
+from .sessions import fence
+from .start_offset import chosen_offset
+from .state import State
+from .subscriptions import Session, Subscription
+from .topic_log import TopicLog
+
+_KINDS = Kinds()
+
+
+def match(state: State, request: Match, _body: bytes, now_ns: int) -> Decision:
+    """Begin a pattern, change its terms, or end it (rules R12, R24)."""
+    session = fence(state, "subscriber", request)
+    if isinstance(session, Decision):
+        return session
+    known = state.patterns.of.get(request.client, {}).get(request.match)
+    is_repeat = request.control == session.control
+    if request.control < session.control or (is_repeat and request.ends is (known is not None)):
+        text = (
+            f"control request {request.control} of {request.client!r} came after number "
+            f"{session.control} was used; it has no effect"
+        )
+        return Decision(Stale(**echo(state, request), text=text), visible_at=session.lsn)
+    if is_repeat:
+        reply = Matched(**echo(state, request), topics=_count(state, request), already=True)
+        return Decision(reply, visible_at=session.lsn)
+    if request.ends:
+        return _ended(state, request, session)
+    return _refused(state, request, known) or _begun(state, request, session, known, now_ns)
+
+
+def _refused(state: State, request: Match, known: PatternSubscription | None) -> Decision | None:
+    pattern = request.match
+    try:
+        problem = "" if _KINDS.knows(pattern) else f"the kind {pattern.kind!r} is not known"
+        _KINDS.check(pattern)
+    except InvalidPatternError as error:
+        problem = str(error)
+    if request.terms.session != "persistent":
+        problem = "a pattern has persistent sessions only"
+    if problem:
+        return Decision(malformed(state, problem, request))
+    mine = state.patterns.of.get(request.client, {})
+    for count, most, what in (
+        (len(mine), PATTERNS_PER_CLIENT_MAX, "patterns of one subscriber"),
+        (0 if state.patterns.has(pattern) else len(state.patterns), PATTERNS_MAX, "patterns"),
+    ):
+        if known is None and count >= most:
+            text = f"this proxy holds {most:,} {what}, as many as it may; nothing was changed"
+            return Decision(Limit(**echo(state, request), limit=most, text=text))
+    return None
+
+
+def _begun(
+    state: State,
+    request: Match,
+    session: Session,
+    known: PatternSubscription | None,
+    now_ns: int,
+) -> Decision:
+    reader = _reader(request)
+    records: list[Record] = [
+        PatternSubscribed(
+            request.client,
+            request.match,
+            request.terms,
+            reader,
+            session.epoch,
+            session.nonce,
+            request.control,
+        )
+    ]
+    topics = 0
+    for log in _matched(state, request.match):
+        if log.topic in state.deleted_topics or not state.authority.may_read(reader, log.topic):
+            continue
+        topics += 1
+        one = log.subscriptions.get(request.client)
+        if one is not None and one.active:
+            continue
+        if log.live_count >= state.settings.subscriptions_per_topic_max:
+            return limit_reached(state, request, "subscriptions_per_topic_max")
+        cursor = _first(state, request, log, one, now_ns)
+        if isinstance(cursor, Decision):
+            return cursor
+        records.append(
+            begun_by_pattern(
+                state, log, request.client, session, request.terms, request.control, cursor
+            )
+        )
+    reply = Matched(**echo(state, request), topics=topics, already=known is not None)
+    return decided(state, reply, *records)
+
+
+def _first(
+    state: State, request: Match, log: TopicLog, one: Subscription | None, now_ns: int
+) -> int | Decision:
+    """Where a subscription to a topic begins that exists already: as that of a SUB."""
+    if request.start is None:
+        return log.end
+    sub = Sub(
+        client=request.client,
+        epoch=request.epoch,
+        request=request.request,
+        topic=log.topic,
+        control=request.control,
+        start=request.start,
+    )
+    return chosen_offset(state, sub, log, one, request.start, now_ns)
+
+
+def _ended(state: State, request: Match, session: Session) -> Decision:
+    head = (session.epoch, session.nonce, request.control)
+    mine = state.patterns.of.get(request.client, {})
+    if request.match not in mine:
+        reply = Matched(**echo(state, request), topics=0, already=True)
+        return decided(state, reply, ControlSeen(request.client, *head))
+    records: list[Record] = [PatternEnded(request.client, request.match, *head)]
+    for topic_id in state.subscribed.get(request.client, ()):
+        patterns = [one for one in state.patterns.patterns_of(topic_id) if one in mine]
+        if patterns == [request.match]:
+            one = state.topic_by_id[topic_id].subscriptions[request.client]
+            place = (topic_id, request.client, one.generation, one.cursor)
+            records.append(Unsubscribed(*place, *head, one.terms, one.shown))
+    reply = Matched(**echo(state, request), topics=len(records) - 1, already=False)
+    return decided(state, reply, *records)
+
+
+def _matched(state: State, pattern: Pattern) -> Sequence[TopicLog]:
+    if state.patterns.has(pattern):
+        return [state.topic_by_id[one] for one in state.patterns.topics_of(pattern)]
+    return [log for topic, log in state.topics.items() if is_of(pattern, topic)]
+
+
+def _count(state: State, request: Match) -> int:
+    mine = state.subscribed.get(request.client, ())
+    return sum(request.match in state.patterns.patterns_of(topic_id) for topic_id in mine)
+
+
+def fetch(state: State, request: Fetch, _body: bytes, now_ns: int) -> Decision:
+    """Show what follows the cursors of topics of a pattern; as many GETs (rule R7)."""
+    session = fence(state, "subscriber", request)
+    if isinstance(session, Decision):
+        return session
+    mine = state.patterns.of.get(request.client, {}).get(request.match)
+    if mine is None:
+        text = f"{request.client!r} has no pattern {request.match}; subscribe first"
+        return Decision(NotSub(**echo(state, request), text=text), visible_at=session.lsn)
+    found = _Found(state, request, mine.terms, max(session.lsn, mine.lsn))
+    for topic_id in mine.unread:
+        if found.is_full or not found.look(state.topic_by_id[topic_id], now_ns):
+            break
+    found.acknowledge_rest()
+    return found.decision()
+
+
+class _Found:
+    """What a FETCH is told, topic by topic."""
+
+    def __init__(self, state: State, request: Fetch, terms: Terms, visible_at: int) -> None:
+        self._state = state
+        self._request = request
+        self._terms = terms
+        self._told = {each.topic: each for each in request.told}  # not looked at yet
+        self._visible_at = visible_at
+        self._records: list[Record] = []
+        self._topics: list[FetchedTopic] = []
+        self._bodies: list[bytes] = []
+        self._messages_max = request.messages_max
+        self._bytes_max = request.bytes_max
+        self._batches_max = FETCH_BATCHES_MAX
+
+    @property
+    def is_full(self) -> bool:
+        left = min(self._messages_max, self._bytes_max, self._batches_max)
+        return len(self._topics) == FETCH_TOPICS_MAX or left <= 0
+
+    def look(self, log: TopicLog, now_ns: int) -> bool:
+        """Show what a topic has at the cursor; False: there is no room for it."""
+        told = self._told.get(log.topic)
+        asked = self._get_of(log, told, min(self._messages_max, self._batches_max))
+        if asked is None or asked.cursor == log.durable_end:
+            return True
+        # If an operator has moved it, its own GET is to take that.
+        is_moved = bool(log.subscriptions[asked.client].moved)
+        decision = None if is_moved else get(self._state, asked, b"", now_ns)
+        body = (decision.body if decision else None) or b""
+        if self._topics and len(body) > self._bytes_max:
+            return False
+        self._told.pop(log.topic, None)
+        topic = self._shown(log, asked, decision.reply if decision else None)
+        self._topics.append(topic)
+        if decision and topic.batches:
+            self._records += decision.records
+            self._visible_at = max(self._visible_at, decision.visible_at)
+            self._bodies.append(body)
+            self._messages_max -= sum(batch.count for batch in topic.batches)
+            self._bytes_max -= len(body)
+            self._batches_max -= len(topic.batches)
+        return True
+
+    def acknowledge_rest(self) -> None:
+        """Move the cursors of the topics of which nothing is shown."""
+        for told in self._told.values():
+            log = self._state.topics.get(told.topic)
+            asked = self._get_of(log, told, 1) if log else None
+            if log is None or asked is None:
+                continue
+            found = subscription_of(self._state, asked)
+            if not isinstance(found, Decision):
+                self._records += cursor_moved(asked, *found[:2], urgent=False)
+            elif len(self._topics) < FETCH_TOPICS_MAX:
+                self._topics.append(self._shown(log, asked, None))
+
+    def decision(self) -> Decision:
+        state, visible_at = self._state, self._visible_at
+        if any(isinstance(one, CursorMoved) and one.takes for one in self._records):
+            visible_at = state.lsn + len(self._records)
+        reply = Fetched(**echo(state, self._request), topics=tuple(self._topics))
+        body = b"".join(self._bodies) if self._bodies else None
+        return Decision(reply, tuple(self._records), visible_at, body)
+
+    def _shown(self, log: TopicLog, asked: Get, reply: AnyReply | None) -> FetchedTopic:
+        one = log.subscriptions[asked.client]
+        return FetchedTopic(
+            log.topic,
+            one.generation,
+            log.log,
+            asked.cursor,
+            one.shown,
+            reply.batches if isinstance(reply, MessageBatches) else (),
+            log.durable_end,
+            self._state.rings.end(log.topic),
+            None if one.terms == self._terms else one.terms,
+        )
+
+    def _get_of(self, log: TopicLog, told: Told | None, messages_max: int) -> Get | None:
+        """The GET of one topic; None: it is not for the sender."""
+        request, state = self._request, self._state
+        one = log.subscriptions.get(request.client)
+        if one is None or not state.authority.may_read(_reader(request), log.topic):
+            return None
+        return Get(
+            client=request.client,
+            epoch=request.epoch,
+            request=request.request,
+            topic=log.topic,
+            generation=told.generation if told else one.generation,
+            boot=request.boot if told else state.boot,
+            cursor=told.cursor if told else one.cursor,
+            messages_max=messages_max,
+            bytes_max=self._bytes_max,
+        )
+
+
+def _reader(request: Match | Fetch) -> str:
+    """The keys that a request is of."""
+    return "" if request.key is UNSET else request.key

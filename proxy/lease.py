@@ -1,0 +1,145 @@
+"""Keeps the term of the proxy that serves a database, and lets a standby take the next one.
+
+What the row, the term and the lease of answers mean, and when each is over: `core/serving.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import Final
+
+import psycopg
+
+from .core.server_promise import ServerPromise
+from .core.serving import TIMING, ServingRow, Silence, Term
+from .core.storage import NotServingError
+from .postgres_connection import Opened, as_not_serving, elapsed_s
+
+SERVING_TABLE: Final = b"""
+CREATE TABLE serving (
+    one bigint PRIMARY KEY CHECK (one = 1),
+    schema_version bigint NOT NULL,
+    term bigint NOT NULL,
+    said bigint NOT NULL,
+    beat bigint NOT NULL,
+    holder text NOT NULL,
+    CONSTRAINT term_is_over CHECK (said = term)
+) WITH (fillfactor = 10)
+"""
+# Fails by the constraint when the term is over; waits for a transaction that has the row.
+BEAT: Final = b"UPDATE serving SET said = %s, beat = beat + 1"
+_PROMISE: Final = (
+    b"current_setting('fsync'), current_setting('synchronous_commit'),"
+    b" current_setting('synchronous_standby_names')"
+)
+
+
+def promise(opened: Opened) -> ServerPromise:
+    """What the server promises now."""
+    row = opened.execute(b"SELECT " + _PROMISE).fetchone()
+    assert row is not None
+    return ServerPromise(*row)
+
+
+class Standby:
+    """Looks at the row until this process may serve."""
+
+    def __init__(self, opened: Opened) -> None:
+        """Nothing has been seen."""
+        self._opened = opened
+        self._silence = Silence(TIMING)
+        self.row = ServingRow(0, 0, "")  # as it was seen last
+
+    def look(self) -> int | None:
+        """Take over if the one that serves is silent; return the term, which is committed then."""
+        found = self._opened.execute(b"SELECT term, beat, holder FROM serving").fetchone()
+        assert found is not None
+        self.row = ServingRow(*found)
+        if not self._silence.is_over(self.row, elapsed_s()):
+            return None
+        name = f"{socket.gethostname()}:{os.getpid()}"
+        taken = self._opened.execute(
+            b"UPDATE serving SET term = term + 1, said = term + 1, beat = 0, holder = %s"
+            b" WHERE term = %s AND beat = %s RETURNING term",
+            (name, self.row.term, self.row.beat),
+        ).fetchone()
+        return None if taken is None else int(taken[0])
+
+
+class Lease:
+    """Keeps a term by a thread of its own, on a connection of its own."""
+
+    def __init__(self, opened: Opened, term: Term, promised: ServerPromise) -> None:
+        """Begin to beat."""
+        self.term = term.number
+        self._term = term
+        self._opened = opened
+        self._promised = promised
+        self._over = ""
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._keep, name="lease", daemon=True)
+        self._thread.start()
+
+    def renewed(self, sent_at_s: float) -> None:
+        """A transaction with our beat, sent at this time, is committed."""
+        self._term.renewed(sent_at_s)
+
+    def confirm(self) -> None:
+        """Make sure that no other process serves.
+
+        Raises:
+            NotServingError: another one may; nothing may be answered from memory.
+        """
+        self._term.confirm(elapsed_s(), self._over)
+
+    def _keep(self) -> None:
+        try:
+            while not self._ending.wait(TIMING.beat_s):
+                now_s = elapsed_s()
+                if self._term.may_beat(now_s):
+                    self._beat(now_s)
+        except (NotServingError, psycopg.Error) as error:
+            self._over = " ".join(str(error).split())
+
+    def _beat(self, now_s: float) -> None:
+        warnings: list[str] = []
+        note: Callable[[psycopg.errors.Diagnostic], None] = noting_warnings(warnings)
+        self._opened.add_notice_handler(note)
+        try:
+            with as_not_serving("the beat was not stored"):
+                query = BEAT + b" RETURNING " + _PROMISE
+                row = self._opened.execute(query, (self.term,)).fetchone()
+        finally:
+            self._opened.remove_notice_handler(note)
+        if warnings:
+            raise NotServingError(warnings[0])
+        assert row is not None
+        if ServerPromise(*row) != self._promised:
+            raise NotServingError("the server has changed what its commits promise")
+        self.renewed(now_s)
+
+    def end(self) -> bool:
+        """Stop beating; return whether the term is still ours and can be given back."""
+        self._ending.set()
+        self._thread.join(timeout=TIMING.beat_s)
+        return not self._thread.is_alive() and self._term.is_ours(elapsed_s())
+
+    def give_back(self) -> None:
+        """Let a standby take over at once; nothing is answered any longer."""
+        # A hint that may be lost: it waits neither for a standby server nor for a lock.
+        self._opened.execute(b"SET synchronous_commit = local; SET lock_timeout = '1s'")
+        self._opened.execute(b"UPDATE serving SET said = %s, holder = ''", (self.term,))
+        self._opened.close()
+
+
+def noting_warnings(found: list[str]) -> Callable[[psycopg.errors.Diagnostic], None]:
+    """Collect warnings: a commit that could not wait for the standby is confirmed with one."""
+
+    def note(diagnostic: psycopg.errors.Diagnostic) -> None:
+        if diagnostic.severity_nonlocalized == "WARNING":
+            found.append(diagnostic.message_primary or "a warning of the database")
+
+    return note

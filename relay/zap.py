@@ -1,0 +1,85 @@
+"""Answers ZAP (RFC 27): which public keys are let in, asked for each connection by libzmq."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import zmq
+from zmq.auth import Authenticator
+
+from reliable_pubsub.common.system import WakeUp
+
+from .core.line_rate import LineRate
+from .sockets import ZAP_DOMAIN, Context
+
+LINES_S_MAX: Final = 10  # of the log; the other refusals of a second are counted
+_LOG = logging.getLogger("reliable_pubsub.keys")
+
+
+class Zap(Authenticator):
+    """One thread for all sockets of a context, from construction to `close`.
+
+    It refuses for the time being (status 300), not for good (400). After a 400 the peer's libzmq
+    never connects again, so that a client would have to be started again once its key is known.
+    After a 300 it tries again, with growing pauses.
+
+    The thread of `zmq.auth` waits by asyncio, which takes most of the CPU of an answer. Nothing of
+    ours is awaited, so this one waits by `poll`.
+    """
+
+    def __init__(self, context: Context, is_known: Callable[[str], bool]) -> None:
+        """Bind, and answer from now on.
+
+        Args:
+            is_known: whether a public key is let in; called by the thread.
+        """
+        super().__init__(context, log=_LOG)
+        self._is_known = is_known
+        self._lines = LineRate(LINES_S_MAX)
+        self.configure_curve_callback(ZAP_DOMAIN, self)
+        self.start()
+        self._stop = WakeUp()
+        self._thread = threading.Thread(target=self._run, name="zap", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Stop answering."""
+        self._stop.wake()
+        self._thread.join()
+        self._stop.close()
+        self.stop()
+
+    def callback(self, domain: str, key: bytes) -> bool:
+        """Whether a key is let in. Called by `zmq.auth`."""
+        is_known = self._is_known(key.decode())
+        if not is_known:
+            self._tell(key.decode())
+        return is_known
+
+    def _run(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self.zap_socket, zmq.POLLIN)
+        poller.register(self._stop.descriptor, zmq.POLLIN)
+        while self._stop.descriptor not in dict(poller.poll()):
+            asked = self.handle_zap_message(self.zap_socket.recv_multipart())
+            with suppress(StopIteration):  # it waits for nothing
+                asked.send(None)
+
+    def _send_zap_reply(
+        self, request_id: bytes, status_code: bytes, status_text: bytes, user_id: str = "anonymous"
+    ) -> None:
+        code = b"300" if status_code == b"400" else status_code
+        super()._send_zap_reply(request_id, code, status_text, user_id)
+
+    def _tell(self, key: str) -> None:
+        """Log a refusal; more than LINES_S_MAX in a second are counted only."""
+        if not self._lines.admits(time.monotonic()):
+            return
+        left_out = self._lines.take_left_out()
+        more = f" ({left_out} more were refused and have no line)" if left_out else ""
+        _LOG.warning("refused a connection: unknown key %s%s", key, more)

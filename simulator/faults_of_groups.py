@@ -1,0 +1,86 @@
+"""Planted faults of groups: messages with two holders, late ends that count, messages passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from msgspec.structs import replace
+
+from reliable_pubsub.common.core.requests import Outcome, Take
+from reliable_pubsub.proxy.core.group_state import (
+    Run,
+    begun,
+    held,
+    may_settle,
+    settled,
+    without_ended,
+)
+from reliable_pubsub.proxy.core.groups import take
+from reliable_pubsub.proxy.core.records import Decision, GroupChanged, GroupLetter
+from reliable_pubsub.proxy.core.state import State
+
+from .simulated_store import SimulatedStore
+from .simulation import Variant
+
+
+class ForgetsHolders(SimulatedStore):
+    """What is held is not stored: after a restart it is free."""
+
+    def _write_of_group(self, record: GroupLetter | GroupChanged) -> None:
+        if isinstance(record, GroupChanged):
+            runs = tuple(
+                Run(run.first, run.end, "free", run.delivery) if run.how == "held" else run
+                for run in record.runs
+            )
+            record = replace(record, runs=runs)
+        super()._write_of_group(record)
+
+
+def leases_end_with_the_proxy(runs: Iterable[Run], now_s: float) -> tuple[Run, ...]:
+    """Leases that were restored are over."""
+    return tuple(replace(run, until_s=now_s) for run in runs)
+
+
+def grants_before_durable(state: State, request: Take, body: bytes, now_ns: int) -> Decision:
+    """A member is told what it holds before the proxy could remember it."""
+    return replace(take(state, request, body, now_ns), visible_at=0)
+
+
+def anyone_settles(run: Run, member: str, delivery: int) -> bool:
+    """An end that comes late counts, also where another member holds the message."""
+    return run.how == "held"
+
+
+def given_back_has_ended(outcome: Outcome, run: Run, *, now_s: float, lease_ms: int) -> Run:
+    """What a member gives back comes to no other."""
+    if outcome.how == "nack":
+        return Run(run.first, run.end, "ended")
+    return settled(outcome, run, now_s=now_s, lease_ms=lease_ms)
+
+
+def passes_what_is_held(runs: Sequence[Run], cursor: int) -> tuple[int, tuple[Run, ...]]:
+    """The cursor goes past messages that have not ended, if a later one has."""
+    ended = [index for index, run in enumerate(runs) if run.how == "ended"]
+    if not ended:
+        return cursor, tuple(runs)
+    return runs[ended[-1]].end, tuple(runs[ended[-1] + 1 :])
+
+
+def short_leases(
+    run: Run, member: str, delivery: int, take: int, *, now_s: float, lease_ms: int
+) -> Run:
+    """The proxy gives a message to another while its member still counts on its lease."""
+    lease_ms //= 3
+    return held(run, member, delivery, take, now_s=now_s, lease_ms=lease_ms)
+
+
+FAULTS_OF_GROUPS: Final[Mapping[str, Variant]] = {
+    "group: holders not stored": Variant(store=ForgetsHolders),
+    "group: leases end with the proxy": Variant(rules={begun: leases_end_with_the_proxy}),
+    "group: granted before durable": Variant(rules={take: grants_before_durable}),
+    "group: a late end counts": Variant(rules={may_settle: anyone_settles}),
+    "group: given back is gone": Variant(rules={settled: given_back_has_ended}),
+    "group: passes what is held": Variant(rules={without_ended: passes_what_is_held}),
+    "group: leases too short": Variant(rules={held: short_leases}),
+}

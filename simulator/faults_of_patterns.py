@@ -1,0 +1,61 @@
+"""Planted faults of patterns: later topics that are missed, in part or whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from msgspec.structs import replace
+
+from reliable_pubsub.proxy.core.records import (
+    PatternEnded,
+    PatternSubscribed,
+    Subscribed,
+)
+from reliable_pubsub.proxy.core.replies import begun_by_patterns
+from reliable_pubsub.proxy.core.state import State
+from reliable_pubsub.proxy.core.topic_log import TopicLog
+from reliable_pubsub.subscriber.core.subscription import Batches, Running, Subscription
+
+from .faults_of_clients import with_parts
+from .simulated_store import SimulatedStore
+from .simulation import Variant
+
+
+class ForgetsPatterns(SimulatedStore):
+    """A pattern is not stored: after a restart of the proxy later topics are not subscribed to."""
+
+    def _write_pattern(self, record: PatternSubscribed | PatternEnded) -> None:
+        self._write_session(record)
+
+
+def misses_later_topics(state: State, log: TopicLog) -> Iterator[Subscribed]:
+    """A topic is created without the subscriptions of the patterns that match it."""
+    return iter(())
+
+
+def misses_first_messages(state: State, log: TopicLog) -> Iterator[Subscribed]:
+    """A later topic begins after its first message."""
+    return (replace(one, cursor=1, shown=1) for one in begun_by_patterns(state, log))
+
+
+class ForgetsTheTopicsBefore(Subscription):
+    """The row of a topic in a run does not say how many messages of other topics come first."""
+
+    def join_run(
+        self, whole: Running, batches: Batches, *, skip: int = 0, total: int = 0
+    ) -> Running:
+        run = super().join_run(whole, batches, skip=skip, total=total)
+        assert self.place.run is not None
+        self.move(replace(self.place, run=replace(self.place.run, skip=0)))
+        return run
+
+
+FAULTS_OF_PATTERNS: Final[Mapping[str, Variant]] = {
+    "pattern: not stored": Variant(store=ForgetsPatterns),
+    "pattern: later topics missed": Variant(rules={begun_by_patterns: misses_later_topics}),
+    "pattern: first messages missed": Variant(rules={begun_by_patterns: misses_first_messages}),
+    "pattern: topics before not counted": Variant(
+        subscriber=with_parts(subscription=ForgetsTheTopicsBefore)
+    ),
+}

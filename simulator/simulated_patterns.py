@@ -1,0 +1,123 @@
+"""A subscriber by pattern, over the real `Subscriber`: its topics may come after it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+
+from reliable_pubsub.common.core.batch import NO_OFFSET
+from reliable_pubsub.common.core.errors import InDoubtError, LostError
+from reliable_pubsub.common.core.pattern import glob
+from reliable_pubsub.common.core.recorder import Recorder
+from reliable_pubsub.proxy.core.records import Appended
+from reliable_pubsub.subscriber.client import Subscriber
+
+from .simulated_subscribers import SubscriberMachine, Subscribing
+from .world import Interrupted, Process
+
+MATCH = glob("?")  # the topics of a world, and no dead letters
+
+
+class PatternMachine(SubscriberMachine):
+    """Gets everything of the topics that a pattern matches."""
+
+    output = ""
+
+    def begin_with(
+        self,
+        end: Callable[[str], int | None],
+        created_s: Mapping[str, float],
+        ends: bool,
+    ) -> None:
+        """Take what to do.
+
+        Args:
+            end: where a topic ends for good; None as long as something may be put.
+            created_s: when each topic became durable.
+            ends: unsubscribe at the end.
+        """
+        self.begin((), dict.fromkeys(created_s, Subscribing()), end)
+        self._created_s = created_s
+        self._ends = ends
+        self._matched_s: float | None = None
+        self.on_log_changed = "stop"
+        self._first: dict[str, int] = {}  # offset that was delivered or lost first, by topic
+
+    def program(self, process: Process, recorder: Recorder) -> None:
+        """Subscribe, and get what comes, until every topic is drained."""
+        subscriber = self._make_follower(process, recorder)
+        while True:
+            try:
+                subscriber.subscribe(match=MATCH)
+                if self._matched_s is None:
+                    self._matched_s = self._world.now_s
+                while not self._is_all_here(subscriber):
+                    self._get_some(subscriber, process)
+                subscriber.acknowledge(MATCH)
+                if self._ends:
+                    subscriber.unsubscribe(MATCH)
+                break
+            except Interrupted:
+                continue
+            except LostError as lost:
+                if not lost.by_operator:
+                    raise
+                self._first.setdefault(lost.topic, lost.first)
+            except InDoubtError as error:
+                self.wait_or_end(process, error)
+        if self.owns(process):
+            self.done = True
+
+    def _make_follower(self, process: Process, recorder: Recorder) -> Subscriber:
+        self._terms = defaultdict(Subscribing)
+        return self.make_client(process, recorder)
+
+    def _get_some(self, subscriber: Subscriber, process: Process) -> None:
+        chance = self._world.random
+        waits_s = chance.choice((0.0, 0.03))
+        if chance.random() < 0.5:
+            found = subscriber.get(MATCH, max_messages=chance.randint(1, 4), timeout_s=waits_s)
+            for message in found:
+                self._saw(message.topic, message.offset)
+        else:
+            left, found = chance.randint(1, 8), []
+            for message in subscriber.messages(MATCH, timeout_s=waits_s):
+                self._saw(message.topic, message.offset)
+                process.point("message taken")
+                found.append(message)
+                left -= 1
+                if left == 0:
+                    break
+        self._world.counts["pattern"] += bool(found)
+        if not found:
+            process.wait(chance.uniform(0.002, 0.03))
+
+    def _saw(self, topic: str, offset: int) -> None:
+        if offset != NO_OFFSET:
+            self._first[topic] = min(offset, self._first.get(topic, offset))
+
+    def _is_all_here(self, subscriber: Subscriber) -> bool:
+        """Whether every topic that exists was delivered to its end."""
+        for topic in self._created_s:
+            if len(topic) > 1:
+                continue  # dead letters
+            end = self._end(topic)
+            if end is None:
+                return False
+            is_known = topic in subscriber.inbox.places
+            if is_known and not self.is_drained(subscriber, topic):
+                return False
+            if not is_known and self._is_late(topic) and end > 0:
+                return False
+        return bool(self._created_s) and self._end(next(iter(self._created_s))) is not None
+
+    def _is_late(self, topic: str) -> bool:
+        return self._matched_s is not None and self._created_s[topic] > self._matched_s
+
+    def judge(self, appended: Iterable[Appended]) -> Iterable[str]:
+        """A topic that came after the pattern was delivered from its first message."""
+        for topic, first in self._first.items():
+            if self._is_late(topic):
+                self._world.counts["late_topic"] += 1
+                if first:
+                    yield f"pattern: {self.name} has the later topic {topic!r} from {first}, not 0"

@@ -1,0 +1,384 @@
+"""A subscriber in groups: joins, takes, settles. Pure.
+
+The messages of a group are held by one member at a time. `get` acknowledges what the last `get`
+gave, as in a plain subscription; with `ack`, `nack`, `extend` and `reject` the program says more of
+single messages. What a loop or `get` acknowledges goes with the next TAKE, so that a batch costs
+one request and one commit.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from reliable_pubsub.common.core.answers import Settled, Stretch, Taken
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.conversation import Conversation, Pause
+from reliable_pubsub.common.core.errors import (
+    LeaseLostError,
+    LostError,
+    UsageError,
+)
+from reliable_pubsub.common.core.recorder import Call, seen
+from reliable_pubsub.common.core.requests import How, Outcome, Settle, Take
+from reliable_pubsub.common.core.retry import poll_pause_s
+
+from .group_requests import GroupRequests
+from .membership import JoinTerms, Membership, errors_of, offsets_of, outcomes_of, pairs
+from .session import SubscriberSession
+from .subscribing import OnLogChanged
+from .subscription import Running
+
+
+class Groups:
+    """The groups in which one subscriber is a member."""
+
+    new_membership = Membership
+
+    def __init__(
+        self,
+        session: SubscriberSession,
+        *,
+        on_log_changed: OnLogChanged,
+        now_s: Callable[[], float],
+    ) -> None:
+        """It is a member of none.
+
+        Args:
+            on_log_changed: what to do if the log is not the one of the messages that were held.
+            now_s: the monotonic clock.
+        """
+        self._session = session
+        self._now_s = now_s
+        self._members: dict[str, Membership] = {}
+        self._requests = GroupRequests(
+            session, now_s=now_s, on_log_changed=on_log_changed, ended=self._ended
+        )
+
+    def of(self, topic: str) -> Membership | None:
+        """The membership in a group of a topic; None: a plain subscription, or none."""
+        return self._members.get(topic)
+
+    def is_in(self, topic: str, group: str) -> bool:
+        """Whether this client is a member of this group."""
+        member = self._members.get(topic)
+        return member is not None and member.asked.group == group
+
+    def held(self, message: Message) -> Membership:
+        """The membership by which a message is in hand.
+
+        Raises:
+            UsageError: it is not in hand, or of no group.
+            LeaseLostError: it was, and the proxy has given it to others.
+        """
+        member = self._members.get(message.topic)
+        if member is None:
+            raise UsageError(
+                f"this client is in no group of topic {message.topic!r}, and only a group settles "
+                "single messages; a plain subscription acknowledges when the program comes back "
+                "for the next message, or calls `acknowledge`. Nothing was done"
+            )
+        if member.gone.get(message.offset) == message:
+            raise LeaseLostError(topic=message.topic, offsets=[message.offset])
+        if member.in_hand.get(message.offset) != message:
+            raise UsageError(
+                f"message {message.message_id} at offset {message.offset} of {message.topic!r} is "
+                "not in hand: only what the last get gave can be settled, and that once. Nothing "
+                "was done"
+            )
+        return member
+
+    def _asked_before(self, message: Message, how: How) -> Membership | None:
+        """The membership that has this outcome on its way; its answer did not come yet."""
+        member = self._members.get(message.topic)
+        return member if member is not None and member.has_on_its_way(message, how) else None
+
+    def _ended(self, topic: str) -> None:
+        """The group of a topic has ended."""
+        self._members.pop(topic, None)
+
+    def begin_again(self) -> None:
+        """Drop what is in hand: it comes again, marked."""
+        for member in self._members.values():
+            member.drop()
+
+    # Members come and go.
+
+    def join(self, topic: str, asked: JoinTerms) -> Conversation[int]:
+        """Become a member; return the cursor of the group."""
+        member = self._members.get(topic)
+        if member is not None and member.asked.group != asked.group:
+            raise UsageError(
+                f"topic {topic!r}: a member of {member.asked.group!r} cannot be one of "
+                f"{asked.group!r}; unsubscribe first, or use another client"
+            )
+        if member is None:
+            member = self.new_membership(topic, asked)
+        member.asked = asked
+        cursor = yield from self._requests.join(member, is_new=True)
+        self._tell_lost(member, *member.take_vain())
+        self._members[topic] = member
+        return cursor
+
+    def leave(self, topic: str, *, ends_group: bool) -> Conversation[None]:
+        """Settle what is in hand, give the rest back, and leave the group."""
+        session, member = self._session, self._members[topic]
+        member.come_back()
+        member.give_back_ahead()
+        if (member.has_noted or member.pending) and member.generation is not None:
+            yield from self._tell(member)
+        with session.recorder.call("unsubscribe", topic) as call:
+            yield from self._requests.leave(member, call, ends_group=ends_group)
+            del self._members[topic]
+            call.ok(epoch=session.inbox.epoch, group=member.asked.group)
+
+    def leave_all(self) -> Conversation[None]:
+        """Leave every group, at the end of the process."""
+        for topic in list(self._members):
+            if self._session.connected:
+                yield from self.leave(topic, ends_group=False)
+
+    # Messages.
+
+    def get(
+        self, member: Membership, messages_max: int, timeout_s: float, *, loops: bool = False
+    ) -> Conversation[list[Message]]:
+        """Count what is in hand as processed, and hand over the next messages.
+
+        Args:
+            messages_max: 0: none yet; wait until there are some.
+            loops: take more than is handed over, if the loop is fast.
+        """
+        member.come_back()
+        with self._session.recorder.call("take", member.topic) as call:
+            deadline_s = self._now_s() + timeout_s
+            empty = 0
+            refused: list[Stretch] = []
+            in_doubt: list[Stretch] = []
+            while True:
+                self._raise_lost(member)
+                member.drop_late(self._now_s())
+                began_s = self._now_s()
+                if member.has_next or (empty and began_s >= deadline_s):
+                    found = member.next(messages_max, began_s)
+                    call.ok(
+                        epoch=self._session.inbox.epoch,
+                        group=member.asked.group,
+                        messages=tuple(map(seen, found)) if call.recorded else (),
+                        refused=pairs(refused),
+                        in_doubt=pairs(in_doubt),
+                        lease_ms=int((member.until_s - began_s) * 1000),
+                    )
+                    return found
+                if loops:
+                    member.look_ahead(began_s)
+                wanted = member.ahead if loops else messages_max
+                wait_s = self._wait_s(member, deadline_s - began_s)
+                late, perhaps = yield from self._take(member, call, wanted, wait_s)
+                refused += late
+                in_doubt += perhaps
+                empty += 1
+                left_s = deadline_s - self._now_s()
+                if not member.fetched and left_s > 0 and self._now_s() - began_s < wait_s / 2:
+                    yield Pause(min(poll_pause_s(empty), left_s))
+
+    def take(self, member: Membership, timeout_s: float) -> Conversation[Running | list[Message]]:
+        """Count what is in hand as processed, and let a loop take the next messages."""
+        if self._session.recorder.active:  # each message has a line of its own
+            return (yield from self.get(member, 1, timeout_s, loops=True))
+        found = yield from self.get(member, 1, timeout_s, loops=True)
+        if not found:
+            return found
+        member.give_to_loop(found)
+        until_s = member.until_s
+        return member.begin_run(lambda: self._now_s() >= until_s)
+
+    def _wait_s(self, member: Membership, left_s: float) -> float:
+        """How long the proxy may hold the answer: the lease counts from the sending on."""
+        patience_s = self._session.requester.retry.timeout_s
+        return max(min(left_s, patience_s, member.asked.terms.lease_ms / 3000), 0.0)
+
+    def _take(
+        self, member: Membership, call: Call, wanted: int, wait_s: float
+    ) -> Conversation[tuple[Sequence[Stretch], Sequence[Stretch]]]:
+        """One TAKE; it tells what was settled.
+
+        Returns:
+            What was settled too late, and what perhaps was.
+        """
+        wait_ms = int(wait_s * 1000)
+        more: dict[str, Any] = {"wait_ms": wait_ms} if wait_ms else {}
+
+        def make() -> Take:
+            assert member.generation is not None
+            return Take(
+                **self._session.head(),
+                topic=member.topic,
+                group=member.asked.group,
+                generation=member.generation,
+                outcomes=member.take_noted(),
+                messages_max=wanted,
+                received=member.received,
+                fresh=member.is_fresh,
+                **more,
+            )
+
+        refused: list[Stretch] = []
+        while True:
+            reply = yield from self._requests.asking(member, make, call)
+            if not isinstance(reply, Taken | Settled):
+                self._session.refused(reply, member.topic)
+            refused += reply.refused
+            if isinstance(reply, Taken):
+                break  # else it was the answer to a SETTLE that had been in doubt
+        vain, in_doubt = member.take_vain()
+        refused += vain
+        self._tell_lost(member, refused, in_doubt)
+        return refused, in_doubt
+
+    def _raise_lost(self, member: Membership) -> None:
+        """Tell the program what is lost, one stretch at each call."""
+        if member.lost:
+            one = member.lost.popleft()
+            raise LostError(topic=member.topic, first=one.first, end=one.first + one.count)
+
+    def _tell_lost(
+        self, member: Membership, refused: Sequence[Stretch], in_doubt: Sequence[Stretch] = ()
+    ) -> None:
+        """Messages that a get or a loop acknowledged were no longer held here, or perhaps not."""
+        for error in errors_of(member.topic, refused, in_doubt):
+            self._session.tell(logging.WARNING, str(error), member.topic)
+
+    # What is said of single messages.
+
+    def settle(self, message: Message, how: How, delay_ms: int = 0) -> Conversation[None]:
+        """Settle a message in hand durably, or extend its lease.
+
+        Raises:
+            UsageError: it is not in hand; nothing was settled.
+            LeaseLostError: it was no longer held.
+        """
+        if how != "extend" and (asked := self._asked_before(message, how)) is not None:
+            yield from self._tell(asked, raises=True)
+            return
+        member = self.held(message)
+        if how == "extend":
+            member.give_back_ahead()  # it takes long, and others could have what waits here
+            yield from self._tell(member, outcomes_of([message], how), raises=True)
+        else:
+            member.note(message, how, delay_ms)
+            yield from self._tell(member, raises=True)
+
+    def acknowledge(self, member: Membership) -> Conversation[None]:
+        """Settle everything in hand durably."""
+        member.come_back()
+        yield from self._tell(member, raises=True)
+
+    def keep_alive(self) -> Conversation[None]:
+        """Extend the lease of everything in hand."""
+        for member in self._members.values():
+            if member.in_hand:
+                extended = outcomes_of(member.in_hand.values(), "extend")
+                yield from self._tell(member, extended, raises=True)
+
+    def keep(self, message: Message) -> None:
+        """A rejection failed: its message is given back by the next call, if it was refused.
+
+        If it has no answer yet, the next call finishes it.
+        """
+        member = self._members.get(message.topic)
+        if member is None or member.in_hand.get(message.offset) != message:
+            return
+        if member.has_on_its_way(message, "reject"):
+            del member.in_hand[message.offset]
+        else:
+            member.keep(message)
+
+    def reject(self, message: Message, reason: str) -> Conversation[int]:
+        """Let a message in hand become a dead letter; return the offset of the letter.
+
+        Raises:
+            LeaseLostError: it was no longer held, and is not rejected.
+        """
+        if (asked := self._asked_before(message, "reject")) is not None:
+            return (yield from self._tell(asked, raises=True))[-1]
+        member = self.held(message)
+        outcome = Outcome(message.offset, 1, message.delivery_count, "reject", 0, reason)
+        letters = yield from self._tell(member, (outcome,), raises=True)
+        member.in_hand.pop(message.offset, None)
+        return letters[-1]
+
+    def fail(self, message: Message, pause_s: float | None, reason: str) -> Conversation[None]:
+        """A handler has failed: give its message back, or let it die.
+
+        Nothing is done if it is not in hand: the handler has settled it, or broke off a call.
+
+        Args:
+            pause_s: before it comes again; None: it has used up its retries.
+        """
+        member = self._members.get(message.topic)
+        if member is None or member.in_hand.get(message.offset) != message:
+            return
+        try:
+            if pause_s is None:
+                yield from self.reject(message, reason)
+            else:
+                yield from self.settle(message, "nack", round(pause_s * 1000))
+        except LeaseLostError as late:
+            self._session.tell(logging.WARNING, str(late), message.topic)
+
+    def _tell(
+        self, member: Membership, also: Sequence[Outcome] = (), *, raises: bool = False
+    ) -> Conversation[list[int]]:
+        """SETTLE until everything that was noted is told, and these outcomes too.
+
+        Returns:
+            The offsets of the dead letters that were made.
+
+        Raises:
+            LeaseLostError: with `raises`, if some messages were no longer held.
+        """
+        lease_ms = 0
+        letters: list[int] = []
+        refused: list[Stretch] = []
+        with self._session.recorder.call("settle", member.topic) as call:
+            while also or member.has_noted or member.pending is not None:
+                made: list[Settle] = []
+
+                def make(also: Sequence[Outcome] = also, made: list[Settle] = made) -> Settle:
+                    assert member.generation is not None
+                    outcomes = also or member.take_noted()
+                    request = Settle(
+                        **self._session.head(),
+                        topic=member.topic,
+                        group=member.asked.group,
+                        generation=member.generation,
+                        outcomes=tuple(outcomes),
+                    )
+                    made.append(request)
+                    return request
+
+                answer = yield from self._requests.asking(member, make, call)
+                if not isinstance(answer, Settled | Taken):
+                    self._session.refused(answer, member.topic)
+                if made and also:
+                    also = ()
+                    lease_ms = answer.lease_ms
+                letters += answer.letters
+                refused += answer.refused
+            vain, in_doubt = member.take_vain()
+            refused += vain
+            call.ok(
+                epoch=self._session.inbox.epoch,
+                group=member.asked.group,
+                refused=pairs(refused),
+                in_doubt=pairs(in_doubt),
+                lease_ms=lease_ms,
+            )
+        for offset in offsets_of(refused):
+            member.in_hand.pop(offset, None)
+        for error in errors_of(member.topic, refused, in_doubt) if raises else ():
+            raise error
+        self._tell_lost(member, refused, in_doubt)
+        return letters

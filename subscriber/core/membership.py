@@ -1,0 +1,324 @@
+"""What a member of a group has: messages in hand and ahead, and what it is to tell the proxy. Pure.
+
+Nothing of it outlives the process: the proxy knows what is held, and gives it to others when the
+lease ends. A request without an answer stays here and is sent again, so that what it settles is
+settled once and its answer is known.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from operator import attrgetter
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from reliable_pubsub.common.core.answers import Stretch, SubAck, Taken
+from reliable_pubsub.common.core.batch import Message, decode_batch, messages_of
+from reliable_pubsub.common.core.errors import (
+    LeaseLostError,
+    MalformedError,
+    SettledInDoubtError,
+)
+from reliable_pubsub.common.core.limits import GROUP_OUTCOMES_MAX
+from reliable_pubsub.common.core.message_base import GroupTerms, Start
+from reliable_pubsub.common.core.requests import How, Outcome, Settle, Take
+
+from .subscription import Running
+
+_offset = attrgetter("offset")
+AHEAD_MAX = 4_000  # messages that a loop takes at once, each time in one request and one commit
+AHEAD_S = 0.1  # if it is slow, few: others could have them
+
+
+class JoinTerms(Struct, frozen=True, kw_only=True):
+    """The arguments of `subscribe` with a group."""
+
+    group: str
+    terms: GroupTerms
+    start: Start | None = None
+
+
+class Pending(Struct, frozen=True):
+    """A request without an answer."""
+
+    request: Take | Settle
+    sent_s: float  # for the first time; leases count from here
+
+
+class Membership:
+    """A member of one group of one topic."""
+
+    def __init__(self, topic: str, asked: JoinTerms) -> None:
+        """Create it; the proxy knows nothing of it yet."""
+        self.topic = topic
+        self.asked = asked
+        self.log: str | None = None  # log id; None: not known yet
+        self.boot = ""  # of the proxy that has confirmed it
+        # The offset after the newest message that was held here, and the timestamp of its batch.
+        self.cursor: int | None = None
+        self.witness_ns: int | None = None
+        self.vain: list[Stretch] = []  # what was settled in vain, and is to be told
+        self.in_doubt: list[Stretch] = []  # what was perhaps
+        self.gone: dict[int, Message] = {}  # was in hand when all of it was lost
+        self.in_hand: dict[int, Message] = {}
+        self.ahead = 1
+        self._found = 0
+        self._found_at_s = 0.0
+        self.epoch = 0
+        self.drop()
+
+    def drop(self) -> None:
+        """Forget everything in hand, after a call that was interrupted: it comes again, marked."""
+        self.gone = self.in_hand
+        self.in_hand = {}
+        self.fetched: deque[Message] = deque()
+        self.until_s = 0.0  # when the lease of the fetched ones ends; only there it is used
+        self._run: Running | None = None
+        self.kept: Message | None = None  # in hand; to be given back when the program comes back
+        self._noted: list[Outcome] = []  # to be told to the proxy
+        # What is lost, and the program was not told yet. The proxy says it again to another member,
+        # unless this one asks for more.
+        self.lost: deque[Stretch] = deque()
+        self.pending: Pending | None = None
+        self.received = 0
+        self.is_fresh = True
+        self.generation: int | None = None  # None: to be confirmed by the proxy
+
+    def joined(self, reply: SubAck, epoch: int) -> None:
+        """The proxy has confirmed it; in another epoch it has given back all that was held."""
+        generation = reply.generation
+        self.log, self.boot = reply.log, reply.boot
+        if epoch != self.epoch or generation != self.generation:
+            told = self.pending.request.outcomes if self.pending else ()
+            noted = sorted(self._noted, key=lambda one: one.first)
+            self.in_doubt += [Stretch(o.first, o.count) for o in told if o.how != "return"]
+            self.vain += [Stretch(o.first, o.count) for o in noted if o.how != "return"]
+            self.drop()
+            self.epoch, self.generation = epoch, generation
+
+    def accept_log(self) -> None:
+        """Go on in the log of the proxy, also if it is not the one of what was held before."""
+        self.log, self.cursor, self.witness_ns = None, None, None
+
+    def take_vain(self) -> tuple[list[Stretch], list[Stretch]]:
+        """What was settled in vain since this was asked last, and what perhaps was."""
+        found = self.vain, self.in_doubt
+        self.vain, self.in_doubt = [], []
+        return found
+
+    # What is handed over.
+
+    @property
+    def has_next(self) -> bool:
+        """Whether something is to be handed over without asking the proxy."""
+        return bool(self.fetched)
+
+    def drop_late(self, now_s: float) -> None:
+        """Hand over nothing whose lease has ended: the proxy may have given it to another."""
+        if now_s >= self.until_s:
+            self.fetched.clear()
+
+    def next(self, count: int, now_s: float) -> list[Message]:
+        """Hand over the first messages that are still held."""
+        self.drop_late(now_s)
+        if count < len(self.fetched):
+            found = [self.fetched.popleft() for _ in range(count)]
+        else:
+            found = list(self.fetched)
+            self.fetched.clear()
+        self.in_hand.update(zip(map(_offset, found), found, strict=True))
+        return found
+
+    def give_to_loop(self, found: Sequence[Message]) -> None:
+        """What was handed over is the beginning of a run."""
+        for message in reversed(found):
+            del self.in_hand[message.offset]
+            self.fetched.appendleft(message)
+
+    def begin_run(self, over: Callable[[], bool]) -> Running:
+        """Let a loop take the fetched messages one by one.
+
+        Args:
+            over: whether their lease has ended.
+        """
+        self._run = Running(list(self.fetched), [0], 0, 0, over)
+        self.fetched.clear()
+        return self._run
+
+    def end_run(self, messages: list[Message]) -> None:
+        """What a loop took is in hand; the rest is to be handed over.
+
+        Args:
+            messages: all of the run.
+        """
+        run, self._run = self._run, None
+        if run is not None:
+            taken = run.marks[0]
+            self.in_hand.update((one.offset, one) for one in messages[:taken])
+            self.fetched.extendleft(reversed(messages[taken:]))
+
+    def look_ahead(self, now_s: float) -> None:
+        """A loop needs more: take what it processes in `AHEAD_S`."""
+        took_s = max(now_s - self._found_at_s, 1e-6)
+        self.ahead = min(max(int(self._found * AHEAD_S / took_s), 1), AHEAD_MAX)
+
+    # What is settled.
+
+    def note(self, message: Message, how: How, delay_ms: int = 0) -> None:
+        """The program is done with a message; the proxy is told later."""
+        self.in_hand.pop(message.offset, None)
+        outcome = Outcome(message.offset, 1, message.delivery_count, how, delay_ms)
+        self._noted.append(outcome)
+
+    def keep(self, message: Message) -> None:
+        """A message in hand is not processed: it is given back when the program comes back."""
+        self.kept = message
+
+    def come_back(self) -> None:
+        """The program has come back: what is in hand is processed."""
+        self.gone = {}
+        if self.kept is not None and self.kept.offset in self.in_hand:
+            self.note(self.kept, "nack")
+        self.kept = None
+        self._note_all(self.in_hand.values(), "ack")
+        self.in_hand = {}
+
+    def give_back_ahead(self) -> None:
+        """What was not handed over is free for others."""
+        self._note_all(self.fetched, "return")
+        self.fetched.clear()
+
+    def _note_all(self, messages: Iterable[Message], how: How) -> None:
+        """Note many, neighbours as one: most are a batch."""
+        first = end = delivery = 0
+        for message in messages:
+            offset = message.offset
+            if offset != end or message.delivery_count != delivery or first == end:
+                if first < end:
+                    self._noted.append(Outcome(first, end - first, delivery, how))
+                first, delivery = offset, message.delivery_count
+            end = offset + 1
+        if first < end:
+            self._noted.append(Outcome(first, end - first, delivery, how))
+
+    def has_on_its_way(self, message: Message, how: How) -> bool:
+        """Whether this was said of a message, and the proxy has not answered."""
+        asked = self.pending.request.outcomes if self.pending is not None else ()
+        return any(
+            one.how == how
+            and one.delivery == message.delivery_count
+            and one.first <= message.offset < one.first + one.count
+            for one in (*asked, *self._noted)
+        )
+
+    @property
+    def has_noted(self) -> bool:
+        """Whether there is something to tell."""
+        return bool(self._noted)
+
+    def take_noted(self) -> tuple[Outcome, ...]:
+        """Outcomes for the next request, neighbours as one."""
+        noted = sorted(self._noted, key=lambda one: one.first)
+        found: list[Outcome] = []
+        taken = 0
+        for one in noted:
+            last = found[-1] if found else None
+            if last is not None and last.first + last.count == one.first and _alike(last, one):
+                found[-1] = replace(last, count=last.count + one.count)
+            elif len(found) == GROUP_OUTCOMES_MAX:
+                break
+            else:
+                found.append(one)
+            taken += 1
+        self._noted = noted[taken:]
+        return tuple(found)
+
+    # What is taken.
+
+    def taken(self, reply: Taken, body: bytes, pending: Pending, now_s: float) -> None:
+        """Messages were granted; the lease counts from the sending of the request.
+
+        Raises:
+            MalformedError: the reply has a grant without its message.
+        """
+        found = granted_messages(self.topic, reply, body)
+        self.is_fresh = False
+        self.lost.extend(reply.lost)
+        if not found:
+            return
+        if found[-1].offset >= (self.cursor or 0):
+            self.cursor, self.witness_ns = found[-1].offset + 1, found[-1].timestamp_ns
+        self.received = pending.request.request
+        until_s = pending.sent_s + reply.lease_ms / 1000
+        self.until_s = min(until_s, self.until_s) if self.fetched else until_s
+        self.fetched.extend(found)
+        self._found, self._found_at_s = len(found), now_s
+
+
+def _alike(one: Outcome, other: Outcome) -> bool:
+    return (one.delivery, one.how, one.delay_ms) == (other.delivery, other.how, other.delay_ms)
+
+
+def granted_messages(topic: str, reply: Taken, body: bytes) -> list[Message]:
+    """The messages that a reply grants, each with its delivery number, in offset order.
+
+    Raises:
+        MalformedError: the body is not that of its batches, or lacks a message.
+    """
+    stored: list[Message] = []
+    begin, view = 0, memoryview(body)
+    for one in reply.batches:
+        part = view[begin : begin + one.body_bytes]
+        begin += one.body_bytes
+        stored += messages_of(
+            decode_batch(part, one.count),
+            topic=topic,
+            base=one.base,
+            publisher=one.publisher,
+            first_sequence=one.first_sequence,
+            timestamp_ns=one.timestamp_ns,
+            qos=one.qos,
+        )
+    if len(reply.grants) == 1 and reply.grants[0].delivery == 1:
+        first, count = reply.grants[0].first, reply.grants[0].count
+        skip = first - stored[0].offset if stored else 0
+        found = stored[skip : skip + count]
+        if found and found[0].offset == first and found[-1].offset == first + count - 1:
+            return found
+    by_offset = {message.offset: message for message in stored}
+    try:
+        return [
+            replace(by_offset[at], delivery_count=one.delivery)
+            for one in reply.grants
+            for at in range(one.first, one.first + one.count)
+        ]
+    except KeyError as error:
+        raise MalformedError(f"TAKEN grants offset {error}, and has no such message") from None
+
+
+def outcomes_of(messages: Iterable[Message], how: How) -> tuple[Outcome, ...]:
+    """The same outcome for some messages."""
+    ordered = sorted(messages, key=lambda one: one.offset)
+    return tuple(Outcome(one.offset, 1, one.delivery_count, how) for one in ordered)
+
+
+def errors_of(
+    topic: str, refused: Sequence[Stretch], in_doubt: Sequence[Stretch]
+) -> Iterator[LeaseLostError | SettledInDoubtError]:
+    """What a program is told of these; first what is certain."""
+    if refused:
+        yield LeaseLostError(topic=topic, offsets=offsets_of(refused))
+    if in_doubt:
+        yield SettledInDoubtError(topic=topic, offsets=offsets_of(in_doubt))
+
+
+def pairs(stretches: Iterable[Stretch]) -> tuple[tuple[int, int], ...]:
+    """First and count of each."""
+    return tuple((one.first, one.count) for one in stretches)
+
+
+def offsets_of(stretches: Iterable[Stretch]) -> list[int]:
+    """All of their offsets."""
+    return [at for one in stretches for at in range(one.first, one.first + one.count)]

@@ -1,0 +1,110 @@
+"""All that a subscriber holds of one pattern, beside the subscriptions that it makes. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import Struct
+
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.message_base import Terms
+from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.relay.core.predicate import predicate
+
+from .subscription import AHEAD_MIN, AHEAD_S, Changes, Running, Subscription
+
+PATTERN: Final = "pattern:"  # prefix of the names of rows
+FETCHED_MAX: Final = 5_000  # messages of one FETCH, of all topics together
+_encode = msgspec.msgpack.Encoder().encode
+Condition = Callable[[Message], bool]
+
+
+class AskedPattern(Struct, frozen=True, kw_only=True):
+    """The arguments of `Subscriber.subscribe` with a pattern, as they are stored."""
+
+    pattern: Pattern
+    where: str = ""  # condition on the headers; "": any message
+    terms: Terms = Terms()
+    max_deliveries: int | None = None
+
+
+class Part(NamedTuple):
+    """What one topic has in a run."""
+
+    subscription: Subscription
+    run: Running
+
+
+class PatternSubscription:
+    """A pattern, and the subscriptions whose messages are next."""
+
+    def __init__(self, asked: AskedPattern) -> None:
+        """Nothing is fetched."""
+        self.reload(asked)
+
+    def reload(self, asked: AskedPattern) -> None:
+        """Reset to what is stored."""
+        self.ask(asked)
+        self.slot: int | None = None  # of the last run of a loop; two take turns
+        self.parts: list[Part] = []  # of that run
+        self.ahead = AHEAD_MIN  # messages to fetch for a loop
+        self._found, self._found_at_s = 0, 0.0  # messages in the last answer, and when it came
+        self.ready: deque[Subscription] = deque()  # those with messages, perhaps
+        self.current: Subscription | None = None  # whose messages were delivered last
+        self.moved: dict[str, Subscription] = {}  # whose cursors the proxy may not know
+        self.boot = ""  # of the proxy that answered last
+
+    def ask(self, asked: AskedPattern) -> None:
+        """Go on with these arguments."""
+        self.asked = asked
+        self.matches = condition_of(asked.where)
+
+    @property
+    def pattern(self) -> Pattern:
+        return self.asked.pattern
+
+    def row(self, *, ends: bool = False) -> Changes:
+        """What is stored of it."""
+        name = f"{PATTERN}{self.pattern.kind}:{self.pattern.text}"
+        return {name: None if ends else _encode(self.asked)}
+
+    def found(self, count: int, now_s: float) -> None:
+        """So many messages were received."""
+        if count:
+            self._found, self._found_at_s = count, now_s
+
+    def look_ahead(self, now_s: float) -> None:
+        """A loop needs more: fetch what it takes in `AHEAD_S`, as fast as it took the last ones."""
+        took_s = max(now_s - self._found_at_s, 1e-6)
+        self.ahead = min(max(int(self._found * AHEAD_S / took_s), AHEAD_MIN), FETCHED_MAX)
+
+    def end_run(self, _messages: list[Message]) -> None:
+        """Settle the messages that a loop took, but the last; that one is in hand."""
+        for each, run in self.parts:
+            each.end_run(run.messages)
+            if each.in_hand is not None:
+                self.current = each
+        self.parts = []
+
+    def next(self) -> Subscription | None:
+        """The subscription whose messages are next."""
+        while self.ready:
+            if self.ready[0].has_next:
+                return self.ready[0]
+            self.ready.popleft()
+        return None
+
+
+def condition_of(where: str) -> Condition | None:
+    """The test of a condition on headers.
+
+    Raises:
+        InvalidPatternError: it cannot be read.
+    """
+    if not where:
+        return None
+    condition = predicate(where)
+    return lambda message: condition.matches(message.headers)

@@ -1,0 +1,141 @@
+"""The arguments of `subscribe`: which go together, and the conversation that they begin. Pure."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+from msgspec.structs import fields
+
+from reliable_pubsub.common.core import names
+from reliable_pubsub.common.core.conversation import Conversation
+from reliable_pubsub.common.core.dead_letter import check_may_die
+from reliable_pubsub.common.core.errors import UsageError
+from reliable_pubsub.common.core.message_base import (
+    GroupTerms,
+    OrderedBy,
+    QoS,
+    SessionKind,
+    Start,
+    Terms,
+)
+from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.common.core.start import LastReceived, Now, Position, at_offset
+
+from .engine import SubscriberEngine
+from .membership import JoinTerms
+from .pattern_subscription import AskedPattern, condition_of
+from .patterns import check_pattern
+from .subscribing import Asked, lease_ms_of
+
+GROUP_LEASE_MS = 30_000  # default
+_FOR_PATTERNS = {"match", "where", "start", "qos", "lease_s", "max_deliveries"}
+_FOR_GROUPS = {"topic", "group", "start", "lease_s", "max_deliveries", "ordered_by"}
+
+
+class SubscribeCall(Struct, frozen=True, kw_only=True):
+    """The arguments of `Subscriber.subscribe`, as they were given."""
+
+    topic: str | None = None
+    match: Pattern | None = None
+    where: str = ""
+    start: Start | Position | None = None
+    replay: bool = False
+    qos: QoS = 2
+    session: SessionKind = "persistent"
+    lease_s: float | None = None
+    push: bool = False
+    max_deliveries: int | None = None
+    group: str | None = None
+    ordered_by: OrderedBy | None = None
+
+    def begin(self, engine: SubscriberEngine, *, remembers: bool) -> Conversation[int]:
+        """Check what goes together; return the conversation that subscribes.
+
+        Args:
+            remembers: the state is on disk.
+
+        Raises:
+            UsageError: arguments that do not go together; the text names one.
+            InvalidPatternError: the pattern or `where` cannot be read.
+        """
+        if self.max_deliveries is not None and self.group is None and not remembers:
+            raise UsageError(
+                "max_deliveries needs a state_dir: a process without one does not know how often "
+                "a message was delivered before"
+            )
+        if self.match is not None or self.where or self.topic is None:
+            return engine.patterns.subscribe(*self._of_pattern())
+        topic = names.exact(self.topic)
+        if self.max_deliveries is not None:
+            check_may_die(topic)
+        if self.group is not None:
+            return engine.join(topic, self._of_group(self.group))
+        if self.ordered_by is not None:
+            raise UsageError("ordered_by is for groups: a plain subscription is always in order")
+        return engine.subscribe(topic, self._of_topic(topic), push=self.push)
+
+    def _not_for(self, possible: set[str]) -> str | None:
+        """An argument that was given and is not one of these."""
+        for field in fields(self):
+            if field.name not in possible and getattr(self, field.name) != field.default:
+                return field.name
+        return None
+
+    def _of_topic(self, topic: str) -> Asked:
+        """A clean session begins with new messages, if nothing else is said."""
+        start = self.start
+        if self.replay and (start is None or start in (Now, LastReceived)):
+            raise UsageError(
+                "replay needs a start that may lie below what was acknowledged: Earliest, "
+                "at_offset(n), newest(n), at_time(t), ago(age) or a Position"
+            )
+        log = None
+        if isinstance(start, Position):
+            if start.topic != topic:
+                raise UsageError(f"the position is one of {start.topic!r}, not of {topic!r}")
+            log, start = start.log, at_offset(start.offset)
+        if self.session == "clean" and start is None:
+            start = Now
+        lease_ms = lease_ms_of(self.session, self.lease_s)
+        return Asked(
+            start=start,
+            replay=self.replay,
+            log=log,
+            terms=Terms(qos=self.qos, session=self.session, lease_ms=lease_ms),
+            max_deliveries=self.max_deliveries,
+        )
+
+    def _of_group(self, group: str) -> JoinTerms:
+        names.client_id(group, kind="group")
+        if (given := self._not_for(_FOR_GROUPS)) is not None:
+            raise UsageError(f"a group has no {given}: subscribe without it, or without a group")
+        if isinstance(self.start, Position):
+            raise UsageError("a group begins at an offset, a time or an end, and not at a Position")
+        terms = GroupTerms(
+            lease_ms=GROUP_LEASE_MS if self.lease_s is None else round(self.lease_s * 1000),
+            max_deliveries=self.max_deliveries or 0,
+            ordered_by=self.ordered_by or "",
+        )
+        return JoinTerms(group=group, terms=terms, start=self.start)
+
+    def _of_pattern(self) -> tuple[AskedPattern, Start | None]:
+        if self.match is None:
+            raise UsageError(
+                "`where` goes with `match`: subscribe(match=glob(...), where=...)"
+                if self.where
+                else "subscribe needs the name of a topic, or match=glob(...)"
+            )
+        if (given := self._not_for(_FOR_PATTERNS)) is not None:
+            raise UsageError(f"a subscription by pattern has no `{given}`; that is for one topic")
+        if isinstance(self.start, Position) or (
+            self.start is not None and self.start.at == "offset"
+        ):
+            raise UsageError("a pattern cannot start at an offset, because its topics differ")
+        check_pattern(self.match)
+        condition_of(self.where)
+        asked = AskedPattern(
+            pattern=self.match,
+            where=self.where,
+            terms=Terms(qos=self.qos, lease_ms=lease_ms_of("persistent", self.lease_s)),
+            max_deliveries=self.max_deliveries,
+        )
+        return asked, self.start

@@ -1,0 +1,448 @@
+"""A subscriber that is a member of a group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reliable_pubsub.common.core.batch import Message
+from reliable_pubsub.common.core.errors import (
+    InDoubtError,
+    LeaseLostError,
+    LogChangedError,
+    NotSubscribedError,
+    UsageError,
+)
+from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.publisher.client import Publisher
+from reliable_pubsub.subscriber.client import Subscriber
+from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy, a_world
+
+ONCE = RetryPolicy(retries_max=0)
+
+
+class House:
+    """A proxy, a publisher, and members of a group; one clock for all."""
+
+    def __init__(self, **terms: Any) -> None:
+        self.proxy = MemoryProxy()
+        self.clock = self.proxy.clock = FakeClock()
+        self.link = Link(self.proxy)
+        self.publisher = Publisher("p", _world=a_world(self.link))
+        self.terms = terms
+        self.proxy.tick(now_s=0.0)
+
+    def member(self, name: str, **settings: Any) -> Subscriber:
+        transport = FakeTransport(self.link, self.clock)
+        member = Subscriber(name, _world=a_world(transport, self.clock), **settings)
+        member.subscribe("jobs", group="workers", **self.terms)
+        return member
+
+    def set_back_to(self, copy: MemoryProxy) -> None:
+        """Start a copy of the proxy, from before the first message, in its place."""
+        copy.log.batches.clear()
+        copy.now_ns += 5  # time has passed
+        self.link.proxy = self.proxy = copy
+        self.proxy.tick(now_s=self.clock.time_s)
+
+    def put(self, *payloads: bytes) -> None:
+        self.publisher.put_many("jobs", payloads)
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.time_s += seconds
+        self.proxy.tick(now_s=self.proxy.now_s + seconds)
+
+
+def texts(messages: list[Message]) -> list[str]:
+    return [message.payload.decode() for message in messages]
+
+
+class TestMembersShareATopic:
+    def test_each_message_goes_to_one_of_them(self) -> None:
+        house = House()
+        one, other = house.member("w1"), house.member("w2")
+        house.put(b"a", b"b", b"c")
+
+        assert texts(one.get("jobs", max_messages=2)) == ["a", "b"]
+        assert texts(other.get("jobs", max_messages=2)) == ["c"]
+
+    def test_one_that_comes_late_has_its_share(self) -> None:
+        house = House()
+        one = house.member("w1")
+        house.put(b"a", b"b")
+        one.get("jobs")
+
+        assert texts(house.member("w2").get("jobs")) == ["b"]
+
+    def test_what_get_gave_is_acknowledged_by_the_next_one(self) -> None:
+        house = House()
+        one = house.member("w1")
+        house.put(b"a", b"b")
+        one.get("jobs")
+        one.get("jobs")
+
+        house.pass_time(31.0)
+
+        assert texts(house.member("w2").get("jobs", max_messages=5)) == ["b"]
+
+    def test_a_loop_acknowledges_when_it_comes_back(self) -> None:
+        house = House()
+        one = house.member("w1")
+        house.put(b"a", b"b", b"c")
+
+        assert texts(list(one.messages("jobs", timeout_s=0))) == ["a", "b", "c"]
+
+        house.pass_time(31.0)
+        assert house.member("w2").get("jobs") == []
+
+    def test_a_member_that_dies_is_replaced_when_its_lease_ends(self) -> None:
+        house = House(lease_s=10.0)
+        house.member("w1")
+        house.put(b"a")
+        dead = house.member("w2")
+        dead.get("jobs")
+        dead.abandon()
+        other = house.member("w1")
+        assert other.get("jobs") == []
+
+        house.pass_time(10.0)
+
+        (message,) = other.get("jobs")
+        assert message.redelivered
+        assert message.delivery_count == 2
+
+    def test_a_member_that_closes_has_acknowledged_what_was_in_hand(self) -> None:
+        house = House()
+        one = house.member("w1")
+        house.put(b"a", b"b")
+        one.get("jobs")
+        one.close()
+
+        assert texts(house.member("w2").get("jobs", max_messages=5)) == ["b"]
+
+    def test_a_group_that_is_ended_is_one_no_more(self) -> None:
+        house = House()
+        one, other = house.member("w1"), house.member("w2")
+        one.unsubscribe("jobs", ends_group=True)
+
+        with pytest.raises(NotSubscribedError):
+            other.get("jobs")
+
+
+class TestSingleMessages:
+    def test_are_acknowledged_in_any_order(self) -> None:
+        house = House()
+        one = house.member("w1")
+        house.put(b"a", b"b", b"c")
+        a, b, c = one.get("jobs", max_messages=3)
+        one.ack(c)
+        one.ack(a)
+        one.abandon()
+
+        house.pass_time(31.0)
+
+        assert house.member("w2").get("jobs", max_messages=3)[0].payload == b.payload
+
+    def test_that_are_given_back_come_again_after_the_delay(self) -> None:
+        house = House()
+        one, other = house.member("w1"), house.member("w2")
+        house.put(b"a")
+        one.nack(one.get("jobs")[0], delay_s=5.0)
+        assert other.get("jobs") == []
+
+        house.pass_time(5.0)
+
+        assert texts(other.get("jobs")) == ["a"]
+
+    def test_are_kept_for_longer_when_their_lease_is_extended(self) -> None:
+        house = House(lease_s=10.0)
+        one, other = house.member("w1"), house.member("w2")
+        house.put(b"a")
+        (message,) = one.get("jobs")
+        house.pass_time(9.0)
+        one.extend(message)
+        house.pass_time(9.0)
+        assert other.get("jobs") == []
+
+        one.ack(message)
+
+        house.pass_time(20.0)
+        assert other.get("jobs") == []
+
+    def test_that_are_rejected_become_dead_letters(self) -> None:
+        house = House()
+        one = house.member("w1")
+        house.put(b"a", b"b")
+        (message,) = one.get("jobs")
+
+        offset = one.reject(message, "cannot be read")
+
+        assert offset == 0
+        assert texts(one.get("jobs")) == ["b"]
+        assert texts(one.history("jobs.dead")) == ["a"]
+
+    def test_of_a_plain_subscription_are_not_settled_and_the_error_says_what_to_do(self) -> None:
+        plain = Subscriber("s", _world=a_world(House().link))
+        plain.subscribe("t")
+        message = Message("t", 0, "p", 1, 0, b"a")
+
+        for call in (plain.ack, plain.nack, plain.extend):
+            with pytest.raises(UsageError, match="calls `acknowledge`"):
+                call(message)
+
+    def test_that_are_not_in_hand_cannot_be_settled(self) -> None:
+        house = House()
+        one = house.member("w1")
+        house.put(b"a")
+        (message,) = one.get("jobs")
+        one.ack(message)
+
+        with pytest.raises(UsageError, match="not in hand"):
+            one.ack(message)
+
+    def test_whose_lease_ended_are_told(self) -> None:
+        house = House(lease_s=10.0)
+        one, other = house.member("w1"), house.member("w2")
+        house.put(b"a")
+        (message,) = one.get("jobs")
+        house.pass_time(11.0)
+        other.get("jobs")
+
+        with pytest.raises(LeaseLostError) as lost:
+            one.ack(message)
+
+        assert lost.value.offsets == (0,)
+
+    def test_ahead_of_a_loop_are_free_for_others_while_the_one_in_hand_is_extended(self) -> None:
+        house = House()
+        one, other = house.member("w1"), house.member("w2")
+        house.put(*[b"%d" % n for n in range(50)])
+        loop = one.messages("jobs", timeout_s=0)
+        seen = [next(loop) for _ in range(10)]
+        one.extend(seen[-1])
+
+        found = other.get("jobs", max_messages=50)
+
+        assert [message.offset for message in found] == list(range(10, 50))
+        assert {message.delivery_count for message in found} == {1}
+
+    @pytest.mark.parametrize("max_deliveries", [1, 2, 3])
+    def test_ahead_of_a_loop_are_not_given_up_with_the_one_that_kills_its_members(
+        self, max_deliveries: int
+    ) -> None:
+        house = House(lease_s=10.0, max_deliveries=max_deliveries)
+        house.put(b"before")
+        house.member("w0")
+        house.put(*[b"%d" % n for n in range(50)])
+        done: set[bytes] = set()
+        for life in range(max_deliveries + 1):
+            member = house.member(f"w{life}")
+            for message in member.messages("jobs", timeout_s=0):
+                if message.payload == b"20":
+                    member.abandon()  # it dies
+                    break
+                done.add(message.payload)
+            house.pass_time(10.0)
+
+        assert texts(house.member("reader").history("jobs.dead")) == ["20"]
+        assert len(done) == 49
+
+    def test_ahead_of_a_loop_are_not_handed_over_when_their_lease_is_over(self) -> None:
+        """A fast loop takes many; then it stalls, and others get them."""
+        house = House(lease_s=10.0)
+        one, other = house.member("w1"), house.member("w2")
+        house.put(*[b"%d" % n for n in range(50)])
+        seen: list[int] = []
+        for message in one.messages("jobs", timeout_s=0):
+            seen.append(message.offset)
+            if len(seen) == 10:
+                house.pass_time(11.0)
+                seen += [m.offset for m in other.get("jobs", max_messages=50)]
+                break
+
+        seen += [message.offset for message in one.get("jobs", max_messages=50)]
+
+        assert sorted(set(seen)) == list(range(50))
+        assert len(seen) == 10 + 49  # what it had not acknowledged when it stalled comes twice
+
+
+class TestAnAnswerIsLost:
+    @pytest.mark.parametrize("script", [">", "<", "<<", "><"])
+    def test_nothing_is_lost_and_nothing_comes_twice(self, script: str) -> None:
+        house = House()
+        one = house.member("w1")
+        house.put(b"a", b"b", b"c")
+        house.link.script(script)
+
+        found = [texts(one.get("jobs")) for _ in range(3)]
+
+        assert found == [["a"], ["b"], ["c"]]
+        assert one.get("jobs") == []
+
+    def test_in_doubt_an_acknowledgement_is_finished_by_the_next_call(self) -> None:
+        house = House()
+        one = house.member("w1", retry=ONCE)
+        house.put(b"a", b"b")
+        (message,) = one.get("jobs")
+        house.link.script("<")
+        with pytest.raises(InDoubtError):
+            one.ack(message)
+
+        assert texts(one.get("jobs")) == ["b"]
+        house.pass_time(31.0)
+        assert texts(house.member("w2").get("jobs", max_messages=5)) == ["b"]
+
+    @pytest.mark.parametrize("lost", ["<", ">"])
+    @pytest.mark.parametrize("call", ["ack", "nack", "reject"])
+    def test_in_doubt_a_call_can_be_made_again(
+        self, call: str, lost: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        house = House()
+        one = house.member("w1", retry=ONCE)
+        house.put(b"a")
+        (message,) = one.get("jobs")
+        more = ("poison",) if call == "reject" else ()
+        house.link.script(lost)
+        with pytest.raises(InDoubtError):
+            getattr(one, call)(message, *more)
+
+        assert getattr(one, call)(message, *more) == (0 if call == "reject" else None)
+
+        with pytest.raises(UsageError, match="not in hand"):
+            getattr(one, call)(message, *more)
+        again = [m.delivery_count for m in one.get("jobs")]
+        assert again == ([2] if call == "nack" else [])
+        assert len(one.history("jobs.dead")) == (call == "reject")
+        assert "no longer held" not in caplog.text
+
+    def test_in_doubt_a_rejection_is_finished_by_the_next_get_without_a_false_alarm(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        house = House()
+        one = house.member("w1", retry=ONCE)
+        house.put(b"a", b"b")
+        (message,) = one.get("jobs")
+        house.link.script("<")
+        with pytest.raises(InDoubtError):
+            one.reject(message, "poison")
+
+        assert texts(one.get("jobs")) == ["b"]
+
+        assert texts(one.history("jobs.dead")) == ["a"]
+        assert "no longer held" not in caplog.text
+
+    def test_in_doubt_what_was_granted_comes_with_the_next_call(self) -> None:
+        house = House()
+        one = house.member("w1", retry=ONCE)
+        house.put(b"a")
+        house.link.script("<")
+        with pytest.raises(InDoubtError):
+            one.get("jobs")
+
+        (message,) = one.get("jobs")
+
+        assert message.delivery_count == 1
+
+    def test_the_next_proxy_knows_what_is_held(self) -> None:
+        house = House()
+        one, other = house.member("w1"), house.member("w2")
+        house.put(b"a", b"b")
+        (message,) = one.get("jobs")
+        house.link.proxy = house.proxy = house.proxy.restarted()
+
+        assert texts(other.get("jobs", max_messages=5)) == ["b"]
+        one.ack(message)
+
+
+class TestAStoreIsSetBack:
+    @pytest.mark.parametrize("grown_again", [False, True])
+    def test_before_what_a_member_held_it_is_told_and_joins_again_to_go_on(
+        self, grown_again: bool
+    ) -> None:
+        """H13: P6 for groups; a member that is alive knows the newest message that it held."""
+        house = House()
+        one = house.member("w1")
+        copy = house.proxy.restarted()
+        house.put(b"a")
+        assert texts(one.get("jobs")) == ["a"]
+        house.set_back_to(copy)
+        if grown_again:
+            Publisher("p2", _world=a_world(house.link)).put("jobs", b"b")
+
+        for _ in range(2):
+            with pytest.raises(LogChangedError, match="set back to an older copy"):
+                one.get("jobs")
+
+        one.subscribe("jobs", group="workers")
+        assert texts(one.get("jobs")) == (["b"] if grown_again else [])
+
+    def test_the_acknowledgement_under_way_is_in_doubt(self) -> None:
+        house = House()
+        one = house.member("w1")
+        copy = house.proxy.restarted()
+        house.put(b"a")
+        (message,) = one.get("jobs")
+        house.set_back_to(copy)
+
+        with pytest.raises(LogChangedError):
+            one.ack(message)
+
+    @pytest.mark.parametrize("choice", ["adopt", "rewind"])
+    def test_a_member_that_was_asked_to_goes_on_at_the_place_of_the_group(
+        self, choice: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        house = House()
+        one = house.member("w1", on_log_changed=choice)
+        copy = house.proxy.restarted()
+        house.put(b"a")
+        one.get("jobs")
+        house.set_back_to(copy)
+        Publisher("p2", _world=a_world(house.link)).put("jobs", b"b")
+
+        assert texts(one.get("jobs")) == ["b"]
+        assert f"The group goes on ({choice})" in caplog.text
+
+
+class TestAfterACallWasBrokenOff:
+    def test_what_was_in_hand_comes_again_marked(self) -> None:
+        house = House()
+        one = house.member("w1")
+        house.put(b"a")
+        one.get("jobs")
+        one._begin_again()
+
+        (message,) = one.get("jobs")
+
+        assert message.delivery_count == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"qos": 1},
+        {"session": "clean"},
+        {"push": True},
+        {"replay": True},
+    ],
+)
+def test_a_group_has_no(wrong: dict[str, Any]) -> None:
+    house = House()
+    transport = FakeTransport(house.link, house.clock)
+    member = Subscriber("w1", _world=a_world(transport, house.clock))
+
+    with pytest.raises(UsageError, match="a group has no"):
+        member.subscribe("jobs", group="workers", **wrong)
+
+
+def test_a_group_is_not_pushed_to_by_the_other_call_either() -> None:
+    with pytest.raises(UsageError, match="not pushed"):
+        House().member("w1").use_push("jobs", True)
+
+
+def test_a_client_reads_a_topic_alone_or_in_a_group() -> None:
+    house = House()
+    one = house.member("w1")
+
+    with pytest.raises(UsageError, match="unsubscribe first"):
+        one.subscribe("jobs")

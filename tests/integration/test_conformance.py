@@ -1,0 +1,267 @@
+"""`reliable-pubsub conformance`: what conforms passes every case, and each wrong client is found.
+
+Proxies and clients are real processes; those of ours are forked, so that a start costs little.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import pytest
+from click.testing import CliRunner
+
+from reliable_pubsub.lab.child_process import ChildProcess, Running
+from reliable_pubsub.lab.conformance import main as conformance
+from reliable_pubsub.lab.conformance_run import Wanted, run_case
+from reliable_pubsub.lab.core.conformance import CASES, Role, chosen
+from reliable_pubsub.lab.core.conformance_verdict import Result, told
+
+from .fork_server import helper
+from .harness import REPOSITORY, STUBBORN_OPTIONS
+
+MESSAGES = 15
+MESSAGES_TO_BE_FOUND = 40  # a busy machine may look late, and acts need a client at work
+PATIENCE_S = 30.0
+GIVEN = ("{endpoint}", "{id}", "{topic}", "{state_dir}", "{output}")
+
+
+class Forked(ChildProcess):
+    """A module of ours is forked from a process that has imported it, on Linux."""
+
+    def _start(self, command: Sequence[str], **options: Any) -> tuple[Running, IO[bytes] | None]:
+        options = {**options, "env": {**options["env"], "TIMEOUT_S": "0.3"}}
+        child = None
+        if sys.platform == "linux":
+            child = helper(REPOSITORY).start(command, **options)
+        self.is_forked = child is not None
+        return (child, None) if child is not None else super()._start(command, **options)
+
+    def kill_group(self) -> int:
+        """It is in the group of its parent, and starts nothing."""
+        return self.kill() if self.is_forked else super().kill_group()
+
+    def end(self, within_s: float = PATIENCE_S) -> int:
+        if not self.is_forked:
+            return super().end(within_s)
+        self.signal(signal.SIGTERM)
+        return self.wait(within_s)
+
+
+def judged(
+    directory: Path,
+    role: Role,
+    case: str,
+    command: Sequence[str],
+    *,
+    messages: int = MESSAGES,
+    patience_s: float = PATIENCE_S,
+) -> Result:
+    """One case, with forked processes."""
+    wanted = Wanted(role, tuple(command), messages, 1, patience_s)
+    return run_case(chosen([case])[0], wanted, directory / case, Forked).result
+
+
+def program(name: str) -> list[str]:
+    return [sys.executable, "-m", "tests.integration.wrong_clients", name, *GIVEN]
+
+
+# Each case is passed by one of two: our command-line client, or the one of the protocol page.
+OURS: dict[Role, tuple[str, ...]] = {
+    "publisher": (
+        "lost-answers",
+        "client-killed",
+        "taken-over",
+        "state-set-back",
+        "store-set-back",
+    ),
+    "subscriber": ("late-copies", "client-killed", "taken-over", "state-set-back", "store-emptied"),
+}
+EXAMPLES: dict[Role, tuple[str, ...]] = {
+    role: tuple(case.name for case in CASES if case.name not in ours) for role, ours in OURS.items()
+}
+
+
+def each(cases: dict[Role, tuple[str, ...]]) -> list[tuple[Role, str]]:
+    return [(role, name) for role, names in cases.items() for name in names]
+
+
+def check_passed(result: Result, role: Role) -> None:
+    assert result.judgement == "conforms", told(result)
+    assert {"V1", "V2", "V3", "V4"} <= set(result.judged)
+    assert ("V6" in result.judged) == (role == "subscriber")
+
+
+@pytest.mark.parametrize(("role", "case"), each(EXAMPLES))
+def test_the_example_client_passes(role: Role, case: str, tmp_path: Path) -> None:
+    check_passed(judged(tmp_path, role, case, program(role.capitalize())), role)
+
+
+STEPS = {
+    "publisher": "steps: [{topic: conformance, message_file: INPUT}]",
+    "subscriber": """
+steps:
+  - {action: subscribe, topic: conformance}
+  - {action: get, topic: conformance, number_of_times: 1000000, batch: 10}
+""",
+}
+
+
+@pytest.mark.parametrize(("role", "case"), each(OURS))
+def test_our_command_line_client_passes(role: Role, case: str, tmp_path: Path) -> None:
+    steps = tmp_path / "steps.yaml"
+    steps.write_text(STEPS[role].replace("INPUT", str(tmp_path / case / "input")))
+    output = "--output" if role == "subscriber" else "--journal"
+    command = [sys.executable, "-m", "reliable_pubsub", role, "-f", str(steps), "-i", "{id}"]
+    command += ["--endpoint", "{endpoint}", "--state-dir", "{state_dir}", output, "{output}"]
+
+    result = judged(tmp_path, role, case, [*command, *STUBBORN_OPTIONS])
+
+    check_passed(result, role)
+
+
+@pytest.mark.parametrize("role", OURS)
+def test_the_adapters_of_our_command_line_clients_keep_the_contract(
+    role: Role, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHON", sys.executable)
+    adapter = REPOSITORY / "examples" / f"conformance_{role}.sh"
+
+    check_passed(judged(tmp_path, role, "plain", [str(adapter), *STUBBORN_OPTIONS]), role)
+
+
+@pytest.mark.parametrize(
+    ("name", "role", "case", "rules"),
+    [
+        ("RenumbersWhatWasNotAnswered", "publisher", "lost-answers", "V2"),
+        ("ForgetsItsState", "publisher", "client-killed", "V2"),
+        ("SaysItBeforeItIsStored", "publisher", "lost-answers", "V1"),
+        ("TakesAnyAnswer", "publisher", "late-copies", "V1"),
+        ("LeavesOneOut", "publisher", "plain", "V12"),
+        ("ClaimsWhatItNeverPut", "publisher", "plain", "V1"),
+        ("AltersWhatItPuts", "publisher", "plain", "V2"),
+        ("TakesItsIdBack", "publisher", "taken-over", "R11"),
+        ("GoesOnOverAnyLog", "publisher", "store-set-back", "R14"),
+        ("WritesAfterItHasAcknowledged", "subscriber", "client-killed", "R9 V6"),
+        ("ForgetsItsPlace", "subscriber", "client-killed", "V6"),
+        ("SubscribesAnewWhenItsPlaceIsRefused", "subscriber", "store-emptied", "R14"),
+    ],
+)
+def test_a_wrong_client_is_found_by_the_case_for_its_fault(
+    name: str, role: Role, case: str, rules: str, tmp_path: Path
+) -> None:
+    result = judged(
+        tmp_path, role, case, program(name), messages=MESSAGES_TO_BE_FOUND, patience_s=8.0
+    )
+
+    assert result.judgement == "broken", told(result)
+    assert set(rules.split()) <= set(result.broken), told(result)
+
+
+@pytest.mark.parametrize(
+    ("name", "patience_s", "sentence"),
+    [
+        (
+            "Hangs",
+            1.0,
+            "never said HELLO under its id; there was no HELLO of it: nothing has moved",
+        ),
+        ("ConnectsAndHangs", 6.0, "nothing has moved for 6 s, at 0 of 15 messages"),
+        (
+            "IsDead",
+            PATIENCE_S,
+            "it ended with exit code 4; it said last: client-1 stops: no such library",
+        ),
+        (
+            "SaysSomethingElse",
+            PATIENCE_S,
+            "line 1 of its output is none of the messages of its input",
+        ),
+        (
+            "WritesNothing",
+            PATIENCE_S,
+            "its output is empty: client-1 never said which messages it had",
+        ),
+    ],
+)
+def test_a_client_that_cannot_be_judged_ends_in_bounded_time_with_a_sentence(
+    name: str, patience_s: float, sentence: str, tmp_path: Path
+) -> None:
+    result = judged(tmp_path, "publisher", "plain", program(name), patience_s=patience_s)
+
+    assert result.judgement == "not as expected"
+    assert any(sentence in line for line in told(result)), told(result)
+
+
+def test_a_publisher_with_an_older_state_may_put_again_what_it_has_forgotten(
+    tmp_path: Path,
+) -> None:
+    """As new messages (R24); the report says so."""
+    result = judged(
+        tmp_path,
+        "publisher",
+        "state-set-back",
+        program("NumbersAsAProgramDoes"),
+        messages=MESSAGES_TO_BE_FOUND,
+    )
+
+    assert result.judgement == "conforms", told(result)
+    assert "stored again under new numbers" in result.note
+
+
+class TestTheCommand:
+    def test_says_what_is_wrong_where_the_files_are_and_how_to_repeat_it(
+        self, tmp_path: Path
+    ) -> None:
+        liar = "while read -r line; do echo \"$line\" >> '{output}'; done; exit 0"
+        options = ["--role", "publisher", "--case", "plain", "--dir", str(tmp_path / "run")]
+
+        result = CliRunner().invoke(conformance, [*options, "--", "sh", "-c", liar])
+
+        told = " ".join(result.output.split())
+        assert result.exit_code == 6
+        assert "never said HELLO under its id; it ended with exit code 0" in told
+        assert "DOES NOT CONFORM: plain" in told
+        assert "again: reliable-pubsub conformance --role publisher --case plain" in told
+        document = json.loads((tmp_path / "run" / "conformance.json").read_bytes())
+        assert (document["conforms"], document["cases"][0]["case"]) == (False, "plain")
+
+    @pytest.mark.parametrize(
+        ("arguments", "sentence"),
+        [
+            (["--", "true"], "--role publisher or --role subscriber"),
+            (["--role", "publisher"], "COMMAND is missing"),
+            (["--role", "publisher", "--", "/no/such/program"], "there is no such program"),
+            (["--role", "publisher", "--case", "plian", "--", "true"], "'plian' is not one of"),
+        ],
+    )
+    def test_cannot_be_used_otherwise(
+        self, arguments: list[str], sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+
+        result = CliRunner().invoke(conformance, arguments)
+
+        assert result.exit_code == 2
+        assert sentence in " ".join(result.output.split())
+
+    def test_empties_no_directory_of_others(self, tmp_path: Path) -> None:
+        (tmp_path / "mine").write_text("mine")
+        options = ["--role", "publisher", "--dir", str(tmp_path)]
+
+        result = CliRunner().invoke(conformance, [*options, "--", "true"])
+
+        assert result.exit_code == 2
+        assert "nothing was removed" in " ".join(result.output.split())
+        assert (tmp_path / "mine").read_text() == "mine"
+
+    def test_lists_its_cases(self) -> None:
+        result = CliRunner().invoke(conformance, ["--list"])
+
+        assert result.exit_code == 0
+        for case in CASES:
+            assert case.name in result.output

@@ -1,0 +1,206 @@
+"""What is judged of a client, as values: the contract, the schedule, the evidence, the verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.core.journal import AnyLine, Finished, Found, FoundEnd, Seen
+from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.core.conformance import CASES, CLIENT, TOPIC, Given, chosen, payloads
+from reliable_pubsub.lab.core.conformance_evidence import (
+    Claim,
+    Life,
+    publisher_lines,
+    read_output,
+    repeated_from,
+    strangers,
+)
+from reliable_pubsub.lab.core.conformance_verdict import Ended, Observed, exit_code, judge, told
+from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.verdict import Verdict
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "protocol.md"
+GIVEN = Given("tcp://127.0.0.1:1", "client-1", "news", "/s", "/o", "/i")
+LIVES = [Life(7, 100)]
+MESSAGES = payloads(4)
+
+
+def entry(offset: int, payload: bytes, *, sequence: int | None = None) -> Seen:
+    return Seen(offset, CLIENT, sequence or offset + 1, crc32(payload))
+
+
+def verdict_over(
+    entries: Sequence[Seen], claims: Sequence[Claim], *, again_from: int | None = None
+) -> Verdict:
+    """Of a publisher that ended with exit code 0."""
+    claimed_ns: Mapping[int, int] = {claim.line: 1000 + claim.line for claim in claims}
+    lines: list[AnyLine] = publisher_lines(
+        LIVES, CLIENT, TOPIC, MESSAGES, claimed_ns, claims, entries, again_from=again_from
+    )
+    found = {"at_ns": 5000, "process": "auditor", "pid": 8, "topic": TOPIC}
+    lines.append(Found(**found, messages=tuple(entries)))  # type: ignore[arg-type]
+    lines.append(FoundEnd(**found, start=0, end=len(entries), positions={}))  # type: ignore[arg-type]
+    lines.append(
+        Finished(at_ns=6000, process="lab", pid=9, target=CLIENT, done=True, messages=len(MESSAGES))
+    )
+    return check(Run(lines=lines, outputs={}))
+
+
+def broken(verdict: Verdict) -> list[str]:
+    return [rule.rule for rule in verdict.rules if not rule.holds]
+
+
+ALL_STORED = [entry(n, payload) for n, payload in enumerate(MESSAGES)]
+ALL_CLAIMED = [Claim(n + 1, payload, n) for n, payload in enumerate(MESSAGES)]
+
+
+def seen(**facts: object) -> Observed:
+    sound = {"messages": 60, "connected": True, "done": 60, "happened": 4, "claimed": 60}
+    return Observed(**{**sound, **facts})  # type: ignore[arg-type]
+
+
+class TestTheContract:
+    def test_is_told_in_the_command_and_leaves_other_braces(self) -> None:
+        words = ["--to={endpoint}", "{id}", "{other}", "{output}{input}"]
+
+        assert GIVEN.command(words) == ["--to=tcp://127.0.0.1:1", "client-1", "{other}", "/o/i"]
+
+    def test_is_told_in_the_environment(self) -> None:
+        assert GIVEN.variables()["CONFORMANCE_STATE_DIR"] == "/s"
+        assert all(name.startswith("CONFORMANCE_") for name in GIVEN.variables())
+
+    def test_and_the_cases_are_on_the_protocol_page(self) -> None:
+        page = PAGE.read_text(encoding="utf-8")
+        for name, variable in zip(Given.__struct_fields__, GIVEN.variables(), strict=True):
+            assert f"`{{{name}}}`" in page
+            assert f"`{variable}`" in page or name == "input"
+        for case in CASES:
+            assert f"| `{case.name}` | {case.does} | {case.expects} |" in page
+
+
+class TestACase:
+    def test_spreads_its_acts_over_the_messages(self) -> None:
+        acts = chosen(["client-killed"])[0].schedule(60, lambda: 0.5)
+
+        assert [act.at for act in acts] == [12, 24, 36, 48]
+
+    def test_that_does_not_exist_is_refused_with_the_closest_name(self) -> None:
+        with pytest.raises(ConfigurationError, match="did you mean 'late-copies'"):
+            chosen(["late-copys"])
+
+
+class TestTheMessages:
+    def test_are_lines_that_all_differ_and_are_not_only_ascii(self) -> None:
+        messages = payloads(50)
+
+        assert len(set(messages)) == 50
+        assert not any(b"\n" in one or b"\t" in one or one != one.strip() for one in messages)
+        assert any(not one.isascii() for one in messages)
+
+
+class TestAnOutput:
+    @pytest.mark.parametrize(
+        ("line", "claim"),
+        [
+            (b"7\ta b", Claim(1, b"a b", 7)),
+            (b"a b", Claim(1, b"a b")),
+            (b'{"offset":7,"payload":"a"}', Claim(1, b"a", 7)),
+            (b'{"payload_base64":"/w=="}', Claim(1, b"\xff")),
+        ],
+    )
+    def test_has_one_of_three_forms(self, line: bytes, claim: Claim) -> None:
+        assert read_output(line + b"\n").claims == (claim,)
+
+    def test_ends_with_its_last_line_end(self) -> None:
+        assert read_output(b"1\ta\n2\tb").claims == (Claim(1, b"a", 1),)
+
+    @pytest.mark.parametrize("line", [b"x\ty", b'{"offset":1}', b'{"payload_base64":"?"}', b"{"])
+    def test_with_another_line_says_which(self, line: bytes) -> None:
+        assert read_output(b"1\ta\n" + line + b"\n").unreadable == (2,)
+
+    def test_that_names_what_was_not_to_be_put_says_where(self) -> None:
+        assert strangers([Claim(1, MESSAGES[0]), Claim(2, b"client-1_2")], MESSAGES) == (2,)
+
+
+class TestThePublishersEvidence:
+    def test_of_all_stored_and_acknowledged_holds(self) -> None:
+        assert broken(verdict_over(ALL_STORED, ALL_CLAIMED)) == []
+
+    def test_shows_what_is_stored_twice_under_two_numbers(self) -> None:
+        twice = [*ALL_STORED[:2], *(entry(n + 1, MESSAGES[n]) for n in (1, 2, 3))]
+
+        claims = [ALL_CLAIMED[0], Claim(2, MESSAGES[1], 2)]
+
+        assert broken(verdict_over(twice, claims)) == ["V2", "V11"]
+
+    def test_lets_a_state_that_was_set_back_number_again(self) -> None:
+        again = [*ALL_STORED[:3], *(entry(n + 2, MESSAGES[n]) for n in (1, 2, 3))]
+        claims = [
+            *ALL_CLAIMED[:3],
+            *(Claim(n + 3, MESSAGES[n], n + 2) for n in (1, 2, 3)),
+        ]
+
+        assert repeated_from(again, CLIENT, since=3) == 3
+        assert broken(verdict_over(again, claims, again_from=3)) == []
+        assert "V2" in broken(verdict_over(again, claims))
+
+    def test_shows_what_was_acknowledged_and_is_not_stored(self) -> None:
+        assert "V1" in broken(verdict_over(ALL_STORED[:3], ALL_CLAIMED))
+
+    def test_shows_what_was_acknowledged_at_another_offset(self) -> None:
+        claims = [*ALL_CLAIMED[:3], Claim(4, MESSAGES[3], 9)]
+
+        assert "V1" in broken(verdict_over(ALL_STORED, claims))
+
+    def test_shows_another_order(self) -> None:
+        order = [entry(n, MESSAGES[at]) for n, at in enumerate((0, 2, 1, 3))]
+
+        assert "V2" in broken(verdict_over(order, []))
+
+    def test_shows_what_was_left_out(self) -> None:
+        assert "V12" in broken(verdict_over(ALL_STORED[:3], ALL_CLAIMED[:3]))
+
+
+class TestTheVerdict:
+    @pytest.mark.parametrize(
+        ("case", "facts", "judgement", "rule"),
+        [
+            ("plain", {}, "conforms", ""),
+            ("plain", {"ahead": (9, 5)}, "broken", "R9"),
+            ("taken-over", {"took_back": True}, "broken", "R11"),
+            ("taken-over", {"ended": (Ended(4, 9), Ended(0, 60))}, "conforms", ""),
+            ("taken-over", {"ended": (Ended(0, 9),)}, "not as expected", ""),
+            ("store-emptied", {"replaced": True, "went_on": ("a",)}, "broken", "R14"),
+            ("store-emptied", {"replaced": True, "ended": (Ended(0, 9),)}, "broken", "R14"),
+            ("store-emptied", {"replaced": True, "ended": (Ended(4, 9),)}, "conforms", ""),
+            ("store-emptied", {"happened": 0, "ended": (Ended(0, 9),)}, "not as expected", ""),
+            ("plain", {"ended": (Ended(3, 9), Ended(0, 60))}, "conforms", ""),
+            ("plain", {"ended": (Ended(1, 9),)}, "not as expected", ""),
+            ("plain", {"hung": "there was no end"}, "not as expected", ""),
+            ("plain", {"connected": False, "hung": "x"}, "not as expected", ""),
+            ("plain", {"unreadable": (3,)}, "not as expected", ""),
+            ("plain", {"claimed": 0}, "not as expected", ""),
+            ("client-killed", {"happened": 0}, "not as expected", ""),
+            ("state-set-back", {"ended": (Ended(4, 9),)}, "conforms", ""),
+        ],
+    )
+    def test_follows_from_what_was_seen(
+        self, case: str, facts: dict[str, object], judgement: str, rule: str
+    ) -> None:
+        result = judge(chosen([case])[0], "subscriber", seen(**facts), None)
+
+        assert result.judgement == judgement, told(result)
+        assert result.broken == ((rule,) if rule else ())
+
+    def test_of_all_cases_is_the_worst_and_a_broken_rule_comes_first(self) -> None:
+        sound = judge(CASES[0], "publisher", seen(), None)
+        hung = replace(sound, judgement="not as expected")
+        wrong = replace(sound, judgement="broken")
+
+        assert [exit_code(one) for one in ([sound], [sound, hung], [hung, wrong])] == [0, 6, 1]

@@ -1,0 +1,120 @@
+"""A cluster: executors in processes of their own, and a Python that has not got the package.
+
+All of it is one Spark (`local-cluster`: a master and two workers in one Java, each executor in its
+own), because a start costs more than everything else here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tests.integration.harness import Service
+
+from .jobs import Jobs
+from .quick_java import java_options
+
+ROOT = Path(__file__).parents[2]
+SPARK = Path(pyspark.__file__).parent
+BOUND_S = 600.0
+SETTINGS = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "3",
+}
+
+
+def package_zip(path: Path) -> Path:
+    """The package and nothing else, as `--py-files` takes it."""
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in sorted((ROOT / "reliable_pubsub").rglob("*")):
+            if file.is_file() and "__pycache__" not in file.parts:
+                archive.write(file, file.relative_to(ROOT))
+        for room in (ROOT / "reliable_pubsub").iterdir():
+            for file in sorted(room.resolve().rglob("*.py")) if room.is_symlink() else ():
+                inside = Path("reliable_pubsub", room.name, file.relative_to(room.resolve()))
+                if str(inside) not in archive.namelist():
+                    archive.write(file, inside)
+    return path
+
+
+def bare_python(folder: Path) -> Path:
+    """A Python with all that this one has, but for what is installed by reference: the package."""
+    venv.create(folder, symlinks=True)
+    (python,) = folder.glob("bin/python")
+    packages = sysconfig.get_path("purelib", vars={"base": str(folder)})
+    Path(packages, "others.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return python
+
+
+@pytest.mark.slow
+def test_a_cluster_to_which_the_package_is_sent_puts_and_reads_each_row_once_also_when_an_executor_dies(  # noqa: E501
+    service: Service, tmp_path: Path
+) -> None:
+    service.start_proxy()
+    rows = [b"row %d" % n for n in range(4_500)]
+    (tmp_path / "rows.txt").write_bytes(b"\n".join(rows))
+    python = str(bare_python(tmp_path / "bare"))
+    without = [python, "-c", "import zmq; import reliable_pubsub"]
+    here = subprocess.run(without, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "No module named 'reliable_pubsub'" in here.stderr
+    script = tmp_path / "on_cluster.py"
+    script.write_bytes(Path(__file__).with_name("on_cluster.py").read_bytes())
+
+    settings = SETTINGS | {"spark.executor.extraJavaOptions": java_options()}
+    words = [f"--conf={key}={value}" for key, value in settings.items()]
+    run = subprocess.run(
+        [
+            *(str(SPARK / "bin" / "spark-submit"), "--master", "local-cluster[2,1,1024]"),
+            *("--name", "nightly", *words),
+            *("--py-files", str(package_zip(tmp_path / "package.zip")), str(script)),
+            *(str(tmp_path), service.publisher_endpoint, service.subscriber_endpoint),
+        ],
+        env={
+            **os.environ,
+            "SPARK_HOME": str(SPARK),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_SUBMIT_OPTS": java_options(),
+            "PYSPARK_PYTHON": python,
+            "PYTHONPATH": "",
+        },
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=BOUND_S,
+        check=False,
+    )
+
+    assert run.returncode == 0, run.stderr[-3_000:]
+    seen = json.loads((tmp_path / "seen.json").read_text())
+    assert "package.zip" in seen["package"]
+    assert seen["master"] == "local-cluster[2,1,1024]"
+    assert (seen["name"], seen["shuffle"]) == ("nightly", "3")
+    assert sum(sum(part) for part in seen["parts"]) == len(rows)
+    assert [0, 1_000] in seen["parts"]  # the one whose executor had died
+    assert (seen["batch"], seen["stream"]) == (len(rows), len(rows))
+    assert sorted(service.payloads("t")) == sorted(rows)
+
+
+@pytest.mark.slow
+def test_jobs_run_by_spark_connect(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server is in this machine's Java, and knows the package because it is installed."""
+    pytest.importorskip("grpc", reason="pip install 'reliable-pubsub[connect]'")
+    service.start_proxy()
+    jobs = Jobs(service, monkeypatch)
+    path = service.directory / "rows.txt"
+    path.write_text("".join(f"row {n}\n" for n in range(500)))
+    connect = ("--conf", "spark.remote=local[2]", "--conf", "spark.ui.enabled=false")
+
+    said = jobs.run("load", "--file", path, "--topic", "t", *connect).stdout
+    jobs.run("archive", "--topic", "t", "--folder", "arc", "--available-now", *connect)
+
+    assert said == "done: 500 messages put on t, 0 were there (1 files)\n"

@@ -1,0 +1,145 @@
+"""Which Spark a session gets, what is said while it has no cores, what its failures mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
+from reliable_pubsub.pipeline.core.cores import PATIENCE_S, Advance, CoreWait
+from reliable_pubsub.pipeline.core.spark_failure import (
+    SparkFailedError,
+    SparkGoneError,
+    failure_of,
+)
+from reliable_pubsub.pipeline.core.spark_settings import settings_of
+
+# What Spark finds where a person has said nothing: by plain Python, and by spark-submit.
+PLAIN = {
+    "spark.master": "local[*]",
+    "spark.app.name": "pyspark-shell",
+    "spark.ui.showConsoleProgress": "true",
+}
+SUBMITTED = {"spark.master": "local[*]", "spark.app.name": "job.py"}
+
+
+def settings(
+    found: dict[str, str], said: dict[str, str] | None = None, *, submitted: bool = False
+) -> dict[str, str]:
+    """What the session has in the end."""
+    ours = settings_of(found, said or {}, name="ours", submitted=submitted)
+    return {**found, **ours}
+
+
+class TestASession:
+    def test_is_all_cores_of_this_machine_without_pages_where_nothing_is_said(self) -> None:
+        has = settings(PLAIN)
+
+        assert has["spark.master"] == "local[*,4]"
+        assert has["spark.app.name"] == "ours"
+        assert has["spark.ui.enabled"] == "false"
+        assert has["spark.driver.host"] == "127.0.0.1"
+        assert has["spark.sql.shuffle.partitions"] == "8"
+
+    def test_has_the_master_and_the_settings_of_spark_defaults(self) -> None:
+        found = {"spark.master": "spark://m:7077", "spark.sql.shuffle.partitions": "64"}
+
+        has = settings({**PLAIN, **found})
+
+        assert {key: has[key] for key in found} == found
+        assert not {"spark.ui.enabled", "spark.driver.host"} & has.keys()  # as Spark has them
+
+    def test_of_spark_submit_is_as_it_was_submitted(self) -> None:
+        found = {**SUBMITTED, "spark.master": "yarn", "spark.ui.enabled": "true"}
+
+        has = settings(found, submitted=True)
+
+        assert {key: has[key] for key in found} == found
+        assert "spark.sql.shuffle.partitions" not in has
+
+    def test_of_spark_submit_without_a_master_has_the_pages_of_spark(self) -> None:
+        has = settings(SUBMITTED, submitted=True)
+
+        assert has["spark.master"] == "local[*]"
+        assert has["spark.app.name"] == "job.py"
+        assert "spark.ui.enabled" not in has
+
+    def test_has_what_the_call_says_before_everything_else(self) -> None:
+        said = {"spark.master": "local[3]", "spark.ui.enabled": "true"}
+
+        has = settings({**SUBMITTED, "spark.master": "yarn"}, said, submitted=True)
+
+        assert {key: has[key] for key in said} == said
+
+
+class TestAJobWithoutCores:
+    def test_says_so_once_and_once_that_it_goes_on(self) -> None:
+        wait = CoreWait(100.0, "spark://m:7077")
+
+        said = [
+            wait.look(100.0 + PATIENCE_S - 1, Advance()),
+            wait.look(100.0 + PATIENCE_S, Advance()),
+            wait.look(100.0 + 9 * PATIENCE_S, Advance()),
+            wait.look(100.0 + 9 * PATIENCE_S, Advance(running=1)),
+            wait.look(100.0 + 9 * PATIENCE_S, Advance(running=1, done=1)),
+        ]
+
+        assert [text and text.split(":")[0] for text in said] == [
+            *(None, "waiting", None),
+            *("going on", None),
+        ]
+        assert "spark://m:7077" in str(said[1])
+
+    def test_says_it_again_when_the_cores_were_taken_away(self) -> None:
+        wait = CoreWait(0.0, "yarn")
+
+        assert wait.look(50.0, Advance(running=2, done=1)) is None
+        assert wait.look(50.0 + PATIENCE_S, Advance(running=0, done=1))
+
+    def test_is_not_one_whose_tasks_end_between_two_looks(self) -> None:
+        wait = CoreWait(0.0, "yarn")
+
+        looks = [wait.look(n * PATIENCE_S, Advance(running=0, done=n)) for n in range(1, 9)]
+
+        assert looks == [None] * 8
+
+    def test_is_not_one_that_spark_has_not_planned_yet(self) -> None:
+        wait = CoreWait(0.0, "yarn")
+
+        assert wait.look(9 * PATIENCE_S, Advance(is_planned=False)) is None
+        assert wait.look(10 * PATIENCE_S - 1, Advance()) is None
+        assert wait.look(10 * PATIENCE_S, Advance())
+
+
+MISSING = """Py4JJavaError: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times
+Traceback (most recent call last):
+ModuleNotFoundError: No module named 'reliable_pubsub'
+"""
+LOST = "Py4JJavaError: Job aborted due to stage failure: Task 1 failed 4 times: ExecutorLostFailure"
+NO_MASTER = "Py4JJavaError: All masters are unresponsive! Giving up."
+NO_PYTHON = 'Py4JJavaError: java.io.IOException: Cannot run program "/opt/py": error=2'
+DEFECT = """Py4JJavaError: Job aborted due to stage failure: Task 0 in stage 0.0 failed 4 times
+Traceback (most recent call last):
+ZeroDivisionError: division by zero
+"""
+
+
+class TestAFailureOfSpark:
+    @pytest.mark.parametrize(
+        ("text", "kind", "says"),
+        [
+            (MISSING, ConfigurationError, "is not there where Spark runs the tasks"),
+            (NO_PYTHON, ConfigurationError, "no Python at /opt/py: set PYSPARK_PYTHON"),
+            (NO_MASTER, SparkGoneError, "All masters are unresponsive"),
+            (LOST, SparkFailedError, "ExecutorLostFailure"),
+        ],
+    )
+    def test_is_one_paragraph_that_says_what_to_do(
+        self, text: str, kind: type[PubSubError], says: str
+    ) -> None:
+        error = failure_of(text)
+
+        assert type(error) is kind
+        assert says in str(error)
+
+    def test_that_is_a_defect_of_ours_stays_a_traceback(self) -> None:
+        assert failure_of(DEFECT) is None

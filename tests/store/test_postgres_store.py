@@ -1,0 +1,254 @@
+"""The store in PostgreSQL, in what the contract of a store does not say: terms and promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reliable_pubsub.common.core.errors import ConfigurationError, DamagedError
+from reliable_pubsub.common.core.message_base import Durability
+from reliable_pubsub.proxy import check
+from reliable_pubsub.proxy.check import check_store
+from reliable_pubsub.proxy.core.postgres_sql import in_columns
+from reliable_pubsub.proxy.core.rows import statements
+from reliable_pubsub.proxy.core.server_promise import ServerPromise, promise_of
+from reliable_pubsub.proxy.core.serving import TIMING, ServingTiming
+from reliable_pubsub.proxy.core.storage import NotServingError, StorageFullError
+from tests.fakes import a_beginning, an_append
+from tests.postgres import needs_postgresql, shared_server
+
+if TYPE_CHECKING:
+    from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+SAFE = ServerPromise("on", "on", "")
+
+
+class TestThePromise:
+    @pytest.mark.parametrize(
+        ("server", "promise"),
+        [
+            (SAFE, "sync"),
+            (ServerPromise("on", "local", "second"), "sync"),
+            (ServerPromise("on", "remote_write", "second"), "sync"),
+            (ServerPromise("on", "on", "second"), "replicated"),
+            (ServerPromise("on", "remote_apply", "ANY 1 (a, b)"), "replicated"),
+        ],
+    )
+    def test_is_the_one_of_the_server(self, server: ServerPromise, promise: str) -> None:
+        assert promise_of(server, "sync") == promise
+
+    @pytest.mark.parametrize(
+        ("server", "name"),
+        [
+            (ServerPromise("off", "on", "second"), "fsync"),
+            (ServerPromise("on", "off", ""), "synchronous_commit"),
+        ],
+    )
+    def test_sync_is_refused_where_a_commit_does_not_wait_for_the_disk(
+        self, server: ServerPromise, name: str
+    ) -> None:
+        with pytest.raises(ConfigurationError, match=f"{name} = off"):
+            promise_of(server, "sync")
+        assert promise_of(server, "os") == "os"
+
+    @pytest.mark.parametrize("server", [SAFE, ServerPromise("off", "off", "")])
+    def test_snapshot_is_refused(self, server: ServerPromise) -> None:
+        wanted: Durability = "snapshot"
+        with pytest.raises(ConfigurationError, match="snapshot"):
+            promise_of(server, wanted)
+
+
+@needs_postgresql
+class TestATerm:
+    """Two proxies are two stores here; the second one need not wait."""
+
+    @pytest.fixture
+    def dsn(self) -> str:
+        return shared_server().new_schema()
+
+    @pytest.fixture(autouse=True)
+    def _no_silence(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("reliable_pubsub.proxy.lease.TIMING", ServingTiming(silence_s=0.0))
+
+    def test_that_is_over_stores_nothing(self, dsn: str) -> None:
+        from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+        with closing(PostgresStore(dsn, "sync")) as first:
+            first.commit(a_beginning())
+            with closing(PostgresStore(dsn, "sync")) as second:
+                with pytest.raises(NotServingError, match="term 1 is over"):
+                    first.commit([an_append(0)])
+                assert check_store(second.connection).messages == 0
+                second.commit([an_append(0)])
+                assert check_store(second.connection).messages == 1
+
+    def test_that_is_over_changes_no_row_of_a_damaged_store(self, dsn: str) -> None:
+        from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+        with closing(PostgresStore(dsn, "sync")) as first:
+            first.commit([*a_beginning(), an_append(0), an_append(1)])
+            first.connection.execute("UPDATE batch SET count = 7 WHERE base = 1")
+            with closing(PostgresStore(dsn, "sync")) as second:
+                with pytest.raises(DamagedError, match="offsets 1 to 1"):
+                    check_store(second.connection)
+                with pytest.raises(NotServingError):
+                    check_store(first.connection, accept_loss=True)
+                assert check_store(second.connection, accept_loss=True).messages == 1
+
+    def test_is_not_believed_longer_than_its_beats_are_confirmed(
+        self, dsn: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A process that wakes up late: it has heard of no other one yet."""
+        from reliable_pubsub.proxy import lease, postgres_store
+        from reliable_pubsub.proxy.postgres_connection import elapsed_s
+
+        with closing(postgres_store.PostgresStore(dsn, "sync")) as store:
+            store.confirm()
+            late_s = elapsed_s() + 2 * TIMING.answers_s
+            monkeypatch.setattr(lease, "elapsed_s", lambda: late_s)
+
+            with pytest.raises(NotServingError, match="may be over"):
+                store.confirm()
+
+    def test_that_was_given_back_needs_no_waiting(
+        self, dsn: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+        monkeypatch.undo()
+        PostgresStore(dsn, "sync").close()
+        with closing(PostgresStore(dsn, "sync", pause=_no_wait)) as store:
+            assert store.lease.term == 2
+
+
+def _no_wait(seconds: float) -> None:
+    raise AssertionError(f"it waits for {seconds} s")
+
+
+@needs_postgresql
+class TestTheServer:
+    def test_that_does_not_wait_for_its_disk_is_refused(self) -> None:
+        from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+        dsn = shared_server().new_schema() + "%20-csynchronous_commit%3Doff"
+
+        with pytest.raises(ConfigurationError, match="synchronous_commit = off"):
+            PostgresStore(dsn, "sync", pause=_no_wait)
+        with closing(PostgresStore(dsn, "os", pause=_no_wait)) as store:
+            assert store.promise == "os"
+
+    def test_without_space_keeps_nothing_of_a_commit_and_takes_the_next_one(self) -> None:
+        from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+        dsn = shared_server().new_schema()
+        with closing(PostgresStore(dsn, "sync")) as store:
+            execute = store.connection.execute
+            store.commit(a_beginning())
+            execute(
+                "CREATE FUNCTION is_full() RETURNS trigger LANGUAGE plpgsql AS "
+                "'BEGIN RAISE EXCEPTION USING ERRCODE = ''disk_full''; END'"
+            )
+            execute(
+                "CREATE TRIGGER full_disk BEFORE INSERT ON publisher EXECUTE FUNCTION is_full()"
+            )
+
+            with pytest.raises(StorageFullError) as found:
+                store.commit([an_append(0)])
+            assert found.value.why == "the disk of the database is full"
+            assert check_store(store.connection).messages == 0
+
+            execute("DROP TRIGGER full_disk ON publisher")
+            store.commit([an_append(0)])
+            assert check_store(store.connection).messages == 1
+
+    def test_is_shown_without_its_password(self) -> None:
+        from reliable_pubsub.proxy.postgres_connection import shown
+
+        assert shown("postgresql://me:secret@a,b:5433/log?sslmode=require") == (
+            "postgresql://a,b:5433/log"
+        )
+
+    def test_is_named_by_a_connection_string(self) -> None:
+        from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+        with pytest.raises(ConfigurationError, match="not a connection string"):
+            PostgresStore("postgresql://x y/?a=b", "sync", pause=_no_wait)
+
+    def test_gives_a_long_log_bit_by_bit(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        from reliable_pubsub.proxy import postgres_connection
+        from reliable_pubsub.proxy.log_reader import StoreReader
+        from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+        monkeypatch.setattr(postgres_connection, "ROWS_AT_ONCE", 16)
+        batches = [an_append(base) for base in range(2 * postgres_connection.BODIES_AT_ONCE)]
+        with closing(PostgresStore(shared_server().new_schema(), "sync")) as store:
+            store.commit([*a_beginning(), *batches])
+
+            assert check_store(store.connection).messages == len(batches)
+            with closing(StoreReader(store.open_reader(), cache_bytes_max=0)) as reader:
+                read = reader.read(1, 0, messages_max=len(batches), bytes_max=1 << 20)
+                assert list(read) == batches
+
+
+@needs_postgresql
+class TestTakingOver:
+    """The order of a topic is judged by sums that the server makes."""
+
+    @pytest.fixture
+    def store(self) -> Iterator[PostgresStore]:
+        from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+        with closing(PostgresStore(shared_server().new_schema(), "sync")) as store:
+            store.commit([*a_beginning(), *(an_append(base) for base in range(100))])
+            yield store
+
+    def test_reads_no_row_of_a_sound_topic(
+        self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(check, "_check_topic", lambda *_, **__: pytest.fail("rows are read"))
+
+        assert check_store(store.connection).messages == 100
+
+    def test_finds_the_segments_that_reading_every_row_finds(
+        self, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        summed = check_store(store.connection)
+        monkeypatch.setattr(check, "_summed_topic", lambda *_: None)
+
+        assert check_store(store.connection) == summed
+        assert summed.messages == 100
+
+    @pytest.mark.parametrize(
+        ("damage", "offsets"),
+        [
+            ("DELETE FROM batch WHERE base = 50", "50 to 50"),
+            ("DELETE FROM batch WHERE base < 7", "0 to 6"),
+            ("DELETE FROM batch WHERE base > 97", "98 to 99"),
+            ("UPDATE batch SET count = 2 WHERE base = 50", "50 to 50"),
+            ("UPDATE batch SET count = 2 WHERE base = 99", "99 to 99"),
+            ("UPDATE batch SET timestamp_ns = 1 WHERE base = 50", "50 to 50"),
+            ("UPDATE batch SET place = place + 5000 WHERE base = 50", "50 to 50"),
+        ],
+    )
+    def test_names_the_offsets_of_damage(
+        self, store: PostgresStore, damage: str, offsets: str
+    ) -> None:
+        store.connection.opened.execute(damage.encode())
+
+        with pytest.raises(DamagedError, match=f"offsets {offsets}"):
+            check_store(store.connection)
+
+
+class TestAStatement:
+    def test_for_many_rows_has_one_text_however_many_they_are(self) -> None:
+        topics = {1: ("t", "log")}
+        few, more = (
+            [in_columns(*one) for one in statements([an_append(n) for n in range(rows)], topics)]
+            for rows in (2, 30)
+        )
+
+        assert [text for text, _ in few] == [text for text, _ in more]
+        assert all(text.count(b"%s") == len(values) for text, values in few)
