@@ -29,8 +29,20 @@ CREATE TABLE serving (
     CONSTRAINT term_is_over CHECK (said = term)
 ) WITH (fillfactor = 10)
 """
+TAKE_OVER: Final = (
+    b"UPDATE serving SET term = term + 1, said = term + 1, beat = 0, holder = %s"
+    b" WHERE term = %s AND beat = %s RETURNING term"
+)
+# Sessions with a transaction that has the row. No timeout of the server ends one whose client was
+# stopped, or lost its host, in the middle of sending a commit.
+END_WHAT_HOLDS_THE_ROW: Final = b"""
+SELECT pg_terminate_backend(pid) FROM pg_locks
+WHERE relation = 'serving'::regclass AND mode = 'RowExclusiveLock' AND granted
+    AND pid <> pg_backend_pid()
+"""
 # Fails by the constraint when the term is over; waits for a transaction that has the row.
 BEAT: Final = b"UPDATE serving SET said = %s, beat = beat + 1"
+LOCK_MS: Final = 500  # that a standby waits for the row
 _PROMISE: Final = (
     b"current_setting('fsync'), current_setting('synchronous_commit'),"
     b" current_setting('synchronous_standby_names')"
@@ -54,18 +66,24 @@ class Standby:
         self.row = ServingRow(0, 0, "")  # as it was seen last
 
     def look(self) -> int | None:
-        """Take over if the one that serves is silent; return the term, which is committed then."""
+        """Take over if the one that serves is silent; return the term, which is committed then.
+
+        A session that keeps the row from us is ended; then a later look takes over.
+        """
         found = self._opened.execute(b"SELECT term, beat, holder FROM serving").fetchone()
         assert found is not None
         self.row = ServingRow(*found)
         if not self._silence.is_over(self.row, elapsed_s()):
             return None
         name = f"{socket.gethostname()}:{os.getpid()}"
-        taken = self._opened.execute(
-            b"UPDATE serving SET term = term + 1, said = term + 1, beat = 0, holder = %s"
-            b" WHERE term = %s AND beat = %s RETURNING term",
-            (name, self.row.term, self.row.beat),
-        ).fetchone()
+        try:
+            with self._opened.transaction():
+                self._opened.execute(f"SET LOCAL lock_timeout = {LOCK_MS}".encode())
+                values = (name, self.row.term, self.row.beat)
+                taken = self._opened.execute(TAKE_OVER, values).fetchone()
+        except psycopg.errors.LockNotAvailable:
+            self._opened.execute(END_WHAT_HOLDS_THE_ROW)
+            return None
         return None if taken is None else int(taken[0])
 
 

@@ -40,7 +40,7 @@ _DEFAULTS: Final = {
     "keepalives_count": "2",
     "application_name": "reliable-pubsub proxy",
 }
-# A proxy that is stopped within a transaction may not keep its locks from the next one.
+# A proxy that is stopped between two statements keeps no locks; `lease.Standby` ends the others.
 _SESSION: Final = (
     "SET idle_in_transaction_session_timeout = '2s'",
     "SET default_transaction_isolation = 'read committed'",

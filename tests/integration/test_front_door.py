@@ -15,10 +15,12 @@ from msgspec import UNSET
 from fuzzer.malformed import BODY, MALFORMED, a_put, header
 from reliable_pubsub.common.core.answers import AnyReply, Malformed, PutAck, StatusReport
 from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX
-from reliable_pubsub.common.core.requests import Hello, Put, Request, Status
+from reliable_pubsub.common.core.message_base import Request
+from reliable_pubsub.common.core.requests import Hello, Put, Status
 from reliable_pubsub.common.core.wire import PROTOCOL, decode_reply, encode_request
+from reliable_pubsub.common.system import IS_LINUX
 
-from .harness import IS_LINUX, Process, Service, eventually, zmq_context
+from .harness import Process, Service, eventually, zmq_context
 
 PUTS_AT_ONCE = 24
 ANSWER_MS = 20_000  # an answer that is owed comes within this time

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
@@ -122,6 +122,43 @@ class TestATerm:
         PostgresStore(dsn, "sync").close()
         with closing(PostgresStore(dsn, "sync", pause=_no_wait)) as store:
             assert store.lease.term == 2
+
+    def test_is_taken_from_a_proxy_that_was_stopped_in_the_middle_of_sending_a_commit(
+        self, dsn: str
+    ) -> None:
+        """Its session waits for the rest with the row locked; no timeout of the server ends it."""
+        from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+        looks = iter(range(20))
+
+        def pause(_seconds: float) -> None:
+            assert next(looks, None) is not None, "it never takes over"
+
+        with closing(PostgresStore(dsn, "sync")) as first, half_sent(dsn, term=1):
+            impatient = f"{dsn}%20-clock_timeout%3D2000"
+            with closing(PostgresStore(impatient, "sync", pause=pause)) as second:
+                assert second.lease.term == 2
+                with pytest.raises(NotServingError):
+                    first.commit(a_beginning())
+                second.commit(a_beginning())
+
+
+@contextmanager
+def half_sent(dsn: str, *, term: int) -> Iterator[None]:
+    """A session that has sent the beginning of a commit."""
+    from reliable_pubsub.proxy.lease import BEAT
+    from reliable_pubsub.proxy.postgres_connection import connect
+
+    with closing(connect(dsn)) as opened:
+        sending = opened.pgconn
+        sending.enter_pipeline_mode()
+        for sql in (b"BEGIN", BEAT.replace(b"%s", b"%d" % term)):
+            sending.send_query_params(sql, [])
+        sending.send_flush_request()
+        answers = [sending.get_result() for _ in range(3)]  # with a None between two queries
+        assert answers[2] is not None
+        assert answers[2].command_tuples == 1
+        yield
 
 
 def _no_wait(seconds: float) -> None:
