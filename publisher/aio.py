@@ -211,7 +211,7 @@ class Publisher:
         await self._run(self._engine.put(put, lambda: [w for w in self._waiting if w is not put]))
 
     def _check_no_stream(self) -> None:
-        if self._stream is not None and not self._stream.is_over:
+        if self._stream is not None and self._stream.is_open:
             raise UsageError("this publisher has an open stream; put through it, or close it")
 
     @gated
@@ -250,8 +250,11 @@ class Publisher:
         life = self._gate.life()
         self._check_no_stream()
         put = lambda *batch: self._put_from_stream(life, *batch)  # noqa: E731
-        self._stream = Stream(put, linger_s=linger_s, payloads=self._payloads)
-        return self._stream
+        return Stream(put, self._stream_begins, linger_s=linger_s, payloads=self._payloads)
+
+    def _stream_begins(self, stream: Stream) -> None:
+        self._check_no_stream()
+        self._stream = stream
 
     @gated
     async def _put_from_stream(self, life: int, topic: str, batch: Batch) -> Receipt:

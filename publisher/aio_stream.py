@@ -72,8 +72,20 @@ class Stream:
     later message ends with the same error.
     """
 
-    def __init__(self, put_batch: PutBatch, *, linger_s: float, payloads: Payloads) -> None:
-        """Create it without a task; use `Publisher.stream`."""
+    def __init__(
+        self,
+        put_batch: PutBatch,
+        begun: Callable[[Stream], None],
+        *,
+        linger_s: float,
+        payloads: Payloads,
+    ) -> None:
+        """Create it without a task; use `Publisher.stream`.
+
+        Args:
+            begun: called when its block begins; refuses it if another stream is open.
+        """
+        self._begun = begun
         self._payloads = payloads
         self._put_batch = put_batch
         self._linger_s = linger_s
@@ -87,13 +99,14 @@ class Stream:
         self._task: asyncio.Task[None] | None = None
 
     @property
-    def is_over(self) -> bool:
-        """Whether it sends no more."""
-        return self._closing or (self._task is not None and self._task.done())
+    def is_open(self) -> bool:
+        """Whether it was begun, and may send."""
+        return self._task is not None and not self._task.done() and not self._closing
 
     async def __aenter__(self) -> Stream:
         if self._task is not None:
             raise UsageError("this stream was used before; open another one")
+        self._begun(self)
         self._task = asyncio.create_task(self._run(), name="publisher stream")
         return self
 

@@ -104,8 +104,8 @@ def exact(text: TopicName) -> Topic:
             kind="topic",
             name=text,
             expected="the name of one topic: * ? [ ] and the levels + and # are marks of patterns, "
-            "which a client cannot ask for (docs/relay.md). A program names an existing "
-            "topic with such a name by ExactTopic(...)",
+            "and `subscribe(match=glob(...))` takes these. A program names an existing topic "
+            "with such a name by ExactTopic(...)",
         )
     return found
 
@@ -114,10 +114,16 @@ def topic_fits(text: str) -> bool:
     """Whether a topic with valid characters has at most 255 bytes of valid UTF-8."""
     if text.isascii():
         return len(text) <= TOPIC_BYTES_MAX
+    return is_encodable(text) and len(text.encode()) <= TOPIC_BYTES_MAX
+
+
+def is_encodable(text: str) -> bool:
+    """Whether text has a UTF-8 form; a lone surrogate has none."""
     try:
-        return len(text.encode()) <= TOPIC_BYTES_MAX
-    except UnicodeEncodeError:  # a lone surrogate has no UTF-8 form
+        text.encode()
+    except UnicodeEncodeError:
         return False
+    return True
 
 
 def message_id(publisher: str, sequence: int) -> str:

@@ -7,7 +7,9 @@ from typing import Annotated
 from msgspec import Meta, Struct
 
 from .arguments import checked
+from .errors import InvalidPatternError
 from .limits import PATTERN_CHARS_MAX
+from .names import is_encodable
 
 
 class Pattern(Struct, frozen=True, array_like=True, order=True, forbid_unknown_fields=True):
@@ -15,6 +17,11 @@ class Pattern(Struct, frozen=True, array_like=True, order=True, forbid_unknown_f
 
     kind: Annotated[str, Meta(min_length=1, max_length=32)]
     text: Annotated[str, Meta(max_length=PATTERN_CHARS_MAX)]
+
+    def __post_init__(self) -> None:
+        """Refuse what no request can carry."""
+        if not self.text.isascii() and not is_encodable(self.text):
+            raise InvalidPatternError(pattern=self.text, problem="it has a lone surrogate")
 
     def __str__(self) -> str:
         return f"{self.kind} {self.text!r}"

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.errors import InvalidPatternError
 from reliable_pubsub.common.core.limits import NESTING_MAX, PREDICATE_CHARS_MAX, PREDICATE_TESTS_MAX
+from reliable_pubsub.common.core.names import is_encodable
 
 from .automaton import Automaton
 from .expression import glob
@@ -119,6 +120,8 @@ def predicate(text: str) -> Predicate:
         raise InvalidPatternError(
             pattern=text, problem=f"{len(text)} characters, at most {PREDICATE_CHARS_MAX}"
         )
+    if not is_encodable(text):
+        raise InvalidPatternError(pattern=text, problem="it has a lone surrogate")
     reader = _Reader(text)
     tree = reader.expression(0)
     if reader.kind != "end":

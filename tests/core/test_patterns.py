@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -15,7 +17,7 @@ from reliable_pubsub.common.core.errors import (
     UsageError,
 )
 from reliable_pubsub.common.core.limits import PATTERNS_PER_CLIENT_MAX
-from reliable_pubsub.common.core.pattern import Pattern, glob
+from reliable_pubsub.common.core.pattern import Pattern, glob, prefix, regex
 from reliable_pubsub.common.core.pattern_messages import Fetch, Fetched, Match, Matched
 from reliable_pubsub.common.core.start import Earliest
 from reliable_pubsub.publisher.client import Publisher
@@ -32,6 +34,13 @@ from tests.fakes import (
     a_world,
     put_body,
 )
+
+
+@pytest.mark.parametrize("make", [glob, regex, prefix, partial(Pattern, "exact")])
+def test_a_pattern_that_no_request_can_carry_is_refused(make: Callable[[str], Pattern]) -> None:
+    with pytest.raises(InvalidPatternError, match="lone surrogate"):
+        make("a\ud800")
+
 
 HEAT = glob("sensor/*/heat")
 

@@ -376,6 +376,21 @@ class TestAStream:
         assert stored(running, "t") == [b"0", b"2", b"4", b"6", b"8"]
         assert stored(running, "u") == [b"1", b"3", b"5", b"7", b"9"]
 
+    def test_that_was_not_begun_keeps_its_publisher_from_nothing(self, running: Service) -> None:
+        async def program() -> None:
+            async with publisher(running) as one:
+                late, dropped = one.stream(), one.stream()
+                await dropped.close()
+                await one.put("t", b"m")
+                async with one.stream():
+                    with pytest.raises(UsageError, match="open stream"):
+                        await late.__aenter__()
+                async with late:
+                    await late.put("t", b"n")
+
+        asyncio.run(program())
+        assert stored(running) == [b"m", b"n"]
+
     def test_that_fails_ends_every_message_with_the_same_error(self) -> None:
         async def program() -> list[object]:
             async with aio.Publisher("p", endpoint=NOWHERE, retry=IMPATIENT) as one:

@@ -67,6 +67,11 @@ def test_what_is_no_expression_is_refused_with_its_place(text: str) -> None:
     assert "at character" in caught.value.problem
 
 
+def test_what_no_request_can_carry_is_refused() -> None:
+    with pytest.raises(InvalidPatternError, match="lone surrogate"):
+        predicate('region = "a\ud800"')
+
+
 @pytest.mark.parametrize(
     "text",
     [
