@@ -35,13 +35,6 @@ from tests.fakes import (
     put_body,
 )
 
-
-@pytest.mark.parametrize("make", [glob, regex, prefix, partial(Pattern, "exact")])
-def test_a_pattern_that_no_request_can_carry_is_refused(make: Callable[[str], Pattern]) -> None:
-    with pytest.raises(InvalidPatternError, match="lone surrogate"):
-        make("a\ud800")
-
-
 HEAT = glob("sensor/*/heat")
 
 
@@ -61,6 +54,12 @@ def all_of(subscriber: Subscriber, pattern: Pattern) -> list[tuple[str, int, byt
     while messages := subscriber.get(pattern, max_messages=3):
         found += [(one.topic, one.offset, one.payload) for one in messages]
     return found
+
+
+@pytest.mark.parametrize("make", [glob, regex, prefix, partial(Pattern, "exact")])
+def test_a_pattern_that_no_request_can_carry_is_refused(make: Callable[[str], Pattern]) -> None:
+    with pytest.raises(InvalidPatternError, match="lone surrogate"):
+        make("a\ud800")
 
 
 class TestASubscriptionByPattern:
