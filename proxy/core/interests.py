@@ -95,9 +95,7 @@ class _Page:
         """Topics and then patterns, in the order of their kinds and texts."""
         state = self._state
         topics = state.listened_topics - state.deleted_topics
-        # Of a topic that a pattern names and that exists, the subscription says it.
-        by_name = {one.text for one in state.patterns.all() if one.kind == "exact"}
-        topics |= by_name - state.topics.keys()
+        topics |= {one.text for one in state.patterns.all() if one.kind == "exact"}
         patterns = sorted(one for one in state.patterns.all() if one.kind != "exact")
         names = sorted(topics)
         if after is not UNSET:

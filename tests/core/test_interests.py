@@ -9,6 +9,7 @@ import pytest
 
 from reliable_pubsub import ExactTopic, InterestChange
 from reliable_pubsub.common.core import limits
+from reliable_pubsub.common.core.actions import DeleteTopic
 from reliable_pubsub.common.core.answers import Denied, Malformed
 from reliable_pubsub.common.core.errors import (
     InDoubtError,
@@ -21,14 +22,15 @@ from reliable_pubsub.common.core.interest_messages import (
     Subscriptions,
     SubscriptionsReport,
 )
-from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.pattern import Pattern, glob, regex
 from reliable_pubsub.common.core.pattern_messages import Match
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.proxy.core import interests
+from reliable_pubsub.proxy.core.outputs import Answer
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
-from tests.core.rights_world import GovernedProxy
+from tests.core.rights_world import GovernedProxy, authority, key_of
 from tests.fakes import (
     FakeClock,
     FakeTransport,
@@ -38,6 +40,7 @@ from tests.fakes import (
     a_hello,
     a_sub,
     a_world,
+    an_action,
     an_unsub,
     as_stored,
 )
@@ -114,8 +117,10 @@ class TestAFeed:
     def test_has_a_pattern_and_each_topic_that_it_has_matched(self) -> None:
         house = House()
         subscriber = house.subscriber("s")
-        subscriber.subscribe(match=HEAT)
         feed = house.feed()
+        assert list(feed) == []
+
+        subscriber.subscribe(match=HEAT)
         assert list(feed) == [begins(HEAT)]
 
         house.publisher.put("sensor/1/heat", b"hot")
@@ -126,6 +131,21 @@ class TestAFeed:
             InterestChange("ends", "sensor/1/heat", "", 2, 0),
             InterestChange("ends", HEAT, "", 2, 0),
         ]
+
+    def test_does_not_have_a_topic_that_an_operator_has_deleted_until_it_is_made_again(
+        self,
+    ) -> None:
+        house = House()
+        house.subscriber("s").subscribe(match=HEAT)
+        house.publisher.put("sensor/1/heat", b"1")
+        feed = house.feed()
+        assert list(feed) == [begins("sensor/1/heat"), begins(HEAT)]
+
+        house.link.proxy.ask(an_action(DeleteTopic(topic="sensor/1/heat"), number=1))
+        assert list(feed) == [InterestChange("ends", "sensor/1/heat", "", 2, 0)]
+
+        house.publisher.put("sensor/1/heat", b"2")
+        assert list(feed) == [begins("sensor/1/heat")]
 
     def test_has_a_group_with_the_number_of_its_members(self) -> None:
         house = House()
@@ -226,17 +246,19 @@ class TestLooks:
         proxy = house.link.proxy
         proxy.ask(a_hello("subscriber", "s"))
         feed = house.feed()
-        proxy.ask(a_sub(1, topic="a"))
-        assert list(feed) == [begins("a")]
+        for control, topic in enumerate("abcd", 1):
+            proxy.ask(a_sub(control, topic=topic))
+        proxy.ask(an_unsub(5, topic="a"))
+        assert list(feed) == list(map(begins, "bcd"))
         told = proxy.state.interest_version
 
         proxy.engine.failed(as_stored(proxy.durable), "the disk is full", now_s=0.0)
         proxy.tick(now_s=5.0)
+        proxy.ask(an_unsub(6, topic="b"))
         while proxy.state.interest_version < told:
             proxy.state.interest_changed()  # as records do that change nothing
-        proxy.ask(an_unsub(2, topic="a"))
 
-        assert list(feed) == [InterestChange("ends", "a", "", 2, 0)]
+        assert list(feed) == [InterestChange("ends", "b", "", 2, 0)]
 
 
 class TestPages:
@@ -323,7 +345,7 @@ class TestAKey:
         for control, topic in enumerate(topics, 1):
             proxy.ask_as("s", a_sub(control, topic=topic))
         for control, text in enumerate(("*/heat", "mine/?x", "theirs/*y"), 3):
-            head = {"client": "s", "epoch": 1, "request": 1, "terms": Terms()}
+            head: dict[str, Any] = {"client": "s", "epoch": 1, "request": 1}
             proxy.ask_as("s", Match(**head, match=glob(text), control=control))
         answer = proxy.ask_as("p", Subscriptions(client="p", epoch=1, request=2, match=asked))
         if isinstance(answer, Denied):
@@ -351,14 +373,34 @@ class TestAKey:
         assert isinstance(nothing, Denied)
         assert (nothing.right, nothing.topic) == ("put", "")
 
-    def test_is_told_of_a_change_that_another_has_asked_for_when_it_is_durable(self) -> None:
+    def test_that_may_put_to_more_is_shown_more(self) -> None:
+        proxy = GovernedProxy(p={"put": ["mine/*"]}, s={"get": ["*"]})
+        proxy.ask_as("s", a_hello("subscriber", "s"))
+        proxy.ask_as("s", a_sub(1, topic="theirs/1"))
+        head: dict[str, Any] = {"client": "p", "epoch": 1, "request": 2, "match": glob("*")}
+        before = proxy.ask_as("p", Subscriptions(**head))
+        assert isinstance(before, SubscriptionsReport)
+        assert before.rows == ()
+
+        proxy.engine.govern(authority(p={"put": ["*"]}, s={"get": ["*"]}))
+
+        known = {"boot": before.boot, "known": before.version}
+        after = proxy.ask_as("p", Subscriptions(**head, **known))
+        assert isinstance(after, SubscriptionsReport)
+        assert len(after.rows) == 1
+
+    def test_is_shown_a_change_when_it_is_durable(self) -> None:
         proxy = GovernedProxy(p={"put": ["mine/*"]}, s={"get": ["*"]})
         proxy.ask_as("s", a_hello("subscriber", "s"))
         proxy.decide(a_sub(1, topic="mine/1"))
         asked = Subscriptions(client="p", epoch=1, request=2, match=glob("*"))
+        now_s, now_ns = proxy.now_s, proxy.now_ns
+        frames, key = encode_request(asked), key_of("p")
 
-        answer = proxy.ask_as("p", asked)
+        proxy.engine.receive(frames, "asker", role="publisher", now_s=now_s, now_ns=now_ns, key=key)
+        proxy.engine.flush()
+        assert not any(isinstance(one, Answer) for one in proxy.engine.outputs)
 
+        answer = proxy.answer()
         assert isinstance(answer, SubscriptionsReport)
         assert len(answer.rows) == 1
-        assert proxy.state.durable_lsn == proxy.state.interest_lsn
