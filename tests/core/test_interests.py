@@ -384,7 +384,7 @@ class TestAKey:
 
         proxy.engine.govern(authority(p={"put": ["*"]}, s={"get": ["*"]}))
 
-        known = {"boot": before.boot, "known": before.version}
+        known: dict[str, Any] = {"boot": before.boot, "known": before.version}
         after = proxy.ask_as("p", Subscriptions(**head, **known))
         assert isinstance(after, SubscriptionsReport)
         assert len(after.rows) == 1
