@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from reliable_pubsub.common.core.actions import SetCursor
 from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Role, Start
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
@@ -304,6 +305,7 @@ def requests_of(scene: Scene, role: Role, *, client: str, epoch: int) -> list[An
             (Abort, late),
             (Delivery, {**topic, "offset": 0}),
             (Listeners, {**topic}),
+            (Subscriptions, {"match": ["regex", "(a|b)*" * 40], "after": [["z", "z"], None]}),
         ]
     else:
         # An operator's action is only looked at: without keys any client may do it.

@@ -17,6 +17,7 @@ from reliable_pubsub.common.core.batch import Batch, EventTimeNs
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.message_base import QoS
 from reliable_pubsub.common.core.names import TopicName
+from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.core.payload import Codec
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
@@ -27,11 +28,13 @@ from .core import transaction
 from .core.combining import WaitingPut, topic_to_put_on
 from .core.delivery import AcknowledgedBy, Delivery, DeliveryS, check_wait
 from .core.delivery_wait import DeliveryWait
+from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestWatch
 from .core.offering import Interest, OfferCounts
 from .core.outbox import Encoded, Numbered, Pending
 from .core.payloads import AnyCodec, Payload, Payloads, PutOptions
 from .core.receipt import Receipt
 from .core.session import OnLogChanged
+from .interest_feed import AioInterests
 from .opening import open_publisher
 from .stream import LingerS
 
@@ -224,6 +227,23 @@ class Publisher:
         """Wait until a topic has a listener, to avoid work that no subscriber needs."""
         offering = self._engine.unnumbered.offering
         return await self._run(offering.wait_for_interest(names.exact(topic), timeout_s))
+
+    @checked
+    def interests(
+        self,
+        topics: Topics = EVERY_TOPIC,
+        *,
+        every_s: EveryS = EVERY_S,
+        timeout_s: Seconds | None = None,
+    ) -> AioInterests:
+        """Iterate over who wants what, by `async for`; see the blocking client."""
+        clock = self._opened.asker.clock
+        watch = InterestWatch(topics, every_s=every_s, timeout_s=timeout_s, now_s=clock.now_s)
+        return AioInterests(watch, self._look_at_interests)
+
+    @gated
+    async def _look_at_interests(self, watch: InterestWatch) -> None:
+        await self._run(watch.look(self._engine.session))
 
     @property
     def offer_counts(self) -> OfferCounts:

@@ -16,6 +16,7 @@ from reliable_pubsub.common.core.batch import Batch, EventTimeNs
 from reliable_pubsub.common.core.dead_letter import check_put_on
 from reliable_pubsub.common.core.message_base import Count, QoS
 from reliable_pubsub.common.core.names import TopicName
+from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.common.core.payload import Codec
 from reliable_pubsub.common.core.retry import RetryPolicy, Silence, unheard
 from reliable_pubsub.common.core.steps import DELIVERED_S, Wait
@@ -25,12 +26,14 @@ from reliable_pubsub.common.world import REAL, World
 from .core.combining import WaitingPut, topic_to_put_on
 from .core.delivery import AcknowledgedBy, Delivery, DeliveryS, check_wait
 from .core.delivery_wait import DeliveryWait
+from .core.interests import EVERY_S, EVERY_TOPIC, EveryS, InterestWatch
 from .core.offering import Interest, OfferCounts
 from .core.outbox import Encoded, Numbered, Pending
 from .core.payloads import AnyCodec, Payload, Payloads, PutOptions
 from .core.receipt import Receipt
 from .core.session import OnLogChanged
 from .core.transaction import Transaction
+from .interest_feed import Interests
 from .opening import open_publisher
 from .stream import LingerS, Stream, StreamSender
 
@@ -311,6 +314,39 @@ class Publisher:
         """
         offering = self._engine.unnumbered.offering
         return self._run(offering.wait_for_interest(names.exact(topic), timeout_s))
+
+    @checked
+    def interests(
+        self,
+        topics: Topics = EVERY_TOPIC,
+        *,
+        every_s: EveryS = EVERY_S,
+        timeout_s: Seconds | None = None,
+    ) -> Interests:
+        """Iterate over who wants what: first what is there, then each change of it.
+
+        The proxy is asked every `every_s`. What begins and ends between two looks is not seen; all
+        else is, also across restarts of the proxy. Nor is it known which messages a subscriber's
+        `where` lets through, or what is only pushed to, without a subscription (see `interest`).
+
+        Args:
+            topics: a topic, or a pattern; subscriptions by patterns that may share a topic with
+                it are included. The topics that they match now are there for themselves, too.
+            timeout_s: end after this long without a change; 0 ends after what is there now, None
+                waits forever.
+
+        Raises:
+            InvalidNameError, InvalidPatternError.
+            DeniedError: the key may put to none of these topics; only those are shown.
+            InDoubtError: no answer. The next `next` goes on where it was.
+        """
+        clock = self._opened.asker.clock
+        watch = InterestWatch(topics, every_s=every_s, timeout_s=timeout_s, now_s=clock.now_s)
+        return Interests(watch, self._look_at_interests, clock.sleep)
+
+    @gated
+    def _look_at_interests(self, watch: InterestWatch) -> None:
+        self._run(watch.look(self._engine.session))
 
     @property
     def offer_counts(self) -> OfferCounts:

@@ -71,6 +71,7 @@ from reliable_pubsub.common.core.start import (  # noqa: E402
 from reliable_pubsub.common.key_files import secure  # noqa: E402
 from reliable_pubsub.publisher.client import Publisher  # noqa: E402
 from reliable_pubsub.publisher.core.delivery import Delivery  # noqa: E402
+from reliable_pubsub.publisher.core.interests import InterestChange  # noqa: E402
 from reliable_pubsub.publisher.core.offering import Interest  # noqa: E402
 from reliable_pubsub.publisher.core.receipt import Receipt  # noqa: E402
 from reliable_pubsub.publisher.core.transaction import Transaction  # noqa: E402
@@ -97,6 +98,7 @@ __all__ = [
     "InDoubtError",
     "InUseError",
     "Interest",
+    "InterestChange",
     "InvalidNameError",
     "LastReceived",
     "LimitError",

@@ -24,6 +24,7 @@ from msgspec import UNSET, Struct, inspect
 from reliable_pubsub.common.core import (
     actions,
     answers,
+    interest_messages,
     limits,
     message_base,
     pattern,
@@ -150,6 +151,7 @@ NESTED = {
         answers,
         pattern,
         pattern_messages,
+        interest_messages,
         node_messages,
     )
     for one in vars(module).values()

@@ -33,6 +33,7 @@ from .faults_of_bounds import FAULTS_OF_BOUNDS
 from .faults_of_dead_letters import FAULTS_OF_DEAD_LETTERS
 from .faults_of_forgetting import FAULTS_OF_FORGETTING
 from .faults_of_groups import FAULTS_OF_GROUPS
+from .faults_of_interests import FAULTS_OF_INTERESTS
 from .faults_of_loops import FAULTS_OF_LOOPS
 from .faults_of_numbering import FAULTS_OF_NUMBERING
 from .faults_of_patterns import FAULTS_OF_PATTERNS
@@ -153,6 +154,7 @@ FAULTS: Final[Mapping[str, Variant]] = {
     **FAULTS_OF_LOOPS,
     **FAULTS_OF_GROUPS,
     **FAULTS_OF_PATTERNS,
+    **FAULTS_OF_INTERESTS,
     **FAULTS_OF_TRANSACTIONS,
     **FAULTS_OF_UNSTORED,
     **FAULTS_OF_STANDBY,

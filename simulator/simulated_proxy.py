@@ -35,6 +35,7 @@ from reliable_pubsub.relay.core.unstored import decode_offer
 from .debts import DISK_PATIENCE_S, Debts
 from .keyed import AUTHORITY, KEYS, NO_KEYS, judge_accounts
 from .network import Reply
+from .onlooker import Onlooker
 from .silences import Silences
 from .simulated_committer import SimulatedCommitter
 from .simulated_database import DatabaseCommitter, SimulatedServing
@@ -61,6 +62,7 @@ class WatchedEngine(Engine):
     world: World
     faults: Faults
     dead_topics_max: int
+    onlooker: Onlooker
     _arrives = False
 
     def handle(
@@ -91,6 +93,10 @@ class WatchedEngine(Engine):
         due = super()._due(now_s, now_ns)
         self._silences.judge(self.state, due, now_s)
         return due
+
+    def tick(self, *, now_s: float, now_ns: int) -> None:
+        super().tick(now_s=now_s, now_ns=now_ns)
+        self.onlooker.look(self.state)
 
     def _apply(self, records: Sequence[Record]) -> None:
         super()._apply(records)
@@ -311,6 +317,7 @@ class SimulatedProxy:
             "world": self.world,
             "faults": self._faults,
             "dead_topics_max": self.dead_topics_max,
+            "onlooker": Onlooker(None if self._faults.standby else self.store),
         }
         engine_class = type("SimulatedEngine", (WatchedEngine, self.engine_class), seen)
         setup = Setup(

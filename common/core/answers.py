@@ -11,6 +11,7 @@ from typing import ClassVar
 from msgspec import UNSET, Struct, UnsetType
 
 from .actions import Effect
+from .interest_messages import SubscriptionsReport
 from .message_base import BatchHeader, Reply, Terms
 from .pattern_messages import Fetched, Matched
 from .status import (
@@ -379,6 +380,7 @@ AnyReply = (
     | Busy
     | StorageFull
     | ListenersReport
+    | SubscriptionsReport
     | StatusReport
     | ClientsReport
     | AdminAck

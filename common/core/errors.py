@@ -126,7 +126,7 @@ class ProxyUnreachableError(InDoubtError):
     code = "PROXY_UNREACHABLE"
 
     def __init__(self, *, endpoint: str, attempts: int, waited_s: float, verb: str) -> None:
-        if verb in ("HELLO", "STATUS", "CLIENTS", "HISTORY", "DELIVERY"):
+        if verb in ("HELLO", "STATUS", "CLIENTS", "HISTORY", "DELIVERY", "SUBSCRIPTIONS"):
             fate = "nothing was changed: start it (reliable-pubsub proxy) and run the command again"
         else:
             fate = (

@@ -44,6 +44,8 @@ REPLY_BATCHES_MAX: Final = 1000  # batches in one MESSAGE
 STATUS_TOPICS_MAX: Final = 100  # topics in one page of STATUS
 STATUS_ROWS_MAX: Final = 250  # subscriptions and publishers of one topic in STATUS, each
 STATUS_PAGE_ROWS: Final = 500  # a page ends after the topic that reaches this
+SUBSCRIPTIONS_ROWS_MAX: Final = 200  # in one page of SUBSCRIPTIONS
+SUBSCRIPTIONS_STEPS_MAX: Final = 100_000  # of matching and counting, after which a page ends
 
 # What one proxy holds. The first four are settings, and these are their defaults.
 TOPICS_MAX: Final = 10_000
@@ -144,6 +146,10 @@ assert REPLY_BATCHES_MAX * 160 + GROUP_GRANTS_MAX * 24 + GROUP_OUTCOMES_MAX * 16
 # A row or a batch header is below 160 bytes, a topic in STATUS below 480.
 assert REPLY_BATCHES_MAX * 160 < HEADER_BYTES_MAX
 assert (STATUS_PAGE_ROWS + 2 * STATUS_ROWS_MAX) * 160 + STATUS_TOPICS_MAX * 480 < HEADER_BYTES_MAX
+# A row of SUBSCRIPTIONS: a pattern of 4 bytes a character, a group, numbers.
+assert (
+    SUBSCRIPTIONS_ROWS_MAX * (4 * PATTERN_CHARS_MAX + CLIENT_ID_CHARS_MAX + 40) < HEADER_BYTES_MAX
+)
 # DELIVERED names every subscriber once, each with a few bytes of msgpack.
 assert DELIVERY_SUBSCRIBERS_MAX * (CLIENT_ID_CHARS_MAX + 8) < HEADER_BYTES_MAX
 # A topic fits in a pattern, and its automaton in the states; the fullest set fits in a header.

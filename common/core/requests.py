@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from .actions import AnyAction
+from .interest_messages import Subscriptions
 from .limits import (
     BODY_BYTES_MAX,
     GROUP_OUTCOMES_MAX,
@@ -352,6 +353,7 @@ AnyRequest = (
     | History
     | Ring
     | Listeners
+    | Subscriptions
     | Status
     | Clients
     | Admin

@@ -45,7 +45,7 @@ class Rights(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one key may do: each right with the names that it holds for, and its quotas."""
 
     ids: Globs | UnsetType = UNSET  # that it may use; unset: the name of the key
-    put: Globs = ()  # topics; with their listeners and deliveries
+    put: Globs = ()  # topics; with their listeners, subscriptions and deliveries
     get: Globs = ()  # topics; subscribe, get, acknowledge, and be pushed to
     history: Globs = ()  # topics; read without a subscription
     dead_letters: Globs = ()  # topics that end with `.dead`: to reject into, and to read

@@ -109,6 +109,7 @@ def delete_topic(state: State, record: TopicDeleted) -> None:
     topic = state.topic_by_id[record.topic_id].topic
     (state.deleted_topics.discard if record.is_back else state.deleted_topics.add)(topic)
     state.index_charge("topic", topic)
+    state.interest_changed()
 
 
 def append(state: State, record: Appended) -> None:

@@ -10,6 +10,7 @@ of its decision do, in `applying.py`. The rules of docs/protocol.md are decided 
     reading         GET, ACK, HISTORY        delivery_status   DELIVERY
     patterns        MATCH, FETCH
     administering   ADMIN, CLIENTS           status_report     STATUS
+    interests       SUBSCRIPTIONS
     leases, retention, forgetting            what is due by time
 
 A planted fault puts another function in the place of one of these (`lab/variants.py`).
@@ -21,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from reliable_pubsub.common.core.answers import AnyReply, Busy, StorageFull
+from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.message_base import Request, Role
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.requests import (
@@ -52,6 +54,7 @@ from .dead_letters import dead
 from .delivery_status import delivery
 from .forgetting import forgotten
 from .groups import begin_leases, settle, take
+from .interests import subscriptions
 from .leases import ended_leases
 from .patterns import fetch, match
 from .publishing import put
@@ -86,6 +89,7 @@ VERBS: Final[Mapping[type[Any], Callable[[State, Any, bytes, int], Decision]]] =
     History: history,
     Ring: ring,
     Listeners: listeners,
+    Subscriptions: subscriptions,
     Status: status,
     Clients: clients,
     Admin: admin,
@@ -118,6 +122,7 @@ _ENDPOINTS: Final[Mapping[type[Request], Role | None]] = {  # of what subscriber
     Commit: "publisher",
     Abort: "publisher",
     Listeners: "publisher",
+    Subscriptions: "publisher",
     Delivery: "publisher",
 }
 

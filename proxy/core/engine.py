@@ -76,7 +76,7 @@ from .qos0_interest import Wanted
 from .quotas import Quotas
 from .records import Administered, Appended, Decision, Expired, Record, StoredState
 from .replies import echo, malformed, too_many
-from .rights import needs_of_staged, part_of_status
+from .rights import needs_of_staged, part_of
 from .state import BrokerSettings, Setup, State
 from .waiting_gets import OVERTAKEN, WaitingGet, WaitingGets, Waits
 
@@ -130,6 +130,7 @@ class Engine:
         gone = self.state.authority.changed(authority)
         self._setup = replace(self._setup, authority=authority)
         self.state.authority = authority
+        self.state.interest_version += 1  # a key may be shown more
         self.waiting.end_all()
         self.pushes.revoke(gone)
 
@@ -182,7 +183,10 @@ class Engine:
             if self._is_denied(request, reply_to, key, *needs_of_staged(self.state, request)):
                 return
             if (shown := authority.shown(key, request)) is not None:
-                self._answer(reply_to, part_of_status(self.state, request, now_ns, shown))
+                part = part_of(self.state, request, now_ns, shown)
+                if self._disk_hangs:
+                    part = broker.without_waiting(self.state, request, part)
+                self._leave(part, reply_to, now_s)
                 return
             self.quotas.count_for(authority.charged(key, request), now_s)
             if isinstance(request, Match | Fetch):
@@ -369,7 +373,9 @@ class Engine:
             why: the text for clients.
         """
         self._disk_hangs = False
+        version = self.state.interest_version  # what was told stays told
         self.state = self._new_state(stored)
+        self.state.interest_version += version
         self.state.storage_full_until_s = now_s + self._setup.settings.storage_retry_s
         self.state.storage_full_why = why
         self._taken = []

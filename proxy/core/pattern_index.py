@@ -6,7 +6,7 @@ for each subscriber of the patterns of its topic, a cursor that moves for its ow
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from reliable_pubsub.common.core.message_base import Terms
@@ -42,6 +42,14 @@ class PatternIndex:
     def has(self, pattern: Pattern) -> bool:
         """Whether any subscriber has it."""
         return pattern in self._subscribers
+
+    def all(self) -> Collection[Pattern]:
+        """The different patterns of all subscribers."""
+        return self._subscribers.keys()
+
+    def subscribers_of(self, pattern: Pattern) -> Collection[PatternSubscription]:
+        """The subscriptions by one pattern."""
+        return [self.of[one][pattern] for one in self._subscribers[pattern]]
 
     def topics_of(self, pattern: Pattern) -> Iterator[int]:
         """The ids of the topics that match."""

@@ -1,16 +1,19 @@
-"""What the rights of a key mean for the state: the topics of a COMMIT, and those of a STATUS."""
+"""What the rights of a key mean for the state: the topics of a COMMIT, and those that are shown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import StatusReport
+from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.requests import AnyRequest, Commit, Status
-from reliable_pubsub.relay.core.rights import Need
+from reliable_pubsub.relay.core.rights import Need, Shown
 
+from .interests import subscriptions
+from .records import Decision
 from .state import State
 from .status_report import status
 
@@ -28,11 +31,11 @@ def needs_of_staged(state: State, request: AnyRequest) -> Iterator[Need]:
         yield Need("put", topic)
 
 
-def part_of_status(
-    state: State, request: AnyRequest, now_ns: int, shown: Callable[[str], bool]
-) -> StatusReport:
-    """A STATUS of some topics, without the figures of the whole proxy."""
+def part_of(state: State, request: AnyRequest, now_ns: int, shown: Shown) -> Decision:
+    """SUBSCRIPTIONS or a STATUS of some topics, without the figures of the whole proxy."""
+    if isinstance(request, Subscriptions):
+        return subscriptions(state, request, b"", now_ns, shown)
     assert isinstance(request, Status)
     report = status(state, request, b"", now_ns, shown).reply
     assert isinstance(report, StatusReport)
-    return replace(report, sessions_count=0, staging=UNSET)
+    return Decision(replace(report, sessions_count=0, staging=UNSET))

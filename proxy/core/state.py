@@ -109,6 +109,8 @@ class State:
         self.lsn = 0  # number of the newest record
         self.durable_lsn = 0
         self.undurable: deque[tuple[int, Record]] = deque()
+        self.interest_version = 1  # grows with each change of what is subscribed to
+        self.interest_lsn = 0  # the record of the newest one
 
         self.patterns = PatternIndex()
         for pattern in stored.patterns:
@@ -190,9 +192,15 @@ class State:
         """A topic; if there is none of this name, as it would be when created."""
         return self.topics.get(topic) or self.next_topic(topic)[1]
 
+    def interest_changed(self) -> None:
+        """What is subscribed to may be different from now on."""
+        self.interest_version += 1
+        self.interest_lsn = self.lsn
+
     def index_subscription(self, log: TopicLog, subscriber: str) -> None:
         """Update the indexes: a subscription has begun, ended or changed its terms."""
         log.index_subscription(subscriber)
+        self.interest_changed()
         one = log.subscriptions[subscriber]
         if one.active:
             self.subscribed.setdefault(subscriber, {})[log.topic_id] = None
@@ -215,12 +223,14 @@ class State:
 
     def index_patterns(self, subscriber: str) -> None:
         """A subscriber has one pattern more or less: note what is unread in its topics."""
+        self.interest_changed()
         for topic_id in self.subscribed.get(subscriber, ()):
             self.patterns.index(self.topic_by_id[topic_id], subscriber)
         self.index_session("subscriber", subscriber)
 
     def index_member(self, client: str, joined: int) -> None:
         """A client has joined a group (1) or left it (-1)."""
+        self.interest_changed()
         count = self.members.get(client, 0) + joined
         if count:
             self.members[client] = count

@@ -12,6 +12,7 @@ Be Simple And Fast", 2007.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from typing import Literal
 
 from msgspec import Struct
@@ -198,6 +199,33 @@ def includes(wide: Automaton, narrow: Automaton, effort: Effort) -> bool:
             return False
     effort.left -= steps
     return True
+
+
+def overlap(left: Automaton, right: Automaton, effort: Effort) -> bool | None:
+    """Whether some text fits both; None if it is too long to tell."""
+    left_at_end = max(effort.left - INCLUSION_STEPS_MAX, 0)
+    seen = {(0, 0)}
+    waiting = [(0, 0)]
+    while waiting:
+        one, other = waiting.pop()
+        if left.last >> one & right.last >> other & 1:
+            return True
+        for pair in product(members(left.follow[one]), members(right.follow[other])):
+            read = left.characters[pair[0]], right.characters[pair[1]]
+            effort.left -= len(read[0].ranges) * len(read[1].ranges)
+            if effort.left < left_at_end:
+                return None
+            if pair not in seen and _share(*read):
+                seen.add(pair)
+                waiting.append(pair)
+    return False
+
+
+def _share(left: CharacterSet, right: CharacterSet) -> bool:
+    return any(
+        low <= other_high and other_low <= high
+        for (low, high), (other_low, other_high) in product(left.ranges, right.ranges)
+    )
 
 
 # Patterns as trees, before they are automata.

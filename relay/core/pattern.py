@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.pattern import Pattern as Pattern
 from reliable_pubsub.common.core.settings import RelayStrategy
 
 from . import expression
-from .automaton import Automaton, Effort, includes
+from .automaton import Automaton, Effort, includes, overlap
 
 TopicTest = Callable[[str], bool]
 Strategy = RelayStrategy
@@ -135,6 +135,17 @@ class Kinds:
         if narrow.kind == "exact":
             return self.matches(wide, narrow.text, effort) and not effort.is_over
         return _includes(wide, narrow, effort)
+
+    def overlap(self, left: Pattern, right: Pattern, effort: Effort) -> bool | None:
+        """Whether both mean some topic; None where that cannot be decided in so few steps."""
+        if self.everything(left) or self.everything(right):
+            return True
+        if left.kind in _SIMPLE and right.kind in _SIMPLE:
+            return self.test(left)(right.text) or self.test(right)(left.text)
+        one, other = automaton_of(left), automaton_of(right)
+        assert one is not None
+        assert other is not None
+        return overlap(one, other, effort)
 
 
 _EVERYWHERE: Final = Kinds()

@@ -16,6 +16,7 @@ from reliable_pubsub.common.core import requests
 from reliable_pubsub.common.core.answers import Denied
 from reliable_pubsub.common.core.dead_letter import dead_topic, is_dead
 from reliable_pubsub.common.core.errors import ConfigurationError, InvalidPatternError
+from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.limits import COVER_STEPS_MAX
 from reliable_pubsub.common.core.message_base import Request
 from reliable_pubsub.common.core.names import is_passing_id
@@ -88,6 +89,11 @@ def _history(request: requests.History) -> Iterator[Need]:
     yield _to_read(request.topic, "history")
 
 
+def _subscriptions(request: Subscriptions) -> Iterator[Need]:
+    pattern = request.match
+    yield Need("put", pattern.text if pattern.kind == "exact" else None)
+
+
 def to_be_pushed(pattern: Pattern) -> Iterator[Need]:
     """What a node or a plain ZeroMQ subscriber needs, to be sent all that a pattern matches."""
     if pattern.kind == "exact":
@@ -120,6 +126,7 @@ NEEDS: Final[Mapping[type[Request], Callable[[Any], Iterator[Need]]]] = {
     requests.Abort: _nothing,
     requests.Delivery: _puts,
     requests.Listeners: _puts,
+    Subscriptions: _subscriptions,
     requests.Get: _reads,
     requests.Ack: _reads,
     requests.Dead: _dead,
@@ -140,6 +147,11 @@ NEEDS: Final[Mapping[type[Request], Callable[[Any], Iterator[Need]]]] = {
 }
 # They change nothing for their sender, so they may come under the random id of a command.
 _PASSING: Final = (requests.History, requests.Status, requests.Clients, requests.Admin, Node)
+# They show the topics of a right, and no others.
+_SHOWING: Final[Mapping[type[Request], TopicRight]] = {
+    requests.Status: "status",
+    Subscriptions: "put",
+}
 # What a relay asks for itself; all else it passes on, and says for which key.
 _OWN_OF_RELAY: Final = (requests.Status, Interest, Node)
 
@@ -183,6 +195,26 @@ class Names:
         return is_simple(wanted) and any(
             _KINDS.covers(own, wanted, effort) for own in self.patterns
         )
+
+    def share(self, wanted: Pattern, effort: Effort) -> bool:
+        """Whether they surely include something that a pattern matches."""
+        return any(_KINDS.overlap(own, wanted, effort) for own in self.patterns)
+
+
+class Shown:
+    """The topics that an answer shows."""
+
+    def __init__(self, names: Iterable[Names]) -> None:
+        """Those that are among all of these."""
+        self._names = tuple(names)
+
+    def __call__(self, topic: str) -> bool:
+        """Whether a topic is shown."""
+        return all(one.has(topic) for one in self._names)
+
+    def shares(self, wanted: Pattern, effort: Effort) -> bool:
+        """Whether a pattern surely means one of them."""
+        return all(one.share(wanted, effort) for one in self._names)
 
 
 class Denial(Struct, frozen=True, kw_only=True):
@@ -361,18 +393,17 @@ class Authority:
             permit.topics[right].is_all for right in ("get", "dead_letters")
         )
 
-    def shown(self, key: str, request: Request) -> Callable[[str], bool] | None:
-        """The test of the topics that a STATUS shows; None: all, or it is another request.
+    def shown(self, key: str, request: Request) -> Shown | None:
+        """The topics that a STATUS or SUBSCRIPTIONS shows; None: all, or it is another request.
 
         One that a relay passes on shows what both its keys may see.
         """
-        if not self.has_rights or not isinstance(request, requests.Status):
+        right = _SHOWING.get(type(request))
+        if not self.has_rights or right is None:
             return None
         found = {self._permit(key), self._permit(self.asker(key, request))}
-        names = [one.topics["status"] for one in found]
-        if all(one.is_all for one in names):
-            return None
-        return lambda topic: all(one.has(topic) for one in names)
+        names = [one.topics[right] for one in found]
+        return None if all(one.is_all for one in names) else Shown(names)
 
     def keys_of(self, key: str, request: Request) -> str:
         """The keys that must all have a right for a request: its own, and that of a relay."""

@@ -204,6 +204,9 @@ TAKES: dict[str, Takes] = {
     "Publisher.wait_delivered.timeout_s": day_s,
     **dict.fromkeys(("Subscriber.get.timeout_s", "Publisher.wait_for_interest.timeout_s"), waiting),
     "Subscriber.messages.timeout_s": or_none(waiting),
+    "Publisher.interests.timeout_s": or_none(waiting),
+    "Publisher.interests.topics": a(str, Pattern),
+    "every_s": within(0.01, 86_400),
     "Ticket.result.timeout_s": or_none(within(0, 366 * 86_400)),
     "linger_s": within(0, 3_600),
     "session": one_of("persistent", "clean"),
@@ -348,6 +351,7 @@ RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
     "Publisher.put_batch": (on_publisher("put_batch"), {"topic": "t", "batch": Batch([b"x"])}),
     "Publisher.wait_delivered": (on_publisher("wait_delivered"), {"receipt": House().receipt}),
     "Publisher.interest": (on_publisher("interest"), {"topic": "t"}),
+    "Publisher.interests": (on_publisher("interests"), {}),
     "Publisher.wait_for_interest": (
         on_publisher("wait_for_interest"),
         {"topic": "t", "timeout_s": 0},
@@ -393,6 +397,7 @@ RIGHT: dict[str, tuple[Callable[[House], Any], dict[str, Any]]] = {
 # taken each of its fields is checked.
 GIVEN = (
     {"Batch", "Delivery", "Interest", "Message", "OfferCounts", "Numbered", "Pending"}
+    | {"InterestChange", "Interests"}
     | {"PlanMark", "PlanPosition", "PushCounts", "Reading", "Receipt", "UnstoredCounts"}
     | {"Stream", "Ticket"}  # their constructors
     | {"AdminOutcome", "ClientStatus", "TopicStatus", "SubscriptionStatus", "PublisherStatus"}

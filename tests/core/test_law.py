@@ -25,6 +25,7 @@ from reliable_pubsub.common.core.answers import (
     UnsubAck,
 )
 from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.limits import KIB, MIB
 from reliable_pubsub.common.core.message_base import GroupTerms, Start
 from reliable_pubsub.common.core.pattern import glob
@@ -357,6 +358,7 @@ EVERY_VERB: Sequence[tuple[AnyRequest, bytes]] = [
         b"",
     ),
     (Listeners(client="p", epoch=1, request=1, topic="t"), b""),
+    (Subscriptions(client="p", epoch=1, request=1, match=glob("*")), b""),
     (Status(client="w", epoch=0, request=1), b""),
     (Clients(client="w", epoch=0, request=1), b""),
     (an_action(SetCursor(topic="t", subscriber="s", start=Start("earliest"))), b""),

@@ -13,6 +13,7 @@ from reliable_pubsub.common.core.actions import DeleteTopic, EndSubscription, Tr
 from reliable_pubsub.common.core.answers import Denied, StatusReport
 from reliable_pubsub.common.core.answers import Limit as LimitAnswer
 from reliable_pubsub.common.core.batch import crc32
+from reliable_pubsub.common.core.interest_messages import Subscriptions
 from reliable_pubsub.common.core.message_base import GroupTerms, Reply, Start
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.requests import (
@@ -96,6 +97,8 @@ EXAMPLES = (
     Example(an_abort(1, client="s")),
     Example(Delivery(**HEAD, topic="t", offset=0), {"put": "t"}),
     Example(Listeners(**HEAD, topic="t"), {"put": "t"}),
+    Example(Subscriptions(**HEAD, match=Pattern("exact", "t")), {"put": "t"}),
+    Example(Subscriptions(**HEAD, match=Pattern("prefix", "t")), {"put": ""}),
     Example(a_sub(), {"get": "t"}),
     Example(a_get(0), {"get": "t"}),
     Example(an_ack(0), {"get": "t"}),

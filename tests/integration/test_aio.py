@@ -15,6 +15,7 @@ from reliable_pubsub import (
     Earliest,
     ForkedError,
     InDoubtError,
+    InterestChange,
     Message,
     ProxyUnreachableError,
     UsageError,
@@ -104,6 +105,22 @@ class TestAProgram:
                 raise AssertionError("the loop has ended")
 
         assert asyncio.run(program()) == [("sensor/1/heat", 1), ("sensor/2/heat", 0)]
+
+    def test_sees_who_wants_what_as_it_changes(self, running: Service) -> None:
+        async def program() -> list[InterestChange]:
+            found = []
+            async with publisher(running) as watcher, subscriber(running) as reader:
+                await reader.subscribe("a")
+                async for change in watcher.interests(every_s=0.05, timeout_s=30):
+                    found.append(change)
+                    if change.kind == "ends":
+                        return found
+                    await reader.unsubscribe("a")
+                raise AssertionError("the loop has ended")
+
+        begins, ends = asyncio.run(program())
+        assert begins == InterestChange("begins", "a", "", 2, 1)
+        assert ends == InterestChange("ends", "a", "", 2, 0)
 
     def test_handles_the_messages_of_a_pattern_with_retries_and_dead_letters(
         self, running: Service

@@ -9,10 +9,11 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
-from reliable_pubsub import Interest
+from reliable_pubsub import InDoubtError, Interest, InterestChange, glob
+from reliable_pubsub.common.core.limits import SUBSCRIPTIONS_ROWS_MAX
 from reliable_pubsub.publisher.core.offering import OfferCounts
 
-from .harness import BELIEVING, REPOSITORY, Service, eventually, zmq_context
+from .harness import BELIEVING, IMPATIENT, REPOSITORY, Service, eventually, zmq_context
 from .relay_tree import Leaf, RelayProcess, exact
 
 EXAMPLE = REPOSITORY / "examples" / "on_demand.py"
@@ -64,6 +65,104 @@ class TestInterest:
             assert publisher.wait_for_interest("t", timeout_s=30) == Interest(0, True)
             leaf.want(frozenset())
             eventually(lambda: not publisher.interest("t"), "end of interest")
+
+
+READER = """
+import sys
+from reliable_pubsub import Subscriber
+
+endpoint, state_dir, call, topic = sys.argv[1:]
+with Subscriber("other", endpoint=endpoint, state_dir=state_dir) as subscriber:
+    getattr(subscriber, call)(topic)
+"""
+
+
+def begins(topic: str) -> InterestChange:
+    return InterestChange("begins", topic, "", 2, 1)
+
+
+def ends(topic: str) -> InterestChange:
+    return InterestChange("ends", topic, "", 2, 0)
+
+
+class TestAFeed:
+    def other(self, running: Service, call: str, topic: str) -> None:
+        """Let a process of its own call a method of its subscriber, and end."""
+        command = [sys.executable, "-c", READER, running.subscriber_endpoint]
+        arguments = [str(running.state_dir), call, topic]
+        running.run_command(call, [*command, *arguments]).done()
+
+    def test_sees_subscriptions_of_other_processes_begin_and_end(self, running: Service) -> None:
+        with running.open_publisher("p") as publisher:
+            feed = publisher.interests(every_s=0.05, timeout_s=30)
+            self.other(running, "subscribe", "a")
+            assert next(feed) == begins("a")
+            self.other(running, "subscribe", "b")
+            assert next(feed) == begins("b")
+            self.other(running, "unsubscribe", "a")
+            assert next(feed) == ends("a")
+
+    def test_sees_all_that_changed_around_a_kill_of_the_proxy(self, running: Service) -> None:
+        with running.open_publisher("p") as publisher:
+            feed = publisher.interests(every_s=0.05, timeout_s=30)
+            self.other(running, "subscribe", "a")
+            self.other(running, "subscribe", "b")
+            assert [next(feed), next(feed)] == [begins("a"), begins("b")]
+            self.other(running, "unsubscribe", "a")
+
+            running.restart_proxy()
+            self.other(running, "subscribe", "c")
+
+            assert [next(feed), next(feed)] == [ends("a"), begins("c")]
+            assert list(publisher.interests(timeout_s=0)) == [begins("b"), begins("c")]
+
+    def test_goes_on_after_the_proxy_was_away_for_longer_than_it_is_asked(
+        self, running: Service
+    ) -> None:
+        with (
+            running.open_publisher("p", retry=IMPATIENT) as publisher,
+            running.open_subscriber("s") as subscriber,
+        ):
+            subscriber.subscribe("a")
+            feed = publisher.interests(every_s=0.05, timeout_s=30)
+            assert next(feed) == begins("a")
+            subscriber.unsubscribe("a")
+            running.proxy.kill()
+            with pytest.raises(InDoubtError):
+                next(feed)
+
+            running.start_proxy()
+
+            assert next(feed) == ends("a")
+
+    def test_sees_patterns_and_groups_through_a_relay(self, running: Service) -> None:
+        relay = RelayProcess(running, "r", "--upstream", running.subscriber_endpoint)
+        match = glob("sensor/*/heat")
+        with (
+            running.open_publisher("p") as publisher,
+            running.open_subscriber("s", endpoint=relay.endpoint) as subscriber,
+        ):
+            subscriber.subscribe(match=match)
+            subscriber.subscribe("sensor/jobs", group="workers")
+            feed = publisher.interests(glob("sensor/*"), timeout_s=0)
+
+            assert list(feed) == [
+                InterestChange("begins", "sensor/jobs", "workers", 2, 1),
+                InterestChange("begins", match, "", 2, 1),
+            ]
+            publisher.put("sensor/1/heat", b"hot")
+            assert list(feed) == [begins("sensor/1/heat")]
+
+    def test_has_more_topics_than_one_answer_holds(self, running: Service) -> None:
+        topics = [f"t{number:03}" for number in range(SUBSCRIPTIONS_ROWS_MAX + 5)]
+        with (
+            running.open_publisher("p") as publisher,
+            running.open_subscriber("s") as subscriber,
+        ):
+            for topic in topics:
+                subscriber.subscribe(topic)
+
+            assert list(publisher.interests(timeout_s=0)) == list(map(begins, topics))
 
 
 class TestWaitingForInterest:

@@ -99,6 +99,23 @@ def test_a_key_puts_and_gets_within_its_rights_and_no_further(service: GovernedS
     assert service.payloads("readings.1") == [b"21.5", b"21.6"]
 
 
+def test_a_key_is_told_who_wants_what_it_may_put(service: GovernedService) -> None:
+    service.start()
+    with (
+        service.open_publisher("sensor-1", endpoint=service.of_sensor[0]) as sensor,
+        service.open_subscriber("reader") as reader,
+        service.open_publisher("commander", endpoint=service.publisher_endpoint) as operator,
+    ):
+        for topic in ("commands", "readings.1"):
+            reader.subscribe(topic)
+
+        assert [one.topics for one in sensor.interests(timeout_s=0)] == ["readings.1"]
+        assert len(list(operator.interests(timeout_s=0))) == 2
+        with pytest.raises(DeniedError) as refused:
+            next(sensor.interests("commands"))
+    assert (refused.value.right, refused.value.topic) == ("put", "commands")
+
+
 def test_what_names_several_topics_is_refused_as_a_whole(service: GovernedService) -> None:
     service.start(sensor_1=SENSOR | {"put": ["readings.*"], "history": ["*"]})
     with service.open_publisher("sensor-1", endpoint=service.of_sensor[0]) as sensor:

@@ -16,7 +16,7 @@ from reliable_pubsub.common.core.limits import (
     NESTING_MAX,
     PATTERN_STATES_MAX,
 )
-from reliable_pubsub.relay.core.automaton import Automaton, Effort, includes
+from reliable_pubsub.relay.core.automaton import Automaton, Effort, includes, overlap
 from reliable_pubsub.relay.core.expression import glob, literal, prefix, regex
 
 LETTERS = "ab/"
@@ -130,6 +130,41 @@ def test_inclusion_is_told_only_where_no_text_speaks_against_it(left: str, right
 
     if includes(wide, narrow, Effort(INCLUSION_STEPS_MAX)):
         assert brute_force(wide, narrow) is None
+
+
+@given(expressions, expressions, texts)
+def test_two_expressions_overlap_wherever_a_text_fits_both(
+    left: str, right: str, text: str
+) -> None:
+    one, other = regex(left), regex(right)
+    found = overlap(one, other, Effort(INCLUSION_STEPS_MAX))
+
+    assert found is not False or not (one.matches(text) and other.matches(text))
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "shared"),
+    [
+        ("a*", "*b", True),
+        ("a*", "b*", False),
+        ("sensor/*/heat", "sensor/7/*", True),
+        ("sensor/*/heat", "sensor/?", False),
+        ("[a-c]x", "[c-e]x", True),
+        ("[a-c]x", "[d-e]x", False),
+        ("", "*", True),
+        ("", "?*", False),
+    ],
+)
+def test_whether_two_globs_share_a_text_is_decided(left: str, right: str, shared: bool) -> None:
+    assert overlap(glob(left), glob(right), Effort(INCLUSION_STEPS_MAX)) is shared
+
+
+def test_two_expressions_that_take_too_long_to_compare_are_not_decided() -> None:
+    many = "|".join("ab"[i % 2] * (i + 1) for i in range(20))
+    effort = Effort(INCLUSION_STEPS_MAX)
+
+    assert overlap(regex(f"({many})*a"), regex(f"({many})*b"), effort) is None
+    assert -100 < effort.left <= 0
 
 
 @pytest.mark.parametrize(

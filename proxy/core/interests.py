@@ -1,0 +1,142 @@
+"""SUBSCRIPTIONS: what is subscribed to the topics of a pattern, in pages of bounded cost."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from typing import Final
+
+from msgspec import UNSET, UnsetType
+
+from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
+from reliable_pubsub.common.core.errors import InvalidPatternError
+from reliable_pubsub.common.core.interest_messages import (
+    SubscriptionPlace,
+    SubscriptionRow,
+    Subscriptions,
+    SubscriptionsReport,
+)
+from reliable_pubsub.common.core.limits import (
+    COVER_STEPS_MAX,
+    SUBSCRIPTIONS_ROWS_MAX,
+    SUBSCRIPTIONS_STEPS_MAX,
+)
+from reliable_pubsub.common.core.pattern import Pattern
+from reliable_pubsub.relay.core.automaton import Effort
+from reliable_pubsub.relay.core.pattern import Kinds, canonical, is_of
+from reliable_pubsub.relay.core.rights import Shown
+
+from .group_state import is_group, subscription_of_group
+from .records import Decision
+from .replies import echo, malformed
+from .state import State
+
+_KINDS: Final = Kinds()
+
+
+def subscriptions(
+    state: State,
+    request: Subscriptions,
+    _body: bytes,
+    _now_ns: int,
+    shown: Shown | None = None,
+) -> Decision:
+    """One page. It leaves when the newest change that it may show is durable.
+
+    Args:
+        shown: the topics that are shown; None: all.
+    """
+    try:
+        asked = canonical(request.match)
+    except InvalidPatternError as error:
+        return Decision(malformed(state, str(error), request))
+    if not _KINDS.knows(asked):
+        return Decision(malformed(state, f"the kind {asked.kind!r} is not known", request))
+    version, visible_at = state.interest_version, state.interest_lsn
+    if (request.boot, request.known) == (state.boot, version):
+        reply = SubscriptionsReport(**echo(state, request), version=version, unchanged=True)
+        return Decision(reply, visible_at=visible_at)
+    page = _Page(state, asked, shown)
+    following = page.fill(request.after)
+    reply = SubscriptionsReport(
+        **echo(state, request), version=version, rows=tuple(page.rows), next=following
+    )
+    return Decision(reply, visible_at=visible_at)
+
+
+class _Page:
+    """The rows of one answer."""
+
+    def __init__(self, state: State, asked: Pattern, shown: Shown | None) -> None:
+        self.rows: list[SubscriptionRow] = []
+        self._state, self._asked, self._shown = state, asked, shown
+        self._steps_left = SUBSCRIPTIONS_STEPS_MAX
+        self._states = max(_KINDS.cost(asked)[1], 1)
+        self._effort = Effort(COVER_STEPS_MAX)  # of comparing patterns
+
+    def fill(self, after: SubscriptionPlace | UnsetType) -> SubscriptionPlace | UnsetType:
+        """Add the rows after a place, as many as there is room for; give where the next begin."""
+        for match in self._in_order(after):
+            begins_at = "" if after is UNSET or match != after.match else after.group
+            for row in self._rows_of(match):
+                if begins_at and row.group <= begins_at:
+                    continue
+                if len(self.rows) == SUBSCRIPTIONS_ROWS_MAX:
+                    last = self.rows[-1]
+                    return SubscriptionPlace(
+                        last.match, last.group if last.match == match else None
+                    )
+                self.rows.append(row)
+            if self._steps_left <= 0 or self._effort.left < COVER_STEPS_MAX // 2:
+                return SubscriptionPlace(match)
+        return UNSET
+
+    def _in_order(self, after: SubscriptionPlace | UnsetType) -> Iterator[Pattern]:
+        """Topics and then patterns, in the order of their kinds and texts."""
+        state = self._state
+        topics = state.listened_topics - state.deleted_topics
+        topics |= {one.text for one in state.patterns.all() if one.kind == "exact"}
+        patterns = sorted(one for one in state.patterns.all() if one.kind != "exact")
+        names = sorted(topics)
+        if after is not UNSET:
+            find = bisect_left if after.group is not None else bisect_right
+            patterns = patterns[find(patterns, after.match) :]
+            is_topic = after.match.kind == "exact"
+            names = names[find(names, after.match.text) :] if is_topic else []
+        yield from (Pattern("exact", name) for name in names)
+        yield from patterns
+
+    def _rows_of(self, match: Pattern) -> Iterator[SubscriptionRow]:
+        if match.kind == "exact":
+            self._steps_left -= 1 + self._states * len(match.text)
+            if not is_of(self._asked, match.text) or not (
+                self._shown is None or self._shown(match.text)
+            ):
+                return
+            if match.text in self._state.topics:
+                yield from self._rows_of_topic(match)
+                return
+        elif not self._may_share(match):
+            return
+        subscribers = self._state.patterns.subscribers_of(match)
+        self._steps_left -= len(subscribers)
+        qos = max(one.terms.qos for one in subscribers)
+        yield SubscriptionRow(match, "", qos, len(subscribers))
+
+    def _rows_of_topic(self, match: Pattern) -> Iterator[SubscriptionRow]:
+        log = self._state.topics[match.text]
+        self._steps_left -= len(log.listening)
+        plain = [log.subscriptions[one].terms.qos for one in log.listening if not is_group(one)]
+        if plain:
+            yield SubscriptionRow(match, "", max(plain), len(plain))
+        for name in sorted(log.groups):
+            if subscription_of_group(name) in log.listening:
+                yield SubscriptionRow(match, name, 2, len(log.groups[name].members))
+
+    def _may_share(self, match: Pattern) -> bool:
+        """Whether a pattern may share a topic with the one asked for, and one that is shown."""
+        if match.text.endswith(DEAD_SUFFIX) is not self._asked.text.endswith(DEAD_SUFFIX):
+            return False
+        if _KINDS.overlap(self._asked, canonical(match), self._effort) is False:
+            return False
+        return self._shown is None or self._shown.shares(canonical(match), self._effort)
