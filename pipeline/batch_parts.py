@@ -43,7 +43,7 @@ class LastPart(WriterCommitMessage):
     def commit(self, writer: TransactionWriter) -> CommitAck:
         """Commit it, or see that this content is stored.
 
-        Where a later number is known to be stored, it names a batch that nobody has staged: then
+        Where a later number is known to be stored, it names a batch that is not staged: then
         only a number that is stored is acknowledged.
 
         Raises:
