@@ -241,7 +241,7 @@ class MessagesStream(_Messages, DataSourceStreamReader, SupportsTriggerAvailable
         return self.query.latest(start, None)
 
     def reportLatestOffset(self) -> dict[str, Any]:
-        """Spark shows it as `latestOffset` in the progress; see `progress.lag`."""
+        """Spark shows it as `latestOffset` of the source in the progress, with `lag_messages`."""
         return self.query.ends()
 
     def prepareForTriggerAvailableNow(self) -> None:

@@ -22,11 +22,13 @@ from pyspark.sql.datasource import (
 )
 
 from reliable_pubsub.common.core.answers import CommitAck
-from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
+from reliable_pubsub.common.core.errors import ConfigurationError, LimitError, PubSubError
+from reliable_pubsub.common.core.limits import MIB, TRANSACTION_BYTES_MAX
 from reliable_pubsub.common.core.requests import Part
 from reliable_pubsub.publisher.core.outbox import Encoded
 from reliable_pubsub.publisher.writer import TransactionWriter
 
+from .batch_parts import LastPart, PartWriter
 from .core.outgoing import OutgoingRows
 from .core.sink_options import SinkOptions
 from .reach import Look, look, machine
@@ -93,12 +95,17 @@ class _Sink:
         options = self._options
         return TransactionWriter(writer, endpoint=options.endpoint, retry=options.retry)
 
-    def _stage(self, rows: Iterable[pa.RecordBatch], writer: str, transaction: int) -> Written:
+    def _place(self, writer: str, transaction: int) -> Written:
+        """In a task: a new try of it, with nothing staged."""
         context = TaskContext.get()
         assert context is not None, "write is called in a task"
         look(Look(self._options.endpoint, self._planned_on))
-        attempt = secrets.token_bytes(16)
-        place = Written(writer, transaction, context.partitionId(), attempt, 0)
+        return Written(
+            writer, transaction, context.partitionId(), secrets.token_bytes(16), chunks=0
+        )
+
+    def _stage(self, rows: Iterable[pa.RecordBatch], writer: str, transaction: int) -> Written:
+        place = self._place(writer, transaction)
         with self._open(writer) as client:
             return stage_rows(rows, client, self._options, place)
 
@@ -130,23 +137,50 @@ class _Sink:
 
 
 class BatchSink(_Sink, DataSourceArrowWriter):
-    """`df.write`: one transaction for each write."""
+    """`df.write`: one transaction for each write, or with atomic=false many of each task."""
 
     def __init__(self, options: SinkOptions) -> None:
         super().__init__(options)
         self.writer = options.app_id or options.writer_of(str(uuid4()))
         self.transaction = options.version + 1
 
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written | LastPart:
         """In a task."""
-        return self._stage(iterator, self.writer, self.transaction)
+        if not self._options.atomic:
+            return self._write_parts(iterator)
+        try:
+            return self._stage(iterator, self.writer, self.transaction)
+        except LimitError as error:
+            raise LimitError(
+                f"{error}. Of a batch above {TRANSACTION_BYTES_MAX // MIB} MiB: option "
+                "atomic=false writes any size, which readers then see part by part"
+            ) from error
+
+    def _write_parts(self, rows: Iterable[pa.RecordBatch]) -> LastPart:
+        options = self._options
+        place = self._place(self.writer, self.transaction)
+        outgoing = OutgoingRows(options.topic)
+        full = (batch for some in rows for batch in outgoing.add(some))
+        with self._open(options.writer_of_task(self.writer, place.task)) as client:
+            task = PartWriter(client, version=options.version, attempt=place.attempt)
+            return task.write(full, outgoing.rest())
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """In the driver, when every task has ended well."""
-        self._commit(messages)
+        if self._options.atomic:
+            self._commit(messages)
+            return
+        for one in messages:
+            if isinstance(one, LastPart):
+                with self._open(one.writer) as client:
+                    one.commit(client)
+        with self._open(self.writer) as client:
+            client.commit(self.transaction, ())
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """In the driver, when one has not."""
+        """In the driver, when one has not; parts that are stored stay."""
+        if not self._options.atomic:
+            return
         self._abort(self.writer, self.transaction, comes_again=bool(self._options.app_id))
 
 

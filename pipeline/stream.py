@@ -24,6 +24,7 @@ from .core.planning import (
     starting_offsets,
     unknown,
 )
+from .core.progress import lag_messages
 from .proxy_view import ProxyView, ends_of
 
 if TYPE_CHECKING:  # it needs deltalake, and a proxy does not
@@ -43,6 +44,7 @@ class QueryStream:
         self._view = view
         self._first: Json | None = None
         self._target: dict[str, int] | None = None  # AvailableNow: where this run ends
+        self._reached: Mapping[str, TopicOffset] = {}  # the end of the batch that was planned last
 
     def initial(self) -> Json:
         """Where a query without checkpoint begins; the same at every call of a run.
@@ -109,7 +111,8 @@ class QueryStream:
         resumed = resumed_offsets(known, extents, self._options, _log.warning)
         rows = [n for n in (rows_max, self._rows_of_bytes(resumed, rows_max)) if n is not None]
         reached = admitted(known, resumed, ends, min(rows, default=None))
-        return to_json(self._view.witnessed(reached, known))
+        self._reached = self._view.witnessed(reached, known)
+        return to_json(self._reached)
 
     def _rows_of_bytes(
         self, resumed: Mapping[str, TopicOffset], rows_max: int | None
@@ -119,8 +122,12 @@ class QueryStream:
         return rows_within(self._options.trigger_bytes_max, resumed, self._view.extents())
 
     def ends(self) -> Json:
-        """Where the topics end now: by it and `endOffset` a person sees the lag."""
-        return to_json(ends_of(self._view.extents()))
+        """Where the topics end now, and how many messages are not in the batch planned last.
+
+        Spark asks after `latest`, and shows the answer in the progress of that batch.
+        """
+        ends = ends_of(self._view.extents())
+        return {**to_json(ends), "lag_messages": lag_messages(self._reached, ends)}
 
     def ranges(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[MessageRange]:
         """The tasks of a batch; the same for the same two offsets, whatever the proxy holds."""

@@ -82,10 +82,16 @@ class TransactionWriter:
             return isinstance(reply, StageAck)
         self._session.refused(reply)
 
-    def commit(self, transaction: int, parts: Sequence[Part]) -> CommitAck:
+    def commit(
+        self, transaction: int, parts: Sequence[Part], *, digest: bytes | None = None
+    ) -> CommitAck:
         """Make the staged batches of these attempts visible, once, however often it is called.
 
+        Args:
+            digest: of the content, to be compared if this is the writer's last transaction.
+
         Raises:
+            ConflictError: the transaction is committed with another digest.
             StageLostError: staged batches were lost; all tasks must stage again.
             InDoubtError: no answer in time; ask again, it is stored at most once.
             FencedError: a newer process of this writer has taken over.
@@ -93,7 +99,12 @@ class TransactionWriter:
         session = self._session
         reply = session.ask_as_known(
             lambda: session.ask(
-                Commit(**session.head(), transaction=transaction, parts=tuple(parts))
+                Commit(
+                    **session.head(),
+                    transaction=transaction,
+                    parts=tuple(parts),
+                    digest=digest,
+                )
             )
         )
         if isinstance(reply, CommitAck):

@@ -9,7 +9,7 @@ from typing import Any
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.parameters import shown
 
-from .offsets import from_json
+from .offsets import Offsets, from_json
 
 
 def lag(progress: Any) -> dict[str, int]:
@@ -24,17 +24,24 @@ def lag(progress: Any) -> dict[str, int]:
     if not isinstance(progress, Mapping) and not hasattr(progress, "sources"):
         raise UsageError(f"lag takes query.lastProgress; this is {shown(progress)}")
     sources = progress["sources"] if isinstance(progress, Mapping) else progress.sources
-    behind: dict[str, int] = {}
+    total: dict[str, int] = {}
     for source in sources:
-        ends = _offsets(source, "endOffset")
+        reached = _offsets(source, "endOffset")
         latest = _offsets(source, "latestOffset")
-        if ends is None or latest is None:
+        if reached is None or latest is None:
             continue
-        for topic, place in from_json(latest).items():
-            reached = from_json(ends).get(topic)
-            done = reached.offset if reached is not None and reached.log == place.log else 0
-            behind[topic] = behind.get(topic, 0) + max(place.offset - done, 0)
-    return behind
+        for topic, messages in lag_messages(from_json(reached), from_json(latest)).items():
+            total[topic] = total.get(topic, 0) + messages
+    return total
+
+
+def lag_messages(reached: Offsets, latest: Offsets) -> dict[str, int]:
+    """Messages between two places of each topic of `latest`; of another log all of them."""
+    return {
+        topic: max(end.offset - (place.offset if place and place.log == end.log else 0), 0)
+        for topic, end in latest.items()
+        for place in [reached.get(topic)]
+    }
 
 
 def _offsets(source: Any, name: str) -> Mapping[str, Any] | None:

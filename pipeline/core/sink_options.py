@@ -14,7 +14,7 @@ from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.settings import PUBLISHER_ENDPOINT
 from reliable_pubsub.common.core.step_file import or_else
 
-from .options import ProxyWords, described, typed_options
+from .options import Flag, ProxyWords, described, typed_options
 
 
 class SinkWords(ProxyWords, kw_only=True, rename="camel"):
@@ -43,11 +43,21 @@ class SinkWords(ProxyWords, kw_only=True, rename="camel"):
         ]
         | UnsetType
     ) = UNSET
+    atomic: Annotated[
+        Flag,
+        Meta(
+            description="of a batch: true (default): one transaction, at most 128 MiB; false: any "
+            "size, visible part by part, and the repeat of a write goes on where it stopped"
+        ),
+    ] = "true"
 
 
 SINK_OPTIONS: Final[Mapping[str, str]] = described(SinkWords)
 OF_SPARK: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})  # it keeps them here
 RUN_ID_CHARS: Final = 37  # "-" and a UUID
+TASK_CHARS: Final = 12  # "-part-" and the number of a task
+PARTS_MAX: Final = 2**20  # transactions of one task of a batch that is not atomic, with its marks
+PARTED_VERSION_MAX: Final = NUMBER_MAX // PARTS_MAX - 1
 COLUMNS: Final[Mapping[str, tuple[str, ...]]] = {  # with the types that a query may give them
     "topic": ("string",),
     "key": ("binary", "string"),
@@ -64,6 +74,7 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
     sink_id: str = "spark"
     app_id: str = ""  # "": a name of its own for each write
     version: int = 0
+    atomic: bool = True
     retry: RetryPolicy = RetryPolicy()
 
     def writer_of(self, run_id: str) -> str:
@@ -73,6 +84,11 @@ class SinkOptions(Struct, frozen=True, kw_only=True):
         under an old name they would be taken for repeats.
         """
         return names.client_id(f"{self.sink_id}-{run_id}")
+
+    @staticmethod
+    def writer_of_task(writer: str, task: int) -> str:
+        """The publisher's id of one task of a batch that is not atomic."""
+        return names.client_id(f"{writer}-part-{task}")
 
 
 def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOptions:
@@ -96,15 +112,32 @@ def parse_sink_options(given: Mapping[str, str], *, streaming: bool) -> SinkOpti
             "checkpoint"
         )
     sink_id = names.client_id(or_else(words.sink_id, "spark"))
-    if len(sink_id) > CLIENT_ID_CHARS_MAX - RUN_ID_CHARS:
-        most = CLIENT_ID_CHARS_MAX - RUN_ID_CHARS
-        raise UsageError(f"option sinkId: {sink_id!r} is longer than {most} characters")
+    app_id = names.client_id(words.txn_app_id) if words.txn_app_id is not UNSET else ""
+    atomic = words.atomic == "true"
+    if streaming and not atomic:
+        raise UsageError(
+            "option atomic is of a batch; a batch of a stream is one transaction: make it smaller "
+            "with maxOffsetsPerTrigger of its source"
+        )
+    most = CLIENT_ID_CHARS_MAX - (0 if atomic else TASK_CHARS)
+    for name, given_id, chars in (
+        ("sinkId", sink_id, most - RUN_ID_CHARS),
+        ("txnAppId", app_id, most),
+    ):
+        if len(given_id) > chars:
+            raise UsageError(f"option {name}: {given_id!r} is longer than {chars} characters")
+    version = or_else(words.txn_version, 0)
+    if not atomic and version > PARTED_VERSION_MAX:
+        raise UsageError(
+            f"option txnVersion: with atomic=false at most {PARTED_VERSION_MAX}, not {version}"
+        )
     return SinkOptions(
         endpoint=words.endpoint,
         topic=names.exact(topic) if topic else "",
         sink_id=sink_id,
-        app_id=names.client_id(words.txn_app_id) if words.txn_app_id is not UNSET else "",
-        version=or_else(words.txn_version, 0),
+        app_id=app_id,
+        version=version,
+        atomic=atomic,
         retry=words.retry,
     )
 

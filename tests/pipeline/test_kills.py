@@ -263,3 +263,38 @@ def test_a_copy_whose_driver_java_and_proxy_are_killed_has_each_row_once_and_in_
     assert copy.rows == [*range(500)]
     assert len(service.topic("u").publishers) == 1
     assert staged(service) == 0
+
+
+FROM_A_FRAME = """
+from reliable_pubsub.pipeline import session
+
+spark = session(master="local[2,4]")
+frame = spark.range(60, numPartitions=2).selectExpr("rpad(string(id), 100000, ' ') as value")
+frame.write.format("reliable_pubsub").mode("append").options(
+    endpoint={endpoint!r}, topic="u", txnAppId="nightly", txnVersion="1", atomic="false",
+    timeoutMs="300", retries="300"
+).save()
+"""
+
+
+def test_a_write_of_parts_whose_driver_and_java_are_killed_has_each_row_once_when_it_is_repeated(
+    service: Service, jobs: Jobs
+) -> None:
+    def start(endpoint: str) -> Process:
+        script = FROM_A_FRAME.format(endpoint=endpoint)
+        return service.run_command("write", [sys.executable, "-c", script])
+
+    with Relay(service.publisher_endpoint, answers=4, kind=CommitAck) as relay:
+        write = start(relay.endpoint)
+        stalled(relay, write)
+        kill_with_its_java(write)
+    assert 0 < service.topic("u").end < 60
+
+    for _ in range(2):
+        write = start(service.publisher_endpoint)
+        assert end_of(write) == 0, write.stderr
+
+    stored = [int(text) for text in service.payloads("u")]
+    assert [n for n in stored if n < 30] == [*range(30)]
+    assert [n for n in stored if n >= 30] == [*range(30, 60)]
+    assert staged(service) == 0

@@ -69,6 +69,12 @@ class TestOptions:
             ({"sinkId": "x" * 28}, "longer than 27 characters"),
             ({"txnAppId": "a", "txnVersion": "-1"}, "a whole number from 0"),
             ({"endpoint": "tcp://far.example:5555"}, "allow"),
+            ({"sinkId": "x" * 16, "atomic": "false"}, "longer than 15 characters"),
+            (
+                {"txnAppId": "x" * 53, "txnVersion": "0", "atomic": "false"},
+                "longer than 52 characters",
+            ),
+            ({"txnAppId": "a", "txnVersion": str(2**62), "atomic": "false"}, "at most"),
         ],
     )
     def test_that_cannot_be_are_refused(self, given: dict[str, str], text: str) -> None:
@@ -78,6 +84,8 @@ class TestOptions:
     def test_of_a_stream_have_no_version(self) -> None:
         with pytest.raises(UsageError, match="the batches of its checkpoint"):
             parsed(streaming=True, txnAppId="a", txnVersion="1")
+        with pytest.raises(UsageError, match="maxOffsetsPerTrigger"):
+            parsed(streaming=True, atomic="false")
 
     def test_have_names_that_are_names(self) -> None:
         with pytest.raises(InvalidNameError):

@@ -198,6 +198,49 @@ class TestABatch:
         assert sorted_numbers(service) == [*range(4_000)]
         assert staged(service) == 0
 
+    def test_above_128_mib_is_stored_as_several_transactions_once(
+        self, spark: SparkSession, service: Service
+    ) -> None:
+        service.start_proxy()
+        frame = numbers(spark, 150).selectExpr("rpad(value, 900000, ' ') as value")
+        named = {"topic": "u", "txnAppId": "nightly", "txnVersion": "7"}
+
+        with pytest.raises(PySparkException, match="option atomic=false"):
+            patiently(lambda: write(frame, service, **named))
+        assert service.status().topics == ()
+        patiently(lambda: write(frame, service, atomic="false", **named))
+
+        topic = service.topic("u")
+        assert topic.end == 150
+        assert {one.publisher: one.last_sequence for one in topic.publishers} == {
+            "nightly-part-0": 75,
+            "nightly-part-1": 75,
+        }
+        assert staged(service) == 0
+
+    def test_of_parts_goes_on_where_it_failed_and_stores_each_row_once_in_its_order(
+        self, spark: SparkSession, service: Service
+    ) -> None:
+        """Every try of one task dies in the middle; the same write is done again."""
+        service.start_proxy()
+
+        def dies(value: bytes) -> bytes:
+            if int(value) == 5_999:
+                raise RuntimeError("every try ends here")
+            return value
+
+        frame = long_numbers(spark, 6_000)
+        named = {"topic": "u", "txnAppId": "nightly", "txnVersion": "0", "atomic": "false"}
+        with pytest.raises(PySparkException, match="every try ends here"):
+            patiently(lambda: write(changed(frame, dies), service, **named))
+        before = service.topic("u").end
+        patiently(lambda: write(frame, service, **named))
+
+        assert 0 < before < 6_000
+        assert sorted_numbers(service) == [*range(6_000)]
+        stored = [int(text) for text in service.payloads("u")]
+        assert [n for n in stored if n >= 3_000] == [*range(3_000, 6_000)]
+
     def test_that_fails_leaves_nothing(self, spark: SparkSession, service: Service) -> None:
         service.start_proxy()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -212,6 +213,8 @@ class TestAStreamingQuery:
         rows = [progress["numInputRows"] for progress in first.recentProgress]
         assert rows[:3] == [200, 200, 100]
         assert lag(first.lastProgress) == {"t": 0}
+        (source,) = first.recentProgress[0]["sources"]
+        assert json.loads(source["latestOffset"])["lag_messages"] == {"t": 300}
         assert sink.values() == list(range(600))
         (subscription,) = service.topic("t").subscriptions
         assert subscription.cursor == 600  # the last batch is acknowledged too

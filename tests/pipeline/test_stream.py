@@ -222,6 +222,12 @@ class TestAStream:
         assert lag({"sources": [source, {"endOffset": "{}", "latestOffset": None}]}) == {"t": 6}
         assert lag(None) == {}
 
+    def test_shows_the_lag_in_messages_beside_the_ends_of_the_topics(self) -> None:
+        job = Job(Link(a_log(10)))
+        job.latest(job.stream.initial(), 4)
+
+        assert job.stream.ends()["lag_messages"] == {"t": 6}
+
 
 class TestAvailableNow:
     def test_ends_at_what_was_stored_when_it_began(self) -> None:
