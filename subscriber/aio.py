@@ -280,9 +280,11 @@ class Subscriber:
         await self._run(self._engine.acknowledge(topic))
 
     def _keep(self, message: object = None, *_: object, **__: object) -> None:
-        """A rejection failed: its message is not acknowledged by the next `get`."""
+        """A `reject` or `nack` failed: the next `get` does not acknowledge its message."""
         if isinstance(message, Message) and type(message.offset) is int:
             self._engine.keep(message)
+        else:  # which one it is about is not known
+            self._engine.keep_all()
 
     @gated
     @when_refused(_keep)
@@ -305,6 +307,7 @@ class Subscriber:
         await self._run(self._engine.groups.settle(message, "ack"))
 
     @gated
+    @when_refused(_keep)
     async def nack(self, message: Message, *, delay_s: DelayS = 0.0) -> None:
         """Give a message of a group back: it comes again, to any member, as redelivered.
 
@@ -315,7 +318,7 @@ class Subscriber:
             UsageError, LeaseLostError, InDoubtError, NotSubscribedError, FencedError,
             LogChangedError: as of `ack`.
         """
-        await self._run(self._engine.groups.settle(message, "nack", round(delay_s * 1000)))
+        await self._run(self._engine.nack(message, round(delay_s * 1000)))
 
     @gated
     async def extend(self, message: Message) -> None:

@@ -372,9 +372,11 @@ class Subscriber(SubscriberLife):
         self._run(self._engine.acknowledge(topic))
 
     def _keep(self, message: object = None, *_: object, **__: object) -> None:
-        """A rejection failed: its message is not acknowledged by the next `get`."""
+        """A `reject` or `nack` failed: the next `get` does not acknowledge its message."""
         if isinstance(message, Message) and type(message.offset) is int:  # it may have been altered
             self._engine.keep(message)
+        else:  # which one it is about is not known
+            self._engine.keep_all()
 
     @gated
     @when_refused(_keep)
@@ -419,6 +421,7 @@ class Subscriber(SubscriberLife):
         self._run(self._engine.groups.settle(message, "ack"))
 
     @gated
+    @when_refused(_keep)
     def nack(self, message: Message, *, delay_s: DelayS = 0.0) -> None:
         """Give a message of a group back: it comes again, to any member, as redelivered.
 
@@ -429,7 +432,7 @@ class Subscriber(SubscriberLife):
             UsageError, LeaseLostError, InDoubtError, NotSubscribedError, FencedError,
             LogChangedError: as of `ack`.
         """
-        self._run(self._engine.groups.settle(message, "nack", round(delay_s * 1000)))
+        self._run(self._engine.nack(message, round(delay_s * 1000)))
 
     @gated
     def extend(self, message: Message) -> None:

@@ -134,7 +134,7 @@ class Loop:
         if isinstance(holder, Subscription):
             holder.is_kept = False  # a call of its handler has ended the loop
         elif holder is not None:
-            holder.kept = None
+            holder.kept = {}
 
     def pass_over(self) -> None:
         """The message that was taken last is none for the program, so it is processed."""

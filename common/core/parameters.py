@@ -7,6 +7,7 @@ import reprlib
 import types
 import typing
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from math import inf
 from numbers import Integral, Real
 from operator import index
 from typing import Annotated, Any, Final, Literal, Union
@@ -36,18 +37,29 @@ class Parameter(Struct, frozen=True):
 
 
 class Bounds(Struct, frozen=True):
-    """The numbers that a `Meta` allows; NaN is none of them."""
+    """The numbers that a `Meta` allows, NaN is none of them; or the texts, which have UTF-8."""
 
     meta: Meta = Meta()
 
     def __contains__(self, number: Any) -> bool:
         meta = self.meta
+        if isinstance(number, str):
+            return len(number) <= (meta.max_length or inf) and has_utf8(number)
         return (
             number == number
             and (meta.ge is None or number >= meta.ge)
             and (meta.gt is None or number > meta.gt)
             and (meta.le is None or number <= meta.le)
         )
+
+
+def has_utf8(text: str) -> bool:
+    """Whether a text can be sent: a lone surrogate can not."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def inspected(parameter: Parameter, value: Any) -> Any:
@@ -205,6 +217,8 @@ def _within(meta: Meta, wide: Parameter) -> Parameter:
     low = f" from {meta.ge:,}" if meta.ge is not None else ""
     low = f" above {meta.gt:,}" if meta.gt is not None else low
     high = f" to {meta.le:,}" if meta.le is not None else ""
+    if meta.max_length is not None:
+        high = f" of at most {meta.max_length:,} characters that has a UTF-8 form"
     kinds = wide.passes | wide.kinds
     return Parameter(f"{wide.allowed}{low}{high}", take, kinds=kinds, values=bounds)
 

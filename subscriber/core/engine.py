@@ -377,9 +377,24 @@ class SubscriberEngine:
             raise
 
     def keep(self, message: Message) -> None:
-        """A rejection failed: the next call does not count its message as processed."""
+        """A `reject` or `nack` failed: the next call does not count its message as processed."""
         self.groups.keep(message)
         self.session.inbox.of(message.topic).keep(message)
+
+    def keep_all(self) -> None:
+        """As `keep`, of a call that named no message: none in hand counts as processed."""
+        self.groups.keep_all()
+        for subscription in self.session.inbox.subscriptions.values():
+            if subscription.in_hand is not None:
+                subscription.keep(subscription.in_hand)
+
+    def nack(self, message: Message, delay_ms: int) -> Conversation[None]:
+        """Give a message of a group back."""
+        try:
+            yield from self.groups.settle(message, "nack", delay_ms)
+        except UsageError:
+            self.keep(message)
+            raise
 
     def reject(
         self, subscription: Subscription, message: Message, reason: str

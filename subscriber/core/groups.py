@@ -283,7 +283,7 @@ class Groups:
                 yield from self._tell(member, extended, raises=True)
 
     def keep(self, message: Message) -> None:
-        """A rejection failed: its message is given back by the next call, if it was refused.
+        """A `reject` or `nack` failed: its message is given back by the next call, if refused.
 
         If it has no answer yet, the next call finishes it.
         """
@@ -294,6 +294,12 @@ class Groups:
             del member.in_hand[message.offset]
         else:
             member.keep(message)
+
+    def keep_all(self) -> None:
+        """Keep everything in hand."""
+        for member in self._members.values():
+            for message in list(member.in_hand.values()):
+                self.keep(message)
 
     def reject(self, message: Message, reason: str) -> Conversation[int]:
         """Let a message in hand become a dead letter; return the offset of the letter.

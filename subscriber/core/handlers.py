@@ -159,5 +159,9 @@ def handler_of(
 
 def reason_of(error: Exception, attempts: int) -> str:
     """Why a message was rejected, for its dead letter."""
-    what = f"{type(error).__name__}: {error} (handled {attempts} times)"
+    try:
+        text = str(error)
+    except Exception as own:  # of the program's class; the failure is that of the handler still
+        text = f"its text cannot be shown, {type(own).__name__}"
+    what = f"{type(error).__name__}: {text} (handled {attempts} times)"
     return what.encode(errors="backslashreplace").decode()[:REASON_CHARS_MAX]

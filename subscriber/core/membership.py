@@ -76,7 +76,7 @@ class Membership:
         self.fetched: deque[Message] = deque()
         self.until_s = 0.0  # when the lease of the fetched ones ends; only there it is used
         self._run: Running | None = None
-        self.kept: Message | None = None  # in hand; to be given back when the program comes back
+        self.kept: dict[int, Message] = {}  # in hand; given back when the program comes back
         self._noted: list[Outcome] = []  # to be told to the proxy
         # What is lost, and the program was not told yet. The proxy says it again to another member,
         # unless this one asks for more.
@@ -174,14 +174,15 @@ class Membership:
 
     def keep(self, message: Message) -> None:
         """A message in hand is not processed: it is given back when the program comes back."""
-        self.kept = message
+        self.kept[message.offset] = message
 
     def come_back(self) -> None:
         """The program has come back: what is in hand is processed."""
         self.gone = {}
-        if self.kept is not None and self.kept.offset in self.in_hand:
-            self.note(self.kept, "nack")
-        self.kept = None
+        for kept in self.kept.values():
+            if kept.offset in self.in_hand:
+                self.note(kept, "nack")
+        self.kept = {}
         self._note_all(self.in_hand.values(), "ack")
         self.in_hand = {}
 

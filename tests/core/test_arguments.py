@@ -171,6 +171,7 @@ path = or_none(
         isinstance(value, str | PurePosixPath) and str(value) not in ("", "a\0b", "\ud800")
     )
 )
+pause_reason = lambda value: isinstance(value, str) and value != "\ud800"  # noqa: E731
 day_s = within(1e-9, 86_400)
 natural = count(0, 2**63 - 1)
 waiting = lambda value: is_number(value) and (0 <= value < 2**1023 or value == inf)  # noqa: E731
@@ -181,6 +182,7 @@ lease = or_none(within(0.001, 30 * 86_400))
 # Which of the odd values each parameter takes, by its name; where a call differs, by both names.
 TAKES: dict[str, Takes] = {
     **dict.fromkeys(("topic", "client", "reason"), a(str)),
+    **dict.fromkeys(("Admin.pause.reason", "Admin.drain.reason"), pause_reason),
     **dict.fromkeys(("endpoint", "push_via"), or_none(a(str))),
     **dict.fromkeys(("name", "use"), a(str)),
     **dict.fromkeys(("state_dir", "journal"), path),
@@ -600,6 +602,8 @@ def test_entries_and_fields_are_named_where_they_are_wrong() -> None:
             "is None, or a list or tuple, each entry a mapping of text to text or None. Not",
         ),
         (lambda: house.publisher.put("t", "text"), "text.encode()"),
+        (lambda: house.admin.pause("\ud800"), "that has a UTF-8 form"),
+        (lambda: house.admin.drain("x" * 201), "text of at most 200 characters"),
         (lambda: house.publisher.put_many("t", []), "at least one message"),
         (lambda: house.publisher.put("t", b"", qos=0, wait="delivered"), "never acknowledged"),
         (lambda: house.subscriber.push_counts("t"), "push is not on"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,6 +21,11 @@ from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import FakeClock, FakeTransport, Link, MemoryProxy, a_world
 
 ONCE = RetryPolicy(retries_max=0)
+
+Call = Callable[[Any, Message], object]  # that is refused
+GIVE_BACK_NEVER: Call = lambda member, message: member.nack(message, delay_s=-1)  # noqa: E731
+GIVE_BACK_A_LIST: Call = lambda member, message: member.nack([message])  # noqa: E731
+REJECT_A_LIST: Call = lambda member, message: member.reject([message], "bad")  # noqa: E731
 
 
 class House:
@@ -190,6 +196,31 @@ class TestSingleMessages:
         for call in (plain.ack, plain.nack, plain.extend):
             with pytest.raises(UsageError, match="calls `acknowledge`"):
                 call(message)
+
+    @pytest.mark.parametrize("call", [GIVE_BACK_NEVER, GIVE_BACK_A_LIST, REJECT_A_LIST])
+    def test_whose_call_was_refused_come_again_marked(self, call: Call) -> None:
+        house = House()
+        one = house.member("w1")
+        house.put(b"a", b"b")
+        messages = one.get("jobs", max_messages=2)
+        for message in messages:
+            with pytest.raises(UsageError):
+                call(one, message)
+
+        again = one.get("jobs", max_messages=2)
+
+        assert [(m.payload, m.delivery_count) for m in again] == [(b"a", 2), (b"b", 2)]
+
+    def test_that_a_plain_subscriber_gives_back_come_again_marked(self) -> None:
+        house = House()
+        plain = Subscriber("s", _world=a_world(house.link))
+        plain.subscribe("jobs")
+        house.put(b"a")
+        (message,) = plain.get("jobs")
+        with pytest.raises(UsageError, match="in no group"):
+            plain.nack(message)
+
+        assert [m.delivery_count for m in plain.get("jobs")] == [2]
 
     def test_that_are_not_in_hand_cannot_be_settled(self) -> None:
         house = House()

@@ -136,6 +136,22 @@ def test_an_error_text_that_no_header_can_hold_is_shortened_and_escaped() -> Non
     assert letter.headers["dead-letter-reason"].startswith("ValueError: \\ud800x")
 
 
+def test_an_error_that_has_no_text_is_a_failure_like_any_other() -> None:
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise KeyError("text")
+
+    def handle(message: Message) -> None:
+        raise MuteError
+
+    house = House()
+    house.put("a")
+    house.run(handle, retries=0, on_failure="reject")
+    (letter,) = house.subscriber.history("t.dead")
+    assert letter.headers is not None
+    assert letter.headers["dead-letter-reason"].startswith("MuteError: its text cannot be shown")
+
+
 def test_several_topics_take_turns_however_much_one_has() -> None:
     house = House("t", "u")
     house.put(*["many"] * 2_500)  # one batch, which is fetched at once
