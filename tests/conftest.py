@@ -33,6 +33,10 @@ _FIRST = (
     *("tests/integration/test_console", "tests/integration", "tests/simulation"),
 )
 
+# Thousands of tests that take milliseconds. Handed out one by one they cost the process that
+# distributes them 12 s of CPU: for each, it counts all that a worker had before.
+_BY_FILE = ("tests/core/", "tests/lab/", "tests/relay/", "tests/store/", "tests/wire/")
+
 # Tests that share what is made once, or that would cost too much side by side. By node id, because
 # the process that distributes tests knows nothing else of them.
 _TOGETHER = (
@@ -108,11 +112,12 @@ def is_compiled(file: Path) -> bool:
     return any((file.parent / "__pycache__").glob(f"{file.stem}.*-pytest-*"))
 
 
-def _group(nodeid: str) -> str:
+def group_of(nodeid: str) -> str:
     """What is run by one process, one test after another."""
     if "_in_a_browser" in nodeid:
         return "browser"
-    return next((group for place, group in _TOGETHER if nodeid.startswith(place)), nodeid)
+    alone = nodeid.partition("::")[0] if nodeid.startswith(_BY_FILE) else nodeid
+    return next((group for place, group in _TOGETHER if nodeid.startswith(place)), alone)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -122,7 +127,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     items.sort(key=lambda item: (_rank(item), item.nodeid.partition("::")[0]))
     for item in items:
-        if _shares(item) and _group(item.nodeid) == item.nodeid:
+        if _shares(item) and group_of(item.nodeid) == item.nodeid:
             raise pytest.UsageError(f"{item.nodeid} shares a fixture: name its file in _TOGETHER")
 
 
@@ -142,7 +147,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class ByGroup(LoadScopeScheduling):  # type: ignore[misc]  # untyped
         def _split_scope(self, nodeid: str) -> str:
-            return _group(nodeid)
+            return group_of(nodeid)
 
     return ByGroup(config, log)
 

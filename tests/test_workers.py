@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import turned
+from .conftest import group_of, turned
 
 WORKERS = 3
 
@@ -53,3 +53,18 @@ def test_a_worker_that_replaces_a_dead_one_collects_the_same_files(
 ) -> None:
     """Its number is above the count."""
     assert sorted(turned(["a"], tmp_path, WORKERS, WORKERS)) == files
+
+
+@pytest.mark.parametrize(
+    ("nodeid", "group"),
+    [
+        ("tests/core/test_a.py::TestB::test_c[d::e]", "tests/core/test_a.py"),
+        ("tests/lab/test_report.py::test_a", "report"),
+        ("tests/relay/test_a.py::test_b_in_a_browser", "browser"),
+        ("tests/integration/test_a.py::test_b", "tests/integration/test_a.py::test_b"),
+    ],
+)
+def test_quick_tests_go_to_one_worker_by_their_file_and_those_that_wait_one_by_one(
+    nodeid: str, group: str
+) -> None:
+    assert group_of(nodeid) == group
