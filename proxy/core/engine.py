@@ -31,7 +31,7 @@ Source: group commit and its order, Gray and Reuter, Transaction Processing (199
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -64,6 +64,7 @@ from reliable_pubsub.relay.core.unstored import decode_offer
 from reliable_pubsub.relay.core.wire import decode_node_request, is_for_node
 
 from . import applying, broker
+from .account_status import KeyUses, key_uses
 from .administration import subscriber_of
 from .backlog import Backlog, EngineTiming, HeldAnswer
 from .counts import Counts
@@ -73,7 +74,7 @@ from .outputs import Answer, Deed, Output, Visible, Work
 from .pushes import Pushes
 from .qos0 import BecameOfOffer, take_offer
 from .qos0_interest import Wanted
-from .quotas import Quotas
+from .quotas import Quotas, counted
 from .records import Administered, Appended, Decision, Expired, Record, StoredState
 from .replies import echo, malformed, too_many
 from .rights import needs_of_staged, part_of_status
@@ -93,6 +94,7 @@ class Engine:
         pushes: Pushes | None = None,
         ingress_endpoint: str = "",
         describe: Callable[[StatusReport], StatusReport] = lambda report: report,
+        connections: Callable[[], dict[str, int]] = dict,
     ) -> None:
         """Create an engine from the stored state.
 
@@ -100,11 +102,13 @@ class Engine:
             pushes: the links to push to; None: pushing is off.
             ingress_endpoint: sent to publishers at QoS 0.
             describe: adds to a STATUS what only the shell knows.
+            connections: of keys with a bound of them, by name.
         """
         self._setup = setup
         self._timing = timing
         self._ingress_endpoint = ingress_endpoint
         self._describe = describe
+        self._connections = connections
         self.pushes = pushes or Pushes(boot=setup.boot)
         self.state = self._new_state(stored)
         self.wanted = Wanted(self.pushes)
@@ -182,7 +186,9 @@ class Engine:
             if self._is_denied(request, reply_to, key, *needs_of_staged(self.state, request)):
                 return
             if (shown := authority.shown(key, request)) is not None:
-                self._answer(reply_to, part_of_status(self.state, request, now_ns, shown))
+                report = part_of_status(self.state, request, now_ns, shown)
+                own = authority.name_of(key, request)
+                self._answer(reply_to, self._with_uses(request, report, own))
                 return
             self.quotas.count_for(authority.charged(key, request), now_s)
             if isinstance(request, Match | Fetch):
@@ -282,6 +288,7 @@ class Engine:
             is_pushed = self.pushes.is_wanted(report.topic)
             report = replace(report, pushed=is_pushed, ingress_endpoint=self._ingress_endpoint)
         elif isinstance(report, StatusReport):
+            report = self._with_uses(request, report)
             report = self._describe(
                 replace(
                     report,
@@ -291,6 +298,20 @@ class Engine:
                 )
             )
         return replace(decision, reply=report)
+
+    def uses(self, only: str | None = None) -> Generator[None, None, KeyUses]:
+        """What each key, or one, uses of its quotas; yields after each piece of the count."""
+        return key_uses(self.state, self.quotas, self._connections(), only=only)
+
+    def _with_uses(
+        self, request: AnyRequest, report: StatusReport, only: str | None = None
+    ) -> StatusReport:
+        if not isinstance(request, Status) or request.after_topic or not request.rows_max:
+            return report
+        found = counted(self.uses(only))
+        return replace(
+            report, accounts=found.rows or UNSET, accounts_left_out=found.left_out or UNSET
+        )
 
     def _apply(self, records: Sequence[Record]) -> None:
         applying.apply(self.state, records)
