@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from io import StringIO
-from typing import cast
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -57,11 +57,10 @@ def asked(proxy: GovernedProxy, key: str = "operator", *, rows_max: int = 250) -
 
 def accounts(report: StatusReport) -> dict[str, Uses]:
     """Used and bound of each quota, by key."""
-    rows = () if report.accounts is UNSET else cast(tuple[AccountStatus, ...], report.accounts)
+    rows = () if report.accounts is UNSET else report.accounts
     return {
         row.key: {
-            use.quota: (use.used, None if use.most is UNSET else cast(int, use.most))
-            for use in row.uses
+            use.quota: (use.used, None if use.most is UNSET else use.most) for use in row.uses
         }
         for row in rows
     }
@@ -141,7 +140,7 @@ class TestStatus:
             proxy.ask_as("b", a_hello("publisher", "q"))
             proxy.ask_as("b", a_put(1, topic=f"u{number}", client="q"), BODY)
 
-        def answer(frames: list[bytes]) -> list[bytes]:
+        def answer(frames: Sequence[bytes]) -> Sequence[bytes]:
             proxy.ask_as("operator", decode_request(frames)[0])
             return list(proxy.frames_of_answer)
 

@@ -34,9 +34,10 @@ class KeyedService(Service):
             new_pair(self.keys, name)
         shutil.copy(self.keys / "sensor-1.key", self.known)
 
-    def start(self) -> None:
+    def start(self, *options: str) -> None:
         """Start the proxy; look at it as `sensor-1`."""
-        self.start_proxy("--secret-key", self.secret("proxy"), "--clients", self.known)
+        keys = ("--secret-key", self.secret("proxy"), "--clients", self.known)
+        self.start_proxy(*keys, *options)
         self.publisher_endpoint = self.reach(self.publisher_endpoint, "sensor-1")
         self.subscriber_endpoint = self.reach(self.subscriber_endpoint, "sensor-1")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -24,7 +25,7 @@ def governed(tmp_path: Path) -> Iterator[KeyedService]:
         one.add_key("operator")
         bounded = ALL | {"clients_max": 2, "topics_max": 1, "subscriptions_max": 1}
         one.say_rights(sensor_1=bounded, operator=ALL)
-        one.start()
+        one.start("--metrics-endpoint", "127.0.0.1:*")
         yield one
     finally:
         one.close()
@@ -143,9 +144,14 @@ def test_an_operator_sees_what_each_key_uses_beside_its_bounds(governed: KeyedSe
     finally:
         client.close()
     shown = governed.run(
-        *("status", "--endpoint", str(governed.subscriber_endpoint)),
+        *("", "status", "--endpoint", str(governed.subscriber_endpoint)),
         *("--secret-key", governed.secret("operator")),
         *("--server-key", governed.keys / "proxy.key"),
     )
-    assert shown.wait() == 0
+    assert shown.wait() == 0, shown.stderr
+    with urlopen(governed.proxy.endpoints()["metrics"], timeout=PATIENCE_S) as metrics:
+        lines = metrics.read().decode().splitlines()
+    which = '{key="sensor-1",quota="topics_max"} 1.0'
+    assert f"reliable_pubsub_key_used{which}" in lines
+    assert f"reliable_pubsub_key_bound_used_ratio{which}" in lines
     assert ["sensor-1", "topics", "1", "1"] in [line.split() for line in shown.stdout.splitlines()]
