@@ -27,6 +27,7 @@ class KeyedService(Service):
     def __init__(self, directory: Path) -> None:
         """Make the keys; the endpoints are those of `sensor-1`."""
         super().__init__(directory)
+        self.more_options: tuple[str, ...] = ()  # of the proxy
         self.keys = directory / "keys"
         self.known = directory / "clients"
         self.known.mkdir()
@@ -34,10 +35,10 @@ class KeyedService(Service):
             new_pair(self.keys, name)
         shutil.copy(self.keys / "sensor-1.key", self.known)
 
-    def start(self, *options: str) -> None:
+    def start(self) -> None:
         """Start the proxy; look at it as `sensor-1`."""
         keys = ("--secret-key", self.secret("proxy"), "--clients", self.known)
-        self.start_proxy(*keys, *options)
+        self.start_proxy(*keys, *self.more_options)
         self.publisher_endpoint = self.reach(self.publisher_endpoint, "sensor-1")
         self.subscriber_endpoint = self.reach(self.subscriber_endpoint, "sensor-1")
 

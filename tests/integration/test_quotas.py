@@ -25,7 +25,8 @@ def governed(tmp_path: Path) -> Iterator[KeyedService]:
         one.add_key("operator")
         bounded = ALL | {"clients_max": 2, "topics_max": 1, "subscriptions_max": 1}
         one.say_rights(sensor_1=bounded, operator=ALL)
-        one.start("--metrics-endpoint", "127.0.0.1:*")
+        one.more_options = ("--metrics-endpoint", "127.0.0.1:*")
+        one.start()
         yield one
     finally:
         one.close()
