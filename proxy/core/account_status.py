@@ -6,12 +6,15 @@ from collections.abc import Generator, Mapping
 from heapq import nsmallest
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
+from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.limits import STATUS_ACCOUNTS_MAX
+from reliable_pubsub.common.core.requests import AnyRequest, Status
 from reliable_pubsub.common.core.rights import NOTHING, QUOTAS, Quota
 from reliable_pubsub.common.core.status import AccountStatus, QuotaUse
 
-from .quotas import Quotas
+from .quotas import Quotas, counted
 from .state import State
 
 
@@ -56,3 +59,13 @@ def key_uses(
         yield
     first = nsmallest(rows_max, rows, key=lambda one: (-one.fullest, one.key))
     return KeyUses(tuple(first), len(rows) - len(first))
+
+
+def with_uses(
+    request: AnyRequest, report: StatusReport, uses: Generator[None, None, KeyUses]
+) -> StatusReport:
+    """The first page of a STATUS with what keys use, counted in one go."""
+    if not isinstance(request, Status) or request.after_topic or not request.rows_max:
+        return report
+    found = counted(uses)
+    return replace(report, accounts=found.rows or UNSET, accounts_left_out=found.left_out or UNSET)

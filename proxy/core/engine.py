@@ -64,7 +64,7 @@ from reliable_pubsub.relay.core.unstored import decode_offer
 from reliable_pubsub.relay.core.wire import decode_node_request, is_for_node
 
 from . import applying, broker
-from .account_status import KeyUses, key_uses
+from .account_status import KeyUses, key_uses, with_uses
 from .administration import subscriber_of
 from .backlog import Backlog, EngineTiming, HeldAnswer
 from .counts import Counts
@@ -74,7 +74,7 @@ from .outputs import Answer, Deed, Output, Visible, Work
 from .pushes import Pushes
 from .qos0 import BecameOfOffer, take_offer
 from .qos0_interest import Wanted
-from .quotas import Quotas, counted
+from .quotas import Quotas
 from .records import Administered, Appended, Decision, Expired, Record, StoredState
 from .replies import echo, malformed, too_many
 from .rights import needs_of_staged, part_of_status
@@ -188,7 +188,7 @@ class Engine:
             if (shown := authority.shown(key, request)) is not None:
                 report = part_of_status(self.state, request, now_ns, shown)
                 own = authority.name_of(key, request)
-                self._answer(reply_to, self._with_uses(request, report, own))
+                self._answer(reply_to, with_uses(request, report, self.uses(own)))
                 return
             self.quotas.count_for(authority.charged(key, request), now_s)
             if isinstance(request, Match | Fetch):
@@ -288,7 +288,7 @@ class Engine:
             is_pushed = self.pushes.is_wanted(report.topic)
             report = replace(report, pushed=is_pushed, ingress_endpoint=self._ingress_endpoint)
         elif isinstance(report, StatusReport):
-            report = self._with_uses(request, report)
+            report = with_uses(request, report, self.uses())
             report = self._describe(
                 replace(
                     report,
@@ -302,16 +302,6 @@ class Engine:
     def uses(self, only: str | None = None) -> Generator[None, None, KeyUses]:
         """What each key, or one, uses of its quotas; yields after each piece of the count."""
         return key_uses(self.state, self.quotas, self._connections(), only=only)
-
-    def _with_uses(
-        self, request: AnyRequest, report: StatusReport, only: str | None = None
-    ) -> StatusReport:
-        if not isinstance(request, Status) or request.after_topic or not request.rows_max:
-            return report
-        found = counted(self.uses(only))
-        return replace(
-            report, accounts=found.rows or UNSET, accounts_left_out=found.left_out or UNSET
-        )
 
     def _apply(self, records: Sequence[Record]) -> None:
         applying.apply(self.state, records)
