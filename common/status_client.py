@@ -42,14 +42,22 @@ class StatusClient:
         """
         topics: list[TopicStatus] = []
         after = ""
+        first: StatusReport | None = None
         while True:
             request = Status(**self._asker.head(), after_topic=after, rows_max=rows_max)
             reply, _ = self._asker.ask(request)
             if not isinstance(reply, StatusReport):
                 raise refusal(reply, client=request.client, epoch=0)
             topics += reply.topics
+            first = first or reply
             if reply.next_topic is UNSET:
-                return msgspec.structs.replace(reply, topics=tuple(topics))
+                return msgspec.structs.replace(
+                    reply,
+                    topics=tuple(topics),
+                    kept=first.kept,
+                    accounts=first.accounts,
+                    accounts_left_out=first.accounts_left_out,
+                )
             after = reply.next_topic
 
     def close(self) -> None:

@@ -66,6 +66,7 @@ def exposition(figures: Figures | None, data_dir: Path) -> Iterator[Metric]:
         yield from _traffic(figures)
         yield from _waiting(figures)
         yield from _held(figures.survey)
+        yield from _keys(figures.survey)
         yield from _links(figures)
     yield from _disk(data_dir)
 
@@ -173,6 +174,22 @@ def _held(survey: Survey) -> Iterator[Metric]:
         "Subscriptions of a topic; the same topics.",
         ["topic"],
         {(one.topic,): one.subscriptions for one in survey.largest},
+    )
+
+
+def _keys(survey: Survey) -> Iterator[Metric]:
+    which = ["key", "quota"]
+    yield gauges(
+        "key_used",
+        "What counts for a key, by quota of rights.yaml; the keys nearest to a bound of theirs.",
+        which,
+        {(one.key, use.quota): use.used for one in survey.keys for use in one.uses},
+    )
+    yield gauges(
+        "key_bound_used_ratio",
+        "Share of each bound of a key that is used, 1 at the bound; the same keys.",
+        which,
+        {(one.key, quota): share for one in survey.keys for quota, share in one.shares},
     )
 
 

@@ -10,6 +10,7 @@ from reliable_pubsub.common.metrics_server import Pages
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.scrapes import Scrapes
 
+from .core.engine import Engine
 from .core.figures import Figures
 from .core.state import State
 from .core.survey import Survey, surveyed
@@ -39,11 +40,12 @@ class Observation:
         self._state: State | None = None  # that the survey is of
         self._spent_s = 0.0
 
-    def turn(self, state: State, now_s: float, now_ns: int) -> None:
+    def turn(self, engine: Engine, now_s: float, now_ns: int) -> None:
         """Go on for one piece of bounded cost with what a scrape has asked for."""
-        begun_s = time.perf_counter()
+        begun_s, state = time.perf_counter(), engine.state
         if self._survey is None or self._state is not state:  # after a full disk it is another one
-            self._survey, self._state = surveyed(state, now_ns=now_ns), state
+            self._survey = surveyed(state, now_ns=now_ns, uses=engine.uses())
+            self._state = state
             self._spent_s = 0.0
         try:
             next(self._survey)

@@ -201,6 +201,7 @@ class Server:
             pushes=self.push.pushes,
             ingress_endpoint=self.ingress.endpoint,
             describe=self._described,
+            connections=self._authentication.connections,
         )
         engine.govern(self._authentication.authority)
         self._audit_again(engine.state.administration.newest.values())
@@ -348,7 +349,7 @@ class Server:
             self._stopped -= again
             self._poll.look_at.update(door.socket for door in again)
         if self.observation.asked:
-            self.observation.turn(self.engine.state, now_s, now_ns)
+            self.observation.turn(self.engine, now_s, now_ns)
 
     def _finish(self) -> None:
         """Make durable what was taken, and answer the GETs that wait: their clients ask again."""

@@ -43,8 +43,9 @@ def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:
     Args:
         rows_max: of each table; the rest is counted.
     """
+    keys = _keys(report, rows_max)
     if not report.topics:
-        return Group(_head(report), Text("no topics yet"))
+        return Group(_head(report), Text("no topics yet"), *keys)
     subscriptions = [
         (
             topic.topic,
@@ -97,7 +98,34 @@ def view(report: StatusReport, rows_max: int = 1_000_000) -> Group:
             publishers,
             rows_max,
         ),
+        *keys,
     )
+
+
+def _keys(report: StatusReport, rows_max: int) -> list[Table | Text]:
+    """What keys use of their quotas; nothing where no key uses anything or has a bound."""
+    if not isinstance(report.accounts, tuple):
+        return []
+    rows = [
+        (
+            account.key,
+            use.quota.removesuffix("_max"),
+            _amount(use.quota, use.used),
+            _amount(use.quota, use.most) if isinstance(use.most, int) else "",
+        )
+        for account in report.accounts
+        for use in account.uses
+        if use.used or isinstance(use.most, int)
+    ]
+    title = "keys, those nearest to a bound first"
+    found = [_table(title, ("key", "quota", "used", "bound"), rows, rows_max)]
+    if isinstance(report.accounts_left_out, int):
+        found.append(Text(f"{report.accounts_left_out:,} more keys are not listed"))
+    return found
+
+
+def _amount(quota: str, count: int) -> str:
+    return _bytes(count) if "bytes" in quota else f"{count:,}"
 
 
 def _ring(topic: TopicStatus) -> str:
@@ -117,7 +145,13 @@ def _table(
         title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), expand=True
     )
     for name in columns:
-        if name in ("topic", "subscriber", "publisher", "group"):  # chosen by users, of any length
+        if name in (
+            "topic",
+            "subscriber",
+            "publisher",
+            "group",
+            "key",
+        ):  # chosen by users, of any length
             table.add_column(name, overflow="fold", ratio=len(name))
         else:  # our own words and numbers are never cut
             table.add_column(name, justify="left" if name == "state" else "right", no_wrap=True)

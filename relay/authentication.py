@@ -133,6 +133,10 @@ class Authentication:
             self._excessive.pop(speaker, None)
         return excess
 
+    def connections(self) -> dict[str, int]:
+        """How many connections each key has that has a bound of them, by its name."""
+        return self._attendance.counts(_is_gone)
+
     def end_excess(self, now_s: float) -> None:
         """End the connections that are too many, once they had time to take their answer."""
         due = [one for one, at_s in self._excessive.items() if now_s >= at_s]
@@ -191,6 +195,11 @@ class Authentication:
             self._audit.close()
         if self._zap is not None:
             self._zap.close()
+
+
+def _is_gone(connection: Hashable) -> bool:
+    assert isinstance(connection, Connection)
+    return connection.is_gone()
 
 
 def _has_ended(connection: Hashable) -> bool:

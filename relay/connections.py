@@ -45,6 +45,10 @@ class Connection:
         """End it from our side."""
         self._home.cut(self)
 
+    def is_gone(self) -> bool:
+        """Whether it is there no more, by what was taken of that: a moment late, and cheap."""
+        return self._home.at(self.descriptor) is not self
+
     def has_ended(self) -> bool:
         """Whether it is there no more, by all that libzmq has told so far."""
         return self._home.has_ended(self)

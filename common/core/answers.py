@@ -15,6 +15,7 @@ from .interest_messages import SubscriptionsReport
 from .message_base import BatchHeader, Reply, Terms
 from .pattern_messages import Fetched, Matched
 from .status import (
+    AccountStatus,
     ClientStatus,
     CommitterStatus,
     IngressStatus,
@@ -325,6 +326,10 @@ class StatusReport(Reply, frozen=True, kw_only=True, tag="STATUS_REPORT"):
     waiting_gets: int | UnsetType = UNSET  # unset: none
     kept: KeptStatus | UnsetType = UNSET  # on the first page
     store_path: str = ""
+    # On the first page, those nearest to a bound first; unset: no key has any. A key that may not
+    # see all topics is shown its own.
+    accounts: tuple[AccountStatus, ...] | UnsetType = UNSET
+    accounts_left_out: int | UnsetType = UNSET  # above STATUS_ACCOUNTS_MAX; unset: none
     paused: str | UnsetType = UNSET  # the reason why an operator has paused puts; unset: puts go on
 
 

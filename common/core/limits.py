@@ -43,6 +43,7 @@ HELLO_TOPICS_MAX: Final = 256  # topics whose numbering one HELLO may ask for
 REPLY_BATCHES_MAX: Final = 1000  # batches in one MESSAGE
 STATUS_TOPICS_MAX: Final = 100  # topics in one page of STATUS
 STATUS_ROWS_MAX: Final = 250  # subscriptions and publishers of one topic in STATUS, each
+STATUS_ACCOUNTS_MAX: Final = 64  # keys whose quotas STATUS and metrics show
 STATUS_PAGE_ROWS: Final = 500  # a page ends after the topic that reaches this
 SUBSCRIPTIONS_ROWS_MAX: Final = 200  # in one page of SUBSCRIPTIONS
 SUBSCRIPTIONS_STEPS_MAX: Final = 100_000  # of matching and counting, after which a page ends
@@ -143,9 +144,13 @@ assert FETCH_TOPICS_MAX * (TOPIC_BYTES_MAX + 128) + FETCH_BATCHES_MAX * 160 < HE
 # What is settled, with the reasons, and what is granted.
 assert GROUP_OUTCOMES_MAX * 40 + GROUP_REASONS_MAX * 4 * REASON_CHARS_MAX < HEADER_BYTES_MAX
 assert REPLY_BATCHES_MAX * 160 + GROUP_GRANTS_MAX * 24 + GROUP_OUTCOMES_MAX * 16 < HEADER_BYTES_MAX
-# A row or a batch header is below 160 bytes, a topic in STATUS below 480.
+# A row or a batch header is below 160 bytes, a topic in STATUS below 480, a key below 768.
 assert REPLY_BATCHES_MAX * 160 < HEADER_BYTES_MAX
-assert (STATUS_PAGE_ROWS + 2 * STATUS_ROWS_MAX) * 160 + STATUS_TOPICS_MAX * 480 < HEADER_BYTES_MAX
+assert (
+    (STATUS_PAGE_ROWS + 2 * STATUS_ROWS_MAX) * 160
+    + STATUS_TOPICS_MAX * 480
+    + STATUS_ACCOUNTS_MAX * 768
+) < HEADER_BYTES_MAX
 # A row of SUBSCRIPTIONS: a pattern of 4 bytes a character, a group, numbers.
 assert (
     SUBSCRIPTIONS_ROWS_MAX * (4 * PATTERN_CHARS_MAX + CLIENT_ID_CHARS_MAX + 40) < HEADER_BYTES_MAX

@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import UNSET, Struct, UnsetType
 
 from .message_base import GroupTerms, Role, Terms
+from .rights import Quota
 
 SubscriptionState = Literal["active", "suspended", "expired"]
 
@@ -138,3 +139,32 @@ class ClientStatus(Struct, frozen=True, kw_only=True):
     epoch: int
     subscriptions: int  # that have not ended
     numbered: bool  # a publisher whose numbers are compared
+
+
+class QuotaUse(Struct, frozen=True, kw_only=True):
+    """How much of one quota a key uses, as STATUS shows it."""
+
+    quota: Quota
+    used: int  # of bytes_per_s_max: at the bound, the next is BUSY
+    most: int | UnsetType = UNSET  # unset: it is not bounded
+
+
+class AccountStatus(Struct, frozen=True, kw_only=True):
+    """What counts for one key, as STATUS shows it."""
+
+    key: str  # its name; keys of one name share their quotas
+    uses: tuple[QuotaUse, ...]  # connections and bytes a second: if they are bounded
+
+    @property
+    def fullest(self) -> float:
+        """The largest share of a bound that is used."""
+        return max((share for _, share in self.shares), default=0.0)
+
+    @property
+    def shares(self) -> tuple[tuple[Quota, float], ...]:
+        """The share of each bound that is used; of a bound of 0, nothing can be."""
+        return tuple(
+            (one.quota, one.used / max(one.most, 1))
+            for one in self.uses
+            if not isinstance(one.most, UnsetType)
+        )

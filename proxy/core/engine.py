@@ -31,7 +31,7 @@ Source: group commit and its order, Gray and Reuter, Transaction Processing (199
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any
 
 from msgspec import UNSET
@@ -64,6 +64,7 @@ from reliable_pubsub.relay.core.unstored import decode_offer
 from reliable_pubsub.relay.core.wire import decode_node_request, is_for_node
 
 from . import applying, broker
+from .account_status import KeyUses, key_uses, with_uses
 from .administration import subscriber_of
 from .backlog import Backlog, EngineTiming, HeldAnswer
 from .counts import Counts
@@ -93,6 +94,7 @@ class Engine:
         pushes: Pushes | None = None,
         ingress_endpoint: str = "",
         describe: Callable[[StatusReport], StatusReport] = lambda report: report,
+        connections: Callable[[], dict[str, int]] = dict,
     ) -> None:
         """Create an engine from the stored state.
 
@@ -100,11 +102,13 @@ class Engine:
             pushes: the links to push to; None: pushing is off.
             ingress_endpoint: sent to publishers at QoS 0.
             describe: adds to a STATUS what only the shell knows.
+            connections: of keys with a bound of them, by name.
         """
         self._setup = setup
         self._timing = timing
         self._ingress_endpoint = ingress_endpoint
         self._describe = describe
+        self._connections = connections
         self.pushes = pushes or Pushes(boot=setup.boot)
         self.state = self._new_state(stored)
         self.wanted = Wanted(self.pushes)
@@ -184,6 +188,9 @@ class Engine:
                 return
             if (shown := authority.shown(key, request)) is not None:
                 part = part_of(self.state, request, now_ns, shown)
+                if isinstance(part.reply, StatusReport):
+                    uses = self.uses(authority.name_of(key, request))
+                    part = replace(part, reply=with_uses(request, part.reply, uses))
                 if self._disk_hangs:
                     part = broker.without_waiting(self.state, request, part)
                 self._leave(part, reply_to, now_s)
@@ -286,6 +293,7 @@ class Engine:
             is_pushed = self.pushes.is_wanted(report.topic)
             report = replace(report, pushed=is_pushed, ingress_endpoint=self._ingress_endpoint)
         elif isinstance(report, StatusReport):
+            report = with_uses(request, report, self.uses())
             report = self._describe(
                 replace(
                     report,
@@ -295,6 +303,10 @@ class Engine:
                 )
             )
         return replace(decision, reply=report)
+
+    def uses(self, only: str | None = None) -> Generator[None, None, KeyUses]:
+        """What each key, or one, uses of its quotas; yields after each piece of the count."""
+        return key_uses(self.state, self.quotas, self._connections(), only=only)
 
     def _apply(self, records: Sequence[Record]) -> None:
         applying.apply(self.state, records)

@@ -13,8 +13,9 @@ are counted in memory, as what they stage is kept there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Final, Literal
+from collections.abc import Generator, Iterator, Mapping
+from math import ceil
+from typing import Final, Literal, TypeVar
 
 from msgspec import UNSET, Struct, field
 from msgspec.structs import replace
@@ -23,7 +24,7 @@ from reliable_pubsub.common.core.answers import Busy, Full, Limit
 from reliable_pubsub.common.core.limits import TRANSACTION_BYTES_MAX
 from reliable_pubsub.common.core.message_base import Role
 from reliable_pubsub.common.core.requests import AnyRequest, Commit
-from reliable_pubsub.common.core.rights import Client
+from reliable_pubsub.common.core.rights import Client, Quota, Rights
 from reliable_pubsub.relay.core.allowance import Bucket
 
 from .accounts import Account
@@ -61,7 +62,9 @@ _WORDS: Final[Mapping[_Counted, tuple[str, str]]] = {
         "Let subscribers acknowledge them, and topics keep less history (history_bytes, history_s)",
     ),
 }
+PIECE_IDS: Final = 256  # whose subscriptions one piece of a count looks at
 _BURST_S: Final = 2  # so many seconds of `bytes_per_s_max` may come at once
+T = TypeVar("T")
 _Counted = Literal[
     "clients_max", "topics_max", "subscriptions_max", "staged_bytes_max", "stored_bytes_max"
 ]
@@ -77,9 +80,23 @@ class _Running(Struct):
     bytes_per_s: int = 0  # that `bucket` is for
     bucket: Bucket | None = None
 
-    def forget_staged(self, state: State) -> None:
-        """Forget the ids that have nothing staged any more."""
+    def still_staging(self, state: State) -> set[_Id]:
+        """The ids that have something staged; the others are forgotten."""
         self.staging = {one for one in self.staging if state.staging.bytes_of(one[1]) > 0}
+        return self.staging
+
+    def still_in_groups(self, state: State) -> int:
+        """How many groups were begun and have not ended; the others are forgotten."""
+        self.groups = {
+            (topic_id, name)
+            for topic_id, name in self.groups
+            if topic_id in state.subscribed.get(name, ())
+        }
+        return len(self.groups)
+
+    def pace(self, now_s: float) -> int:
+        """Bytes a second that have come of late: at the bound, the next request is BUSY."""
+        return 0 if self.bucket is None else ceil(self.bucket.used(now_s) / _BURST_S)
 
 
 class Quotas:
@@ -98,6 +115,25 @@ class Quotas:
             now_s: monotonic clock.
         """
         self._client, self._now_s = client, now_s
+
+    def uses(
+        self, state: State, name: str, rights: Rights
+    ) -> Generator[None, None, dict[Quota, int]]:
+        """What a key has of each quota but connections; yields after each piece of the count."""
+        account = state.accounts.of.get(name, _NOTHING)
+        running = self._running.get(name) or _Running()
+        subscriptions = yield from _subscriptions(state, account, running)
+        staging = sum(one not in account.ids for one in running.still_staging(state))
+        found: dict[Quota, int] = {
+            "clients_max": len(account.ids) + staging,
+            "topics_max": len(account.topics),
+            "subscriptions_max": subscriptions,
+            "staged_bytes_max": sum(state.staging.bytes_of(one) for _, one in running.staging),
+            "stored_bytes_max": account.stored_bytes,
+        }
+        if rights.bytes_per_s_max is not UNSET:
+            found["bytes_per_s_max"] = running.pace(max(self._now_s, state.leases.now_s))
+        return found
 
     def judged(self, state: State, request: AnyRequest, decision: Decision) -> Decision:
         """A decision with what it charges to its key, or the refusal of more than is allowed.
@@ -121,7 +157,7 @@ class Quotas:
             if any(isinstance(made, Staged) for made in decision.records):
                 running.staging.add((role, request.client))
                 if len(running.staging) > 2 * state.staging.transactions + 1:
-                    running.forget_staged(state)
+                    running.still_staging(state)
             running.groups.update(
                 (made.topic_id, made.subscriber)
                 for made in decision.records
@@ -251,6 +287,27 @@ def _subscriptions_begun(state: State, request: AnyRequest, decision: Decision) 
     )
 
 
+def _subscriptions(state: State, account: Account, running: _Running) -> Generator[None, None, int]:
+    """How many subscriptions and groups a key has; yields after each piece."""
+    count = running.still_in_groups(state)
+    for number, (role, name) in enumerate(tuple(account.ids), 1):
+        if role == "subscriber":
+            count += len(state.subscribed.get(name, ()))
+        if number % PIECE_IDS == 0:
+            yield
+    return count
+
+
+def counted(pieces: Generator[None, None, T]) -> T:
+    """The result of a count, made in one go."""
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+
+
 def _used(state: State, account: Account, running: _Running, quota: _Counted, enough: int) -> int:
     """How much of a quota is used; what has ended is left out once more than enough is."""
     if quota == "stored_bytes_max":
@@ -258,18 +315,12 @@ def _used(state: State, account: Account, running: _Running, quota: _Counted, en
     if quota == "topics_max":
         return len(account.topics)
     if quota == "subscriptions_max":
-        names = [name for role, name in account.ids if role == "subscriber"]
-        running.groups = {
-            (topic_id, name)
-            for topic_id, name in running.groups
-            if topic_id in state.subscribed.get(name, ())
-        }
-        return len(running.groups) + sum(len(state.subscribed.get(name, ())) for name in names)
+        return counted(_subscriptions(state, account, running))
     if quota == "staged_bytes_max":
         return sum(state.staging.bytes_of(name) for _, name in running.staging)
     ids = account.ids | running.staging
     if len(ids) > enough:
-        running.forget_staged(state)
+        running.still_staging(state)
         ids = account.ids | running.staging
     return len(ids)
 

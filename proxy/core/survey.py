@@ -14,8 +14,9 @@ from typing import Final
 
 from msgspec import Struct
 
-from reliable_pubsub.common.core.status import SubscriptionState
+from reliable_pubsub.common.core.status import AccountStatus, SubscriptionState
 
+from .account_status import KeyUses
 from .state import State
 from .topic_log import TopicLog
 
@@ -59,6 +60,7 @@ class Survey(Struct, frozen=True, kw_only=True):
     topic_subscriptions: float = 0.0
     topic_publishers: float = 0.0
     waiting_messages: float = 0.0  # for one subscription
+    keys: tuple[AccountStatus, ...] = ()  # those nearest to a bound of theirs first
 
 
 class _Running:
@@ -117,13 +119,18 @@ class _Running:
 
 
 def surveyed(
-    state: State, *, now_ns: int, rows_max: int = ROWS_MAX
+    state: State,
+    *,
+    now_ns: int,
+    rows_max: int = ROWS_MAX,
+    uses: Generator[None, None, KeyUses] | None = None,
 ) -> Generator[None, None, Survey]:
     """Look at everything once; yield after each piece.
 
     Args:
         now_ns: wall clock, for lags in seconds.
         rows_max: of subscriptions and of topics that are named.
+        uses: counts what keys use, which goes on after the rest; None: no keys.
 
     Returns:
         The survey.
@@ -151,7 +158,9 @@ def surveyed(
             yield
         lag_s = running.lag_s(topic, name, now_ns) if lag else 0.0
         slowest.append(SurveyedSubscription(lag, topic, name, lag_s))
+    keys = () if uses is None else (yield from uses).rows
     return Survey(
+        keys=keys,
         messages=running.messages,
         stored_bytes=running.stored_bytes,
         topics=running.topics,

@@ -50,3 +50,9 @@ class Attendance:
             return Excess(name, most)
         present.add(connection)
         return None
+
+    def counts(self, is_gone: Callable[[Hashable], bool]) -> dict[str, int]:
+        """How many connections each key with a bound has, by its name."""
+        for present in self._present.values():
+            present.difference_update([one for one in present if is_gone(one)])
+        return {name: len(present) for name, present in self._present.items()}

@@ -328,6 +328,10 @@ class Authority:
         client = self._clients.get(self.asker(key, request) if self.has_rights else key)
         return client.name if client else _UNKNOWN.name
 
+    def clients_by_name(self) -> dict[str, Client]:
+        """The known clients, if rights are said; keys of one name share their quotas."""
+        return {one.name: one for one in self._clients.values()} if self.has_rights else {}
+
     def charged(self, key: str, request: Request) -> Client | None:
         """The client for whose key a request counts; what a relay passes on: for that of its asker.
 

@@ -27,6 +27,7 @@ class KeyedService(Service):
     def __init__(self, directory: Path) -> None:
         """Make the keys; the endpoints are those of `sensor-1`."""
         super().__init__(directory)
+        self.more_options: tuple[str, ...] = ()  # of the proxy
         self.keys = directory / "keys"
         self.known = directory / "clients"
         self.known.mkdir()
@@ -36,7 +37,8 @@ class KeyedService(Service):
 
     def start(self) -> None:
         """Start the proxy; look at it as `sensor-1`."""
-        self.start_proxy("--secret-key", self.secret("proxy"), "--clients", self.known)
+        keys = ("--secret-key", self.secret("proxy"), "--clients", self.known)
+        self.start_proxy(*keys, *self.more_options)
         self.publisher_endpoint = self.reach(self.publisher_endpoint, "sensor-1")
         self.subscriber_endpoint = self.reach(self.subscriber_endpoint, "sensor-1")
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
 from reliable_pubsub import LimitError
+from reliable_pubsub.common.status_client import StatusClient
 
 from .harness import IMPATIENT, PATIENCE_S, eventually
 from .keyed_service import KeyedService
@@ -23,6 +25,7 @@ def governed(tmp_path: Path) -> Iterator[KeyedService]:
         one.add_key("operator")
         bounded = ALL | {"clients_max": 2, "topics_max": 1, "subscriptions_max": 1}
         one.say_rights(sensor_1=bounded, operator=ALL)
+        one.more_options = ("--metrics-endpoint", "127.0.0.1:*")
         one.start()
         yield one
     finally:
@@ -109,3 +112,47 @@ def test_a_quota_is_raised_without_a_restart(governed: KeyedService) -> None:
             return True
 
         eventually(is_taken, "put to another topic")
+
+
+def test_an_operator_sees_what_each_key_uses_beside_its_bounds(governed: KeyedService) -> None:
+    bounds = {"connections_max": 5, "clients_max": 2, "topics_max": 1}
+    governed.say_rights(sensor_1=ALL | bounds, operator=ALL)
+    client = StatusClient(
+        governed.reach(str(governed.subscriber_endpoint), "operator"), retry=IMPATIENT
+    )
+
+    def used() -> dict[str, int]:
+        accounts = client.ask().accounts
+        return {
+            use.quota: use.used
+            for account in (accounts if isinstance(accounts, tuple) else ())
+            if account.key == "sensor-1"
+            for use in account.uses
+        }
+
+    try:
+        with governed.open_publisher("p", retry=IMPATIENT) as publisher:
+
+            def counts() -> bool:
+                publisher.put("t1", b"12345")
+                return used().get("connections_max") == 1
+
+            eventually(counts, "connection of the publisher in STATUS")
+            seen = used()
+            assert (seen["clients_max"], seen["topics_max"]) == (1, 1)
+            assert seen["stored_bytes_max"] >= 5
+        eventually(lambda: used()["connections_max"] == 0, "end of the connection in STATUS")
+    finally:
+        client.close()
+    shown = governed.run(
+        *("", "status", "--endpoint", str(governed.subscriber_endpoint)),
+        *("--secret-key", governed.secret("operator")),
+        *("--server-key", governed.keys / "proxy.key"),
+    )
+    assert shown.wait() == 0, shown.stderr
+    with urlopen(governed.proxy.endpoints()["metrics"], timeout=PATIENCE_S) as metrics:
+        lines = metrics.read().decode().splitlines()
+    which = '{key="sensor-1",quota="topics_max"} 1.0'
+    assert f"reliable_pubsub_key_used{which}" in lines
+    assert f"reliable_pubsub_key_bound_used_ratio{which}" in lines
+    assert ["sensor-1", "topics", "1", "1"] in [line.split() for line in shown.stdout.splitlines()]
