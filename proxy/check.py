@@ -158,7 +158,7 @@ def _check_topic(
     bad_rows: list[int] = []
 
     def hole(end: int, missing: str) -> None:
-        first = _behind_accepted(expected, end, accepted)
+        first = _after_accepted(expected, end, accepted)
         if first < end:
             bad.append(BadRange(topic, first, end, why or missing))
 
@@ -205,7 +205,7 @@ def _accepted_holes(connection: Connection, topic_id: int) -> dict[int, int]:
     }
 
 
-def _behind_accepted(first: int, end: int, accepted: Mapping[int, int]) -> int:
+def _after_accepted(first: int, end: int, accepted: Mapping[int, int]) -> int:
     """The first offset of a hole that no operator has accepted."""
     while first < end and first in accepted:
         first = min(accepted[first], end)

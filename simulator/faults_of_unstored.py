@@ -70,7 +70,7 @@ class OfANewRing(SimulatedProxy):
             self.engine.state.rings.__class__ = ReadsAnew
 
 
-def number_anew(
+def number_again(
     state: State, offered: OfferFrames, *, is_wanted: bool, now_ns: int
 ) -> BatchHeader | Literal["refused", "unwanted"]:
     """A batch in a ring has the place for its number."""
@@ -107,6 +107,6 @@ FAULTS_OF_UNSTORED: Mapping[str, Variant] = {
         subscriber=with_parts(subscription=OfWhatWasBefore)
     ),
     "QoS 0: the ring is read again": Variant(proxy=OfANewRing),
-    "QoS 0: another number": Variant(rules={take_offer: number_anew}),
+    "QoS 0: another number": Variant(rules={take_offer: number_again}),
     "QoS 0: stored, too": Variant(engine=StoresIt),
 }

@@ -55,6 +55,7 @@ UNSAFE = frozenset({"pickle", "marshal", "shelve", "dill", "cloudpickle"})
 RIDDLES = re.compile(
     r"\b(?:whoever|nobody|somebody|anybody|everybody|anew|behind)\b", re.IGNORECASE
 )
+RIDDLES_IN_NAMES = re.compile(r"(?:^|_)(?:behind_|anew|whoever)")
 FOR_EVER_S = 600  # of a process that is to hang
 WAITING = frozenset({"zmq", "time", "socket", "threading", "subprocess", "multiprocessing"})
 
@@ -208,6 +209,9 @@ def sentences_use_plain_words(tree: ast.Module, file: str) -> Iterator[str]:
         with (ROOT / file).open("rb") as source:
             tokens = tokenize.tokenize(source.readline)
             texts += [(t.start[0], t.string) for t in tokens if t.type == tokenize.COMMENT]
+    for node in nodes_of(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and RIDDLES_IN_NAMES.search(node.name):
+            yield f"{file}:{node.lineno}: {node.name!r}; say after, again, or who it is"
     for line, text in texts:
         for word in RIDDLES.findall(text):
             yield f"{file}:{line}: {word!r}; say what happens, in the terms of docs/glossary.md"
@@ -341,6 +345,7 @@ BREAKS: list[tuple[Rule, str, str]] = [
     (nothing_is_unpickled, "proxy/x.py", "from pickle import loads"),
     (sentences_use_plain_words, "proxy/x.py", '"""The offset behind its last message."""'),
     (sentences_use_plain_words, "lab/x.py", 'why = f"at {place}, behind {offset}"'),
+    (sentences_use_plain_words, "tests/core/test_x.py", "def test_goes_on_behind_it(): ..."),
     (no_test_waits, "tests/core/x.py", "from time import sleep"),
     (no_test_sleeps_a_fixed_time, "tests/integration/test_x.py", "time.sleep(0.3)"),
     (nothing_outlives_its_test, "tests/integration/test_x.py", "context: Any = zmq.Context()"),

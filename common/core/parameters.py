@@ -16,7 +16,7 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from .keys import SecureEndpoint
-from .names import ExactTopic
+from .names import ExactTopic, is_encodable
 
 SHOWN_CHARS_MAX: Final = 80
 BYTES: Final = (bytes, bytearray, memoryview)
@@ -44,22 +44,13 @@ class Bounds(Struct, frozen=True):
     def __contains__(self, number: Any) -> bool:
         meta = self.meta
         if isinstance(number, str):
-            return len(number) <= (meta.max_length or inf) and has_utf8(number)
+            return len(number) <= (meta.max_length or inf) and is_encodable(number)
         return (
             number == number
             and (meta.ge is None or number >= meta.ge)
             and (meta.gt is None or number > meta.gt)
             and (meta.le is None or number <= meta.le)
         )
-
-
-def has_utf8(text: str) -> bool:
-    """Whether a text can be sent: a lone surrogate can not."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def inspected(parameter: Parameter, value: Any) -> Any:

@@ -99,7 +99,7 @@ class TestADead:
 
         assert cursor(proxy) == 3
 
-    def test_lets_the_next_get_go_on_behind_it(self) -> None:
+    def test_lets_the_next_get_go_on_after_it(self) -> None:
         proxy = with_messages()
         proxy.ask(a_dead(0), LETTER)
 

@@ -186,7 +186,7 @@ class TestWhatAGetShows:
 
         assert shown(proxy.ask(a_get(0, messages_max=2, bytes_max=0))) == [(0, 1)]
 
-    def test_is_one_body_behind_the_other(self) -> None:
+    def test_is_one_body_after_the_other(self) -> None:
         proxy = with_batches(1, 2)
 
         decision = proxy.decide(a_get(0, messages_max=3))
@@ -206,7 +206,7 @@ class TestWhatAGetShows:
         assert before.end == 1
         assert shown(later) == [(1, 1)]
 
-    def test_is_not_what_another_publisher_takes_the_place_of_behind_a_crash(self) -> None:
+    def test_is_not_what_another_publisher_takes_the_place_of_after_a_crash(self) -> None:
         """H30: the offset of a message that was never durable is used again; it was never seen."""
         proxy = a_broker(publishers=("p", "q"))
         proxy.ask(a_sub())
@@ -299,7 +299,7 @@ class TestAnAck:
         assert decision.reply.offset == 1
         assert decision.visible_at > proxy.state.durable_lsn
 
-    def test_waits_for_the_disk_also_behind_a_get_that_moved_the_cursor(self) -> None:
+    def test_waits_for_the_disk_also_after_a_get_that_moved_the_cursor(self) -> None:
         proxy = with_batches(2)
         proxy.decide(a_get(1))
 

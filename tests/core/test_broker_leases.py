@@ -219,7 +219,7 @@ class TestACleanSession:
         assert "expired, because it was silent for too long" in reply.text
         assert status(proxy).state == "expired"
 
-    def test_begins_anew_after_it_has_ended(self) -> None:
+    def test_begins_again_after_it_has_ended(self) -> None:
         proxy = subscribed(CLEAN)
         proxy.tick(now_s=21)
 

@@ -148,7 +148,7 @@ class TestANumber:
         assert isinstance(reply, Duplicate)
         assert not proxy.log.batches
 
-    def test_ends_with_the_last_of_63_bits_and_does_not_begin_anew(self) -> None:
+    def test_ends_with_the_last_of_63_bits_and_does_not_begin_again(self) -> None:
         proxy = a_publisher_at(NUMBER_MAX - 2)
 
         last = proxy.put(NUMBER_MAX - 1)
@@ -181,7 +181,7 @@ class TestARepeat:
         assert isinstance(decision.reply, Duplicate)
         assert (decision.reply.offset, decision.records) == (0, ())
 
-    def test_is_known_however_many_batches_came_behind_it(self) -> None:
+    def test_is_known_however_many_batches_came_after_it(self) -> None:
         """H3: the proxy remembers more than one id."""
         proxy = a_broker()
         for sequence in range(1, 21):
@@ -192,7 +192,7 @@ class TestARepeat:
         assert [a.offset for a in answers if isinstance(a, Duplicate)] == list(range(20))
         assert proxy.state.topics["t"].end == 20
 
-    def test_is_known_in_a_new_epoch_and_behind_a_restart(self) -> None:
+    def test_is_known_in_a_new_epoch_and_after_a_restart(self) -> None:
         """H13: a publisher that begins again cannot store a number a second time."""
         proxy = a_broker()
         proxy.put(1)
@@ -308,7 +308,7 @@ class TestAGap:
         assert isinstance(answer, Gap)
         assert answer.expected == 1
 
-    def test_a_batch_that_straddles_the_last_number_is_a_gap_behind_it(self) -> None:
+    def test_a_batch_that_straddles_the_last_number_is_a_gap_after_it(self) -> None:
         proxy = a_broker()
         proxy.put(1, count=3)
 

@@ -118,7 +118,7 @@ class TestASubscription:
         assert (first.terms.qos, again.terms.qos) == (qos, qos)
         assert proxy.state.topics["t"].subscriptions["s"].terms.qos == qos
 
-    def test_can_change_its_level_without_beginning_anew(self) -> None:
+    def test_can_change_its_level_without_beginning_again(self) -> None:
         proxy = a_broker()
         first = sub_ack(proxy.ask(a_sub(1)))
 

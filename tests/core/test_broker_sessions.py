@@ -46,7 +46,7 @@ def report(proxy: MemoryProxy, request: Status) -> StatusReport:
 
 
 class TestAnEpoch:
-    def test_is_granted_to_whoever_asks_for_a_higher_one(self) -> None:
+    def test_is_granted_to_a_client_that_asks_for_a_higher_one(self) -> None:
         """H11: the newest process with an id wins, and is the only one that is served."""
         proxy = a_broker()
 
@@ -105,7 +105,7 @@ class TestARetriedHello:
         assert isinstance(late, Fenced)
         assert isinstance(proxy.ask(a_put(1, epoch=2), put_body(1)), PutAck)
 
-    def test_does_not_begin_the_control_numbers_anew(self) -> None:
+    def test_does_not_begin_the_control_numbers_again(self) -> None:
         proxy = a_broker()
         proxy.ask(a_sub(4))
 

@@ -96,10 +96,10 @@ class TestASubscriptionBegins:
         ("at", "value", "offset"),
         [("earliest", 0, 4), ("last", 0, 4), ("newest", 9, 4), ("time", taken_ns(4), 4)],
     )
-    def test_behind_what_retention_has_removed(self, at: StartAt, value: int, offset: int) -> None:
+    def test_after_what_retention_has_removed(self, at: StartAt, value: int, offset: int) -> None:
         assert sub_ack(subscribed(with_history(start=4), Start(at, value))).cursor == offset
 
-    def test_anew_where_its_start_says_whatever_was_known(self) -> None:
+    def test_again_where_its_start_says_whatever_was_known(self) -> None:
         proxy = with_history()
         subscribed(proxy, Start("now"), 1)
 

@@ -64,7 +64,7 @@ class TestANewSubscription:
         assert (reply.cursor, reply.log) == (0, LOG)
         assert shown(proxy.ask(a_get(0))) == [(0, 1)]
 
-    def test_sees_every_put_that_began_behind_its_acknowledgement(self) -> None:
+    def test_sees_every_put_that_began_after_its_acknowledgement(self) -> None:
         """P5, H9: what SUB_ACK says is durable, so a restart does not forget it."""
         proxy = with_messages(3)
         proxy.ask(a_sub())
@@ -76,7 +76,7 @@ class TestANewSubscription:
         assert (again.cursor, again.generation, again.already) == (3, 1, True)
         assert shown(proxy.ask(a_get(3, boot="boot-2"))) == [(3, 1)]
 
-    def test_begins_behind_a_put_that_is_still_in_flight(self) -> None:
+    def test_begins_after_a_put_that_is_still_in_flight(self) -> None:
         proxy = with_messages(1)
         put = proxy.decide(a_put(2), put_body(2))
 
@@ -185,7 +185,7 @@ class TestLateCopies:
         assert isinstance(proxy.ask(a_sub(2)), NotSub)
         assert not proxy.state.topics["t"].subscriptions["s"].active
 
-    def test_a_sub_that_arrives_only_behind_its_unsub_has_no_effect(self) -> None:
+    def test_a_sub_that_arrives_only_after_its_unsub_has_no_effect(self) -> None:
         """H10: the first SUB hung on its way, the UNSUB after it found nothing to end."""
         proxy = a_broker()
         ended = proxy.ask(an_unsub(2))
@@ -295,7 +295,7 @@ class TestAnotherLog:
         assert (reply.log, reply.start, reply.end) == (LOG, 0, 3)
         assert proxy.state.topics["t"].subscriptions == {}
 
-    def test_is_told_by_a_position_behind_its_end(self) -> None:
+    def test_is_told_by_a_position_after_its_end(self) -> None:
         """H13: a proxy that was set back to an older copy is found out."""
         proxy = with_messages(3)
 

@@ -31,7 +31,7 @@ def a_subscriber(link: Link, disk: Disk) -> Subscriber:
     return Subscriber("s", _world=a_world(FakeTransport(link, clock), clock, disk))
 
 
-def a_log_set_back_behind_what_was_in_hand(disk: Disk) -> Link:
+def a_log_set_back_below_what_was_in_hand(disk: Disk) -> Link:
     """A subscriber was handed one message and killed; then the proxy was set back before it."""
     link = Link(a_broker())
     first = a_subscriber(link, disk)
@@ -47,7 +47,7 @@ def a_log_set_back_behind_what_was_in_hand(disk: Disk) -> Link:
 def test_what_was_in_hand_and_is_gone_with_the_end_of_the_log_is_told() -> None:
     """The cursor fitted the older copy, and the message in hand never came again."""
     disk = Disk()
-    link = a_log_set_back_behind_what_was_in_hand(disk)
+    link = a_log_set_back_below_what_was_in_hand(disk)
 
     with pytest.raises(LogChangedError, match="were delivered"):
         a_subscriber(link, disk).get("t")
@@ -58,7 +58,7 @@ def test_what_was_in_hand_and_is_gone_is_forgotten_if_a_person_says_so(
     choice: Literal["rewind", "adopt"],
 ) -> None:
     disk, clock = Disk(), FakeClock()
-    link = a_log_set_back_behind_what_was_in_hand(disk)
+    link = a_log_set_back_below_what_was_in_hand(disk)
     subscriber = Subscriber(
         "s", _world=a_world(FakeTransport(link, clock), clock, disk), on_log_changed=choice
     )
@@ -114,7 +114,7 @@ def test_a_put_that_a_set_back_proxy_took_late_is_not_put_again_by_adopt() -> No
     assert len(link.proxy.log.batches[1]) == 1
 
 
-def test_what_was_fetched_is_not_handed_over_behind_a_place_that_was_moved_in_doubt() -> None:
+def test_what_was_fetched_is_not_handed_over_after_a_place_that_was_moved_in_doubt() -> None:
     """Rewind moved the place, the acknowledgement after it stayed unanswered."""
     link, clock = Link(a_broker()), FakeClock()
     subscriber = Subscriber(

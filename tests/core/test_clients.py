@@ -256,7 +256,7 @@ class TestAGet:
         with pytest.raises(NotSubscribedError):
             a_subscriber(Link(a_broker())).get("t")
 
-    def test_reports_a_loss_once_and_goes_on_behind_it(self) -> None:
+    def test_reports_a_loss_once_and_goes_on_after_it(self) -> None:
         """H17: the program hears of the offsets that are gone."""
         proxy = a_broker()
         subscriber = a_subscriber(Link(proxy))

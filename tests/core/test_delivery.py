@@ -50,7 +50,7 @@ def seen(proxy: MemoryProxy, offset: int = 0) -> tuple[list[str], list[str]]:
 
 
 class TestTheProxy:
-    def test_names_who_is_behind_the_message_and_who_is_not(self) -> None:
+    def test_names_who_has_the_message_and_who_has_not(self) -> None:
         proxy = with_subscribers("s", "s2")
         proxy.ask(an_ack(1))
 

@@ -22,7 +22,7 @@ from reliable_pubsub.subscriber.client import Subscriber
 from tests.fakes import Disk, Link, MemoryProxy, a_world
 from tests.interrupting import Interrupted, Interrupter, paused
 
-SECOND_BEHIND = (1, 5)  # lines between two exceptions
+SECOND_AFTER = (1, 5)  # lines between two exceptions
 MESSAGES = 3
 STEP = 11  # of a whole program every so-many-th line; the get that counts has all of them
 STATES: dict[str, Callable[[], ClientState]] = {"memory": MemoryState, "disk": Disk}
@@ -79,7 +79,7 @@ def at_every_line(
     program(House(state), lambda: calm)
     assert calm.count > 50, "nothing was counted"
     for first in range(begin, calm.count + 1, step):
-        seconds = SECOND_BEHIND if first % 5 == 0 else ()
+        seconds = SECOND_AFTER if first % 5 == 0 else ()
         for at in ((first,), *((first, first + more) for more in seconds)):
             interrupter = Interrupter(at, opcodes=opcodes)
             try:
@@ -214,7 +214,7 @@ SUBSCRIBERS: dict[str, Program] = {
 
 @pytest.mark.parametrize(("state", "begin"), [("memory", 1), ("disk", 6)])
 @pytest.mark.parametrize("program", SUBSCRIBERS)
-def test_a_subscriber_goes_on_behind_an_exception(program: str, state: str, begin: int) -> None:
+def test_a_subscriber_goes_on_after_an_exception(program: str, state: str, begin: int) -> None:
     at_every_line(SUBSCRIBERS[program], STATES[state], begin=begin, step=STEP)
 
 
@@ -262,7 +262,7 @@ def settles_in_a_group(house: House, make: Callable[[], Interrupter]) -> None:
     until_it_returns(interrupter, member.close)
 
 
-def test_a_member_of_a_group_goes_on_behind_an_exception() -> None:
+def test_a_member_of_a_group_goes_on_after_an_exception() -> None:
     at_every_line(settles_in_a_group, MemoryState, step=3 * STEP)
 
 
@@ -392,7 +392,7 @@ def streams(house: House, make: Callable[[], Interrupter]) -> None:
     assert publisher.put("t", b"after").offset == len(stored)
 
 
-def test_a_stream_goes_on_behind_an_exception() -> None:
+def test_a_stream_goes_on_after_an_exception() -> None:
     at_every_line(streams, MemoryState, step=3)
 
 
@@ -405,5 +405,5 @@ PUBLISHERS: dict[str, Program] = {
 
 @pytest.mark.parametrize(("state", "begin"), [("memory", 1), ("disk", 6)])
 @pytest.mark.parametrize("program", PUBLISHERS)
-def test_a_publisher_goes_on_behind_an_exception(program: str, state: str, begin: int) -> None:
+def test_a_publisher_goes_on_after_an_exception(program: str, state: str, begin: int) -> None:
     at_every_line(PUBLISHERS[program], STATES[state], begin=begin, step=STEP)

@@ -115,7 +115,7 @@ def test_a_proxy_that_forgets_a_session_again_and_again_fences_nobody() -> None:
     assert caught.value.code == "FENCED"
 
 
-def test_a_proxy_that_forgets_us_behind_each_confirmation_fences_no_subscriber() -> None:
+def test_a_proxy_that_forgets_us_after_each_confirmation_fences_no_subscriber() -> None:
     subscriber = a_subscriber(ForgettingLink(SubAck, 1_000), Disk())
     subscriber.subscribe("t")
 
@@ -124,7 +124,7 @@ def test_a_proxy_that_forgets_us_behind_each_confirmation_fences_no_subscriber()
     assert caught.value.code == "FENCED"
 
 
-def test_a_session_that_is_forgotten_behind_a_changed_log_is_begun_anew() -> None:
+def test_a_session_that_is_forgotten_after_a_changed_log_is_begun_again() -> None:
     """A subscriber that rewinds ended as if another process had its id."""
     before, disk = Link(a_broker()), Disk()
     before.proxy.put(1)

@@ -84,7 +84,7 @@ def starts(start: Start) -> str:
 @pytest.mark.parametrize("remembers", [True, False], ids=["with state", "without state"])
 class TestAStart:
     @pytest.mark.parametrize("start", FAR_BACK, ids=starts)
-    def test_goes_on_behind_what_was_acknowledged(self, start: Start, remembers: bool) -> None:
+    def test_goes_on_after_what_was_acknowledged(self, start: Start, remembers: bool) -> None:
         house = House(remembers=remembers)
         house.first_three()
         process = house.process()
@@ -95,7 +95,7 @@ class TestAStart:
         assert (offsets(messages), marked(messages)) == ([3, 4], [])
 
     @pytest.mark.parametrize("start", FAR_BACK, ids=starts)
-    def test_goes_on_behind_a_subscription_that_has_ended(
+    def test_goes_on_after_a_subscription_that_has_ended(
         self, start: Start, remembers: bool
     ) -> None:
         house = House(remembers=remembers)
@@ -193,7 +193,7 @@ class TestAStart:
         messages = process.get("t", max_messages=9)
         assert (offsets(messages), marked(messages)) == ([0, 1, 2, 3, 4], [0, 1, 2])
 
-    def test_behind_a_replay_that_was_left_marks_what_it_had_before(self, remembers: bool) -> None:
+    def test_after_a_replay_that_was_left_marks_what_it_had_before(self, remembers: bool) -> None:
         house = House(remembers=remembers)
         house.first_three()
         with house.process() as process:

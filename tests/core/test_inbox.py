@@ -102,7 +102,7 @@ class TestDirectFollowers:
         """H3, R8: an older message is dropped by its offset, however old it is."""
         assert take(5, batches((0, 2), (2, 1))) == []
 
-    def test_are_not_what_comes_behind_a_gap(self) -> None:
+    def test_are_not_what_comes_after_a_gap(self) -> None:
         """R8: a jump is never taken for the next message."""
         with pytest.raises(MalformedError, match="expected offset 1, the proxy sent 2"):
             take(1, batches((2, 1)))
@@ -163,7 +163,7 @@ class TestTheCursor:
         with pytest.raises(AssertionError):
             held.place.moved(4, NOW_NS)
 
-    def test_goes_on_behind_what_is_lost(self) -> None:
+    def test_goes_on_after_what_is_lost(self) -> None:
         held, written = held_at(2)
 
         written.move(held, held.place.moved(9, None))
@@ -199,7 +199,7 @@ class TestDeliveries:
 
         assert counts == [1, 2, 3]
 
-    def test_begin_anew_behind_a_message_that_was_processed(self) -> None:
+    def test_begin_again_after_a_message_that_was_processed(self) -> None:
         held, written = held_at()
         written.move(held, held.place.handed_over(1))
         held = written.reopened()
@@ -230,7 +230,7 @@ class TestDeliveries:
         assert count == 2
         assert held.place.in_hand[-1][0] == 5
 
-    def test_behind_a_loss_stay_counted(self) -> None:
+    def test_after_a_loss_stay_counted(self) -> None:
         """H27: the oldest of what was in hand is gone; what is left of it still comes again."""
         held, written = held_at()
         written.move(held, held.place.handed_over(3))
@@ -260,7 +260,7 @@ class TestALogThatEndsBelowWhatWasShown:
 
         assert written.reopened().place == Place(LOG, 4)
 
-    def test_is_not_one_that_ends_right_behind_it(self) -> None:
+    def test_is_not_one_that_ends_right_after_it(self) -> None:
         held, _ = held_at(4)
         place = held.place.handed_over(6)
 

@@ -114,7 +114,7 @@ class TestAnAnswerWaitsForItsOwnRecords:
 
         assert waits(proxy, an_ack(1))
 
-    def test_a_put_that_is_acknowledged_is_there_behind_a_crash_and_no_other_is(self) -> None:
+    def test_a_put_that_is_acknowledged_is_there_after_a_crash_and_no_other_is(self) -> None:
         """H2: the publisher is never ahead of the proxy."""
         proxy = a_broker()
         acknowledged = proxy.put(1)

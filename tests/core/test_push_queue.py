@@ -99,7 +99,7 @@ class TestAPush:
         assert taken(queue) == []
         assert queue.pull_due_in_s(1.0) == 0
 
-    def test_that_does_not_fit_any_more_is_pulled_behind_what_is_queued(self) -> None:
+    def test_that_does_not_fit_any_more_is_pulled_after_what_is_queued(self) -> None:
         queue = a_queue(0)
         fitting = QUEUE_BYTES_MAX // MIB
 
@@ -227,7 +227,7 @@ class TestSilence:
 
         assert not queue.is_polled
 
-    def test_behind_a_jump_is_no_miss(self) -> None:
+    def test_after_a_jump_is_no_miss(self) -> None:
         queue = a_queue()
         queue.pushed(a_push(3), 1.0)
 

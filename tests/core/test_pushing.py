@@ -155,7 +155,7 @@ def test_a_subscriber_asks_for_names_as_they_stand_and_for_no_pattern() -> None:
 
 
 class TestATopicAmongOthers:
-    def test_has_each_message_behind_the_one_before_it_whatever_else_is_pushed(self) -> None:
+    def test_has_each_message_after_the_one_before_it_whatever_else_is_pushed(self) -> None:
         """H26: what is filtered out are whole topics, and offsets count in one topic, so the
         predecessor of a message is the same under every filter: the offset below."""
         pushes = Pushes("t", "u")

@@ -530,7 +530,7 @@ def all_messages(steps: list[PublisherStep]) -> list[tuple[int, int]]:
 
 
 class TestAPublisherPlan:
-    def test_requests_pause_between_each_other_and_longer_behind_the_step(self) -> None:
+    def test_requests_pause_between_each_other_and_longer_after_the_step(self) -> None:
         steps = [
             PublisherStep(
                 topic="t",
@@ -588,7 +588,7 @@ class TestAPublisherPlan:
 
     @settings(deadline=None)
     @given(STEP_LISTS, st.data())
-    def test_a_run_that_is_stopped_behind_any_request_goes_on_as_if_it_was_not(
+    def test_a_run_that_is_stopped_after_any_request_goes_on_as_if_it_was_not(
         self, steps: list[PublisherStep], data: st.DataObject
     ) -> None:
         whole = list(publisher_chunks(steps, PlanPosition(), three_lines))
@@ -633,7 +633,7 @@ class TestASubscriberPlan:
         ),
     )
 
-    def test_a_step_ends_behind_its_last_message(self) -> None:
+    def test_a_step_ends_after_its_last_message(self) -> None:
         assert subscriber_after(self.STEPS, PlanPosition(0, 0), 1) == (PlanPosition(1, 0), 1.0)
         assert subscriber_after(self.STEPS, PlanPosition(1, 0), 2) == (PlanPosition(1, 2), 2.0)
         assert subscriber_after(self.STEPS, PlanPosition(1, 2), 1) == (PlanPosition(2, 0), 4.0)

@@ -293,7 +293,7 @@ def test_a_cursor_is_durable_before_a_sub_tells_it() -> None:
     assert a_subscriber(link, disk).subscribe("t") == 1
 
 
-def test_what_was_in_hand_and_is_left_behind_a_loss_is_marked_when_it_comes_again() -> None:
+def test_what_was_in_hand_and_is_left_after_a_loss_is_marked_when_it_comes_again() -> None:
     """The loss had taken the mark with it."""
     link, disk = Link(a_broker()), Disk()
     first = a_subscriber(link, disk)

@@ -51,7 +51,7 @@ def with_subscribers(*names: str) -> MemoryProxy:
 
 
 class TestASurvey:
-    def test_names_the_subscriptions_that_are_most_behind_and_sums_all(self) -> None:
+    def test_names_the_subscriptions_with_most_lag_and_sums_all(self) -> None:
         proxy = with_subscribers("a", "b", "c")
         proxy.put(1, count=10)
         for name, cursor in (("a", 10), ("b", 4), ("c", 9)):

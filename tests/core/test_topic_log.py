@@ -116,7 +116,7 @@ class TestTimestamps:
 
         assert log.next_timestamp_ns(NOW_NS + SECOND_NS, 1) == NOW_NS + SECOND_NS
 
-    def test_go_on_behind_the_newest_when_all_batches_were_removed_and_the_proxy_restarts(
+    def test_go_on_after_the_newest_when_all_batches_were_removed_and_the_proxy_restarts(
         self,
     ) -> None:
         proxy = a_broker(settings=BrokerSettings(retention=KEEP_NOTHING))

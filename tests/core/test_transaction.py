@@ -277,7 +277,7 @@ class TestAKill:
 
         assert stored(link.proxy) == both(b"x")
 
-    def test_of_the_proxy_behind_the_commit_changes_nothing(self) -> None:
+    def test_of_the_proxy_after_the_commit_changes_nothing(self) -> None:
         link = Link(MemoryProxy(), ".....<")
         publisher = a_publisher(link)
         with pytest.raises(ProxyUnreachableError):
@@ -327,7 +327,7 @@ class TestAState:
 
     @pytest.mark.parametrize("adopt", [False, True])
     @pytest.mark.parametrize("more", [(b"y",), (b"y", b"z")])
-    def test_that_is_older_than_what_was_sent_goes_on_behind_what_the_proxy_has(
+    def test_that_is_older_than_what_was_sent_goes_on_after_what_the_proxy_has(
         self, more: tuple[bytes, ...], adopt: bool
     ) -> None:
         """R24, also where the content is that of a transaction which the state has forgotten."""

@@ -225,7 +225,7 @@ class TestWhoAsksAgain:
         assert proxy.answer_to(get) is None
         assert proxy.answer_to(copy) is not None
 
-    def test_over_the_same_return_address_frees_it_whoever_it_is(self) -> None:
+    def test_over_the_same_return_address_frees_it_for_any_client(self) -> None:
         proxy = subscribed("s", "r")
         proxy.send(a_get(0, wait_ms=WAIT_MS), reply_to="peer")
 
@@ -346,7 +346,7 @@ class TestManyThatWait:
         assert [type(one).__name__ for one in decided] == ["Put", "Get"]
         assert proxy.engine.waiting._ends.looks - looks <= 20
 
-    def test_leave_nothing_behind(self) -> None:
+    def test_leave_nothing_in_place(self) -> None:
         waits = subscribed().engine.waiting
         for number in range(1000):
             get = a_get(0, topic=f"t{number}", client=f"s{number}", wait_ms=1)

@@ -170,7 +170,7 @@ def test_where_the_sending_thread_is_interrupted_the_others_lose_and_double_noth
     assert link.publisher.in_doubt is None
 
 
-def test_behind_an_interrupted_thread_what_is_in_doubt_is_kept_for_the_others() -> None:
+def test_after_an_interrupted_thread_what_is_in_doubt_is_kept_for_the_others() -> None:
     """Its batch is sent again by the next one, who does not reach the proxy either."""
     link = HoldingLink("?<")
 

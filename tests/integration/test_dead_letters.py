@@ -41,7 +41,7 @@ def a_life(service: Service, folder: Path) -> Process:
     return service.run_command("program", command)
 
 
-def test_a_bad_message_becomes_a_dead_letter_once_whoever_is_killed(
+def test_a_bad_message_becomes_a_dead_letter_once_whichever_process_is_killed(
     service: Service, chance: random.Random
 ) -> None:
     """Row 0.9: nothing twice, nothing lost, and the checker calls it neither a loss nor a gap."""
@@ -77,7 +77,7 @@ def test_a_bad_message_becomes_a_dead_letter_once_whoever_is_killed(
     assert check.wait() == 0, check.stdout
 
 
-def test_a_rejected_message_is_replayed_from_the_dead_letters_behind_a_restart(
+def test_a_rejected_message_is_replayed_from_the_dead_letters_after_a_restart(
     service: Service,
 ) -> None:
     service.start_proxy()

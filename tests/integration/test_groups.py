@@ -8,7 +8,9 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from reliable_pubsub import Message, aio
+import pytest
+
+from reliable_pubsub import Message, UsageError, aio
 
 from .harness import PATIENCE_S, Process, Service, eventually
 
@@ -42,7 +44,7 @@ def a_worker(service: Service, folder: Path, name: str, way: str) -> Process:
     return service.run_command(name, [sys.executable, "-c", WORKER, *arguments])
 
 
-def test_each_message_of_a_group_ends_once_whoever_is_killed(
+def test_each_message_of_a_group_ends_once_whichever_process_is_killed(
     service: Service, chance: random.Random
 ) -> None:
     folder = service.directory / "journals"
@@ -98,13 +100,16 @@ def test_members_may_await(service: Service) -> None:
             await publisher.put_many("jobs", [b"a", b"b", b"c"])
             (message,) = await one.get("jobs", timeout_s=PATIENCE_S)
             rest = [m.payload async for m in other.messages("jobs", timeout_s=0)]
+            with pytest.raises(UsageError, match="delay_s"):  # so it stays in hand
+                await one.nack(message, delay_s=-1)
+            (message,) = await one.get("jobs", timeout_s=PATIENCE_S)
             await one.nack(message)
             handled = []
 
             async def handle(message: Message) -> None:
                 await other.extend(message)
                 handled.append(message.payload)
-                if message.delivery_count == 2:
+                if message.delivery_count == 3:
                     raise ValueError("not this time")
                 other.stop()
 

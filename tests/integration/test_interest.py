@@ -55,7 +55,7 @@ class TestInterest:
             subscriber.unsubscribe("t")
             assert not publisher.interest("t")
 
-    def test_knows_of_whoever_is_only_pushed_to_through_a_relay(
+    def test_knows_of_a_subscriber_that_is_only_pushed_to_through_a_relay(
         self, running: Service, context: zmq.Context[zmq.Socket[bytes]]
     ) -> None:
         relay = RelayProcess(running, "r", "--upstream", running.subscriber_endpoint)

@@ -100,7 +100,7 @@ def test_kills_in_the_middle_of_puts_leave_histories_that_go_on_and_are_judged(
     assert verdict.exit_code == 0, verdict.stdout
 
 
-def test_a_life_behind_a_torn_line_begins_a_line_of_its_own(service: Service, folder: Path) -> None:
+def test_a_life_after_a_torn_line_begins_a_line_of_its_own(service: Service, folder: Path) -> None:
     trio = Trio(service, folder)
     trio.start_proxy()
     journal = folder / "p.jsonl"

@@ -78,7 +78,7 @@ def test_a_stream_has_its_publisher_alone_until_it_is_closed(running: Service) -
 
 
 @pytest.mark.parametrize("with_state", [False, True])
-def test_behind_an_error_every_ticket_has_it_and_nothing_is_lost_or_doubled(
+def test_after_an_error_every_ticket_has_it_and_nothing_is_lost_or_doubled(
     with_state: bool, running: Service
 ) -> None:
     state_dir = running.state_dir if with_state else None
@@ -112,7 +112,7 @@ def test_behind_an_error_every_ticket_has_it_and_nothing_is_lost_or_doubled(
     assert running.payloads("t") == expected
 
 
-def test_messages_behind_the_one_in_doubt_were_never_sent(running: Service) -> None:
+def test_messages_after_the_one_in_doubt_were_never_sent(running: Service) -> None:
     with running.open_publisher("p", retry=IMPATIENT) as publisher:
         stream = publisher.stream(linger_s=3600)
         stream.put("t", b"first")

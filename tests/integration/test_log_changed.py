@@ -141,7 +141,7 @@ def test_a_subscriber_that_rewinds_reads_the_log_from_its_start(
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_subscriber_that_adopts_goes_on_behind_the_end(change: Spoil, grown: Service) -> None:
+def test_a_subscriber_that_adopts_goes_on_after_the_end(change: Spoil, grown: Service) -> None:
     change(grown)
     end = len(grown.payloads("t"))
 

@@ -48,7 +48,7 @@ def a_plain_subscriber(context: Context, endpoint: str, wanted: bytes) -> zmq.So
 
 
 class TestADurableBatch:
-    def test_comes_down_to_whoever_wants_its_topic(
+    def test_comes_down_to_every_node_that_wants_its_topic(
         self, service: Service, context: Context
     ) -> None:
         service.start_proxy()

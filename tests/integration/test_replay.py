@@ -115,7 +115,7 @@ def test_a_topic_that_does_not_exist_can_be_read_and_subscribed_to(running: Serv
             subscriber.subscribe("t", start=reading.position)
 
 
-def test_the_last_received_goes_on_behind_an_unsubscribe(running: Service) -> None:
+def test_the_last_received_goes_on_after_an_unsubscribe(running: Service) -> None:
     """Row 0.16: what was not delivered yet, also while it was not subscribed."""
     with running.open_subscriber("s") as subscriber, running.open_publisher("p") as publisher:
         assert subscriber.subscribe("t", start=LastReceived) == 0

@@ -20,7 +20,7 @@ def state_of(service: Service) -> list[str]:
     return [one.state for one in service.topic("t").subscriptions]
 
 
-def test_a_clean_session_ends_with_its_process_and_begins_anew(running: Service) -> None:
+def test_a_clean_session_ends_with_its_process_and_begins_again(running: Service) -> None:
     """Row 3.8: nothing is queued for it while it is away."""
     with running.open_publisher("p") as publisher:
         with running.open_subscriber("s") as subscriber:

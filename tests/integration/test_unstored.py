@@ -161,7 +161,9 @@ class TestAPutAtLevel0:
 
 
 class TestTheRing:
-    def test_that_overran_is_told_to_whoever_comes_too_late(self, running: Service) -> None:
+    def test_that_overran_is_told_to_a_subscriber_that_comes_too_late(
+        self, running: Service
+    ) -> None:
         count = 2 * RING_BYTES_MAX // MIB
         body = bytes(MIB - 1000)
         with running.open_subscriber("s") as subscriber, open_publisher(running) as publisher:
@@ -287,7 +289,7 @@ class TestALinkToTheProxy:
 
 class TestThroughARelay:
     @pytest.mark.parametrize("push", [False, True])
-    def test_it_comes_once_and_only_to_whoever_wants_it(self, running: Service, push: bool) -> None:
+    def test_it_comes_once_and_only_where_it_is_wanted(self, running: Service, push: bool) -> None:
         relay = RelayProcess(running, "r", "--upstream", running.subscriber_endpoint)
         with (
             running.open_subscriber("s", endpoint=relay.endpoint) as subscriber,

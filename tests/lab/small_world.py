@@ -484,7 +484,7 @@ class SmallWorld:
         position = client.in_hand.get(topic, client.place[topic])
         return position < len(self.log.get(topic, []))
 
-    def audit_anew(self) -> None:
+    def audit_again(self) -> None:
         """An auditor has read the log too early; this one counts."""
         self.lines = [line for line in self.lines if not isinstance(line, Found | FoundEnd)]
         self.audit()

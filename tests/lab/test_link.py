@@ -234,7 +234,7 @@ def test_a_half_open_link_may_begin_with_what_is_said(
         client.recv(1)
 
 
-def test_what_is_held_back_arrives_after_its_sender_has_gone_and_behind_a_later_connection(
+def test_what_is_held_back_arrives_after_its_sender_has_gone_and_after_a_later_connection(
     connect: Connect, listener: Listener, link: Link, links: Links
 ) -> None:
     old, old_proxy = connected(connect, listener)

@@ -125,7 +125,7 @@ def test_who_brings_no_place_goes_on_under_the_same_generation() -> None:
     assert "V6" in broken(check(world.run))
 
 
-def test_who_brings_no_place_begins_anew_under_another_generation() -> None:
+def test_who_brings_no_place_begins_again_under_another_generation() -> None:
     """Its unsubscribe had its effect; what was put in between is not for it."""
     world = a_world_with_an_unsubscribe_in_doubt(remembers=False)
     change(world, places(world, Ok, op="subscribe")[-1], generation=2)
@@ -196,7 +196,7 @@ def test_lines_of_an_output_belong_to_the_log_that_came_second_if_the_first_gave
 # A log that was read in part.
 
 
-def test_behind_what_an_auditor_has_read_the_word_of_the_proxy_counts() -> None:
+def test_after_what_an_auditor_has_read_the_word_of_the_proxy_counts() -> None:
     world = a_world()
     world.write(("auditor", 9), Found, topic="t", messages=tuple(world.log["t"][:2]))
     world.get("s1", "t", 4)

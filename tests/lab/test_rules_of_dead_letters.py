@@ -36,7 +36,7 @@ def test_what_was_given_up_comes_in_the_output_with_a_later_subscription() -> No
     assert_sound(world)
 
 
-def test_a_subscription_whose_first_message_was_given_up_begins_behind_it() -> None:
+def test_a_subscription_whose_first_message_was_given_up_begins_after_it() -> None:
     """What follows there was given to a dead life of the one before, too."""
     world = SmallWorld()
     world.start_client("s1", "subscriber", output=True)

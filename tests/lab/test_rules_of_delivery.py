@@ -87,13 +87,13 @@ def a_loss_is_told_of_what_is_in_the_log(world: SmallWorld) -> None:
 
 
 @planted("V6", "V7")
-def a_subscriber_resumes_behind_what_it_was_given(world: SmallWorld) -> None:
+def a_subscriber_resumes_after_what_it_was_given(world: SmallWorld) -> None:
     index = places(world, Ok, op="subscribe", process="s1")[1]
     change(world, index, cursor=line_at(world, index).cursor + 2)
 
 
 @planted("V6")
-def a_program_resumes_behind_what_it_was_given(world: SmallWorld) -> None:
+def a_program_resumes_after_what_it_was_given(world: SmallWorld) -> None:
     begin_with_deaths(world)
     change(world, places(world, Ok, op="subscribe")[-1], cursor=4)
     world.clients["s1"].place["t"] = 4
@@ -303,7 +303,7 @@ def test_what_came_in_the_place_of_an_output_that_was_cut_off_is_not_taken_for_i
     assert "V6" not in broken(check(world.run))
 
 
-def test_what_was_not_recorded_is_cut_off_when_the_place_is_chosen_anew() -> None:
+def test_what_was_not_recorded_is_cut_off_when_the_place_is_chosen_again() -> None:
     """The same offset was handed over by both subscriptions."""
     world = a_world_with_an_output()
     world.get("s1", "t", record=False)

@@ -79,7 +79,7 @@ def the_proxy_left_out_an_offset_that_was_removed_since(world: SmallWorld) -> No
     del world.lines[places(world, Ok, op="put", process="p2")[0]]
     del world.lines[places(world, Stored)[1]]
     world.trim("t", 3)
-    world.audit_anew()
+    world.audit_again()
 
 
 @planted("V3")
@@ -162,7 +162,7 @@ def a_topic_is_another_log_for_a_reader(world: SmallWorld) -> None:
 
 
 @planted("V3")
-def the_log_ends_behind_its_last_message(world: SmallWorld) -> None:
+def the_log_ends_after_its_last_message(world: SmallWorld) -> None:
     change(world, places(world, FoundEnd, topic="u")[0], end=2)
 
 
@@ -218,7 +218,7 @@ def test_a_fenced_subscriber_may_learn_of_a_topic_of_its_pattern_and_begins_none
     assert broken(check(world.run)) == found
 
 
-def test_an_epoch_that_a_rollback_took_replaces_nobody_behind_it() -> None:
+def test_an_epoch_that_a_rollback_took_replaces_nobody_after_it() -> None:
     """The answer to HELLO came when the store had been set back."""
     world = SmallWorld()
     s1 = world.start_client("s1", "subscriber", remembers=False)

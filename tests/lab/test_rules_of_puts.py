@@ -80,7 +80,7 @@ def a_receipt_says_removed_of_what_was_never_stored(world: SmallWorld) -> None:
     world.trim("t", 2)
     world.put("p1", "t", stored=False)
     change(world, places(world, Ok, op="put")[-1], offset=None)
-    world.audit_anew()
+    world.audit_again()
 
 
 @planted("V2", "V4")
@@ -193,7 +193,7 @@ def a_put_with_an_unknown_outcome_stands_twice(world: SmallWorld) -> None:
 
 
 @planted("V11")
-def a_finished_publisher_left_an_unknown_put_behind(world: SmallWorld) -> None:
+def a_finished_publisher_left_an_unknown_put(world: SmallWorld) -> None:
     index = places(world, Finished, target="p2")[0]
     last = line_at(world, places(world, Invoke, op="put", process="p2")[-1])
     more = replace(last, call=last.call + 1, sequence=last.sequence + 1, crcs=(1,), plan="1:0")

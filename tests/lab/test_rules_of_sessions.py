@@ -58,7 +58,7 @@ def a_clean_session_goes_on_in_silence(world: SmallWorld) -> None:
     world.finish()
 
 
-def test_who_began_a_clean_session_anew_and_died_before_saying_so_may_go_on() -> None:
+def test_who_began_a_clean_session_again_and_died_before_saying_so_may_go_on() -> None:
     world = SmallWorld()
     expire(world, session="clean")
     who = ("s1", world.clients["s1"].pid)

@@ -109,7 +109,7 @@ def a_replay_from_now_on_gives_what_was_over_before(world: SmallWorld) -> None:
 
 
 @planted("V8")
-def a_replay_behind_the_last_received_leaves_some_out(world: SmallWorld) -> None:
+def a_replay_after_the_last_received_leaves_some_out(world: SmallWorld) -> None:
     replay(world, "now", 5)
     world.acknowledge("s1", "t")
     world.unsubscribe("s1", "t")
@@ -186,7 +186,7 @@ def test_a_replay_that_is_not_marked_is_a_fault() -> None:
     assert "V8" in broken(check(world.run))
 
 
-def test_who_goes_on_begins_behind_what_was_acknowledged() -> None:
+def test_who_goes_on_begins_after_what_was_acknowledged() -> None:
     world = a_world_that_has_acknowledged()
     world.subscribe("s1", "t", start="earliest", at=3, cursor=3)
     world.get("s1", "t", 2)

@@ -139,7 +139,7 @@ def replaced_in_place(code: str | None) -> SmallWorld:
             if code is not None:
                 world.write(FIRST, End, code=code)
                 world.write(FIRST, Begin, role="proxy", wall_ns=0, boot="b2", durability="sync")
-    world.audit_anew()
+    world.audit_again()
     return world
 
 

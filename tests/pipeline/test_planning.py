@@ -84,7 +84,7 @@ class TestABeginning:
             "c": 20,
         }
 
-    def test_behind_the_end_is_a_mistake(self) -> None:
+    def test_after_the_end_is_a_mistake(self) -> None:
         with pytest.raises(UsageError, match="ends at offset 30, 31 is above"):
             starts(Positions("earliest", {"a": 31}), {"a": extent(30)})
 
@@ -104,7 +104,7 @@ class TestABeginning:
 
         assert begun["a"].offset == 7
 
-    def test_has_an_end_that_is_never_behind_what_is_stored(self) -> None:
+    def test_has_an_end_that_is_never_below_what_is_stored(self) -> None:
         positions = Positions("latest", {"a": 12, "b": 99})
 
         ends = ending_offsets(positions, dict.fromkeys("abc", extent(30)), no_time)
@@ -250,12 +250,12 @@ class TestTheTasksOfABatch:
     def test_begin_where_the_batch_has_met_a_topic(self) -> None:
         assert ranges({}, {"a": at(9, first=4)}) == [("a", 4, 9)]
 
-    def test_begin_anew_in_another_log(self) -> None:
+    def test_begin_again_in_another_log(self) -> None:
         end = {"a": at(3, log="y.1", first=0)}
 
         assert ranges({"a": at(9)}, end) == [("a", 0, 3)]
 
-    def test_begin_behind_what_is_gone(self) -> None:
+    def test_begin_after_what_is_gone(self) -> None:
         assert ranges({"a": at(3)}, {"a": at(9, first=5)}) == [("a", 5, 9)]
 
     def test_do_not_repeat_what_a_topic_began_with(self) -> None:

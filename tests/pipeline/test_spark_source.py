@@ -248,9 +248,7 @@ class TestAStreamingQuery:
             (1, list(range(50, 100))),
         ]
 
-    def test_leaves_its_sockets_behind_when_it_travels(
-        self, spark: SparkSession, service: Service
-    ) -> None:
+    def test_travels_without_its_sockets(self, spark: SparkSession, service: Service) -> None:
         """Spark pickles a reader into its tasks."""
         service.start_proxy()
         put(service, "t", 3)
@@ -266,7 +264,7 @@ class TestAStreamingQuery:
 
 
 class TestWhenTheProxyDies:
-    def test_a_read_goes_on_behind_kill_9_and_is_complete(
+    def test_a_read_goes_on_after_kill_9_and_is_complete(
         self, spark: SparkSession, service: Service
     ) -> None:
         service.start_proxy()
@@ -313,7 +311,7 @@ class TestWhenTheProxyDies:
 
 
 class TestWhenMessagesAreGone:
-    def test_a_query_stops_or_goes_on_behind_them_as_it_was_told(
+    def test_a_query_stops_or_goes_on_after_them_as_it_was_told(
         self, sink: Sink, service: Service
     ) -> None:
         service.start_proxy("-f", service.file("proxy.yaml", "history_bytes: 0\n"))

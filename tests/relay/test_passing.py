@@ -380,7 +380,7 @@ class TestTheCache:
             assert cache.read("t", offset, messages_max=1, bytes_max=1) is None
         assert cache.read("u", 5, messages_max=1, bytes_max=1) is None
 
-    def test_begins_anew_behind_a_gap_and_at_a_restart(self) -> None:
+    def test_begins_again_after_a_gap_and_at_a_restart(self) -> None:
         cache = BatchCache()
         cache.add("t", "b", self.header(0), b"x")
         cache.add("t", "b", self.header(2), b"x")

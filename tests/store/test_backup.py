@@ -244,7 +244,7 @@ class TestALogThatAnotherProgramHolds:
         shell.close()
         store.close()
 
-    def test_begins_anew_when_that_program_has_ended(self, tmp_path: Path) -> None:
+    def test_begins_again_when_that_program_has_ended(self, tmp_path: Path) -> None:
         store, shell = self.held(tmp_path)
         offset = self.fill(store)
 

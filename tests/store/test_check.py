@@ -349,7 +349,7 @@ class TestAcceptedLoss:
 
         assert [(bad.first, bad.end) for bad in reported] == [(4, 6)]
 
-    def test_does_not_cover_a_later_loss_behind_it(self, directory: Path) -> None:
+    def test_does_not_cover_a_later_loss_after_it(self, directory: Path) -> None:
         """P6: the hole 4 to 5 was accepted; that 6 to 7 is gone too is news."""
         damage(directory, "DELETE FROM batch WHERE base = 4")
         accept_loss(directory)
@@ -357,7 +357,7 @@ class TestAcceptedLoss:
 
         assert "6 to 7" in refusal(directory)
 
-    def test_of_the_newest_does_not_cover_what_came_behind(self, directory: Path) -> None:
+    def test_of_the_newest_does_not_cover_what_came_after(self, directory: Path) -> None:
         """P6: put after the accepted loss, acknowledged, and lost in its turn."""
         damage(directory, "DELETE FROM batch WHERE base = 10")
         accept_loss(directory)

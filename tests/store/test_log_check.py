@@ -104,7 +104,7 @@ def without_index(directory: Path) -> None:
     (directory / INDEX_NAME).unlink()
 
 
-def behind_power_loss(directory: Path, durability: Durability = "sync") -> None:
+def after_power_loss(directory: Path, durability: Durability = "sync") -> None:
     """The machine was down: the index is as old as the system had last written it, here gone."""
     without_index(directory)
     write_last_run(directory / MARK_NAME, LastRun(durability, "another boot"))
@@ -119,7 +119,7 @@ class TestALogThatIsWhole:
 
         assert end_of(killed) == (BATCHES, [])
 
-    def test_is_read_back_behind_a_power_loss_that_left_an_older_index(
+    def test_is_read_back_after_a_power_loss_that_left_an_older_index(
         self, killed: Path, tmp_path: Path
     ) -> None:
         kill(tmp_path / "older" / "killed", batches=2)
@@ -128,7 +128,7 @@ class TestALogThatIsWhole:
 
         assert end_of(killed) == (BATCHES, [])
 
-    def test_is_read_back_though_frames_of_an_older_round_stand_behind_it(
+    def test_is_read_back_though_frames_of_an_older_round_stand_after_it(
         self, tmp_path: Path
     ) -> None:
         store = Store(tmp_path / "running", "sync")
@@ -154,7 +154,7 @@ class TestALogThatIsWhole:
 
         assert end_of(tmp_path / "killed") == (0, [])
 
-    def test_stands_nowhere_behind_a_clean_stop(self, tmp_path: Path) -> None:
+    def test_stands_nowhere_after_a_clean_stop(self, tmp_path: Path) -> None:
         Store(tmp_path, "sync").close()
 
         last = read_last_run(tmp_path / MARK_NAME)
@@ -166,14 +166,14 @@ class TestALogThatIsWhole:
 
 class TestATornTransaction:
     @pytest.mark.parametrize("left", [0, 1, 2])
-    def test_is_normal_behind_a_power_loss(self, left: int, killed: Path) -> None:
-        behind_power_loss(killed)
+    def test_is_normal_after_a_power_loss(self, left: int, killed: Path) -> None:
+        after_power_loss(killed)
         cut(killed, commits(killed)[-2] + 1 + left)
 
         assert end_of(killed) == (BATCHES - 1, [])
 
     def test_is_normal_in_whatever_order_its_frames_were_written(self, killed: Path) -> None:
-        behind_power_loss(killed)
+        after_power_loss(killed)
         flip(killed, HEADER_BYTES + (commits(killed)[-2] + 1) * FRAME_BYTES + 500)
 
         assert end_of(killed) == (BATCHES - 1, [])
@@ -189,7 +189,7 @@ class TestATornTransaction:
 
 
 class TestDamage:
-    @pytest.mark.parametrize("spoil", [lambda _: None, without_index, behind_power_loss])
+    @pytest.mark.parametrize("spoil", [lambda _: None, without_index, after_power_loss])
     @pytest.mark.parametrize("part", [0, 4, 8, 16, 24, 4000], ids=str)
     @pytest.mark.parametrize("commit", [False, True])
     def test_in_the_middle_is_named_and_changes_nothing(
@@ -266,7 +266,7 @@ class TestAcceptedLoss:
         shutil.copytree(killed, tmp_path / "again")
         store.close()
         if lose_index:
-            behind_power_loss(tmp_path / "again")
+            after_power_loss(tmp_path / "again")
 
         assert end_of(tmp_path / "again") == (BATCHES - 2, [])
 
@@ -276,7 +276,7 @@ class TestDurabilityWithoutSync:
         """What was promised, so there is nothing to accept."""
         directory = tmp_path / "killed"
         kill(directory, durability="os")
-        behind_power_loss(directory, "os")
+        after_power_loss(directory, "os")
         flip(directory, HEADER_BYTES + (commits(directory)[-3] + 1) * FRAME_BYTES + 500)
 
         end, (damage,) = end_of(directory)

@@ -79,7 +79,7 @@ class TestRead:
 
         assert len(cold) == len(warm) == REPLY_BATCHES_MAX
 
-    def test_gives_nothing_behind_the_end_and_in_an_unknown_topic(self, tmp_path: Path) -> None:
+    def test_gives_nothing_after_the_end_and_in_an_unknown_topic(self, tmp_path: Path) -> None:
         with a_reader(tmp_path, in_a_row([2])) as reader:
             assert reader.read(1, 2, messages_max=1, bytes_max=MANY) == []
             assert reader.read(9, 0, messages_max=1, bytes_max=MANY) == []

@@ -111,7 +111,7 @@ class TestTheLock:
 
         state.close()
 
-    def test_is_free_behind_its_process(self, tmp_path: Path) -> None:
+    def test_is_free_after_its_process(self, tmp_path: Path) -> None:
         a_state(tmp_path).close()
 
         a_state(tmp_path).close()

@@ -243,12 +243,12 @@ class TestADirectory:
 
         assert caught.value.path == str(tmp_path)
 
-    def test_is_free_again_behind_its_proxy(self, tmp_path: Path) -> None:
+    def test_is_free_again_after_its_proxy(self, tmp_path: Path) -> None:
         committed(tmp_path, a_beginning())
 
         assert len(stored_in(tmp_path).topics) == 1
 
-    def test_is_free_again_behind_a_proxy_that_refused_it(self, tmp_path: Path) -> None:
+    def test_is_free_again_after_a_proxy_that_refused_it(self, tmp_path: Path) -> None:
         (tmp_path / MARK_NAME).touch()
         with pytest.raises(DamagedError):
             Store(tmp_path, "os")

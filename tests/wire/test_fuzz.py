@@ -250,7 +250,7 @@ def test_golden_bytes_cut_anywhere_are_malformed(
 
 
 @pytest.mark.parametrize(("read", "golden"), EACH_GOLDEN)
-def test_golden_bytes_with_something_behind_them_are_malformed(
+def test_golden_bytes_with_something_after_them_are_malformed(
     read: Callable[[bytes], bool], golden: bytes
 ) -> None:
     assert not [more for more in range(256) if read(golden + bytes([more]))]

@@ -68,7 +68,7 @@ class TestAnyBytes:
         request_or_malformed(frames)
 
     @given(st.binary(max_size=200), st.binary(max_size=50) | st.none())
-    def test_behind_the_right_first_frame_too(self, head: bytes, body: bytes | None) -> None:
+    def test_after_the_right_first_frame_too(self, head: bytes, body: bytes | None) -> None:
         frames = [b"RPS1", head, *([] if body is None else [body])]
 
         request_or_malformed(frames)
