@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from msgspec import Struct
-from msgspec.structs import fields
 
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.conversation import Conversation
@@ -75,9 +74,9 @@ class SubscribeCall(Struct, frozen=True, kw_only=True):
 
     def _not_for(self, possible: set[str]) -> str | None:
         """An argument that was given and is not one of these."""
-        for field in fields(self):
-            if field.name not in possible and getattr(self, field.name) != field.default:
-                return field.name
+        for name, default in zip(self.__struct_fields__, self.__struct_defaults__, strict=True):
+            if name not in possible and getattr(self, name) != default:
+                return name
         return None
 
     def _of_topic(self, topic: str) -> Asked:
