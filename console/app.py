@@ -30,6 +30,7 @@ from .access import Access
 from .core.actions import Asked, as_seen, in_words
 from .core.board import Board, Order
 from .core.content import parse_bytes, row_of, view_of
+from .core.keys import key_rows
 from .core.story import story_of
 from .watch import Seen, Watch
 
@@ -142,7 +143,7 @@ class Console:
 
     def _clients(self, request: Request) -> object:
         rows, following = self._access.clients(request.query_params.get("after", ""))
-        return {"rows": rows, "next": following}
+        return {"rows": rows, "next": following, "keys": key_rows(self._board().status)}
 
     # Messages.
 

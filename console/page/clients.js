@@ -4,18 +4,19 @@ import { ask } from "./api.js";
 import { action } from "./confirm.js";
 import { h } from "./dom.js";
 import { address } from "./main.js";
-import { count } from "./words.js";
+import { count, NONE, size } from "./words.js";
 
 export const clients = {
   title: () => "Clients",
   follows: () => true,
   load: ({ said }) => ask("clients", { after: said.after ?? "" }),
-  draw: ({ rows, next }, { said }) => [
+  draw: ({ rows, next, keys }, { said }) => [
     h("h1", {}, "Clients"),
     h("p", { class: "lead" }, "Ids of publishers and subscribers that the proxy knows, whether they run or not."),
     finding(said),
     rows.length ? list(rows) : h("p", { class: "empty" }, said.after ? "No id follows this one." : "No client was here yet."),
     next ? h("div", { class: "paging below" }, h("a", { class: "button", href: address("clients", [], { after: next }) }, "Further ids ›")) : null,
+    keys.length ? h("section", {}, h("div", { class: "bar" }, h("h2", {}, "Keys")), h("p", { class: "lead" }, "What counts for each key, those nearest to a bound of theirs first."), quotas(keys)) : null,
   ],
 };
 
@@ -42,4 +43,15 @@ function list(rows) {
         "aria-label": `Forget ${one.role} ${one.client}`,
         on: { click: () => action(`Forget ${one.role} ${one.client}`, { action: "forget_client", client: one.client, role: one.role }) },
       }, "Forget …")))))));
+}
+
+function quotas(keys) {
+  const amount = (quota, number) => (number === null ? NONE : quota.includes("bytes") ? size(number) : count(number));
+  return h("div", { class: "table" }, h("table", { "aria-label": "Keys", class: "narrow" },
+    h("thead", {}, h("tr", {}, ["Key", "Quota", "Used", "Bound"].map((name, n) => h("th", { scope: "col", class: n > 1 ? "number" : false }, name)))),
+    h("tbody", {}, keys.map((one) => h("tr", { key: `${one.key}\n${one.quota}` },
+      h("th", { scope: "row", class: "name" }, one.key),
+      h("td", {}, one.quota.replace(/_max$/, "").replaceAll("_", " ")),
+      h("td", { class: "number" }, amount(one.quota, one.used)),
+      h("td", { class: "number" }, one.most !== null && one.used >= one.most ? h("span", { class: "badge warn" }, "reached") : null, " ", amount(one.quota, one.most)))))));
 }

@@ -344,6 +344,36 @@ class TestAnAction:
 
 
 @needs_browser
+def test_what_each_key_uses_stands_beside_its_bounds(tmp_path: Path, opened: Open) -> None:
+    service = KeyedService(tmp_path)
+    try:
+        service.say_rights(
+            sensor_1={"put": ["*"], "topics_max": 1, "stored_bytes_max": 5_000_000},
+            operator={"status": ["*"], "admin": ["*"]},
+        )
+        service.add_key("operator")
+        service.start_proxy("--secret-key", service.secret("proxy"), "--clients", service.known)
+        own = service.reach(service.publisher_endpoint, "sensor-1")
+        with service.open_publisher("sensor-1", endpoint=own) as publisher:
+            publisher.put("readings", bytes(100_000))
+        keys = (
+            *("--secret-key", service.secret("operator")),
+            *("--server-key", service.keys / "proxy.key"),
+        )
+
+        page = opened(link_of(start_console(service, *keys))).go("clients")
+
+        table = page.get_by_role("table", name="Keys")
+        rows = table.get_by_role("row")
+        expect(rows.nth(1)).to_contain_text(re.compile(r"sensor-1.*clients.*1"))
+        expect(rows.filter(has_text="topics")).to_contain_text(re.compile(r"1.*reached.*1"))
+        expect(rows.filter(has_text="stored bytes")).to_contain_text(re.compile(r"100.kB.*5.*MB"))
+    finally:
+        service.close()
+    service.check_no_traceback()
+
+
+@needs_browser
 def test_what_the_key_may_not_do_is_said_in_a_sentence(tmp_path: Path, opened: Open) -> None:
     service = KeyedService(tmp_path)
     try:
