@@ -6,10 +6,25 @@ import { load } from "./main.js";
 
 const place = (id) => document.getElementById(id);
 
+let clearing = 0;
+
 /** Tell something that has happened, for some seconds. */
 export function tell(text, tone = "good") {
   draw(place("told"), h("p", { class: tone }, text));
-  setTimeout(() => draw(place("told")), 8000);
+  clearTimeout(clearing);
+  clearing = setTimeout(() => draw(place("told")), 8000);
+}
+
+/** Do something once it is confirmed. */
+export function confirmed(title, text, carryOut) {
+  const dialog = place("dialog");
+  const go = () => {
+    close();
+    carryOut();
+  };
+  show(dialog, title, h("p", {}, text), h("button", { key: "do", type: "button", class: "danger", on: { click: go } }, "Do it"));
+  dialog.showModal();
+  dialog.querySelector("button").focus();
 }
 
 /**

@@ -1,7 +1,7 @@
 // Dead letters: of which topics there are some, and those of one, to be put again.
 
 import { ask, change, Refused } from "./api.js";
-import { tell } from "./confirm.js";
+import { confirmed, tell } from "./confirm.js";
 import { h } from "./dom.js";
 import { address, load, redraw } from "./main.js";
 import { count, moment } from "./words.js";
@@ -33,6 +33,7 @@ function ofTopic({ rows, log, next, end }, { names: [topic] }) {
   return [
     h("div", { class: "bar title" }, h("h1", {}, topic), h("a", { href: address("topic", [source]) }, `To ${source}`)),
     h("p", { class: "lead" }, "A letter that is put again becomes a new message of its topic, as it was: exactly once, however often it is asked for."),
+    all(rows, topic, source, log),
     !rows.length ? h("p", { class: "empty" }, "No letter is stored here.")
       : h("div", { class: "table" }, h("table", { "aria-label": "Dead letters", class: "letters" },
         h("thead", {}, h("tr", {}, ["Letter", "Since", "Message", "Rejected by", "Deliveries", "Reason", "Payload", ""].map((name, n) =>
@@ -53,6 +54,31 @@ function letter(one, topic, source, log) {
     h("td", { class: "why" }, one.reason),
     h("td", { class: "payload" }, row.preview),
     h("td", { class: "acts" }, again(one, topic, log)));
+}
+
+/** One after another, so that the new messages have the order of the letters. */
+function all(rows, topic, source, log) {
+  const left = rows.filter((one) => !one.is_again && !one.why_not).map((one) => one.row.offset);
+  if (left.length < 2) return null;
+  const put = async () => {
+    let done = 0;
+    try {
+      for (const offset of left) {
+        tell(`Putting dead letters again: ${count(done + 1)} of ${count(left.length)} …`);
+        await change("again", { topic, offset, log });
+        done += 1;
+      }
+      tell(`${count(done)} dead letters are put again.`);
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      tell(`${count(done)} of ${count(left.length)} dead letters are put again. Then: ${error.message}`, "bad");
+    } finally {
+      load();
+    }
+  };
+  const title = `Put ${count(left.length)} dead letters again`;
+  const text = `Each letter on this page that was not put again becomes a new message of ${source}, in their order. One that another console puts again meanwhile is stored once.`;
+  return h("div", { class: "tools" }, h("button", { on: { click: () => confirmed(title, text, put) } }, `Put all ${count(left.length)} again …`));
 }
 
 function again(one, topic, log) {

@@ -282,6 +282,31 @@ class TestADeadLetter:
         assert (message.value, message.key) == (b'{"order": 2, "word": "three"}', b"key-0")
         assert message.headers == {"source": "three"}
 
+    def test_is_put_again_with_the_others_of_its_page_after_a_confirmation(
+        self, seen: Seen, world: Service
+    ) -> None:
+        with world.open_publisher("bulk") as publisher, world.open_subscriber("picky") as picky:
+            picky.subscribe("bulk")
+            publisher.put_many("bulk", [b"one", b"two", b"three"])
+            for _ in range(3):
+                (message,) = picky.get("bulk", timeout_s=PATIENCE_S)
+                picky.reject(message, "not today")
+        page = seen.go("letters", "bulk.dead")
+        page.get_by_role("button", name="Put dead letter 1 again").click()
+        expect(row(page, "1")).to_contain_text("was put again")
+
+        page.get_by_role("button", name="Put all 2 again …").click()
+        dialog = page.get_by_role("dialog", name="Put 2 dead letters again")
+        expect(dialog.get_by_role("button", name="Cancel")).to_be_focused()
+        assert world.topic("bulk").end == 4
+        dialog.get_by_role("button", name="Do it").click()
+
+        expect(page.get_by_text("2 dead letters are put again.")).to_be_visible()
+        for letter in ("0", "1", "2"):
+            expect(row(page, letter)).to_contain_text("was put again")
+        expect(page.get_by_role("button", name="Put all")).to_have_count(0)
+        assert world.payloads("bulk") == [b"one", b"two", b"three", b"two", b"one", b"three"]
+
 
 @needs_browser
 class TestAnAction:
