@@ -18,6 +18,7 @@ from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
 from .core.errors import ConfigurationError
 from .core.limits import STEP_FILE_BYTES_MAX
+from .core.names import is_encodable
 from .system import system_errors
 
 YAML_DEPTH_MAX: Final = 20  # lists and mappings inside each other
@@ -198,7 +199,7 @@ class _Lines:
     def _scalar(self, node: Node) -> object:
         self.mark = node.start_mark
         if node.tag == _STRING_TAG or node.tag in _TAGS_READ_AS_TEXT:
-            if not _has_utf8_form(node.value):
+            if not is_encodable(node.value):  # an escape of a surrogate
                 raise _refusal("found half of a surrogate pair, which UTF-8 cannot hold", node)
             return node.value
         if len(node.value) > PLAIN_CHARS_MAX:
@@ -209,15 +210,6 @@ class _Lines:
 def _refusal(problem: str, where: Node | yaml.Event) -> yaml.MarkedYAMLError:
     mark: Any = where.start_mark
     return yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
-
-
-def _has_utf8_form(text: str) -> bool:
-    """Say whether text can be encoded; an escape of a surrogate gives text that cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _explain(error: yaml.MarkedYAMLError) -> str:

@@ -114,8 +114,7 @@ def _keys(report: StatusReport, rows_max: int) -> list[Table | Text]:
             _amount(use.quota, use.most) if isinstance(use.most, int) else "",
         )
         for account in report.accounts
-        for use in account.uses
-        if use.used or isinstance(use.most, int)
+        for use in account.noted
     ]
     title = "keys, those nearest to a bound first"
     found = [_table(title, ("key", "quota", "used", "bound"), rows, rows_max)]

@@ -21,14 +21,10 @@ from reliable_pubsub.common.core.errors import (
 )
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.start import Earliest
-from reliable_pubsub.common.world import World
 from reliable_pubsub.subscriber.client import Subscriber
 
-from .machine import Machine
-from .network import SimulatedClock, SimulatedTransport
-from .simulated_push import TIMING, PushNetwork
 from .simulated_store import SimulatedStore
-from .simulated_subscribers import MakeSubscriber
+from .simulated_subscribers import ClientMachine
 from .world import Interrupted, Process
 
 TOPIC = "a"
@@ -56,13 +52,10 @@ class Fails(Exception):
     """What a handler raises that cannot process its message."""
 
 
-class MemberMachine(Machine):
+class MemberMachine(ClientMachine):
     """Takes messages and settles them one by one, in any order, until the group is drained."""
 
-    role = "subscriber"
     choices = ()
-    make: MakeSubscriber
-    pushes: PushNetwork
 
     def begin_in(
         self,
@@ -87,7 +80,7 @@ class MemberMachine(Machine):
         """Join, and work until every message of the topic has ended."""
         if process.life == 1 and self._late_s > 0.6:
             process.wait(self._late_s)
-        member = self._make_client(process, recorder)
+        member = self.make_client(process, recorder)
         member.on(
             TOPIC,
             lambda message: self._handle(member, process, message),
@@ -113,27 +106,6 @@ class MemberMachine(Machine):
                 self.wait_or_end(process, error)
         if self.owns(process):
             self.done = True
-
-    def _make_client(self, process: Process, recorder: Recorder) -> Subscriber:
-        member = self.make(
-            self.name,
-            retry=self._retry,
-            on_log_changed="stop",
-            on_lower_qos=lambda topic, publisher, qos: None,
-            push_timing=TIMING,
-            _world=World(
-                connect=lambda _: SimulatedTransport(
-                    process, self._network, self.name, "subscriber"
-                ),
-                connect_data=lambda _: self.pushes.connect(process, self.name),
-                clock=SimulatedClock(process),
-                state=self.state_of(process),
-                recorder=recorder,
-            ),
-        )
-        process.nonce = member._engine.session.nonce
-        process.interrupts = self._faults.interrupt
-        return member
 
     def _work(self, member: Subscriber, process: Process) -> None:
         chance = self._world.random

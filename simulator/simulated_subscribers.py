@@ -71,15 +71,42 @@ class MakeSubscriber(Protocol):
         """Make one."""
 
 
-class SubscriberMachine(Machine):
-    """Runs steps; its output file, its cursor and its place in the plan move as one."""
+class ClientMachine(Machine):
+    """Runs programs over the real `Subscriber`, in a world that is simulated."""
 
     role = "subscriber"
+    make: MakeSubscriber
+    pushes: PushNetwork
+
+    def make_client(self, process: Process, recorder: Recorder) -> Subscriber:
+        """The client of a new process."""
+        client = self.make(
+            self.name,
+            retry=self._retry,
+            on_log_changed=self.on_log_changed,
+            on_lower_qos=lambda topic, publisher, qos: None,
+            push_timing=TIMING,
+            _world=World(
+                connect=lambda _: SimulatedTransport(
+                    process, self._network, self.name, "subscriber"
+                ),
+                connect_data=lambda _: self.pushes.connect(process, self.name),
+                clock=SimulatedClock(process),
+                state=self.state_of(process),
+                recorder=recorder,
+            ),
+        )
+        process.nonce = client._engine.session.nonce
+        process.interrupts = self._faults.interrupt
+        return client
+
+
+class SubscriberMachine(ClientMachine):
+    """Runs steps; its output file, its cursor and its place in the plan move as one."""
+
     choices = ("rewind", "adopt")
     output = "output"
     may_forget = False
-    make: MakeSubscriber
-    pushes: PushNetwork
 
     def begin(
         self,
@@ -262,25 +289,8 @@ class SubscriberMachine(Machine):
         return True
 
     def make_client(self, process: Process, recorder: Recorder) -> Subscriber:
-        """The client of a new process."""
-        subscriber = self.make(
-            self.name,
-            retry=self._retry,
-            on_log_changed=self.on_log_changed,
-            on_lower_qos=lambda topic, publisher, qos: None,
-            push_timing=TIMING,
-            _world=World(
-                connect=lambda _: SimulatedTransport(
-                    process, self._network, self.name, "subscriber"
-                ),
-                connect_data=lambda _: self.pushes.connect(process, self.name),
-                clock=SimulatedClock(process),
-                state=self.state_of(process),
-                recorder=recorder,
-            ),
-        )
-        process.nonce = subscriber._engine.session.nonce
-        process.interrupts = self._faults.interrupt
+        """The client of a new process; what was pushed to it before is pushed again."""
+        subscriber = super().make_client(process, recorder)
         for topic in subscriber.inbox.places:
             subscriber.use_push(topic, self._terms[topic].push)
         return subscriber

@@ -29,7 +29,7 @@ from reliable_pubsub.common.core.start import Place
 from reliable_pubsub.common.world import REAL, World
 
 from .core.fetching import OnLowerQoS
-from .core.handlers import AioHandles, Handlers, OnFailure, PauseS, check_call, handler_of
+from .core.handlers import AioHandles, Handlers, OnFailure, PauseS
 from .core.push_queue import PushCounts, PushTiming
 from .core.qos0_queue import UnstoredCounts
 from .core.reading import Reading, read_history, read_newest, start_of_reading
@@ -247,13 +247,15 @@ class Subscriber:
         One after another, also those of several topics. Arguments and errors are those of the
         blocking client.
         """
-        if isinstance(topic, str):
-            topic = names.exact(topic)
-        check_call(handler, awaits=True)
-        policy = handler_of(
-            topic, handler, group=group, retries=retries, pause_s=pause_s, on_failure=on_failure
+        self._handlers.add(
+            topic,
+            handler,
+            awaits=True,
+            group=group,
+            retries=retries,
+            pause_s=pause_s,
+            on_failure=on_failure,
         )
-        self._handlers.add(topic, policy)
 
     @checked
     async def run(self, *, timeout_s: Seconds | None = None) -> None:

@@ -28,7 +28,7 @@ from reliable_pubsub.common.gate import gated, gated_after_close
 from reliable_pubsub.common.world import REAL, World
 
 from .core.fetching import OnLowerQoS
-from .core.handlers import Handlers, Handles, OnFailure, PauseS, check_call, handler_of
+from .core.handlers import Handlers, Handles, OnFailure, PauseS
 from .core.push_queue import PushCounts, PushTiming
 from .core.qos0_queue import UnstoredCounts
 from .core.reading import Reading, read_history, read_newest, start_of_reading
@@ -323,13 +323,15 @@ class Subscriber(SubscriberLife):
                 handler does nothing yet (a coroutine or generator function).
             InvalidNameError: of the group.
         """
-        if isinstance(topic, str):
-            topic = names.exact(topic)
-        check_call(handler, awaits=False)
-        policy = handler_of(
-            topic, handler, group=group, retries=retries, pause_s=pause_s, on_failure=on_failure
+        self._handlers.add(
+            topic,
+            handler,
+            awaits=False,
+            group=group,
+            retries=retries,
+            pause_s=pause_s,
+            on_failure=on_failure,
         )
-        self._handlers.add(topic, policy)
 
     @checked
     def run(self, *, timeout_s: Seconds | None = None) -> None:

@@ -156,6 +156,11 @@ class AccountStatus(Struct, frozen=True, kw_only=True):
     uses: tuple[QuotaUse, ...]  # connections and bytes a second: if they are bounded
 
     @property
+    def noted(self) -> tuple[QuotaUse, ...]:
+        """The quotas that are in use or bounded, which people are shown."""
+        return tuple(one for one in self.uses if one.used or one.most is not UNSET)
+
+    @property
     def fullest(self) -> float:
         """The largest share of a bound that is used."""
         return max((share for _, share in self.shares), default=0.0)

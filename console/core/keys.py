@@ -27,6 +27,5 @@ def key_rows(status: StatusReport) -> tuple[KeyRow, ...]:
             most=use.most if isinstance(use.most, int) else None,
         )
         for account in (status.accounts if isinstance(status.accounts, tuple) else ())
-        for use in account.uses
-        if use.used or isinstance(use.most, int)
+        for use in account.noted
     )

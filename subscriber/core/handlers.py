@@ -63,12 +63,33 @@ class Handlers:
         self._by_topic: dict[Topics, Handler] = {}
         self._turn = 0
 
-    def add(self, topic: Topics, handler: Handler) -> None:
-        """Handle the messages of a topic, or of a pattern.
+    def add(
+        self,
+        topic: Topics,
+        call: Callable[[Message], Any],
+        *,
+        awaits: bool,
+        group: str | None,
+        retries: int,
+        pause_s: float,
+        on_failure: OnFailure | None,
+    ) -> None:
+        """Check the arguments of `on`, and handle the messages of a topic or a pattern.
+
+        Args:
+            awaits: a coroutine is awaited.
 
         Raises:
-            UsageError: the topic has a handler.
+            InvalidNameError: of the topic, or of the group.
+            UsageError: the topic has a handler, or can have no dead letters; a pattern with a
+                group; or calling the handler does nothing yet.
         """
+        if isinstance(topic, str):
+            topic = names.exact(topic)
+        check_call(call, awaits=awaits)
+        handler = handler_of(
+            topic, call, group=group, retries=retries, pause_s=pause_s, on_failure=on_failure
+        )
         if topic in self._by_topic:
             what = f"topic {topic!r}" if isinstance(topic, str) else f"pattern {topic}"
             raise UsageError(f"{what} has a handler already; each has one")
