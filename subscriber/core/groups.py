@@ -25,7 +25,15 @@ from reliable_pubsub.common.core.requests import How, Outcome, Settle, Take
 from reliable_pubsub.common.core.retry import poll_pause_s
 
 from .group_requests import GroupRequests
-from .membership import JoinTerms, Membership, errors_of, offsets_of, outcomes_of, pairs
+from .membership import (
+    AHEAD_FROM,
+    JoinTerms,
+    Membership,
+    errors_of,
+    offsets_of,
+    outcomes_of,
+    pairs,
+)
 from .session import SubscriberSession
 from .subscribing import OnLogChanged
 from .subscription import Running
@@ -148,7 +156,7 @@ class Groups:
 
         Args:
             messages_max: 0: none yet; wait until there are some.
-            loops: take more than is handed over, if the loop is fast.
+            loops: take more than is handed over, if the loop is fast; so does a `get` of many.
         """
         member.come_back()
         with self._session.recorder.call("take", member.topic) as call:
@@ -171,9 +179,9 @@ class Groups:
                         lease_ms=int((member.until_s - began_s) * 1000),
                     )
                     return found
-                if loops:
-                    member.look_ahead(began_s)
-                wanted = member.ahead if loops else messages_max
+                wanted = messages_max
+                if loops or messages_max >= AHEAD_FROM:
+                    wanted = max(messages_max, member.soon(began_s))
                 wait_s = self._wait_s(member, deadline_s - began_s)
                 late, perhaps = yield from self._take(member, call, wanted, wait_s)
                 refused += late

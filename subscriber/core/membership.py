@@ -30,6 +30,7 @@ from .subscription import Running
 _offset = attrgetter("offset")
 AHEAD_MAX = 4_000  # messages that a loop takes at once, each time in one request and one commit
 AHEAD_S = 0.1  # if it is slow, few: others could have them
+AHEAD_FROM = 100  # so does a program that gets as many at once; with fewer it gets what it asks for
 
 
 class JoinTerms(Struct, frozen=True, kw_only=True):
@@ -63,7 +64,6 @@ class Membership:
         self.in_doubt: list[Stretch] = []  # what was perhaps
         self.gone: dict[int, Message] = {}  # was in hand when all of it was lost
         self.in_hand: dict[int, Message] = {}
-        self.ahead = 1
         self._found = 0
         self._found_at_s = 0.0
         self.epoch = 0
@@ -159,10 +159,10 @@ class Membership:
             self.in_hand.update((one.offset, one) for one in messages[:taken])
             self.fetched.extendleft(reversed(messages[taken:]))
 
-    def look_ahead(self, now_s: float) -> None:
-        """A loop needs more: take what it processes in `AHEAD_S`."""
+    def soon(self, now_s: float) -> int:
+        """How many messages the program processes in `AHEAD_S`, as fast as it took the last."""
         took_s = max(now_s - self._found_at_s, 1e-6)
-        self.ahead = min(max(int(self._found * AHEAD_S / took_s), 1), AHEAD_MAX)
+        return min(max(int(self._found * AHEAD_S / took_s), 1), AHEAD_MAX)
 
     # What is settled.
 

@@ -258,6 +258,33 @@ class TestSingleMessages:
         assert [message.offset for message in found] == list(range(10, 50))
         assert {message.delivery_count for message in found} == {1}
 
+    def test_ahead_of_a_get_of_many_are_those_that_a_fast_program_will_have_in_a_moment(
+        self,
+    ) -> None:
+        house = House()
+        one, other = house.member("w1"), house.member("w2")
+        house.put(*[b"%d" % n for n in range(5_000)])
+        first = one.get("jobs", max_messages=100)
+        house.pass_time(0.01)
+
+        second = one.get("jobs", max_messages=100)
+
+        ahead = 1_000  # in 0.1 s, as fast as it was
+        theirs = other.get("jobs", max_messages=100)
+        assert [message.offset for message in first + second] == list(range(200))
+        assert [message.offset for message in theirs] == list(range(100 + ahead, 200 + ahead))
+
+    @pytest.mark.parametrize("passed_s", [1e-6, 60.0])
+    def test_of_a_get_of_few_are_what_it_asks_for(self, passed_s: float) -> None:
+        house = House(lease_s=600.0)
+        one, other = house.member("w1"), house.member("w2")
+        house.put(*[b"%d" % n for n in range(500)])
+        one.get("jobs", max_messages=100)
+        house.pass_time(passed_s)
+        one.get("jobs", max_messages=99)
+
+        assert other.get("jobs")[0].offset == 199
+
     @pytest.mark.parametrize("max_deliveries", [1, 2, 3])
     def test_ahead_of_a_loop_are_not_given_up_with_the_one_that_kills_its_members(
         self, max_deliveries: int
