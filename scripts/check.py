@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Sequence
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
 from typing import Final
 
@@ -24,10 +25,11 @@ from msgspec import Struct
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 WORKERS_PER_CORE: Final = 2
-SEEDS: Final = 600  # a fifth of what the proof asks for: scripts/simulate --seeds 3000
+ALL_SEEDS: Final = 3000
+SEEDS: Final = 600  # the first ones of those
 QUICK_SEEDS: Final = 200
 NICE: Final = 10
-BOUND_S: Final = 360.0  # what takes longer says so
+BOUND_S: Final = 360.0  # a gate that takes longer says so
 STEP_S_MAX: Final = 2700.0  # a step that takes longer hangs, and is ended
 FILES_SHOWN: Final = 10  # of the tests, by their cost
 # Where the tests have their files, if there is room: in memory. What they show needs no disk (those
@@ -39,6 +41,8 @@ MEMORY_BYTES_MIN: Final = 2 * 1024**3
 ENVIRONMENT: Final = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
 if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN:
     ENVIRONMENT.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
+ALL_TESTS: Final = ("-m", "not campaign")
+TESTS: Final = ("-m", "not long and not campaign")
 # Without real processes, browsers and Spark.
 QUICK_TESTS: Final = (
     *(
@@ -56,7 +60,7 @@ QUICK_TESTS: Final = (
         "-k",
         "not _in_a_browser",
         "-m",
-        "not slow and not campaign",
+        "not slow and not long and not campaign",
         "--hypothesis-profile",
         "quick",
     ),
@@ -66,6 +70,20 @@ WITHOUT_SPARK: Final = (
     *("--exclude", r"(^|/)pipeline/|bench_pipeline|pyspark_reliable_pubsub"),
     *("--follow-imports", "silent"),
 )
+
+
+class Extent(Struct, frozen=True):
+    """How much is tried."""
+
+    tests: Sequence[str]  # arguments of pytest
+    seeds: int
+    workers_per_core: int = WORKERS_PER_CORE
+    bound_s: float = inf
+
+
+QUICK: Final = Extent(QUICK_TESTS, QUICK_SEEDS, workers_per_core=1)
+GATE: Final = Extent(TESTS, SEEDS, bound_s=BOUND_S)
+ALL: Final = Extent(ALL_TESTS, ALL_SEEDS)
 
 
 class Step(Struct, frozen=True):
@@ -99,10 +117,9 @@ def quick_checks() -> list[Step]:
     ]
 
 
-def long_checks(*, quick: bool, workers: int, has_spark: bool) -> list[Step]:
+def long_checks(extent: Extent, *, workers: int, has_spark: bool) -> list[Step]:
     """What runs side by side."""
-    seeds = QUICK_SEEDS if quick else SEEDS
-    simulate = [sys.executable, "-m", "simulator", "--seeds", str(seeds)]
+    simulate = [sys.executable, "-m", "simulator", "--seeds", str(extent.seeds)]
     tests = [
         "pytest",
         *("-n", str(workers)),
@@ -110,7 +127,7 @@ def long_checks(*, quick: bool, workers: int, has_spark: bool) -> list[Step]:
         *("--max-worker-restart", "0"),
         "--costs",
         str(FILES_SHOWN),
-        *(QUICK_TESTS if quick else ("-m", "not campaign")),
+        *extent.tests,
     ]
     return [
         Step("tests", tests, is_live=True),
@@ -177,30 +194,34 @@ class Gate:
 
 @click.command()
 @click.option("--quick", is_flag=True, help="No real processes, browsers or Spark; fewer seeds.")
+@click.option("--all", "everything", is_flag=True, help="Long tests too, and 3,000 seeds; for CI.")
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
     help="Processes that run tests.  [default: two for each core; with --quick, one]",
 )
-def main(quick: bool, workers: int | None) -> None:
+def main(quick: bool, everything: bool, workers: int | None) -> None:
     """Format, lint, types, tests and simulated seeds; exit code 0 only if all of it holds.
 
-    On 2 cores the whole is meant to take at most 6 minutes, --quick at most 90 s; at its end are
-    the test files that cost most CPU. Longer than the gate:
+    On 2 cores the gate is meant to take at most 6 minutes, --quick at most 90 s; at its end are
+    the test files that cost most CPU. What is longer still:
 
     \b
-    scripts/simulate --seeds 3000             what the proof asks for; the gate runs a fifth
+    scripts/check --all                       what CI runs: long tests, and 3,000 seeds
     python -m simulator.planted        seeds of the planted faults that went stale
     pytest tests/wire tests/fuzz --hypothesis-profile long
     scripts/torture, inject, damage, fuzz     real processes, killed and attacked
     """
+    if quick and everything:
+        raise click.UsageError("--quick is less than the gate, and --all is more: choose one")
     begin_s = time.monotonic()
-    workers = workers or (1 if quick else WORKERS_PER_CORE) * (os.cpu_count() or 2)
+    extent = QUICK if quick else ALL if everything else GATE
+    workers = workers or extent.workers_per_core * (os.cpu_count() or 2)
     gate = Gate()
     holds = gate.run(quick_checks())
     if holds:
         has_spark = find_spec("pyspark") is not None
-        holds = gate.run(long_checks(quick=quick, workers=workers, has_spark=has_spark))
+        holds = gate.run(long_checks(extent, workers=workers, has_spark=has_spark))
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     bad = ", ".join(one.step.name for one in gate.ended if one.exit_code)
     took_s = time.monotonic() - begin_s
@@ -208,8 +229,8 @@ def main(quick: bool, workers: int | None) -> None:
         f"== {f'FAILED: {bad}' if bad else 'everything holds'}, after "
         f"{took_s:.0f} s and {used.ru_utime + used.ru_stime:.0f} s of CPU"
     )
-    if took_s > BOUND_S:
-        print(f"== longer than {BOUND_S:.0f} s: see which test files cost most")  # noqa: T201
+    if took_s > extent.bound_s:
+        print(f"== longer than {extent.bound_s:.0f} s: see which test files cost most")  # noqa: T201
     sys.exit(0 if holds else 1)
 
 

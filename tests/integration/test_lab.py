@@ -30,6 +30,7 @@ from .harness import REPOSITORY, Process, eventually
 PATIENCE_S = 240.0
 AT_A_TIME = 2
 SCENARIOS = {name: load_scenario(path) for name, path in shipped().items()}
+LONG = ("both-proxies-cut", "postgres-fails-over")  # `standby-takes-over` is the shorter one
 
 Result = subprocess.CompletedProcess[str]
 
@@ -59,9 +60,16 @@ def lab(*arguments: str | Path, executes: bool = False, path: str | None = None)
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Future[Result]]]:
-    """All scenarios, under way."""
+def runs(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Mapping[str, Future[Result]]]:
+    """The scenarios that a chosen test looks at, under way."""
     directory = tmp_path_factory.mktemp("lab")
+    looked_at = {
+        item.callspec.params["name"]
+        for item in request.session.items
+        if isinstance(item, pytest.Function) and "runs" in item.fixturenames
+    }
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         yield {
             name: pool.submit(
@@ -70,10 +78,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mapping[str, Futu
                 executes=one.database is not None,  # a proxy there replaces itself
             )
             for name, one in SCENARIOS.items()
+            if name in looked_at
         }
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(one, marks=[pytest.mark.long] * (one in LONG)) for one in SCENARIOS]
+)
 def test_a_shipped_scenario_ends_as_it_says(name: str, runs: Mapping[str, Future[Result]]) -> None:
     result = runs[name].result(PATIENCE_S * len(SCENARIOS))
 

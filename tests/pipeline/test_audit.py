@@ -121,6 +121,7 @@ class TestAnArchiveAndALiveTopic:
         assert any("another log" in warning for warning in run.warnings)
 
 
+@pytest.mark.long
 def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damaged(
     service: Service, spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -55,7 +55,7 @@ def bare_python(folder: Path) -> Path:
     return python
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_cluster_to_which_the_package_is_sent_puts_and_reads_each_row_once_also_when_an_executor_dies(  # noqa: E501
     service: Service, tmp_path: Path
 ) -> None:

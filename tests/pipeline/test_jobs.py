@@ -35,6 +35,7 @@ def jobs(service: Service, monkeypatch: pytest.MonkeyPatch) -> Jobs:
     return Jobs(service, monkeypatch)
 
 
+@pytest.mark.long
 def test_the_worked_example_runs_as_it_stands_in_the_docs(
     service: Service, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -117,6 +117,7 @@ def test_an_archive_whose_driver_java_and_proxy_are_killed_is_that_of_a_calm_run
         check_file(one, path)
 
 
+@pytest.mark.long
 def test_a_load_whose_java_is_killed_has_put_each_line_once_and_in_order(
     service: Service, jobs: Jobs
 ) -> None:
@@ -277,6 +278,7 @@ frame.write.format("reliable_pubsub").mode("append").options(
 """
 
 
+@pytest.mark.long
 def test_a_write_of_parts_whose_driver_and_java_are_killed_has_each_row_once_when_it_is_repeated(
     service: Service, jobs: Jobs
 ) -> None:

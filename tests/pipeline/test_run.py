@@ -278,6 +278,7 @@ class TestOverWhatComes:
             start_stream(spark, query, Streaming(checkpoint=tmp_path / "c", every_s=None))
 
 
+@pytest.mark.long
 def test_counts_of_minutes_are_in_their_topic_once_when_driver_and_java_are_killed(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -198,6 +198,7 @@ class TestABatch:
         assert sorted_numbers(service) == [*range(4_000)]
         assert staged(service) == 0
 
+    @pytest.mark.long
     def test_above_128_mib_is_stored_as_several_transactions_once(
         self, spark: SparkSession, service: Service
     ) -> None:
