@@ -42,7 +42,6 @@ CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 
 UNFINISHED = InDoubtError.exit_code  # ended before the work was done: run again to resume
 RESUME = "stopped: what is left is kept; run the same command again to go on"
 
-_ENDING = (signal.SIGTERM, signal.SIGINT)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -102,7 +101,28 @@ class RenamedOption(click.Option):
 
 
 class Stopped(BaseException):
-    """SIGTERM or SIGINT: exit at the next safe point."""
+    """A signal: exit at the next safe point."""
+
+
+class _Reload(Struct, frozen=True):
+    """A handler of SIGHUP."""
+
+    reload: Callable[[], None]
+
+    def __call__(self, _number: int, _frame: FrameType | None) -> None:
+        """Do it."""
+        self.reload()
+
+
+def _ending() -> list[signal.Signals]:
+    """The signals that end a process: SIGTERM, SIGINT, and SIGHUP when its terminal is closed.
+
+    Not SIGHUP where it means a reload, or is ignored: `nohup` has started the process, to outlive
+    its terminal.
+    """
+    of_terminal = signal.getsignal(signal.SIGHUP)
+    outlives = of_terminal is signal.SIG_IGN or isinstance(of_terminal, _Reload)
+    return [signal.SIGTERM, signal.SIGINT, *[signal.SIGHUP] * (not outlives)]
 
 
 @contextmanager
@@ -146,12 +166,12 @@ def tell_silence() -> Silence:
 
 @contextmanager
 def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at SIGTERM and SIGINT; they are ignored after the block, where processes end."""
+    """Call `stop` at a signal that ends; they are ignored after the block, where processes end."""
 
     def act(_number: int, _frame: FrameType | None) -> None:
         stop()
 
-    for number in _ENDING:
+    for number in _ending():
         signal.signal(number, act)
     try:
         yield
@@ -161,27 +181,23 @@ def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
 
 def reloaded_by_signal(reload: Callable[[], None]) -> None:
     """Call `reload` at SIGHUP from now on."""
-
-    def act(_number: int, _frame: FrameType | None) -> None:
-        reload()
-
-    signal.signal(signal.SIGHUP, act)
+    signal.signal(signal.SIGHUP, _Reload(reload))
 
 
 def ignore_signals() -> None:
-    """Ignore SIGTERM and SIGINT from now on: a second one has nothing to add to the first."""
-    for number in _ENDING:
+    """Ignore signals that end from now on: a second one has nothing to add to the first."""
+    for number in _ending():
         signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
 def signals_raise() -> Iterator[None]:
-    """SIGTERM and SIGINT raise `Stopped` in the main thread."""
+    """SIGTERM, SIGINT and SIGHUP raise `Stopped` in the main thread."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         raise Stopped
 
-    before = {number: signal.signal(number, stop) for number in _ENDING}
+    before = {number: signal.signal(number, stop) for number in _ending()}
     try:
         yield
     finally:
@@ -191,7 +207,7 @@ def signals_raise() -> Iterator[None]:
 
 @contextmanager
 def signals_wait() -> Iterator[None]:
-    """SIGTERM and SIGINT raise `Stopped` after the block; a second one raises it at once.
+    """A signal that ends raises `Stopped` after the block; a second one raises it at once.
 
     For a short start of something that would complain at length if it were left in the middle.
     """
@@ -202,7 +218,7 @@ def signals_wait() -> Iterator[None]:
             raise Stopped
         held.append(number)
 
-    before = {number: signal.signal(number, hold) for number in _ENDING}
+    before = {number: signal.signal(number, hold) for number in _ending()}
     try:
         yield
     except Exception:
@@ -217,7 +233,7 @@ def signals_wait() -> Iterator[None]:
 
 @contextmanager
 def stop_on_signals(word: str = "", *, exit_code: int = UNFINISHED) -> Iterator[None]:
-    """SIGTERM and SIGINT end the work at once and cleanly; the state is durable at every moment.
+    """Signals end the work at once and cleanly; the state is durable at every moment.
 
     Args:
         word: printed when that happens.

@@ -198,6 +198,8 @@ def main(
           on_bound: lose_oldest      # or expire (the slowest), or reject (the default)
     """
     with readable_errors():
+        asked = threading.Event()
+        reloaded_by_signal(asked.set)  # also while it starts, or stands by
         resolved, configured = _configured(config_file, said)
         settings = configured.settings
         wanted = server_settings(resolved, configured.broker, accept_loss=accept_loss)
@@ -217,7 +219,8 @@ def main(
                 server = _opened(wanted, journal, manager)
             except Stopped:  # while it stood by
                 return
-            _serve(server, configured, manager, left_behind(wanted), lambda: read()[1], ending)
+            warnings = left_behind(wanted)
+            _serve(server, configured, manager, warnings, lambda: read()[1], asked, ending)
 
 
 def _opened(wanted: ServerSettings, journal: Path | None, manager: ServiceManager) -> Server:
@@ -258,11 +261,13 @@ def _serve(
     manager: ServiceManager,
     warnings: Sequence[str],
     read: Callable[[], Configured],
+    asked: threading.Event,
     ending: threading.Event,
 ) -> None:
     """Say that it is ready, and what to know about it; run until a signal comes.
 
     Args:
+        asked: whether a reload was asked for before this.
         ending: set when a signal has come.
     """
     settings = configured.settings
@@ -284,6 +289,8 @@ def _serve(
             configured, read=read, use=server.reconfigure, manager=manager, ready=status
         )
         reloaded_by_signal(reloading.begin)
+        if asked.is_set():
+            reloading.begin()
         click.echo(ready)
         LOG.info(ready)
         manager.ready(status)

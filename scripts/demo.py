@@ -19,12 +19,13 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from reliable_pubsub.common.command_line import stop_on_signals
 from reliable_pubsub.common.core.journal import Event
 from reliable_pubsub.common.core.steps import PlanPosition, PublisherStep, SubscriberStep
 from reliable_pubsub.lab.catalogue import load_scenario
 from reliable_pubsub.lab.core.scenario import Scenario
 from reliable_pubsub.lab.reading import read_run
-from reliable_pubsub.lab.running import emptied, perform
+from reliable_pubsub.lab.running import INTERRUPTED, emptied, perform
 from reliable_pubsub.publisher.runner import PublisherPlan
 from scripts.delivery import Verdict, compare
 from scripts.demo_picture import Frame, frame_of, picture_of
@@ -101,7 +102,9 @@ def main(keep: bool, picture: Path | None) -> None:
     shutil.rmtree(RUN, ignore_errors=True)
     film = Film()
     emptied(RUN, SCENARIO)
-    wrong = perform(scenario, RUN, console, quiet=False, see=film.see if picture else None)
+    ended = "stopped: every process of the demo has been ended"
+    with stop_on_signals(ended, exit_code=INTERRUPTED):
+        wrong = perform(scenario, RUN, console, quiet=False, see=film.see if picture else None)
     verdicts = judge(scenario)
     kills = Counter(
         line.target

@@ -189,8 +189,10 @@ def test_a_directory_with_something_else_in_it_is_not_emptied(
     assert (tmp_path / "thesis.txt").exists()
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_ctrl_c_ends_every_process(number: signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_ctrl_c_and_a_terminal_that_is_closed_end_every_process(
+    number: signal.Signals, tmp_path: Path
+) -> None:
     file = scenario_file(tmp_path, QUICK % 100_000)
     run = tmp_path / "run"
     child = ChildProcess(command("run", file, "--dir", run), tmp_path / "log", cwd=REPOSITORY)

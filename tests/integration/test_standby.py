@@ -119,6 +119,21 @@ def test_after_kill_9_of_the_one_that_serves_the_other_goes_on_exactly_once(pair
     pair.judge(*clients)
 
 
+def test_one_that_stands_by_reloads_when_it_serves(pair: Pair) -> None:
+    settings = pair.service.file("proxy.yaml", "waiting_messages_max: 100\n")
+    first = pair.start(0)
+    first.ready()
+    second = pair.start(1, "-f", str(settings))
+    eventually(lambda: "standby: proxy" in second.stdout, "standby")
+
+    settings.write_text("waiting_messages_max: 2\n")
+    second.signal(signal.SIGHUP)
+    first.kill()
+
+    second.ready()
+    eventually(lambda: "reloaded: waiting_messages_max 100 -> 2" in second.stderr, "reload")
+
+
 def test_a_proxy_that_wakes_up_late_stores_nothing(pair: Pair) -> None:
     first, second = pair.start_both()
     clients = pair.publish_and_get()
