@@ -343,10 +343,14 @@ class Relay:
     ) -> None:
         """Pass on every request, and so many answers; lose the others until it is mended.
 
+        A request that was answered is answered again: its client had perhaps stopped waiting.
+
         Args:
             kind: of the answers that are counted and lost; the others pass.
         """
         self._answers = answers
+        self._asked: dict[bytes, tuple[bytes, ...]] = {}  # by client, the last request
+        self._passed: set[tuple[bytes, ...]] = set()
         self._counting = threading.Lock()
         self._kind = kind
         self._mended = threading.Event()
@@ -389,15 +393,24 @@ class Relay:
         while not self._ending.is_set():
             ready = dict(poller.poll(20))
             if self._clients in ready:
-                self._proxy.send_multipart(self._clients.recv_multipart())
+                client, *asked = self._clients.recv_multipart()
+                self._asked[client] = tuple(asked)
+                self._proxy.send_multipart([client, *asked])
             if self._proxy in ready:
                 answer = self._proxy.recv_multipart()
-                counts = self._counts(answer)
-                with self._counting:
-                    passes = not counts or self._answers > 0 or self._mended.is_set()
-                    self._answers -= counts
-                if passes:
+                if self._passes(answer):
                     self._clients.send_multipart(answer)
+
+    def _passes(self, answer: list[bytes]) -> bool:
+        asked = self._asked[answer[0]]
+        if asked in self._passed or self._mended.is_set() or not self._counts(answer):
+            return True
+        with self._counting:
+            self._answers -= 1
+            passes = self._answers >= 0
+        if passes:
+            self._passed.add(asked)
+        return passes
 
     def _counts(self, answer: list[bytes]) -> bool:
         reply, _ = decode_reply(answer[answer.index(b"") + 1 :])  # after the client's address
