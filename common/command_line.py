@@ -6,6 +6,7 @@ A command line error is a sentence and an exit code, never a traceback; a bug is
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import shutil
 import signal
@@ -21,7 +22,7 @@ import click
 from msgspec import Struct
 
 from .core.endpoint import check_endpoint, check_http_address
-from .core.errors import InDoubtError, PubSubError
+from .core.errors import InDoubtError, PubSubError, StorageFailedError
 from .core.key_tables import help_text, key_rows
 from .core.keys import ClientKeys, SecureEndpoint, ServerKeys
 from .core.names import client_id
@@ -57,6 +58,16 @@ class LazyGroup(click.Group):
         super().__init__(*args, **more)
         self._modules = modules
 
+    def main(self, *args: Any, **more: Any) -> Any:
+        """Run a command, whose output may fail as anything else."""
+        if type(sys.stdout) is io.TextIOWrapper:  # None if it is closed, another one in tests
+            sys.stdout = StandardOutput(sys.stdout)
+        with readable_errors():
+            try:
+                return super().main(*args, **more)
+            finally:
+                click.echo(nl=False)  # flushes
+
     def list_commands(self, ctx: click.Context) -> list[str]:
         """List the commands in the order of their definition."""
         return [*self.commands, *self._modules]
@@ -67,6 +78,42 @@ class LazyGroup(click.Group):
         command = importlib.import_module(self._modules[cmd_name]).main
         assert isinstance(command, click.Command)
         return command
+
+
+class StandardOutput(io.TextIOWrapper):
+    """Writes what the encoding of the terminal lacks as escapes; a failure is an error of ours."""
+
+    def __init__(self, plain: io.TextIOWrapper) -> None:
+        """Write where a plain one writes."""
+        super().__init__(
+            plain.buffer,
+            encoding=plain.encoding,
+            errors="backslashreplace",
+            line_buffering=plain.line_buffering,
+        )
+
+    def write(self, text: str) -> int:
+        """Write; raise StorageFailedError."""
+        with self._failing():
+            return super().write(text)
+
+    def flush(self) -> None:
+        """Flush; raise StorageFailedError."""
+        with self._failing():
+            super().flush()
+
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:  # `| head` has what it wants
+            raise
+        except OSError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())  # for what is left to flush
+            raise StorageFailedError(
+                f"standard output cannot be written: {error.strerror}. What was put and "
+                "acknowledged until then is kept; make room, and run the command again"
+            ) from error
 
 
 class StepFileCommand(click.Command):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import sys
 
 import pytest
 
@@ -32,6 +33,9 @@ SLOW = """
     steps:
       - {topic: t, message: m, number_of_times: 3, sleep_between_messages: 60}
 """
+
+
+OUTPUT_IS_FULL = ("sh", "-c", 'exec "$0" -m reliable_pubsub "$@" > /dev/full', sys.executable)
 
 
 def ended(process: Process, exit_code: int, *parts: str) -> None:
@@ -322,3 +326,40 @@ def test_a_misspelt_variable_is_warned_of(service: Service) -> None:
     process.done()
     assert "RELIABLE_PUBSUB_ACK_TIMEUOT" in process.stderr
     assert "did you mean 'RELIABLE_PUBSUB_ACK_TIMEOUT'?" in " ".join(process.stderr.split())
+
+
+class TestStandardOutput:
+    @pytest.mark.parametrize("command", ["status", "subscriber", "publisher", "check", "--help"])
+    def test_that_is_full_is_a_sentence_and_an_exit_code(
+        self, service: Service, command: str
+    ) -> None:
+        service.start_proxy()
+        steps = service.file("steps.yaml", ONE_PUT if command == "publisher" else SUBSCRIBE)
+        arguments = {
+            "status": ("--endpoint", service.subscriber_endpoint),
+            "subscriber": ("-f", steps, "-i", "s", "--endpoint", service.subscriber_endpoint),
+            "publisher": ("-f", steps, "-i", "p", "--endpoint", service.publisher_endpoint),
+            "check": (service.data_dir,),
+            "--help": (),
+        }[command]
+        if command == "check":
+            service.proxy.terminate()
+
+        process = service.run_command("full", [*OUTPUT_IS_FULL, command, *map(str, arguments)])
+
+        ended(process, 5, "error [STORAGE_FAILED]: standard output cannot be written", "again")
+
+    def test_in_another_alphabet_than_a_topic_has_is_written_with_escapes(
+        self, service: Service
+    ) -> None:
+        service.start_proxy()
+        with service.open_publisher("p") as publisher:
+            publisher.put("tÄ", b"m")
+
+        words = ("-m", "reliable_pubsub", "status", "--endpoint", service.subscriber_endpoint)
+        process = service.run_command(
+            "ascii", ["env", "PYTHONIOENCODING=ascii", sys.executable, *words]
+        )
+
+        process.done()
+        assert r"t\xc4" in process.stdout
