@@ -36,13 +36,15 @@ from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.key_files import server_keys
 from reliable_pubsub.common.metrics_server import metrics_served
 from reliable_pubsub.common.notify import ServiceManager
+from reliable_pubsub.relay.core.inflow import ConnectionBounds
 from reliable_pubsub.relay.sockets import allow_connections
 
 from .core.state import BrokerSettings
 from .core.topic_log import Retention
 from .push import EndpointSettings
 from .reloading import Configured, Reloading
-from .server import Server, ServerSettings
+from .server import Server
+from .server_settings import ServerSettings
 from .standing_by import starts_again
 
 
@@ -92,6 +94,9 @@ def server_settings(
         store=settings.store,
         broker=broker,
         keys=server_keys(settings),
+        connections=ConnectionBounds(
+            connections_max=settings.connections_max, per_s_max=settings.connections_per_s_max
+        ),
     )
 
 
@@ -124,7 +129,8 @@ def left_behind(settings: ServerSettings) -> list[str]:
 LOG = logging.getLogger("reliable_pubsub.proxy")
 HEARS_RESETS = (
     "warning: this system does not let the proxy ignore resets of connections (SO_ATTACH_FILTER), "
-    "so there is no bound on what one connection may make it hold (docs/guarantees.md, P7)"
+    "so there is no bound on what one connection may make it hold (docs/guarantees.md, P7), nor on "
+    "how many connections come in but the descriptors that it may have (docs/operating.md)"
 )
 
 

@@ -8,7 +8,7 @@ from reliable_pubsub.common.core.endpoint import any_port_beside, beside, stays_
 from reliable_pubsub.common.core.resolving import resolve
 from reliable_pubsub.proxy.__main__ import broker_settings, left_behind, server_settings
 from reliable_pubsub.proxy.push import EndpointSettings
-from reliable_pubsub.proxy.server import ServerSettings
+from reliable_pubsub.proxy.server_settings import ServerSettings
 
 INGRESS = "tcp://127.0.0.1:5554"
 
