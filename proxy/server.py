@@ -150,9 +150,8 @@ class Server:
             self._context, settings.push, self._authentication, self._entrance, boot=self._boot
         )
         self.ingress = Ingress(self._context, settings.ingress, known)
-        self._guard = guard_of(
-            self._entrance, self.ingress.connections, *(one.connections for one in self.doors)
-        )
+        asked = (door.connections for door in self.doors)
+        self._guard = guard_of(self.ingress.connections, *asked, entrance=self._entrance)
 
     def _new_engine(self) -> Engine:
         with reading():

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from typing import Final
 
 from msgspec import UNSET, UnsetType
 
@@ -17,6 +18,8 @@ from reliable_pubsub.common.core.status import ConnectionsStatus
 from .connections import Connections
 from .core.inflow import Closed, ConnectionBounds, Inflow, begun_text, over_text
 from .sockets import descriptors_for_connections
+
+LOOK_S: Final = 0.01  # between two looks, however often guards ask
 
 
 class Entrance:
@@ -40,6 +43,8 @@ class Entrance:
         self._warn = warn
         self._endpoints: list[Connections] = []
         self._lock = threading.Lock()
+        self._look_at_s = float("-inf")
+        self._found: tuple[Closed | None, bool] = None, False
 
     def leads_to(self, endpoint: Connections) -> None:
         """Count the connections of an endpoint, if they can be kept out."""
@@ -51,16 +56,20 @@ class Entrance:
 
     def look(self, now_s: float) -> tuple[Closed | None, bool]:
         """Who is kept out, and whether there is to be another look although nothing happens."""
+        if now_s < self._look_at_s:
+            return self._found
         with self._lock:
+            self._look_at_s = now_s + LOOK_S
             before = self._inflow.episode
             came = [address for one in self._endpoints for address in one.came()]
             closed = self._inflow.look(came, self._count(), now_s)
             after = self._inflow.episode
+            self._found = closed, after is not None
         if before is None and after is not None:
             self._warn(begun_text(after, self._inflow.bounds))
         elif before is not None and after is None:
             self._warn(over_text(before, self._inflow.closed_s, now_s))
-        return closed, after is not None
+        return self._found
 
     def status(self) -> ConnectionsStatus | UnsetType:
         """What is shown of it; unset: this system does not let us keep connections out."""

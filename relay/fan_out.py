@@ -87,7 +87,7 @@ class FanOut:
         )
         self.socket, self.connections = listener.socket, listener.connections
         self.connections.ended()  # from now on they are kept
-        self._guard = guard_of_push(entrance, listener.connections)
+        self._guard = guard_of_push(listener.connections, entrance)
         self.socket.setsockopt(zmq.XPUB_MANUAL, 1)
         self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self.sent_singly = 0

@@ -37,12 +37,12 @@ _EACH_ARRIVAL: Final = (
 )
 
 
-def guard_of(entrance: Entrance | None, *endpoints: Connections) -> Guard | None:
+def guard_of(*endpoints: Connections, entrance: Entrance | None = None) -> Guard | None:
     """A guard of these endpoints, where the kernel counts bytes for us; else None."""
     return Guard(endpoints, entrance=entrance) if _can_guard() else None
 
 
-def guard_of_push(entrance: Entrance | None, endpoint: Connections) -> Guard | None:
+def guard_of_push(endpoint: Connections, entrance: Entrance | None = None) -> Guard | None:
     """A guard of a push endpoint, where the kernel counts bytes for us; else None."""
     if endpoint.gate is None or not _can_guard():
         return None

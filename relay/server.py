@@ -138,7 +138,7 @@ class Relay:
         if settings.upstreams:
             connect_to_any(self._pulled, settings.upstreams[0])
         self._above = self._connected()
-        self._guard = guard_of(self._entrance, self._connections)
+        self._guard = guard_of(self._connections, entrance=self._entrance)
         self._wake_up = WakeUp()
         self._manager = manager or ServiceManager()
         self.scrapes: Scrapes[RelayFigures] = Scrapes(self._wake_up.wake)
