@@ -38,7 +38,7 @@ FRAMES_KEPT_MAX = 64  # of a message; ours have three, and an envelope
 FRAMES_TURN_MAX = 5_000  # of a message that are taken at once
 NO_BOUND = 0
 DESCRIPTORS = 10_240  # OPEN_MAX of macOS
-DESCRIPTORS_LEFT = 8  # one in so many is not for connections
+DESCRIPTORS_LEFT = 64  # not for connections: a proxy has about 40; where there are many, an eighth
 
 
 class Listening(Struct, frozen=True):
@@ -201,7 +201,9 @@ def descriptors_for_connections() -> int:
     Without any, libzmq asks the kernel for the next connection again and again, with a whole core.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return sys.maxsize if soft == resource.RLIM_INFINITY else soft - soft // DESCRIPTORS_LEFT
+    if soft == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return max(soft - max(soft // 8, DESCRIPTORS_LEFT), 1)
 
 
 def end_context(end: Callable[[], None]) -> None:

@@ -5,6 +5,7 @@ What is decided is in tests/relay/test_inflow.py; rates are measured by `scripts
 
 from __future__ import annotations
 
+import resource
 import socket
 import threading
 from collections.abc import Iterator
@@ -151,6 +152,16 @@ def test_a_relay_keeps_connections_out_as_a_proxy_does(service: Service) -> None
     assert isinstance(found, ConnectionsStatus)
     assert found.connections_per_s_max == PER_S
     assert found.closed_s > 0
+
+
+@pytest.mark.parametrize(("most", "for_connections"), [(128, 64), (1_024, 896), (65_536, 57_344)])
+def test_descriptors_are_left_for_what_is_no_connection(
+    most: int, for_connections: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without any libzmq uses a whole core, and no connection ends that."""
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (most, most))
+
+    assert sockets.descriptors_for_connections() == for_connections
 
 
 # Handshakes that are never finished.
