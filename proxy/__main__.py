@@ -36,7 +36,6 @@ from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.key_files import server_keys
 from reliable_pubsub.common.metrics_server import metrics_served
 from reliable_pubsub.common.notify import ServiceManager
-from reliable_pubsub.relay.core.inflow import ConnectionBounds
 from reliable_pubsub.relay.sockets import allow_connections
 
 from .core.state import BrokerSettings
@@ -78,10 +77,10 @@ def retention(settings: Settings) -> Retention:
 
 
 def server_settings(
-    resolved: Mapping[str, Resolved], broker: BrokerSettings, *, accept_loss: bool
+    resolved: Mapping[str, Resolved], configured: Configured, *, accept_loss: bool
 ) -> ServerSettings:
     """The settings of a process as those of a server."""
-    settings = typed(resolved)
+    settings = configured.settings
     return ServerSettings(
         data_dir=Path(settings.data_dir),
         publisher_endpoint=settings.publisher_endpoint,
@@ -92,11 +91,9 @@ def server_settings(
         snapshot_interval_s=settings.snapshot_interval_ms / 1000,
         accept_loss=accept_loss,
         store=settings.store,
-        broker=broker,
+        broker=configured.broker,
         keys=server_keys(settings),
-        connections=ConnectionBounds(
-            connections_max=settings.connections_max, per_s_max=settings.connections_per_s_max
-        ),
+        connections=configured.connections,
     )
 
 
@@ -206,7 +203,7 @@ def main(
     with readable_errors():
         resolved, configured = _configured(config_file, said)
         settings = configured.settings
-        wanted = server_settings(resolved, configured.broker, accept_loss=accept_loss)
+        wanted = server_settings(resolved, configured, accept_loss=accept_loss)
         for endpoint in (
             wanted.publisher_endpoint,
             wanted.subscriber_endpoint,
@@ -278,6 +275,10 @@ def _serve(
         manager.stopping()
         server.stop()
 
+    def use(now: Configured) -> None:
+        server.reconfigure(now.broker)
+        server.entrance.change(now.connections)
+
     with (
         stopped_by_signals(stop),
         metrics_served(
@@ -286,9 +287,7 @@ def _serve(
     ):
         ready = _ready_line(server, settings) + (f" metrics={metrics}" if metrics else "")
         status = ready.removeprefix("ready: ")
-        reloading = Reloading(
-            configured, read=read, use=server.reconfigure, manager=manager, ready=status
-        )
+        reloading = Reloading(configured, read=read, use=use, manager=manager, ready=status)
         reloaded_by_signal(reloading.begin)
         click.echo(ready)
         LOG.info(ready)

@@ -97,7 +97,7 @@ class Server:
             self._authentication = Authentication(
                 self._context, settings.keys, settings.data_dir / AUDIT_FILE, warn
             )
-            self._entrance = Entrance(
+            self.entrance = Entrance(
                 settings.connections, has_keys=settings.keys is not None, warn=warn
             )
             self._bind()
@@ -147,11 +147,11 @@ class Server:
             FrontDoor(self._context, "subscriber", settings.subscriber_endpoint, known),
         ]
         self.push = Push(
-            self._context, settings.push, self._authentication, self._entrance, boot=self._boot
+            self._context, settings.push, self._authentication, self.entrance, boot=self._boot
         )
         self.ingress = Ingress(self._context, settings.ingress, known)
         asked = (door.connections for door in self.doors)
-        self._guard = guard_of(self.ingress.connections, *asked, entrance=self._entrance)
+        self._guard = guard_of(self.ingress.connections, *asked, entrance=self.entrance)
 
     def _new_engine(self) -> Engine:
         with reading():
@@ -426,7 +426,7 @@ class Server:
             report,
             push=self.push.pushes.status(),
             ingress=self.ingress.status(self.engine),
-            connections=self._entrance.status(),
+            connections=self.entrance.status(),
             store_path=self.store_path,
             committer=CommitterStatus(
                 queued_records=state.lsn - state.durable_lsn,
@@ -450,7 +450,7 @@ class Server:
             log_bytes_max=LOG_BYTES_MAX,
             push=self.push.pushes.status(),
             ingress=self.ingress.status(self.engine),
-            connections=self._entrance.status(),
+            connections=self.entrance.status(),
         )
 
     def _close(self) -> None:

@@ -38,13 +38,22 @@ class Entrance:
             has_keys: whether connections cost what a handshake with keys does.
             warn: called when connections begin to be kept out, and when that is over; by guards.
         """
-        bounds = bounds.with_means(has_keys=has_keys, descriptors=descriptors_for_connections())
-        self._inflow = Inflow(bounds, time.monotonic())
+        self._has_keys = has_keys
+        self._inflow = Inflow(self._effective(bounds), time.monotonic())
         self._warn = warn
         self._endpoints: list[Connections] = []
         self._lock = threading.Lock()
         self._look_at_s = float("-inf")
         self._found: tuple[Closed | None, bool] = None, False
+
+    def _effective(self, bounds: ConnectionBounds) -> ConnectionBounds:
+        descriptors = descriptors_for_connections()
+        return bounds.with_means(has_keys=self._has_keys, descriptors=descriptors)
+
+    def change(self, bounds: ConnectionBounds) -> None:
+        """Decide by these bounds from now on; called by any thread."""
+        with self._lock:
+            self._inflow.change(self._effective(bounds), time.monotonic())
 
     def leads_to(self, endpoint: Connections) -> None:
         """Count the connections of an endpoint, if they can be kept out."""

@@ -63,16 +63,27 @@ class Inflow:
 
     def __init__(self, bounds: ConnectionBounds, now_s: float) -> None:
         """Nothing has come yet."""
-        self.bounds = bounds
-        self._burst = BURST_S * bounds.per_s_max
-        self._bucket = Bucket(self._burst, bounds.per_s_max, now_s)
-        self._by_address: dict[str, Bucket] = {}
+        self._begin(bounds, now_s)
         self._look_at_s = now_s
         self._closed_at_s = now_s  # at the last look that kept some out
         self.came_count = 0
         self.closed: Closed | None = None
         self.closed_s = 0.0  # since the start
         self.episode: Episode | None = None
+
+    def change(self, bounds: ConnectionBounds, now_s: float) -> None:
+        """Decide by these bounds from now on; what has come until now is forgotten if they differ.
+
+        The same bounds again give no second burst.
+        """
+        if bounds != self.bounds:
+            self._begin(bounds, now_s)
+
+    def _begin(self, bounds: ConnectionBounds, now_s: float) -> None:
+        self.bounds = bounds
+        self._burst = BURST_S * bounds.per_s_max
+        self._bucket = Bucket(self._burst, bounds.per_s_max, now_s)
+        self._by_address: dict[str, Bucket] = {}
 
     def look(self, came: Sequence[str], present: int, now_s: float) -> Closed | None:
         """Take what has happened since the last look; decide who is kept out from now on.

@@ -6,6 +6,7 @@ What is decided is in tests/relay/test_inflow.py; rates are measured by `scripts
 from __future__ import annotations
 
 import resource
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -91,30 +92,50 @@ def puts_in_a_thread(service: Service, payload: bytes) -> threading.Thread:
     return thread
 
 
+@contextmanager
+def full(service: Service) -> Iterator[Watched]:
+    """A proxy that has as many connections as it may; all but two say nothing."""
+    with (
+        closing(Watched(service, f"connections_max: {MOST}")) as watched,
+        silent(service.publisher_endpoint) as peers,
+    ):
+        while (count := watched.seen().connections) < MOST:
+            peers.come(1)
+            eventually(lambda c=count: watched.seen().connections > c, "one connection more")  # type: ignore[misc]
+        eventually(lambda: watched.seen().closed_by == "connections_max", "bound of connections")
+        yield watched
+
+
 @needs_filters
 def test_beyond_connections_max_newcomers_wait_and_those_that_are_there_go_on(
     service: Service,
 ) -> None:
     """Peers that say nothing count too."""
-    with closing(Watched(service, f"connections_max: {MOST}")) as watched:
-        with silent(service.publisher_endpoint) as peers:
-            while (count := watched.seen().connections) < MOST:
-                peers.come(1)
-                eventually(lambda c=count: watched.seen().connections > c, "one connection more")  # type: ignore[misc]
-            eventually(
-                lambda: watched.seen().closed_by == "connections_max", "bound of connections"
-            )
-            before = watched.seen()
-            newcomer = puts_in_a_thread(service, b"last")
-            eventually(lambda: watched.seen().kept_out > before.kept_out, "newcomer kept out")
-            watched.publisher.put_many("t", [b"between"] * PUTS)
-            during = watched.seen()
-        newcomer.join(PATIENCE_S)
+    with full(service) as watched:
+        before = watched.seen()
+        newcomer = puts_in_a_thread(service, b"last")
+        eventually(lambda: watched.seen().kept_out > before.kept_out, "newcomer kept out")
+        watched.publisher.put_many("t", [b"between"] * PUTS)
+        during = watched.seen()
+    newcomer.join(PATIENCE_S)
 
     assert (before.connections, during.connections, during.connections_max) == (MOST, MOST, MOST)
     assert service.payloads("t") == [b"first", *[b"between"] * PUTS, b"last"]
     assert watched.proxy.stderr.count("connections are kept out") == 1
     assert "(connections_max)" in watched.proxy.stderr
+
+
+@needs_filters
+def test_a_newcomer_comes_in_when_a_reload_raises_the_bound(service: Service) -> None:
+    with full(service) as watched:
+        newcomer = puts_in_a_thread(service, b"last")
+        service.file("proxy.yaml", f"connections_max: {2 * MOST}")
+        watched.proxy.signal(signal.SIGHUP)
+        newcomer.join(PATIENCE_S)
+        after = watched.seen()
+
+    assert after.connections_max == 2 * MOST
+    assert service.payloads("t") == [b"first", b"last"]
 
 
 @needs_filters

@@ -108,6 +108,23 @@ class TestHowFastTheyCome:
         assert bounds.with_means(has_keys=False, descriptors=MOST).per_s_max == 7
 
 
+class TestOtherBounds:
+    def test_take_effect_at_once(self) -> None:
+        inflow = an_inflow()
+        inflow.look(from_many(2 * BURST), MOST, 0.0)
+        wider = ConnectionBounds(connections_max=2 * MOST, per_s_max=2 * PER_S)
+        inflow.change(wider, 0.1)
+
+        assert inflow.look([], MOST, 0.1) is None
+
+    def test_that_are_the_same_forget_nothing(self) -> None:
+        inflow = an_inflow()
+        inflow.look(from_many(2 * BURST), 0, 0.0)
+        inflow.change(BOUNDS, 0.1)
+
+        assert inflow.look([], 0, 0.1) == EVERYONE
+
+
 class TestFromWhere:
     def test_the_address_that_has_taken_the_burst_is_kept_out_alone(self) -> None:
         inflow = an_inflow()
