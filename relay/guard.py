@@ -29,6 +29,7 @@ from .entrance import Entrance
 LOOK_S: Final = 0.01  # between two looks at connections that go on speaking, if they may hold much
 PUSH_LOOK_S: Final = 0.001  # the same on a push endpoint, where each kibibyte counts
 ROUND_S: Final = 0.05  # between two looks at connections that say nothing
+IDLE_S: Final = 1.0  # without a connection: the loop may have taken the event that would wake us
 LOOKED_AT_MAX: Final = 500  # of them at once; the others have their turn in the next rounds
 # Data that libzmq has read already is not readable any more, but the socket can still be written:
 # so both are asked for, and each arrival wakes us once.
@@ -125,7 +126,7 @@ class Guard:
         self._stop.close()
 
     def _run(self) -> None:
-        wait_s: float | None = 0.0  # events wake us only once there were none to take
+        wait_s = 0.0  # events wake us only once there were none to take
         is_more = True  # connections that have come
         while not self._stopping:
             spoke = {descriptor for descriptor, _ in self._epoll.poll(wait_s)}
@@ -147,7 +148,7 @@ class Guard:
             else:
                 time.sleep(ROUND_S if is_calm and self._speech is None else self._look_s)
 
-    def _set_gates(self, now_s: float) -> float | None:
+    def _set_gates(self, now_s: float) -> float:
         """Open or close the gates; return how long to wait if nothing happens."""
         closed, is_looking = self._entrance.look(now_s) if self._entrance else (None, False)
         closed_for_s = self._speech.closed_for_s(now_s) if self._speech else 0.0
@@ -158,7 +159,7 @@ class Guard:
                 one.gate.set_open(is_open=is_open, without=without if is_open else frozenset())
         if closed_for_s:
             return min(closed_for_s, ROUND_S)
-        return ROUND_S if self._watched or is_looking else None
+        return ROUND_S if self._watched or is_looking else IDLE_S
 
     def _take_arrived(self, now_s: float) -> bool:
         """Watch connections that have come; return whether there may be more."""
