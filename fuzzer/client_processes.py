@@ -78,10 +78,15 @@ def ended(attacked: Mapping[str, Process]) -> list[str]:
     ]
 
 
+def unexpected_of(process: Process) -> str:
+    """What a process complained of, without what hostile connections are for."""
+    return ENTRANCE.sub("", process.complaints).strip()
+
+
 def complaints(attacked: Mapping[str, Process], service: Service) -> Iterator[str]:
     """What the attacked processes complained of, and whether the proxy still answers."""
     for name, process in attacked.items():
-        if unexpected := ENTRANCE.sub("", process.complaints).strip():
+        if unexpected := unexpected_of(process):
             yield f"the {name} complained: {unexpected}"
     try:
         service.status()
