@@ -121,10 +121,12 @@ def read_pair(path: Path) -> KeyPair:
 def read_public(text: str) -> str:
     """A public key, given as such or as the path of its file.
 
+    A path may have the length and the characters of a key; what ends as a key file does, is one.
+
     Raises:
         ConfigurationError: the file cannot be read or holds no key.
     """
-    if is_key(text):
+    if is_key(text) and not text.endswith(PUBLIC_SUFFIX):
         return text
     if not text:
         raise ConfigurationError(

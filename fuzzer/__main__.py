@@ -19,6 +19,7 @@ from scripts.delivery import Verdict
 
 from .board import AT_THE_PROXY, ELSEWHERE, NOWHERE
 from .floods import ENDPOINTS, REQUEST
+from .newcomers import Waited
 from .secure import SecureTrial
 from .siege import Outcome, Siege
 from .trial import PLACES, Measured, Result, Trial, Window
@@ -79,6 +80,23 @@ def show(result: Result, console: Console) -> None:
     )
 
 
+def show_newcomers(found: Mapping[str, Mapping[str, Waited]], console: Console) -> None:
+    """How long clients took to connect."""
+    title = "newcomers: seconds to their first answer"
+    table = Table(title=title, title_justify="left", box=box.SIMPLE)
+    table.add_column("", no_wrap=True)
+    for column in ("came", "answered", "median", "longest"):
+        table.add_column(column, justify="right")
+    for place, sorts in found.items():
+        for sort, one in sorts.items():
+            taken = (one.median_s, max(one.seconds)) if one.seconds else ()
+            table.add_row(
+                f"{place}, {sort}",
+                *(str(one.came), str(len(one.seconds)), *(f"{s:.2f}" for s in taken)),
+            )
+    console.print(table)
+
+
 def tell(outcome: Outcome, console: Console) -> None:
     """What became of a siege."""
     for name, memory in outcome.memory.items():
@@ -128,7 +146,13 @@ def besiege(
 
 
 def attack_with_keys(
-    endpoints: frozenset[str], *, seconds: float, connections_per_s: float, seed: int
+    endpoints: frozenset[str],
+    *,
+    seconds: float,
+    connections_per_s: float,
+    seed: int,
+    newcomers_s: float,
+    connections_per_s_max: int,
 ) -> list[str]:
     """Attack encrypted endpoints, tell what became of it; give what is wrong."""
     console, bar = Console(width=None if sys.stdout.isatty() else 100), Console(stderr=True)
@@ -138,8 +162,16 @@ def attack_with_keys(
         Progress(console=bar, transient=True, disable=not bar.is_terminal) as progress,
     ):
         task = progress.add_task("windows", total=3 * groups)
-        trial = SecureTrial(Path(directory), endpoints, seed=seed, attacks_per_s=connections_per_s)
+        trial = SecureTrial(
+            Path(directory),
+            endpoints,
+            seed=seed,
+            attacks_per_s=connections_per_s,
+            connections_per_s_max=connections_per_s_max,
+        )
         with trial.running():
+            if newcomers_s:
+                show_newcomers(trial.newcomers(newcomers_s), console)
             result = trial.measure(
                 groups=groups, window_s=WINDOW_S, tick=lambda: progress.advance(task)
             )
@@ -194,12 +226,25 @@ def chosen(_: click.Context, __: click.Parameter, value: str) -> frozenset[str]:
     is_flag=True,
     help="All endpoints are encrypted and know keys and rights; some of the hostile have keys.",
 )
+@click.option(
+    "--newcomers-s",
+    default=0.0,
+    help="With --secure: before the windows, let clients connect for so long without the hostile "
+    "and for so long beside them, and measure how long that takes.",
+)
+@click.option(
+    "--connections-per-s-max",
+    default=0,
+    help="With --secure: that setting of proxies and relays.  [default: theirs]",
+)
 def main(
     seconds: float,
     connections_per_s: float,
     seed: int | None,
     endpoints: frozenset[str],
     secure: bool,
+    newcomers_s: float,
+    connections_per_s_max: int,
 ) -> None:
     """Measure an honest pair alone and beside hostile connections; judge what it got.
 
@@ -216,8 +261,17 @@ def main(
     """
     seed = secrets.randbits(32) if seed is None else seed
     if secure or endpoints != {REQUEST}:
-        problems = (attack_with_keys if secure else besiege)(
-            endpoints, seconds=seconds, connections_per_s=connections_per_s, seed=seed
+        common = {"seconds": seconds, "connections_per_s": connections_per_s}
+        problems = (
+            attack_with_keys(
+                endpoints,
+                **common,
+                seed=seed,
+                newcomers_s=newcomers_s,
+                connections_per_s_max=connections_per_s_max,
+            )
+            if secure
+            else besiege(endpoints, **common, seed=seed)
         )
         conclude(problems, seed, Console(width=None if sys.stdout.isatty() else 100))
     groups = max(round(seconds / (3 * WINDOW_S)), 1)

@@ -14,12 +14,14 @@ from __future__ import annotations
 import os
 import random
 import re
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.settings import ENVIRONMENT_PREFIX
 from scripts.delivery import Verdict
 from tests.integration.harness import Process, eventually
 from tests.integration.keyed_service import KeyedService
@@ -32,6 +34,7 @@ from .crowd import Address, Crowd, address_of, press
 from .curve_attacks import keyless_attacks
 from .floods import INGRESS, PUSH, RELAY, REQUEST, Endpoint, Place, places
 from .intruders import OWN_ID, OWN_TOPIC, Target, intrude
+from .newcomers import Waited, newcomers
 from .trial import PLACES, SCENE, Measured, Trial, Window, footprint, make_known
 
 GROWN_MIB_MAX = 100.0  # of a process, at its highest
@@ -55,10 +58,18 @@ class SecureResult(Measured, frozen=True, kw_only=True):
 class Deployment(KeyedService):
     """A proxy, and a relay if it is attacked; both know the keys of the honest and the intruder."""
 
-    def __init__(self, directory: Path, like: Deployment | None = None) -> None:
-        """Make keys and rights, or take those of another deployment."""
+    def __init__(
+        self, directory: Path, like: Deployment | None = None, connections_per_s_max: int = 0
+    ) -> None:
+        """Make keys and rights, or take those of another deployment.
+
+        Args:
+            connections_per_s_max: the setting of proxy and relay.
+        """
         directory.mkdir()
         super().__init__(directory)
+        name = f"{ENVIRONMENT_PREFIX}CONNECTIONS_PER_S_MAX"
+        self._environment = ("env", f"{name}={connections_per_s_max}")
         if like is not None:
             self.keys, self.known = like.keys, like.known
             return
@@ -72,6 +83,10 @@ class Deployment(KeyedService):
             relay={"relay": True, "ids": ["*"], **every},
             sensor_1={"status": ["*"]},
         )
+
+    def run(self, room: str, *arguments: str | Path, prefix: Sequence[str] = ()) -> Process:
+        """Start a process with the setting."""
+        return super().run(room, *arguments, prefix=(*self._environment, *prefix))
 
     def start_all(self, endpoints: frozenset[Endpoint]) -> dict[str, str]:
         """Start; give the endpoints without keys, by name, and reach the proxy as the honest."""
@@ -142,15 +157,28 @@ class SecureTrial(Trial):
     """Two deployments and their clients."""
 
     hostile = ("crowd", "intruders")
-    settle_s = 1.5  # handshakes that were begun end meanwhile
+    settle_s = (
+        3.0  # handshakes that were begun end meanwhile, and what a bound lets in at once is in
+    )
 
     def __init__(
-        self, directory: Path, endpoints: frozenset[Endpoint], *, seed: int, attacks_per_s: float
+        self,
+        directory: Path,
+        endpoints: frozenset[Endpoint],
+        *,
+        seed: int,
+        attacks_per_s: float,
+        connections_per_s_max: int = 0,
     ) -> None:
-        """Prepare; nothing runs yet."""
+        """Prepare; nothing runs yet.
+
+        Args:
+            connections_per_s_max: the setting of proxies and relays; 0: its default.
+        """
         super().__init__(directory, seed=seed, attacks_per_s=attacks_per_s)
-        self._near = self._service = Deployment(directory / "near")
-        self._far = Deployment(directory / "far", like=self._near)
+        most = connections_per_s_max
+        self._near = self._service = Deployment(directory / "near", connections_per_s_max=most)
+        self._far = Deployment(directory / "far", self._near, most)
         self._endpoints = endpoints
         self._outputs = {
             scene.subscriber: directory / f"{scene.subscriber}.jsonl" for scene in (SCENE, PUSHED)
@@ -197,6 +225,18 @@ class SecureTrial(Trial):
         chance = random.Random(self._seed)
         order = [p for _ in range(groups) for p in chance.sample(list(PLACES), len(PLACES))]
         return self._measured(order, lambda place: self.window(place, window_s), tick)
+
+    def newcomers(
+        self, seconds: float, tick: Callable[[float], None] = lambda _: None
+    ) -> dict[str, dict[str, Waited]]:
+        """How long newcomers take without the hostile, and beside them without a pause."""
+        board, found = self._board, {}
+        for place in (NOWHERE, AT_THE_PROXY):
+            board["crowd_goes"] = place
+            time.sleep(self.settle_s)
+            found[PLACES[place]] = newcomers(self._near.publisher_endpoint, seconds, tick)
+        board["crowd_goes"] = NOWHERE
+        return found
 
     def attacked(self, connections: int) -> SecureResult:
         """So many hostile connections of each of the two processes at the proxy; then judge."""

@@ -34,7 +34,7 @@ from tests.integration.harness import Service, eventually
 from . import accomplices, honest, zmtp
 from .attacks import KINDS, Attack, Scene, attack
 from .board import AT_THE_PROXY, ELSEWHERE, HONEST_TOPIC, IDLE, NOWHERE, OWN_TOPIC, Board, spawn
-from .client_processes import ClientProcesses
+from .client_processes import ClientProcesses, unexpected_of
 from .crowd import Address, Crowd, address_of, press
 
 SCENE = Scene(topic="honest", publisher="honest-pub", subscriber="honest-sub", old_epoch=1)
@@ -302,8 +302,8 @@ class Trial:
         yield from self._broken()
         if proxy.exit_code is not None:
             return
-        if proxy.stderr:
-            yield f"the proxy complained: {proxy.stderr}"
+        if unexpected := unexpected_of(proxy):
+            yield f"the proxy complained: {unexpected}"
         try:
             self._service.status()
         except PubSubError as error:

@@ -42,7 +42,8 @@ from .core.state import BrokerSettings
 from .core.topic_log import Retention
 from .push import EndpointSettings
 from .reloading import Configured, Reloading
-from .server import Server, ServerSettings
+from .server import Server
+from .server_settings import ServerSettings
 from .standing_by import starts_again
 
 
@@ -76,10 +77,10 @@ def retention(settings: Settings) -> Retention:
 
 
 def server_settings(
-    resolved: Mapping[str, Resolved], broker: BrokerSettings, *, accept_loss: bool
+    resolved: Mapping[str, Resolved], configured: Configured, *, accept_loss: bool
 ) -> ServerSettings:
     """The settings of a process as those of a server."""
-    settings = typed(resolved)
+    settings = configured.settings
     return ServerSettings(
         data_dir=Path(settings.data_dir),
         publisher_endpoint=settings.publisher_endpoint,
@@ -90,8 +91,9 @@ def server_settings(
         snapshot_interval_s=settings.snapshot_interval_ms / 1000,
         accept_loss=accept_loss,
         store=settings.store,
-        broker=broker,
+        broker=configured.broker,
         keys=server_keys(settings),
+        connections=configured.connections,
     )
 
 
@@ -124,7 +126,8 @@ def left_behind(settings: ServerSettings) -> list[str]:
 LOG = logging.getLogger("reliable_pubsub.proxy")
 HEARS_RESETS = (
     "warning: this system does not let the proxy ignore resets of connections (SO_ATTACH_FILTER), "
-    "so there is no bound on what one connection may make it hold (docs/guarantees.md, P7)"
+    "so there is no bound on what one connection may make it hold (docs/guarantees.md, P7), nor on "
+    "how many connections come in but the descriptors that it may have (docs/operating.md)"
 )
 
 
@@ -202,7 +205,7 @@ def main(
         reloaded_by_signal(asked.set)  # also while it starts, or stands by
         resolved, configured = _configured(config_file, said)
         settings = configured.settings
-        wanted = server_settings(resolved, configured.broker, accept_loss=accept_loss)
+        wanted = server_settings(resolved, configured, accept_loss=accept_loss)
         for endpoint in (
             wanted.publisher_endpoint,
             wanted.subscriber_endpoint,
@@ -277,6 +280,10 @@ def _serve(
         manager.stopping()
         server.stop()
 
+    def use(now: Configured) -> None:
+        server.reconfigure(now.broker)
+        server.entrance.change(now.connections)
+
     with (
         stopped_by_signals(stop),
         metrics_served(
@@ -285,9 +292,7 @@ def _serve(
     ):
         ready = _ready_line(server, settings) + (f" metrics={metrics}" if metrics else "")
         status = ready.removeprefix("ready: ")
-        reloading = Reloading(
-            configured, read=read, use=server.reconfigure, manager=manager, ready=status
-        )
+        reloading = Reloading(configured, read=read, use=use, manager=manager, ready=status)
         reloaded_by_signal(reloading.begin)
         if asked.is_set():
             reloading.begin()

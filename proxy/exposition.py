@@ -18,6 +18,8 @@ from prometheus_client.core import (
     Metric,
 )
 
+from reliable_pubsub.relay.metrics import connection_metrics
+
 from .core.figures import Figures, Histogram
 from .core.survey import STATES, Survey
 
@@ -68,6 +70,7 @@ def exposition(figures: Figures | None, data_dir: Path) -> Iterator[Metric]:
         yield from _held(figures.survey)
         yield from _keys(figures.survey)
         yield from _links(figures)
+        yield from connection_metrics(PREFIX, figures.connections)
     yield from _disk(data_dir)
 
 

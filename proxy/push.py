@@ -13,6 +13,7 @@ from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.relay.authentication import Authentication
 from reliable_pubsub.relay.core.interest_table import InterestTable
 from reliable_pubsub.relay.core.pattern import Kinds
+from reliable_pubsub.relay.entrance import Entrance
 from reliable_pubsub.relay.fan_out import FanOut
 from reliable_pubsub.relay.sockets import Context
 
@@ -37,6 +38,7 @@ class Push:
         context: Context,
         settings: EndpointSettings,
         authentication: Authentication | None = None,
+        entrance: Entrance | None = None,
         *,
         boot: str,
     ) -> None:
@@ -47,7 +49,9 @@ class Push:
         """
         kinds = Kinds()
         table: InterestTable[bytes] = InterestTable(strategy="dedup", kinds=kinds)
-        self._fan_out = bind(settings, lambda to: FanOut(context, to, table, kinds, authentication))
+        self._fan_out = bind(
+            settings, lambda to: FanOut(context, to, table, kinds, authentication, entrance)
+        )
         self.socket = self._fan_out.socket
         self.endpoint = self._fan_out.endpoint
         self.pushes = Pushes(

@@ -20,6 +20,7 @@ from reliable_pubsub.common.core.errors import PubSubError
 from reliable_pubsub.common.core.settings import Settings
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.topic_settings import TOPIC_SETTINGS
+from reliable_pubsub.relay.core.inflow import ConnectionBounds
 
 from .core.state import BrokerSettings
 
@@ -30,6 +31,8 @@ RELOADABLE: Final = (
     "publishers_per_topic_max",
     "staged_bytes_max",
     "stored_bytes_max",
+    "connections_max",
+    "connections_per_s_max",
     *TOPIC_SETTINGS,
 )
 
@@ -39,6 +42,14 @@ class Configured(Struct, frozen=True):
 
     settings: Settings
     broker: BrokerSettings  # what of them the core decides by, with those of single topics
+
+    @property
+    def connections(self) -> ConnectionBounds:
+        """What of them the entrance decides by."""
+        settings = self.settings
+        return ConnectionBounds(
+            connections_max=settings.connections_max, per_s_max=settings.connections_per_s_max
+        )
 
 
 def changes(before: Configured, now: Configured) -> tuple[Sequence[str], Sequence[str]]:
@@ -67,7 +78,7 @@ class Reloading:
         now: Configured,
         *,
         read: Callable[[], Configured],
-        use: Callable[[BrokerSettings], None],
+        use: Callable[[Configured], None],
         manager: ServiceManager,
         ready: str,
     ) -> None:
@@ -109,7 +120,7 @@ class Reloading:
 
     def _take(self, found: Configured) -> None:
         effective, fixed = changes(self._now, found)
-        self._use(found.broker)
+        self._use(found)
         complain(f"reloaded: {', '.join(effective) or 'nothing has changed that can'}")
         if fixed:
             complain(f"warning: these take effect at the next start only: {', '.join(fixed)}")

@@ -6,24 +6,22 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Collection
-from pathlib import Path
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import zmq
-from msgspec import UNSET, Struct
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import StatusReport
-from reliable_pubsub.common.core.keys import ServerKeys
-from reliable_pubsub.common.core.message_base import Durability, Promise
+from reliable_pubsub.common.core.message_base import Promise
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.common.core.status import CommitterStatus
-from reliable_pubsub.common.lock import make_directory
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.system import WakeUp
 from reliable_pubsub.relay.authentication import Authentication
 from reliable_pubsub.relay.core.rights import Denial
+from reliable_pubsub.relay.entrance import Entrance
 from reliable_pubsub.relay.guard import guard_of
 from reliable_pubsub.relay.sockets import end_context
 
@@ -44,53 +42,16 @@ from .ingress import Ingress
 from .log_check import LogDamage
 from .log_reader import StoreReader
 from .observation import Observation
-from .push import EndpointSettings, Push
+from .push import Push
+from .server_settings import ServerSettings, opened_store
 from .socket_poll import SocketPoll, is_readable
-from .store import LOG_BYTES_MAX, Store
+from .store import LOG_BYTES_MAX
 from .stored_state import read_state, reading
-
-if TYPE_CHECKING:
-    from .postgres_store import PostgresStore
 
 TICK_S: Final = 0.1
 AUDIT_FILE: Final = "audit.jsonl"  # in the data directory, and older ones beside it
 HANGS_S: Final = 1.0  # that a commit under way has to end after an error
 REQUESTS_TURN_MAX: Final = 64  # of one endpoint that one turn of the loop takes
-
-
-class ServerSettings(Struct, frozen=True, kw_only=True):
-    """The endpoints, data directory, durability and limits of a proxy."""
-
-    data_dir: Path
-    publisher_endpoint: str
-    subscriber_endpoint: str
-    push: EndpointSettings
-    ingress: EndpointSettings
-    durability: Durability = "sync"
-    snapshot_interval_s: float = 0.01
-    accept_loss: bool = False
-    store: str = ""  # connection string of PostgreSQL; "": SQLite in `data_dir`
-    broker: BrokerSettings = BrokerSettings()
-    keys: ServerKeys | None = None  # None: plaintext
-
-
-def _opened_store(
-    settings: ServerSettings,
-    report_loss: Callable[[LogDamage], None],
-    stand_by: Callable[[str], None],
-) -> Store | PostgresStore:
-    """Open the store, which may take until another process has ended."""
-    if settings.store:
-        from .postgres_store import PostgresStore  # psycopg is loaded only for that
-
-        make_directory(settings.data_dir, what="data directory")  # of the audit log
-        return PostgresStore(settings.store, settings.durability, say=stand_by)
-    return Store(
-        settings.data_dir,
-        settings.durability,
-        accept_loss=settings.accept_loss,
-        report=report_loss,
-    )
 
 
 class Server:
@@ -121,7 +82,7 @@ class Server:
         self._settings = settings
         self._warn = warn
         self._log_is_held = False
-        self._store = _opened_store(settings, report_loss, stand_by)
+        self._store = opened_store(settings, report_loss, stand_by)
         try:
             self.checked: Checked = check_store(
                 self._store.connection,
@@ -135,6 +96,9 @@ class Server:
             self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
             self._authentication = Authentication(
                 self._context, settings.keys, settings.data_dir / AUDIT_FILE, warn
+            )
+            self.entrance = Entrance(
+                settings.connections, has_keys=settings.keys is not None, warn=warn
             )
             self._bind()
             self.engine = self._new_engine()
@@ -182,9 +146,12 @@ class Server:
             FrontDoor(self._context, "publisher", settings.publisher_endpoint, known),
             FrontDoor(self._context, "subscriber", settings.subscriber_endpoint, known),
         ]
-        self.push = Push(self._context, settings.push, self._authentication, boot=self._boot)
+        self.push = Push(
+            self._context, settings.push, self._authentication, self.entrance, boot=self._boot
+        )
         self.ingress = Ingress(self._context, settings.ingress, known)
-        self._guard = guard_of(self.ingress.connections, *(one.connections for one in self.doors))
+        asked = (door.connections for door in self.doors)
+        self._guard = guard_of(self.ingress.connections, *asked, entrance=self.entrance)
 
     def _new_engine(self) -> Engine:
         with reading():
@@ -459,6 +426,7 @@ class Server:
             report,
             push=self.push.pushes.status(),
             ingress=self.ingress.status(self.engine),
+            connections=self.entrance.status(),
             store_path=self.store_path,
             committer=CommitterStatus(
                 queued_records=state.lsn - state.durable_lsn,
@@ -482,6 +450,7 @@ class Server:
             log_bytes_max=LOG_BYTES_MAX,
             push=self.push.pushes.status(),
             ingress=self.ingress.status(self.engine),
+            connections=self.entrance.status(),
         )
 
     def _close(self) -> None:

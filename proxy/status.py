@@ -26,6 +26,7 @@ from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.errors import InDoubtError
 from reliable_pubsub.common.core.status import (
     CommitterStatus,
+    ConnectionsStatus,
     IngressStatus,
     PushStatus,
     RingStatus,
@@ -201,6 +202,10 @@ def _head(report: StatusReport) -> Text:
             f"\ningress {come.endpoint}: {come.patterns} patterns asked for, "
             f"{come.taken:,} batches taken, {come.unwanted:,} unwanted, {come.refused:,} refused"
         )
+    if isinstance(report.connections, ConnectionsStatus):
+        text.append(f"\nconnections: {report.connections.text}")
+        if report.connections.warning:
+            text.append(f"\n{report.connections.warning}", "bold red")
     if isinstance(report.staging, StagingStatus):
         staging = report.staging
         text.append(

@@ -32,6 +32,7 @@ from reliable_pubsub.common.key_files import client_keys, server_keys
 from reliable_pubsub.common.metrics_server import Pages, metrics_served
 from reliable_pubsub.common.notify import ServiceManager
 
+from .core.inflow import ConnectionBounds
 from .metrics import exposition
 from .server import Relay, RelaySettings
 from .sockets import a_node_name, allow_connections
@@ -133,6 +134,10 @@ def main(
                 cap=settings.relay_max_subscriptions,
                 lease_s=settings.relay_lease,
                 keys=keys,
+                connections=ConnectionBounds(
+                    connections_max=settings.connections_max,
+                    per_s_max=settings.connections_per_s_max,
+                ),
             ),
             warn=complain,
             manager=manager,

@@ -19,7 +19,7 @@ from typing import Final
 import zmq
 
 from .core.allowance import Look, Tally
-from .listener import cut
+from .listener import Gate, cut
 
 EVENTS_MAX: Final = 32  # taken at once, so that what they lead to does not wait for all of them
 _EVENT: Final = struct.Struct("=Hi")  # of a monitor: what happened, and to which descriptor
@@ -75,6 +75,8 @@ class Connections:
         self._by_descriptor: dict[int, Connection] = {}
         self._arrived: list[Connection] | None = None  # kept once there is a guard
         self._ended: list[Connection] | None = None  # kept once they are asked for
+        self._came: list[str] | None = None  # addresses, kept once they are asked for
+        self.gate: Gate | None = None  # None: nothing keeps connections out here
         self.cut_count = 0
 
     def __len__(self) -> int:
@@ -107,6 +109,15 @@ class Connections:
         """Whether a connection of this endpoint is there no more."""
         self._take_events()
         return self.at(connection.descriptor) is not connection
+
+    def came(self) -> list[str]:
+        """The address of each that has come since the last time, also of those that have ended.
+
+        "": it was not known any more. The first time there are none.
+        """
+        with self._lock:
+            came, self._came = self._came or [], []
+        return came
 
     def arrived(self) -> tuple[list[Connection], bool]:
         """Those that have come since the last time and are there; the first time, all of them.
@@ -158,11 +169,17 @@ class Connections:
         return True
 
     def _accepted(self, descriptor: int) -> None:
+        address = ""
         with suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as held:
-            connection = Connection(self, descriptor, held.getpeername())
+            peer = held.getpeername()
+            connection = Connection(self, descriptor, peer)
             self._by_descriptor[descriptor] = connection
             if self._arrived is not None:
                 self._arrived.append(connection)
+            if isinstance(peer, tuple):  # else it comes by `ipc:`
+                address = peer[0]
+        if self._came is not None:
+            self._came.append(address)
 
 
 def counts_bytes() -> bool:

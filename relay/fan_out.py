@@ -30,6 +30,7 @@ from .core.interest_link import Links
 from .core.interest_table import InterestTable
 from .core.pattern import EVERYTHING, Kinds, Pattern
 from .core.push import END, FIRST_BYTES, pattern_of_plain, prefixes_of, single_topic_frame
+from .entrance import Entrance
 from .guard import guard_of_push
 from .sockets import DATA_MESSAGES_MAX, Context, listening
 
@@ -63,11 +64,13 @@ class FanOut:
         table: InterestTable[bytes],
         kinds: Kinds,
         authentication: Authentication | None = None,
+        entrance: Entrance | None = None,
     ) -> None:
         """Bind.
 
         Args:
             authentication: of the connections; None: everything is sent to everyone.
+            entrance: of the process; None: as many connections come as ask for one.
 
         Raises:
             ConfigurationError: the endpoint cannot be bound.
@@ -84,7 +87,7 @@ class FanOut:
         )
         self.socket, self.connections = listener.socket, listener.connections
         self.connections.ended()  # from now on they are kept
-        self._guard = guard_of_push(listener)
+        self._guard = guard_of_push(listener.connections, entrance)
         self.socket.setsockopt(zmq.XPUB_MANUAL, 1)
         self.endpoint = self.socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self.sent_singly = 0

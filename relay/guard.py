@@ -5,8 +5,9 @@ megabytes a second, and with every call an XPUB reads all that has come and stor
 subscription, and goes on while more comes. This thread counts what arrives at each connection
 (TCP_INFO), and cuts off connections that make the process hold too much (`Allowance`). On a push
 endpoint it also cuts off connections that say too much, and lets no connection in while all
-together have said too much (`Admission`; docs/decisions/0026). The calls of libzmq have to leave
-the interpreter to it: `recv` and `poll` do, `getsockopt` does not.
+together have said too much (`Admission`; docs/decisions/0026). On every endpoint it keeps
+connections out while the entrance of the process says so. The calls of libzmq have to leave the
+interpreter to it: `recv` and `poll` do, `getsockopt` does not.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ from reliable_pubsub.common.system import WakeUp, counts_memory, give_back_memor
 
 from .connections import Connection, Connections, counts_bytes, kernel_counts
 from .core.allowance import Admission, Allowance, Growth, Said
-from .listener import Gate
-from .sockets import Listening
+from .entrance import Entrance
 
 LOOK_S: Final = 0.01  # between two looks at connections that go on speaking, if they may hold much
 PUSH_LOOK_S: Final = 0.001  # the same on a push endpoint, where each kibibyte counts
 ROUND_S: Final = 0.05  # between two looks at connections that say nothing
+IDLE_S: Final = 1.0  # without a connection: the loop may have taken the event that would wake us
 LOOKED_AT_MAX: Final = 500  # of them at once; the others have their turn in the next rounds
 # Data that libzmq has read already is not readable any more, but the socket can still be written:
 # so both are asked for, and each arrival wakes us once.
@@ -37,29 +38,27 @@ _EACH_ARRIVAL: Final = (
 )
 
 
-def guard_of(*endpoints: Connections) -> Guard | None:
+def guard_of(*endpoints: Connections, entrance: Entrance | None = None) -> Guard | None:
     """A guard of these endpoints, where the kernel counts bytes for us; else None."""
-    return Guard(endpoints) if _can_guard() else None
+    return Guard(endpoints, entrance=entrance) if _can_guard() else None
 
 
-def guard_of_push(endpoint: Listening) -> Guard | None:
+def guard_of_push(endpoint: Connections, entrance: Entrance | None = None) -> Guard | None:
     """A guard of a push endpoint, where the kernel counts bytes for us; else None."""
-    if endpoint.listener is None or endpoint.hears_resets or not _can_guard():
+    if endpoint.gate is None or not _can_guard():
         return None
-    entrance = Entrance(Gate(endpoint.listener))
-    return Guard([endpoint.connections], entrance=entrance, look_s=PUSH_LOOK_S)
+    return Guard([endpoint], entrance=entrance, speech=Speech(), look_s=PUSH_LOOK_S)
 
 
 def _can_guard() -> bool:
     return counts_bytes() and counts_memory()
 
 
-class Entrance:
+class Speech:
     """What peers may say on a push endpoint, and when more of them may come in."""
 
-    def __init__(self, gate: Gate) -> None:
-        """It is open."""
-        self._gate = gate
+    def __init__(self) -> None:
+        """Nothing was said."""
         self._admission = Admission(time.monotonic())
         self._said: dict[Connection, Said] = {}
 
@@ -75,11 +74,9 @@ class Entrance:
         """Count what a connection has said; False: it is to be cut."""
         return self._admission.hears(self._said[connection], received_bytes, now_s)
 
-    def set_gate(self, now_s: float) -> float | None:
-        """Open or close the gate; return the seconds until it may open, None if it is open."""
-        closed_for_s = self._admission.closed_for_s(now_s) or None
-        self._gate.set_open(is_open=closed_for_s is None)
-        return closed_for_s
+    def closed_for_s(self, now_s: float) -> float:
+        """Seconds for which no connection may come in; 0: they may."""
+        return self._admission.closed_for_s(now_s)
 
 
 class Guard:
@@ -90,16 +87,21 @@ class Guard:
         endpoints: Sequence[Connections],
         *,
         entrance: Entrance | None = None,
+        speech: Speech | None = None,
         look_s: float = LOOK_S,
     ) -> None:
         """Begin to watch.
 
         Args:
-            entrance: bounds what connections say, whether it is taken or not.
+            entrance: bounds how many connections there are, and how fast they come.
+            speech: bounds what connections say, whether it is taken or not.
             look_s: between two looks at connections that go on speaking.
         """
         self._endpoints = endpoints
-        self._entrance = entrance
+        self._entrance, self._speech = entrance, speech
+        if entrance is not None:
+            for one in endpoints:
+                entrance.leads_to(one)
         self._look_s = look_s
         self._watched: dict[int, tuple[Connections, Connection]] = {}  # by descriptor
         self._allowance: Allowance = Allowance()
@@ -124,7 +126,7 @@ class Guard:
         self._stop.close()
 
     def _run(self) -> None:
-        wait_s: float | None = 0.0  # events wake us only once there were none to take
+        wait_s = 0.0  # events wake us only once there were none to take
         is_more = True  # connections that have come
         while not self._stopping:
             spoke = {descriptor for descriptor, _ in self._epoll.poll(wait_s)}
@@ -140,13 +142,24 @@ class Guard:
             is_calm = self._allowance.held_bytes_max <= CALM_BYTES_MAX
             if is_round or not is_calm:
                 self._judge(now_s)
-            wait_s = ROUND_S if self._watched else None
-            if self._entrance is not None and (closed_for_s := self._entrance.set_gate(now_s)):
-                wait_s = min(closed_for_s, ROUND_S)
+            wait_s = self._set_gates(now_s)
             if is_more:
                 wait_s = 0.0
             else:
-                time.sleep(ROUND_S if is_calm and self._entrance is None else self._look_s)
+                time.sleep(ROUND_S if is_calm and self._speech is None else self._look_s)
+
+    def _set_gates(self, now_s: float) -> float:
+        """Open or close the gates; return how long to wait if nothing happens."""
+        closed, is_looking = self._entrance.look(now_s) if self._entrance else (None, False)
+        closed_for_s = self._speech.closed_for_s(now_s) if self._speech else 0.0
+        without = closed.addresses if closed else frozenset()
+        is_open = not closed_for_s and (closed is None or bool(without))
+        for one in self._endpoints:
+            if one.gate is not None:
+                one.gate.set_open(is_open=is_open, without=without if is_open else frozenset())
+        if closed_for_s:
+            return min(closed_for_s, ROUND_S)
+        return ROUND_S if self._watched or is_looking else IDLE_S
 
     def _take_arrived(self, now_s: float) -> bool:
         """Watch connections that have come; return whether there may be more."""
@@ -169,16 +182,16 @@ class Guard:
             self._ended(descriptor)
         self._watched[descriptor] = endpoint, connection
         self._allowance.accepted(descriptor, connection.tally)
-        if self._entrance is not None:
-            self._entrance.accepted(connection, now_s)
+        if self._speech is not None:
+            self._speech.accepted(connection, now_s)
         with suppress(OSError):  # it has ended meanwhile
             self._epoll.register(descriptor, _EACH_ARRIVAL)
 
     def _ended(self, descriptor: int) -> None:
         _, connection = self._watched.pop(descriptor)
         self._allowance.ended(descriptor)
-        if self._entrance is not None:
-            self._entrance.ended(connection)
+        if self._speech is not None:
+            self._speech.ended(connection)
 
     def _look(self, descriptor: int, now_s: float) -> None:
         endpoint, connection = self._watched[descriptor]
@@ -187,7 +200,7 @@ class Guard:
             self._ended(descriptor)
             return
         self._allowance.look(descriptor, counts, now_s)
-        if self._entrance and not self._entrance.hears(connection, counts.received_bytes, now_s):
+        if self._speech and not self._speech.hears(connection, counts.received_bytes, now_s):
             self._cut(descriptor)
 
     def _cut(self, descriptor: int) -> None:
@@ -201,7 +214,7 @@ class Guard:
         grown_bytes = self._growth.look(resident, held_bytes_max, now_s)
         for descriptor in self._allowance.to_be_cut(grown_bytes, now_s):
             self._cut(descriptor)
-        if self._entrance is None and self._growth.is_settled(now_s):
+        if self._speech is None and self._growth.is_settled(now_s):
             if grown_bytes > FREED_BYTES_MIN:
                 give_back_memory()
                 resident = resident_bytes()

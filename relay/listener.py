@@ -20,8 +20,10 @@ from msgspec import Struct
 from reliable_pubsub.common.system import IS_LINUX
 
 # Packet filters over the TCP header.
-_LOAD_BYTE, _IF_ANY_BIT, _RETURN = 0x30, 0x45, 0x06  # linux/bpf_common.h
+_LOAD_BYTE, _LOAD_WORD, _IF_EQUAL = 0x30, 0x20, 0x15  # linux/bpf_common.h
+_IF_ANY_BIT, _RETURN = 0x45, 0x06
 _FLAGS_BYTE, _RST = 13, 0x04  # RFC 9293, section 3.1
+_SOURCE_ADDRESS: Final = 0xFFF0_0000 + 12  # SKF_NET_OFF of linux/filter.h; RFC 791, section 3.1
 _THROWN_AWAY_BYTES: Final = 2**20  # at once
 _Instruction = tuple[int, int, int, int]  # operation, jump if true, jump if not, operand
 _DROP: Final[_Instruction] = (_RETURN, 0, 0, 0)
@@ -31,7 +33,9 @@ _DROP_RESETS: Final = (
     _DROP,
     (_RETURN, 0, 0, 0xFFFF_FFFF),
 )
-_SO_ATTACH_FILTER: Final = 26  # asm-generic/socket.h; Python has no name for it
+_SO_ATTACH_FILTER: Final = 26  # asm-generic/socket.h; Python has no name for these
+_SO_MEMINFO: Final = 55
+_DROPS: Final = struct.Struct("=32xI")  # linux/sock_diag.h: SK_MEMINFO_DROPS
 
 
 class Listener(Struct, frozen=True):
@@ -51,14 +55,39 @@ class Gate:
     def __init__(self, listener: Listener) -> None:
         self._descriptor = listener.descriptor
         self._is_open = True
+        self._without: frozenset[str] = frozenset()
 
-    def set_open(self, *, is_open: bool) -> None:
-        """Open or close it."""
-        if is_open == self._is_open:
+    def set_open(self, *, is_open: bool, without: frozenset[str] = frozenset()) -> None:
+        """Open or close it.
+
+        Args:
+            without: addresses that are kept out though it is open.
+        """
+        if (is_open, without) == (self._is_open, self._without):
             return
+        let_in = (*_drop_of(without), *_DROP_RESETS)
         with socket.socket(fileno=os.dup(self._descriptor)) as listening:
-            if _filter(listening, _DROP_RESETS if is_open else (_DROP,)):
-                self._is_open = is_open
+            if _filter(listening, let_in if is_open else (_DROP,)):
+                self._is_open, self._without = is_open, without
+
+    def kept_out(self) -> int:
+        """Requests for a connection that the kernel has dropped here, repeated ones included."""
+        with socket.socket(fileno=os.dup(self._descriptor)) as listening:
+            (count,) = _DROPS.unpack(
+                listening.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _DROPS.size)
+            )
+        return int(count)
+
+
+def _drop_of(addresses: frozenset[str]) -> list[_Instruction]:
+    """Drop what comes from these IPv4 addresses."""
+    if not addresses:
+        return []
+    program: list[_Instruction] = [(_LOAD_WORD, 0, 0, _SOURCE_ADDRESS)]
+    for address in sorted(addresses):
+        (number,) = struct.unpack("!I", socket.inet_aton(address))
+        program += [(_IF_EQUAL, 0, 1, number), _DROP]
+    return program
 
 
 def listen(endpoint: str, backlog: int, receive_buffer_bytes: int | None = None) -> Listener:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
+
+from reliable_pubsub.common.core.status import ConnectionsStatus
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -26,6 +28,7 @@ class RelayFigures(Struct, frozen=True, kw_only=True):
     links: int  # below
     plain: int  # prefixes that plain ZeroMQ subscribers want
     patterns: int  # asked for above
+    connections: ConnectionsStatus | UnsetType = UNSET  # unset: the system does not count them
 
 
 def exposition(figures: RelayFigures | None) -> Iterator[Metric]:
@@ -60,3 +63,25 @@ def exposition(figures: RelayFigures | None) -> Iterator[Metric]:
     }
     for name, (text, value) in gauges.items():
         yield GaugeMetricFamily(PREFIX + name, text, value=value)
+    yield from connection_metrics(PREFIX, figures.connections)
+
+
+def connection_metrics(prefix: str, status: ConnectionsStatus | UnsetType) -> Iterator[Metric]:
+    """What comes to the endpoints of a proxy or relay; nothing where that is not counted."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+
+    if not isinstance(status, ConnectionsStatus):
+        return
+    yield GaugeMetricFamily(
+        prefix + "connections", "Connections of all endpoints.", value=status.connections
+    )
+    counters = {
+        "connections_came": ("Connections that came in.", status.came),
+        "connections_kept_out": (
+            "Requests for a connection that were not answered, repeated ones included.",
+            status.kept_out,
+        ),
+        "entrance_closed_seconds": ("Time in which connections were kept out.", status.closed_s),
+    }
+    for name, (text, value) in counters.items():
+        yield CounterMetricFamily(prefix + name, text, value=value)

@@ -24,6 +24,7 @@ from reliable_pubsub.common.system import WakeUp
 from .above import Above, NodeAbove, PlainAbove
 from .authentication import Authentication
 from .core.batch_cache import BatchCache
+from .core.inflow import ConnectionBounds
 from .core.interest_link import LEASE_S, Links
 from .core.interest_table import CAP, InterestTable
 from .core.messages import Interest, Node, NodeReport
@@ -33,6 +34,7 @@ from .core.pattern import Kinds, Strategy
 from .core.push import PushFrames, decode_any_push, shared_topic_frame
 from .core.rights import denied
 from .core.wire import decode_node_request, is_for_node
+from .entrance import Entrance
 from .fan_out import TURN_MAX, FanOut
 from .guard import guard_of
 from .metrics import RelayFigures
@@ -64,6 +66,7 @@ class RelaySettings(Struct, frozen=True, kw_only=True):
     lease_s: float = LEASE_S
     push_via: str = ""  # where data of the first node above is found, if not where it says
     keys: ServerKeys | None = None  # of its endpoints; None: plaintext
+    connections: ConnectionBounds = ConnectionBounds()
 
 
 class Relay:
@@ -90,6 +93,9 @@ class Relay:
         self._boot = secrets.token_hex(8)
         self._context: Context = zmq.Context()
         self._authentication = Authentication(self._context, settings.keys, warn=warn)
+        self._entrance = Entrance(
+            settings.connections, has_keys=settings.keys is not None, warn=warn
+        )
         self._table: InterestTable[bytes] = InterestTable(
             strategy=settings.strategy, cap=settings.cap, kinds=self._kinds
         )
@@ -105,6 +111,7 @@ class Relay:
                 self._table,
                 self._kinds,
                 self._authentication,
+                self._entrance,
             )
         except BaseException:
             self._authentication.close()
@@ -131,7 +138,7 @@ class Relay:
         if settings.upstreams:
             connect_to_any(self._pulled, settings.upstreams[0])
         self._above = self._connected()
-        self._guard = guard_of(self._connections)
+        self._guard = guard_of(self._connections, entrance=self._entrance)
         self._wake_up = WakeUp()
         self._manager = manager or ServiceManager()
         self.scrapes: Scrapes[RelayFigures] = Scrapes(self._wake_up.wake)
@@ -358,6 +365,7 @@ class Relay:
             links=len(self._links),
             plain=self.fan_out.plain_count,
             patterns=len(self._table.above),
+            connections=self._entrance.status(),
         )
 
     def _report(self, request: Node) -> NodeReport:
@@ -385,4 +393,5 @@ class Relay:
             shared=passing.shared_count,
             passed=passing.passed_count,
             dropped=passing.dropped_count,
+            connections=self._entrance.status(),
         )

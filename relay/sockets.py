@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import resource
 import secrets
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -20,7 +21,7 @@ from reliable_pubsub.common.core.limits import FRAME_BYTES_MAX, PEER_REQUESTS_MA
 from reliable_pubsub.common.transport import RECONNECT_MS, RECONNECT_MS_MAX, use_keys_of
 
 from .connections import Connections
-from .listener import Listener, listen
+from .listener import Gate, listen
 
 Context = zmq.Context[zmq.Socket[bytes]]
 Socket = zmq.Socket[bytes]
@@ -37,6 +38,7 @@ FRAMES_KEPT_MAX = 64  # of a message; ours have three, and an envelope
 FRAMES_TURN_MAX = 5_000  # of a message that are taken at once
 NO_BOUND = 0
 DESCRIPTORS = 10_240  # OPEN_MAX of macOS
+DESCRIPTORS_LEFT = 64  # not for connections: a proxy has about 40; where there are many, an eighth
 
 
 class Listening(Struct, frozen=True):
@@ -45,7 +47,6 @@ class Listening(Struct, frozen=True):
     socket: Socket
     connections: Connections
     hears_resets: bool  # so that nothing bounds the messages kept of one peer
-    listener: Listener | None  # None: it is no TCP socket
 
 
 class Receiver:
@@ -124,7 +125,7 @@ def listening(
     socket.setsockopt(zmq.ZAP_DOMAIN, ZAP_DOMAIN.encode())
     socket.setsockopt(zmq.RCVHWM, NO_BOUND)
     socket.setsockopt(zmq.SNDHWM, sent_max)
-    hears_resets, listener = False, None
+    hears_resets = False
     connections = Connections(context, socket)
     try:
         if endpoint.startswith("tcp:"):
@@ -133,6 +134,7 @@ def listening(
             hears_resets = listener.hears_resets
             if not hears_resets:
                 socket.setsockopt(zmq.RCVHWM, received_max)
+                connections.gate = Gate(listener)
         socket.bind(endpoint)
     except (OSError, zmq.ZMQError) as error:
         connections.close()
@@ -141,7 +143,7 @@ def listening(
             f"cannot bind the {what} endpoint {endpoint}: {error.strerror}; is another proxy "
             "or relay running there?"
         ) from error
-    return Listening(socket, connections, hears_resets, listener)
+    return Listening(socket, connections, hears_resets)
 
 
 def connecting(
@@ -191,6 +193,17 @@ def allow_connections() -> None:
         with suppress(OSError, ValueError):  # macOS says that there is no limit, and has one
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             return
+
+
+def descriptors_for_connections() -> int:
+    """How many connections this process may have, so that descriptors are left for the rest.
+
+    Without any, libzmq asks the kernel for the next connection again and again, with a whole core.
+    """
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return sys.maxsize
+    return max(soft - max(soft // 8, DESCRIPTORS_LEFT), 1)
 
 
 def end_context(end: Callable[[], None]) -> None:

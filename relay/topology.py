@@ -31,6 +31,7 @@ from reliable_pubsub.common.core.errors import (
 )
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.core.session import refusal
+from reliable_pubsub.common.core.status import ConnectionsStatus
 from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.common.key_files import client_keys
 from reliable_pubsub.common.status_client import StatusClient
@@ -136,6 +137,10 @@ def view(reports: Mapping[str, NodeReport | None]) -> RichTree:
             branch.add(f"below {below.client}: {full}")
         if report.below_left_out:
             branch.add(f"and {report.below_left_out} more below")
+        if isinstance(report.connections, ConnectionsStatus):
+            branch.add(f"connections: {report.connections.text}")
+            if report.connections.warning:
+                branch.add(report.connections.warning)
         if report.plain:
             branch.add(f"plain subscribers: {report.plain} prefixes")
     return tree

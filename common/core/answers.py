@@ -18,6 +18,7 @@ from .status import (
     AccountStatus,
     ClientStatus,
     CommitterStatus,
+    ConnectionsStatus,
     IngressStatus,
     KeptStatus,
     PushStatus,
@@ -331,6 +332,7 @@ class StatusReport(Reply, frozen=True, kw_only=True, tag="STATUS_REPORT"):
     accounts: tuple[AccountStatus, ...] | UnsetType = UNSET
     accounts_left_out: int | UnsetType = UNSET  # above STATUS_ACCOUNTS_MAX; unset: none
     paused: str | UnsetType = UNSET  # the reason why an operator has paused puts; unset: puts go on
+    connections: ConnectionsStatus | UnsetType = UNSET  # unset: the system does not count them
 
 
 class ClientsReport(Reply, frozen=True, kw_only=True, tag="CLIENTS_REPORT"):

@@ -101,6 +101,7 @@ PUSH_BODY_BYTES_MAX: Final = 64 * KIB  # a longer body is fetched; only its offs
 INGRESS_PATTERNS_MAX: Final = 1024  # announced to QoS 0 publishers; beyond, they send all
 
 # What untrusted peers can make an endpoint of a proxy or relay hold (docs/decisions/0026).
+CONNECTIONS_MAX: Final = 20_000  # of a process; the default of a setting
 PEER_REQUESTS_MAX: Final = 8  # queued messages of one connection before reading it is paused
 UNHEARD_BYTES_MAX: Final = 10 * MIB  # of one connection, since a message of it was taken
 UNHEARD_BYTES_MAX_TOGETHER: Final = 64 * MIB  # of all connections of a process

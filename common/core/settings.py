@@ -13,6 +13,7 @@ from .limits import (
     BODY_BYTES_MAX,
     CHOSEN_MAX,
     CHOSEN_TOPICS_MAX,
+    CONNECTIONS_MAX,
     GIB,
     INTEREST_PATTERNS_MAX,
     MIB,
@@ -288,6 +289,24 @@ class Settings(Struct, frozen=True, kw_only=True):
         Bytes,
         Meta(ge=2 * MIB, description="bytes of messages stored in all topics together"),
     ] = NUMBER_MAX
+    connections_max: Annotated[
+        Chosen,
+        Meta(
+            description="how many connections all endpoints of a proxy or relay have together, "
+            "silent ones included; further ones are kept out. At most 7 of 8 descriptors that the "
+            "process may have"
+        ),
+    ] = CONNECTIONS_MAX
+    connections_per_s_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=CHOSEN_MAX,
+            description="how many connections come into all of them in a second, and ten times as "
+            "many at once; further ones are kept out, and ask again. 0: 100 with keys, 1000 "
+            "without",
+        ),
+    ] = 0
     history_bytes: Annotated[
         Bytes, Meta(ge=0, description="acknowledged messages that stay in each topic")
     ] = 256 * MIB

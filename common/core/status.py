@@ -10,6 +10,7 @@ from .message_base import GroupTerms, Role, Terms
 from .rights import Quota
 
 SubscriptionState = Literal["active", "suspended", "expired"]
+EntranceBound = Literal["connections_max", "connections_per_s_max"]
 
 
 class SubscriptionStatus(Struct, frozen=True, kw_only=True):
@@ -129,6 +130,42 @@ class IngressStatus(Struct, frozen=True, kw_only=True):
     taken: int  # batches
     unwanted: int  # batches without a listener when they arrived
     refused: int  # batches that are malformed, or of a fenced process
+
+
+class ConnectionsStatus(Struct, frozen=True, kw_only=True):
+    """The connections of all endpoints of a process, as STATUS and NODE_REPORT show them."""
+
+    connections: int  # now, those that say nothing included
+    connections_max: int
+    connections_per_s_max: int
+    came: int  # since the start
+    kept_out: int  # requests for a connection that were not answered, repeated ones included
+    closed_s: float  # that connections were kept out, since the start
+    closed_by: EntranceBound | UnsetType = UNSET  # unset: none were in the last 10 s
+    since_s: float | UnsetType = UNSET  # how long ago that began
+
+    @property
+    def used(self) -> float:
+        """Share of the bound that is used."""
+        return self.connections / self.connections_max
+
+    @property
+    def text(self) -> str:
+        """What came, in words."""
+        return (
+            f"{self.connections:,} of {self.connections_max:,}, {self.came:,} came; of more than "
+            f"{self.connections_per_s_max:,} a second some are kept out"
+        )
+
+    @property
+    def warning(self) -> str:
+        """Since when connections are kept out, and why; "": they are not."""
+        if not isinstance(self.since_s, float):
+            return ""
+        return (
+            f"CONNECTIONS ARE KEPT OUT, since {self.since_s:,.0f} s ({self.closed_by}); "
+            f"{self.kept_out:,} requests for one were not answered (docs/operating.md)"
+        )
 
 
 class ClientStatus(Struct, frozen=True, kw_only=True):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, get_args
 
-from msgspec import Struct
+from msgspec import Struct, UnsetType
 
 from reliable_pubsub.common.core.answers import AnyReply, Refusal
 from reliable_pubsub.common.core.limits import HELD_REQUESTS_MAX, WAITING_GETS_MAX
 from reliable_pubsub.common.core.message_base import Promise
-from reliable_pubsub.common.core.status import IngressStatus, PushStatus
+from reliable_pubsub.common.core.status import ConnectionsStatus, IngressStatus, PushStatus
 
 from .backlog import UNWRITTEN_BYTES_MAX
 from .broker import VERBS
@@ -21,7 +21,7 @@ from .survey import Survey
 BOUNDS: Final = (  # the values of the label `bound`
     *("topics", "clients", "stored_bytes", "staged_bytes", "store_log_bytes", "topic_bytes"),
     *("subscriptions_per_topic", "publishers_per_topic", "waiting_messages"),
-    *("held_answers", "unwritten_bytes", "waiting_gets"),
+    *("held_answers", "unwritten_bytes", "waiting_gets", "connections"),
 )
 # All of them from the start: of a series that begins with 1, Prometheus sees no increase.
 REFUSALS: Final = tuple(kind for kind in get_args(AnyReply) if issubclass(kind, Refusal))
@@ -64,6 +64,7 @@ class Figures(Struct, frozen=True, kw_only=True):
     committed_records: int
     push: PushStatus
     ingress: IngressStatus
+    connections: ConnectionsStatus | UnsetType  # unset: the system does not count them
     bounds: Mapping[str, float]  # by name: the share of it that is used
 
 
@@ -78,6 +79,7 @@ def figures_of(
     log_bytes_max: int,
     push: PushStatus,
     ingress: IngressStatus,
+    connections: ConnectionsStatus | UnsetType,
 ) -> Figures:
     """Collect the figures; the cost does not depend on what the proxy holds.
 
@@ -100,6 +102,7 @@ def figures_of(
         len(answers) / HELD_REQUESTS_MAX,
         backlog.unwritten_bytes / UNWRITTEN_BYTES_MAX,
         len(engine.waiting) / WAITING_GETS_MAX,
+        connections.used if isinstance(connections, ConnectionsStatus) else 0.0,
     )
     return Figures(
         durability=state.durability,
@@ -123,5 +126,6 @@ def figures_of(
         committed_records=committed_records,
         push=push,
         ingress=ingress,
+        connections=connections,
         bounds=dict(zip(BOUNDS, shares, strict=True)),
     )

@@ -190,35 +190,35 @@ class Growth:
 
 
 class Bucket:
-    """Bytes that may come: a number at once, and a number per second from then on.
+    """Bytes, or connections, that may come: a number at once, and then a number per second.
 
     More may be taken than is left. The debt is paid by the time that passes.
     """
 
-    __slots__ = ("_at_s", "_bytes_max", "_bytes_per_s", "_left")
+    __slots__ = ("_at_s", "_left", "_most", "_per_s")
 
-    def __init__(self, bytes_max: int, bytes_per_s: int, now_s: float) -> None:
-        self._bytes_max, self._bytes_per_s = bytes_max, bytes_per_s
-        self._left, self._at_s = float(bytes_max), now_s
+    def __init__(self, most: int, per_s: int, now_s: float) -> None:
+        self._most, self._per_s = most, per_s
+        self._left, self._at_s = float(most), now_s
 
     def left(self, now_s: float) -> float:
-        """Bytes that are left; below 0 is a debt."""
-        refilled = self._left + (now_s - self._at_s) * self._bytes_per_s
-        self._left, self._at_s = min(refilled, float(self._bytes_max)), now_s
+        """What is left; below 0 is a debt."""
+        refilled = self._left + (now_s - self._at_s) * self._per_s
+        self._left, self._at_s = min(refilled, float(self._most)), now_s
         return self._left
 
     def used(self, now_s: float) -> float:
-        """Bytes that were taken and are not refilled yet."""
-        return self._bytes_max - self.left(now_s)
+        """What was taken and is not refilled yet."""
+        return self._most - self.left(now_s)
 
-    def take(self, size_bytes: int, now_s: float) -> None:
-        """Take bytes, whether they are there or not."""
+    def take(self, amount: int, now_s: float) -> None:
+        """Take so much, whether it is there or not."""
         self.left(now_s)
-        self._left -= size_bytes
+        self._left -= amount
 
     def paid_in_s(self, now_s: float) -> float:
         """Seconds until a debt is paid."""
-        return max(-self.left(now_s) / self._bytes_per_s, 0.0)
+        return max(-self.left(now_s) / self._per_s, 0.0)
 
 
 class Said:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from reliable_pubsub.common.core.answers import Refusal
 from reliable_pubsub.common.core.limits import INTEREST_PATTERNS_MAX, LINK_BYTES, RELAYS_BELOW_MAX
 from reliable_pubsub.common.core.message_base import ClientField, Natural, Reply, Request
+from reliable_pubsub.common.core.status import ConnectionsStatus
 
 from .pattern import Pattern
 
@@ -93,6 +94,7 @@ class NodeReport(Reply, frozen=True, kw_only=True, tag="NODE_REPORT"):
     shared: int  # requests that waited for another one's answer
     passed: int  # requests passed on
     dropped: int  # requests dropped, because no answer came or too many waited
+    connections: ConnectionsStatus | UnsetType = UNSET  # unset: the system does not count them
 
 
 AnyInterestReply = InterestAck | Loop | NodeReport

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from reliable_pubsub.common.core.endpoint import any_port_beside, beside, stays_behind
-from reliable_pubsub.common.core.resolving import resolve
+from reliable_pubsub.common.core.resolving import resolve, typed
 from reliable_pubsub.proxy.__main__ import broker_settings, left_behind, server_settings
 from reliable_pubsub.proxy.push import EndpointSettings
-from reliable_pubsub.proxy.server import ServerSettings
+from reliable_pubsub.proxy.reloading import Configured
+from reliable_pubsub.proxy.server_settings import ServerSettings
 
 INGRESS = "tcp://127.0.0.1:5554"
 
@@ -45,7 +46,8 @@ def test_another_port_is_sought_on_the_same_interface(endpoint: str, expected: s
 
 def settings_with(**chosen: str) -> ServerSettings:
     resolved = resolve(chosen, {}, {})
-    return server_settings(resolved, broker_settings(resolved, {}), accept_loss=False)
+    configured = Configured(typed(resolved), broker_settings(resolved, {}))
+    return server_settings(resolved, configured, accept_loss=False)
 
 
 def test_ingress_follows_the_publishers_and_push_the_subscribers() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from reliable_pubsub import ConfigurationError, InvalidNameError, secure
+from reliable_pubsub.common.core.certificates import KEY_CHARS, is_key
 from reliable_pubsub.common.core.keys import SecureEndpoint, keys_of
 from reliable_pubsub.common.core.rights import Client
 from reliable_pubsub.common.core.settings import Settings
@@ -108,6 +109,16 @@ class TestTheKnownClients:
         found = read_clients(tmp_path).values()
 
         assert sorted(one.name for one in found) == ["sensor-1", "sensor-2"]
+
+    def test_are_read_from_a_path_that_looks_like_a_key(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        folder = Path("c" * (KEY_CHARS - len("/a.key")))
+        pair = read_pair(new_pair(folder, "a")[1])
+        assert is_key(str(folder / "a.key"))
+
+        assert read_clients(folder) == {pair.public: Client(name="a")}
 
     def test_are_the_map_of_a_file(self, tmp_path: Path) -> None:
         public = read_public(str(new_pair(tmp_path, "sensor-1")[0]))

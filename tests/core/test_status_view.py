@@ -5,11 +5,17 @@ from __future__ import annotations
 from io import StringIO
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.message_base import Terms
-from reliable_pubsub.common.core.status import PublisherStatus, SubscriptionStatus, TopicStatus
+from reliable_pubsub.common.core.status import (
+    ConnectionsStatus,
+    PublisherStatus,
+    SubscriptionStatus,
+    TopicStatus,
+)
 from reliable_pubsub.proxy.status import view
 
 
@@ -65,3 +71,33 @@ def test_no_word_and_no_number_is_broken_at_80_columns(name: str) -> None:
         for word in words:
             assert word in shown, shown
     assert max(map(len, shown.splitlines())) <= 80
+
+
+CONNECTIONS = ConnectionsStatus(
+    connections=12,
+    connections_max=20_000,
+    connections_per_s_max=100,
+    came=3_456,
+    kept_out=0,
+    closed_s=0.0,
+)
+
+
+def shown_of(connections: ConnectionsStatus) -> str:
+    page = StringIO()
+    Console(width=200, file=page).print(view(replace(report("a"), connections=connections)))
+    return page.getvalue()
+
+
+def test_connections_are_shown_beside_their_bounds() -> None:
+    shown = shown_of(CONNECTIONS)
+
+    assert "connections: 12 of 20,000, 3,456 came" in shown
+    assert "KEPT OUT" not in shown
+
+
+def test_connections_that_are_kept_out_are_shown_with_the_bound_and_since_when() -> None:
+    closed = replace(CONNECTIONS, kept_out=7, closed_by="connections_per_s_max", since_s=42.0)
+
+    words = "CONNECTIONS ARE KEPT OUT, since 42 s (connections_per_s_max); 7 requests for one"
+    assert words in shown_of(closed)

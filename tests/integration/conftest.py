@@ -13,7 +13,8 @@ from queue import SimpleQueue
 import pytest
 
 from reliable_pubsub.proxy.push import EndpointSettings
-from reliable_pubsub.proxy.server import Server, ServerSettings
+from reliable_pubsub.proxy.server import Server
+from reliable_pubsub.proxy.server_settings import ServerSettings
 
 from .gated_store import GatedStore
 from .harness import ANY_PORT, PATIENCE_S, Service

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 import zmq
 
@@ -31,8 +32,11 @@ def prefix(*texts: str) -> frozenset[Pattern]:
 class RelayProcess:
     """One relay; restarted, it has the same ports."""
 
-    def __init__(self, service: Service, name: str, *options: str) -> None:
+    def __init__(
+        self, service: Service, name: str, *options: str, prefix: Sequence[str] = ()
+    ) -> None:
         self.service = service
+        self.prefix = prefix
         self.name = name
         self.options = options
         self.endpoint, self.push_endpoint = service.own_endpoint(), service.own_endpoint()
@@ -41,7 +45,7 @@ class RelayProcess:
     def start(self) -> None:
         self.process: Process = self.service.run(
             "relay", "-i", self.name, "--endpoint", self.endpoint,
-            "--push-endpoint", self.push_endpoint, *self.options,
+            "--push-endpoint", self.push_endpoint, *self.options, prefix=self.prefix,
         )  # fmt: skip
         found = self.process.endpoints()
         self.endpoint, self.push_endpoint = found["requests"], found["push"]

@@ -255,9 +255,10 @@ def test_who_says_too_much_is_cut_off_while_the_loop_is_busy(below: Below) -> No
     until_ended(peer, lambda: None, zmtp.command(b"PING", bytes(2)) * 100)
 
 
-def comes_in(endpoint: str, timeout_s: float) -> bool:
+def comes_in(endpoint: str, timeout_s: float, source: str = "127.0.0.1") -> bool:
     """Whether a connection is there before so long."""
     with socket.socket() as peer:
+        peer.bind((source, 0))
         peer.settimeout(timeout_s)
         with suppress(TimeoutError):
             peer.connect(address_of(endpoint))
@@ -275,6 +276,21 @@ def test_a_closed_gate_lets_no_connection_in_until_it_is_open() -> None:
         assert not comes_in(endpoint, STOPPED_S)
         gate.set_open(is_open=True)
         assert comes_in(endpoint, PATIENCE_S)
+
+
+@pytest.mark.skipif(not IS_LINUX, reason="packet filters are Linux's")
+def test_a_gate_keeps_single_addresses_out_and_says_how_many_requests_it_dropped() -> None:
+    listener = listen("tcp://127.0.0.1:*", 8)
+    with socket.socket(fileno=listener.descriptor) as listening_socket:
+        endpoint = "tcp://{}:{}".format(*listening_socket.getsockname())
+        gate = Gate(listener)
+        gate.set_open(is_open=True, without=frozenset({"127.0.0.2", "127.0.0.3"}))
+        assert not comes_in(endpoint, STOPPED_S, "127.0.0.2")
+        assert not comes_in(endpoint, STOPPED_S, "127.0.0.3")
+        assert gate.kept_out() >= 2
+        assert comes_in(endpoint, PATIENCE_S, "127.0.0.4")
+        gate.set_open(is_open=True)
+        assert comes_in(endpoint, PATIENCE_S, "127.0.0.2")
 
 
 @pytest.fixture

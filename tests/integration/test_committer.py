@@ -14,7 +14,8 @@ from reliable_pubsub.proxy.committer import Committed, Committer, Failed
 from reliable_pubsub.proxy.core.outputs import Work
 from reliable_pubsub.proxy.core.records import Record
 from reliable_pubsub.proxy.push import EndpointSettings
-from reliable_pubsub.proxy.server import Server, ServerSettings
+from reliable_pubsub.proxy.server import Server
+from reliable_pubsub.proxy.server_settings import ServerSettings
 from tests.fakes import NOW_NS, a_hello, an_append
 
 from .harness import ANY_PORT, PATIENCE_S

@@ -20,6 +20,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from reliable_pubsub import LimitError
 from reliable_pubsub.common.metrics_server import CONNECTIONS_MAX, MetricsServer, Pages
 from reliable_pubsub.common.scrapes import Scrapes
+from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.proxy.__main__ import main as proxy_command
 from reliable_pubsub.proxy.core.figures import BOUNDS
 
@@ -98,7 +99,14 @@ class TestTheMetricsEndpoint:
             subscriber.subscribe(HARD_NAME)
             publisher.put_many(HARD_NAME, [b"x"] * 5)
             assert len(subscriber.get(HARD_NAME, max_messages=2)) == 2
-            found = samples_of(page(metrics_url(proxy))[1])
+
+            def scrape() -> Samples:
+                return samples_of(page(metrics_url(proxy))[1])
+
+            if IS_LINUX:
+                came = "reliable_pubsub_connections_came_total", ()
+                eventually(lambda: scrape()[came] >= 2, "connections that came")
+            found = scrape()
 
         which = (("subscriber", "s"), ("topic", HARD_NAME))
         assert found["reliable_pubsub_subscription_lag_messages", which] == 5
@@ -114,6 +122,10 @@ class TestTheMetricsEndpoint:
             assert found[f"reliable_pubsub_{name}", ()] > 0
         for bound in BOUNDS:
             assert 0 <= found["reliable_pubsub_bound_used_ratio", (("bound", bound),)] < 1
+        if IS_LINUX:
+            assert found["reliable_pubsub_connections", ()] >= 2
+            assert found["reliable_pubsub_connections_kept_out_total", ()] >= 0
+            assert found["reliable_pubsub_entrance_closed_seconds_total", ()] == 0
         assert found["process_resident_memory_bytes", ()] > 0
 
     def test_says_whether_it_lives_and_is_ready(self, service: Service) -> None:
@@ -192,6 +204,8 @@ def test_a_relay_has_an_endpoint_of_its_own(service: Service) -> None:
 
     assert found["reliable_pubsub_ready", ()] == 1
     assert found["reliable_pubsub_relay_links", ()] == 0
+    if IS_LINUX:
+        assert found["reliable_pubsub_relay_connections", ()] >= 0
     assert ("reliable_pubsub_relay_requests_total", (("how", "passed"),)) in found
     assert relay.terminate() == 0
 

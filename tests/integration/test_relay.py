@@ -20,6 +20,7 @@ import zmq
 from reliable_pubsub import Message
 from reliable_pubsub.common.core.answers import Malformed
 from reliable_pubsub.common.core.wire import PROTOCOL
+from reliable_pubsub.common.system import IS_LINUX
 from reliable_pubsub.relay.core.interest_table import CAP
 from reliable_pubsub.relay.core.pattern import EVERYTHING, Pattern
 from reliable_pubsub.relay.core.wire import decode_node_reply
@@ -660,6 +661,8 @@ def test_topology_shows_a_relay_and_what_is_above_it(service: Service, context: 
     assert "below screen: 1 patterns" in shown.stdout
     assert "below bottom: 1 patterns" in shown.stdout
     assert "top: asks for 1 patterns" in shown.stdout
+    if IS_LINUX:
+        assert shown.stdout.count("connections: ") == 2
 
 
 def test_topology_draws_the_live_tree_from_publisher_to_subscriber(service: Service) -> None:

@@ -1,0 +1,58 @@
+"""What a proxy is started with, and its store opened by that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from reliable_pubsub.common.core.keys import ServerKeys
+from reliable_pubsub.common.core.message_base import Durability
+from reliable_pubsub.common.lock import make_directory
+from reliable_pubsub.relay.core.inflow import ConnectionBounds
+
+from .core.state import BrokerSettings
+from .log_check import LogDamage
+from .push import EndpointSettings
+from .store import Store
+
+if TYPE_CHECKING:
+    from .postgres_store import PostgresStore
+
+
+class ServerSettings(Struct, frozen=True, kw_only=True):
+    """The endpoints, data directory, durability and limits of a proxy."""
+
+    data_dir: Path
+    publisher_endpoint: str
+    subscriber_endpoint: str
+    push: EndpointSettings
+    ingress: EndpointSettings
+    durability: Durability = "sync"
+    snapshot_interval_s: float = 0.01
+    accept_loss: bool = False
+    store: str = ""  # connection string of PostgreSQL; "": SQLite in `data_dir`
+    broker: BrokerSettings = BrokerSettings()
+    keys: ServerKeys | None = None  # None: plaintext
+    connections: ConnectionBounds = ConnectionBounds()
+
+
+def opened_store(
+    settings: ServerSettings,
+    report_loss: Callable[[LogDamage], None],
+    stand_by: Callable[[str], None],
+) -> Store | PostgresStore:
+    """Open the store, which may take until another process has ended."""
+    if settings.store:
+        from .postgres_store import PostgresStore  # psycopg is loaded only for that
+
+        make_directory(settings.data_dir, what="data directory")  # of the audit log
+        return PostgresStore(settings.store, settings.durability, say=stand_by)
+    return Store(
+        settings.data_dir,
+        settings.durability,
+        accept_loss=settings.accept_loss,
+        report=report_loss,
+    )

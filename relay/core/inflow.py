@@ -1,0 +1,158 @@
+"""Whether more connections may come into a process: how many it has, and how fast they come. Pure.
+
+Each connection costs a handshake, so what comes is taken from a bucket: so many a second, and ten
+seconds of that at once. While the bucket is in debt, addresses that have taken much of it are kept
+out, and everyone if there are none, or if the debt grows beyond a bound (docs/decisions/0068).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from reliable_pubsub.common.core.limits import CONNECTIONS_MAX
+from reliable_pubsub.common.core.status import EntranceBound
+
+from .allowance import Bucket
+
+BURST_S: Final = 10  # the bucket holds so many seconds of its rate
+ADDRESS_SHARE: Final = 1 / 8  # of rate and burst; an address that has taken more is kept out first
+OTHERS_SHARE: Final = 1 / 4  # of the burst: the debt above which everyone is kept out
+ADDRESSES_MAX: Final = 1024  # that are counted; a filter has at most 4,096 instructions
+CALM_S: Final = 10.0  # open for so long, and an episode is over
+# A handshake with keys costs a proxy 1.2 to 1.7 ms of CPU, one without 0.2 (docs/decisions/0060).
+PER_S_WITH_KEYS: Final = 100
+PER_S_WITHOUT_KEYS: Final = 1000
+
+
+class ConnectionBounds(Struct, frozen=True, kw_only=True):
+    """How many connections a process has, all its endpoints together, and how fast they come."""
+
+    connections_max: int = CONNECTIONS_MAX
+    per_s_max: int = 0  # 0: by what a handshake costs
+
+    def with_means(self, *, has_keys: bool, descriptors: int) -> ConnectionBounds:
+        """The bounds of a process with or without keys, that has so many descriptors for them."""
+        usual = PER_S_WITH_KEYS if has_keys else PER_S_WITHOUT_KEYS
+        return ConnectionBounds(
+            connections_max=min(self.connections_max, descriptors),
+            per_s_max=self.per_s_max or usual,
+        )
+
+
+class Closed(Struct, frozen=True):
+    """Connections are kept out."""
+
+    reason: EntranceBound
+    addresses: frozenset[str] = frozenset()  # of these; empty: of everyone
+
+
+class Episode(Struct, frozen=True):
+    """A time in which connections were kept out again and again, without a pause of CALM_S."""
+
+    since_s: float
+    closed: Closed  # at its beginning
+    closed_before_s: float  # that connections were kept out, until then
+
+
+class Inflow:
+    """What has come and what is there, from one look to the next."""
+
+    def __init__(self, bounds: ConnectionBounds, now_s: float) -> None:
+        """Nothing has come yet."""
+        self._begin(bounds, now_s)
+        self._look_at_s = now_s
+        self._closed_at_s = now_s  # at the last look that kept some out
+        self.came_count = 0
+        self.closed: Closed | None = None
+        self.closed_s = 0.0  # since the start
+        self.episode: Episode | None = None
+
+    def change(self, bounds: ConnectionBounds, now_s: float) -> None:
+        """Decide by these bounds from now on; what has come until now is forgotten if they differ.
+
+        The same bounds again give no second burst.
+        """
+        if bounds != self.bounds:
+            self._begin(bounds, now_s)
+
+    def _begin(self, bounds: ConnectionBounds, now_s: float) -> None:
+        self.bounds = bounds
+        self._burst = BURST_S * bounds.per_s_max
+        self._bucket = Bucket(self._burst, bounds.per_s_max, now_s)
+        self._by_address: dict[str, Bucket] = {}
+
+    def look(self, came: Sequence[str], present: int, now_s: float) -> Closed | None:
+        """Take what has happened since the last look; decide who is kept out from now on.
+
+        Args:
+            came: the address of each connection that has come in; "": not known.
+            present: connections now.
+        """
+        if self.closed is not None:
+            self.closed_s += now_s - self._look_at_s
+        self._look_at_s = now_s
+        self.came_count += len(came)
+        self._bucket.take(len(came), now_s)
+        for address, count in Counter(came).items():
+            self._take_of(address, count, now_s)
+        self.closed = self._decide(present, now_s)
+        if self.closed is not None:
+            self._closed_at_s = now_s
+            self.episode = self.episode or Episode(now_s, self.closed, self.closed_s)
+        elif now_s >= self._closed_at_s + CALM_S:
+            self.episode = None
+        return self.closed
+
+    def _take_of(self, address: str, count: int, now_s: float) -> None:
+        bucket = self._by_address.get(address)
+        if bucket is None:
+            if len(self._by_address) >= ADDRESSES_MAX:
+                self._by_address = {
+                    known: one for known, one in self._by_address.items() if one.used(now_s) > 0
+                }
+            if not address or len(self._by_address) >= ADDRESSES_MAX:
+                return
+            rate = max(int(self.bounds.per_s_max * ADDRESS_SHARE), 1)
+            bucket = self._by_address[address] = Bucket(BURST_S * rate, rate, now_s)
+        bucket.take(count, now_s)
+
+    def _decide(self, present: int, now_s: float) -> Closed | None:
+        if present >= self.bounds.connections_max:
+            return Closed("connections_max")
+        debt = -self._bucket.left(now_s)
+        if debt <= 0:
+            return None
+        most = [one for one, bucket in self._by_address.items() if bucket.left(now_s) < 0]
+        if debt > OTHERS_SHARE * self._burst:
+            return Closed("connections_per_s_max")
+        return Closed("connections_per_s_max", frozenset(most))
+
+
+def begun_text(episode: Episode, bounds: ConnectionBounds) -> str:
+    """What an operator is told when connections begin to be kept out."""
+    who, closed = "all addresses", episode.closed
+    if closed.addresses:
+        who = ", ".join(sorted(closed.addresses))
+    what = (
+        f"there are {bounds.connections_max:,} of them (connections_max)"
+        if closed.reason == "connections_max"
+        else f"more come than {bounds.per_s_max:,} a second, and {BURST_S * bounds.per_s_max:,} "
+        "at once (connections_per_s_max)"
+    )
+    return (
+        f"warning: connections are kept out, at first from {who}: {what}. Their systems ask again "
+        "by themselves; those that are there go on. `reliable-pubsub status` shows for how long; "
+        "what to do is in docs/operating.md"
+    )
+
+
+def over_text(episode: Episode, closed_s: float, now_s: float) -> str:
+    """What an operator is told when none have been kept out for CALM_S."""
+    return (
+        f"going on: no connections are kept out any more; they were for "
+        f"{closed_s - episode.closed_before_s:,.1f} of {now_s - episode.since_s:,.0f} s"
+    )
