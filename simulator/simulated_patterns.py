@@ -27,7 +27,9 @@ class PatternMachine(SubscriberMachine):
         self,
         end: Callable[[str], int | None],
         created_s: Mapping[str, float],
+        *,
         ends: bool,
+        push: bool,
     ) -> None:
         """Take what to do.
 
@@ -35,10 +37,12 @@ class PatternMachine(SubscriberMachine):
             end: where a topic ends for good; None as long as something may be put.
             created_s: when each topic became durable.
             ends: unsubscribe at the end.
+            push: be pushed to.
         """
         self.begin((), dict.fromkeys(created_s, Subscribing()), end)
         self._created_s = created_s
         self._ends = ends
+        self._push = push
         self._matched_s: float | None = None
         self.on_log_changed = "stop"
         self._first: dict[str, int] = {}  # offset that was delivered or lost first, by topic
@@ -48,7 +52,7 @@ class PatternMachine(SubscriberMachine):
         subscriber = self._make_follower(process, recorder)
         while True:
             try:
-                subscriber.subscribe(match=MATCH)
+                subscriber.subscribe(match=MATCH, push=self._push)
                 if self._matched_s is None:
                     self._matched_s = self._world.now_s
                 while not self._is_all_here(subscriber):
@@ -75,6 +79,10 @@ class PatternMachine(SubscriberMachine):
     def _get_some(self, subscriber: Subscriber, process: Process) -> None:
         chance = self._world.random
         waits_s = chance.choice((0.0, 0.03))
+        if self._push:
+            waits_s = chance.choice((0.0, 0.1, 0.3))
+            if self._world.happens("push_switched", self._faults.push_switched):
+                subscriber.use_push(MATCH, not subscriber.is_pushed(MATCH))
         if chance.random() < 0.5:
             found = subscriber.get(MATCH, max_messages=chance.randint(1, 4), timeout_s=waits_s)
             for message in found:
@@ -89,6 +97,8 @@ class PatternMachine(SubscriberMachine):
                 if left == 0:
                     break
         self._world.counts["pattern"] += bool(found)
+        if subscriber.is_pushed(MATCH):
+            self._world.counts["pattern_push"] += subscriber.push_counts(MATCH).taken > 0
         if not found:
             process.wait(chance.uniform(0.002, 0.03))
 

@@ -174,7 +174,8 @@ class Simulation:
             one = PatternMachine("t0", *surroundings)
             one.make = variant.subscriber
             one.pushes = self._pushes
-            one.begin_with(self._end, self._created_s, draw.random() < 0.3)
+            ends, push = draw.random() < 0.3, draw.random() < self._faults.push
+            one.begin_with(self._end, self._created_s, ends=ends, push=push)
             self._machines.append(one)
 
     def _add_publishers(

@@ -32,9 +32,11 @@ from reliable_pubsub.common.core.retry import poll_pause_s
 from reliable_pubsub.relay.core.pattern import Kinds, is_of
 
 from .fetching import Fetching
+from .pattern_pushes import PatternPushes
 from .pattern_run import save_all, unwritten
 from .pattern_subscription import FETCHED_MAX, AskedPattern, PatternSubscription
 from .place import Place
+from .pushing import Pushing
 from .session import SubscriberSession
 from .subscribing import Asked, Subscribing
 from .subscription import Subscription
@@ -50,12 +52,14 @@ class Patterns:
         session: SubscriberSession,
         subscribing: Subscribing,
         fetching: Fetching,
+        pushing: Pushing,
         *,
         now_s: Callable[[], float],
     ) -> None:
         self._session = session
         self._subscribing = subscribing
         self._fetching = fetching
+        self._pushing = pushing
         self._now_s = now_s
 
     def of(self, pattern: Pattern) -> PatternSubscription:
@@ -143,7 +147,7 @@ class Patterns:
         return self._session.asking_as_known(ask)
 
     def next(
-        self, one: PatternSubscription, timeout_s: float, *, loops: bool = False
+        self, one: PatternSubscription, timeout_s: float, *, loops: bool = False, asks: bool = True
     ) -> Conversation[Subscription | None]:
         """The next subscription with messages; None if the time is over.
 
@@ -151,15 +155,22 @@ class Patterns:
 
         Args:
             loops: fetch as many messages as a loop takes in a short time.
+            asks: if there is no time, pull, even if pushes are waited for.
 
         Raises:
             LostError: messages of a topic are lost; the next call continues after them.
         """
         deadline_s = self._now_s() + timeout_s
+        asks = asks and timeout_s <= 0
         empty = 0
         while (found := one.next()) is None:
             began_s = self._now_s()
             left_s = max(deadline_s - began_s, 0.0)
+            if one.pushes is not None and (yield from self._take_pushed(one, asks=asks)):
+                if not one.ready and left_s <= 0:
+                    return None
+                yield from self._listen(one, one.pushes, left_s)
+                continue
             wait_s = self._wait_s(one, left_s)
             yield from self.save(one)
             if loops:
@@ -173,14 +184,38 @@ class Patterns:
             if left_s <= 0:
                 return None
             empty += 1
-            if self._now_s() - began_s < wait_s / 2 or not wait_s:  # the proxy did not wait
+            is_held = wait_s and self._now_s() - began_s >= wait_s / 2  # the proxy did wait
+            if one.pushes is None and not is_held:
                 yield Pause(min(poll_pause_s(empty), left_s))
         one.current = found
         one.moved[found.topic] = found
         return found
 
+    def _take_pushed(self, one: PatternSubscription, *, asks: bool) -> Conversation[bool]:
+        """Take what was pushed; return False if a pull is due.
+
+        Args:
+            asks: also if nothing was pushed.
+        """
+        taken = self._pushing.take_of(one)
+        for each in taken or ():
+            yield from self._fetching.take_pushed(each, one.ahead)
+            one.ready.append(each.subscription)
+        one.found(sum(len(each.subscription.fetched) for each in taken or ()), self._now_s())
+        return bool(taken) or (taken is not None and not asks)
+
+    def _listen(
+        self, one: PatternSubscription, pushes: PatternPushes, left_s: float
+    ) -> Conversation[None]:
+        """Wait until there is something to take or to pull; processed messages are written then."""
+        if not one.ready:
+            yield from save_all(unwritten(self._session, one), durable=False)
+            yield from self._pushing.wait([pushes], left_s)
+
     def _wait_s(self, one: PatternSubscription, left_s: float) -> float:
-        """How long the proxy may hold its answer; see `Fetching`."""
+        """How long the proxy may hold its answer; see `Fetching`. Not where pushes come."""
+        if one.pushes is not None:
+            return 0.0
         lease_s = one.asked.terms.lease_ms / 1000 or inf
         return min(left_s, self._session.requester.retry.timeout_s, lease_s / 3)
 
@@ -221,7 +256,8 @@ class Patterns:
                     each.confirmation.told = each.place.cursor
                 one.moved.pop(each.topic, None)
         one.boot = reply.boot
-        yield from self._take(one, reply, body)
+        shown = yield from self._take(one, reply, body)
+        self._pushing.pulled_of(one, shown, is_full=len(told) == FETCH_TOPICS_MAX)
 
     def _to_be_told(self, one: PatternSubscription) -> list[Subscription]:
         """The subscriptions whose cursors the running proxy does not know."""
@@ -262,9 +298,16 @@ class Patterns:
         start = Start("earliest") if choice == "rewind" else None
         yield from self.subscribe(one.asked, start)
 
-    def _take(self, one: PatternSubscription, reply: Fetched, body: bytes) -> Conversation[None]:
-        """Take what FETCH has shown; then ask for what it could not show."""
+    def _take(
+        self, one: PatternSubscription, reply: Fetched, body: bytes
+    ) -> Conversation[list[Subscription]]:
+        """Take what FETCH has shown; then ask for what it could not show.
+
+        Returns:
+            The topics that were shown, and had nothing fetched before.
+        """
         at, count = 0, 0
+        taken: list[Subscription] = []
         alone: list[Subscription] = []
         for shown in reply.topics:
             part = body[at : (at := at + sum(batch.body_bytes for batch in shown.batches))]
@@ -280,6 +323,7 @@ class Patterns:
                 continue
             yield from self._fetching.received(each, shown.batches, shown.end, part)
             count += len(each.fetched)
+            taken.append(each)
             one.ready.append(each)
         one.found(count, self._now_s())
         for each in alone:
@@ -288,6 +332,7 @@ class Patterns:
             one.current = each  # so that the next call goes past what is lost
             yield from self._ask_alone(one, each)
             one.ready.append(each)
+        return taken + alone
 
     def _begin(
         self, one: PatternSubscription, each: Subscription, shown: FetchedTopic, reply: Fetched

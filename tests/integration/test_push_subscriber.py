@@ -14,7 +14,7 @@ from reliable_pubsub import Subscriber
 from reliable_pubsub.common.core.limits import PUSH_BODY_BYTES_MAX
 from reliable_pubsub.common.world import World
 from reliable_pubsub.relay.core.push import AnyPush
-from reliable_pubsub.subscriber.core.push_queue import PushTiming
+from reliable_pubsub.subscriber.core.pull_timer import PushTiming
 from reliable_pubsub.subscriber.push_link import ZmqPushLink
 
 from .harness import STUBBORN, Service, eventually
