@@ -123,14 +123,6 @@ class TakesWhatIsPushedFirst(Subscriber):
         self._engine.pushing.__class__ = BeginsAtAnyPush
 
 
-class NeverFetches(Subscriber):
-    """What was not pushed of a pattern is never asked for, once the link stands."""
-
-    def __init__(self, client: str, **more: Any) -> None:
-        super().__init__(client, **more)
-        self._engine.pushing.new_timer = NeverPulls
-
-
 class PushesUndurable(Engine):
     """A batch is pushed when it is in memory, and a crash may still take it back."""
 
@@ -146,6 +138,5 @@ FAULTS_OF_PUSH: Mapping[str, Variant] = {
     "push: never pulls": Variant(subscriber=_subscriber_with(timer=NeverPulls)),
     "push: says that it pulled": Variant(subscriber=_subscriber_with(SaysThatItPulled)),
     "push: a later topic begins at any push": Variant(subscriber=TakesWhatIsPushedFirst),
-    "push: never pulls for a pattern": Variant(subscriber=NeverFetches),
     "push: before durable": Variant(engine=PushesUndurable),
 }

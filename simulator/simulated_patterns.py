@@ -27,6 +27,7 @@ class PatternMachine(SubscriberMachine):
         self,
         end: Callable[[str], int | None],
         created_s: Mapping[str, float],
+        stored_end: Callable[[str], int],
         *,
         ends: bool,
         push: bool,
@@ -36,11 +37,14 @@ class PatternMachine(SubscriberMachine):
         Args:
             end: where a topic ends for good; None as long as something may be put.
             created_s: when each topic became durable.
+            stored_end: where a topic ends now.
             ends: unsubscribe at the end.
             push: be pushed to.
         """
         self.begin((), dict.fromkeys(created_s, Subscribing()), end)
         self._created_s = created_s
+        self._stored_end = stored_end
+        self._begins_by: dict[str, int] = {}  # what is put from there on is to be delivered
         self._ends = ends
         self._push = push
         self._matched_s: float | None = None
@@ -55,6 +59,7 @@ class PatternMachine(SubscriberMachine):
                 subscriber.subscribe(match=MATCH, push=self._push)
                 if self._matched_s is None:
                     self._matched_s = self._world.now_s
+                    self._begins_by = {one: self._stored_end(one) for one in self._created_s}
                 while not self._is_all_here(subscriber):
                     self._get_some(subscriber, process)
                 subscriber.acknowledge(MATCH)
@@ -80,7 +85,7 @@ class PatternMachine(SubscriberMachine):
         chance = self._world.random
         waits_s = chance.choice((0.0, 0.03))
         if self._push:
-            waits_s = chance.choice((0.0, 0.1, 0.3))
+            waits_s = chance.uniform(0.0, 0.1)  # who waits for no time pulls
             if self._world.happens("push_switched", self._faults.push_switched):
                 subscriber.use_push(MATCH, not subscriber.is_pushed(MATCH))
         if chance.random() < 0.5:
@@ -117,7 +122,7 @@ class PatternMachine(SubscriberMachine):
             is_known = topic in subscriber.inbox.places
             if is_known and not self.is_drained(subscriber, topic):
                 return False
-            if not is_known and self._is_late(topic) and end > 0:
+            if not is_known and end > self._begins_by.get(topic, 0):
                 return False
         return bool(self._created_s) and self._end(next(iter(self._created_s))) is not None
 

@@ -174,8 +174,9 @@ class Simulation:
             one = PatternMachine("t0", *surroundings)
             one.make = variant.subscriber
             one.pushes = self._pushes
-            ends, push = draw.random() < 0.3, draw.random() < self._faults.push
-            one.begin_with(self._end, self._created_s, ends=ends, push=push)
+            ends, push = draw.random() < 0.3, bool(self._faults.push)
+            stored_end = lambda topic: self._store.end(topic)  # noqa: E731
+            one.begin_with(self._end, self._created_s, stored_end, ends=ends, push=push)
             self._machines.append(one)
 
     def _add_publishers(

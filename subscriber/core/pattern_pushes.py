@@ -38,7 +38,7 @@ class PatternPushes:
         self.timer = timer
         self._queues: dict[str, PushQueue] = {}
         self._waiting: dict[str, None] = {}  # topics with something; the longest waiting first
-        self._held: dict[str, None] = {}  # likewise, of which something is in hand or fetched
+        self._held: dict[str, None] = {}  # likewise, of which other messages are fetched
         self._tell_s = inf  # longest time from a pull to the next request
 
     # Events.
@@ -115,12 +115,12 @@ class PatternPushes:
             queue, standing = self._queues.get(topic), each.standing
             if standing is None:
                 self.timer.missing()
-            elif each.fetched or each.in_hand is not None:
+            elif each.fetched:
                 self._held[topic] = None
+                found.append(Taken(each, []))
+            elif queue is None:
+                found.append(Taken(each, []))
             else:
-                batches = []
-                if queue is not None:
-                    queue.stand(standing)
-                    batches = queue.take()
-                found.append(Taken(each, batches))
+                queue.stand(standing)
+                found.append(Taken(each, queue.take()))
         return found

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Protocol
 
 from reliable_pubsub.common.core.conversation import Conversation, Listen
@@ -45,8 +46,6 @@ class PushLink(Protocol):
 class Pushing:
     """The topics and patterns of one subscriber that are pushed; all of them over one link."""
 
-    new_timer = PullTimer
-
     def __init__(
         self,
         inbox: Inbox,
@@ -68,7 +67,7 @@ class Pushing:
 
     def use(self, topic: Topics, is_used: bool) -> None:
         """Begin or end pushing; queued batches are pulled again, so none is lost."""
-        timer = self.new_timer(self._timing)
+        timer = PullTimer(self._timing)
         if isinstance(topic, Pattern):
             pattern = self._inbox.patterns.get(topic)
             if pattern is not None:
@@ -165,14 +164,15 @@ class Pushing:
         self._want()
 
     def _continued(self, old: PullTimer) -> PullTimer:
-        return self.new_timer(self._timing, old.counts)
+        return PullTimer(self._timing, old.counts)
 
     def _patterns(self) -> list[PatternSubscription]:
         """The patterns that are pushed."""
         return [one for one in self._inbox.patterns.values() if one.pushes is not None]
 
     def _timers(self) -> Iterator[PullTimer]:
-        for one in (*self._topics.values(), *self._patterns()):
+        topics: Iterable[Subscription | PatternSubscription] = self._topics.values()
+        for one in chain(topics, self._patterns()):
             assert one.pushes is not None
             yield one.pushes.timer
 
