@@ -12,7 +12,7 @@ from reliable_pubsub.common.core.errors import (
     RefusedError,
     TimedOutError,
 )
-from reliable_pubsub.common.core.pattern import Topics, glob
+from reliable_pubsub.common.core.pattern import Pattern, Topics, glob
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.steps import SubscriberStep, subscriber_after
 from reliable_pubsub.common.plan_view import Advance
@@ -85,7 +85,9 @@ class SubscriberRun:
         for step in groups.values():
             self._subscribe(step)
         for topics, push in pushed.items():
-            self._subscriber.use_push(topics, push)
+            ended = isinstance(topics, Pattern) and topics not in self._subscriber.inbox.patterns
+            if not ended:  # by a step that the earlier process did not write down
+                self._subscriber.use_push(topics, push)
 
     def _subscribe(self, step: SubscriberStep) -> None:
         if step.match:

@@ -70,7 +70,7 @@ class PatternPushes:
 
         Args:
             shown: the topics of which it had messages; these are fetched now.
-            is_full: it could not tell all cursors, so it may not have shown what is new.
+            is_full: there may be more than one answer can hold, or than one request can tell.
         """
         is_new, is_empty = False, True
         for each in shown:
@@ -81,7 +81,7 @@ class PatternPushes:
                 end = each.fetched[-1].offset + 1 if each.fetched else None
                 is_new |= queue.pulled_to(end)
         self.timer.pulled(now_s, is_new=is_new, is_empty=is_empty)
-        if is_new or is_full:  # there may be more than one answer can hold
+        if is_full:
             self.timer.missing()
 
     # Consequences.

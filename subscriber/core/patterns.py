@@ -16,7 +16,11 @@ from msgspec import UNSET
 from reliable_pubsub.common.core.answers import AnyReply, NotSub, SubAck
 from reliable_pubsub.common.core.conversation import Conversation, Pause, Save
 from reliable_pubsub.common.core.errors import LogChangedError, NotSubscribedError, UsageError
-from reliable_pubsub.common.core.limits import FETCH_TOPICS_MAX
+from reliable_pubsub.common.core.limits import (
+    BODY_BYTES_MAX,
+    FETCH_BATCHES_MAX,
+    FETCH_TOPICS_MAX,
+)
 from reliable_pubsub.common.core.message_base import Start, Terms
 from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.core.pattern_messages import (
@@ -94,13 +98,13 @@ class Patterns:
     def unsubscribe(
         self, pattern: Pattern, tell: Callable[[Subscription], Conversation[None]]
     ) -> Conversation[None]:
-        """End a pattern, and the subscriptions that no other pattern has.
+        """End a pattern, and the subscriptions that no other pattern has; also if it has ended.
 
         Args:
             tell: sends the cursor of a subscription that is about to end.
         """
-        one = self.of(pattern)
         inbox = self._session.inbox
+        one = inbox.patterns.get(pattern) or PatternSubscription(AskedPattern(pattern=pattern))
         others = [other for other in inbox.patterns if other != pattern]
         ending = [
             each
@@ -128,7 +132,7 @@ class Patterns:
                 each.ended()
                 changes |= each.row()
             yield Save(changes, True)
-            del inbox.patterns[pattern]
+            inbox.patterns.pop(pattern, None)
             for each in ending:
                 each.written(durable=True)
             for call in (*calls, ending_all):
@@ -257,7 +261,8 @@ class Patterns:
                 one.moved.pop(each.topic, None)
         one.boot = reply.boot
         shown = yield from self._take(one, reply, body)
-        self._pushing.pulled_of(one, shown, is_full=len(told) == FETCH_TOPICS_MAX)
+        is_full = len(told) == FETCH_TOPICS_MAX or _is_full(reply, body, messages_max)
+        self._pushing.pulled_of(one, shown, is_full=is_full)
 
     def _to_be_told(self, one: PatternSubscription) -> list[Subscription]:
         """The subscriptions whose cursors the running proxy does not know."""
@@ -392,6 +397,23 @@ def _stands_at(each: Subscription, shown: FetchedTopic, boot: str) -> bool:
         and confirmation is not None
         and (confirmation.boot, confirmation.generation) == (boot, shown.generation)
         and (each.place.log, each.place.cursor) == (shown.log, shown.cursor)
+    )
+
+
+def _is_full(reply: Fetched, body: bytes, messages_max: int) -> bool:
+    """Whether there may be more than the answer has; not told if a large batch had no room."""
+    batches = [batch for shown in reply.topics for batch in shown.batches]
+    is_cut = any(
+        shown.batches[-1].base + shown.batches[-1].count < shown.end
+        for shown in reply.topics
+        if shown.batches
+    )
+    return (
+        is_cut
+        or len(reply.topics) == FETCH_TOPICS_MAX
+        or len(batches) == FETCH_BATCHES_MAX
+        or sum(batch.count for batch in batches) >= messages_max
+        or len(body) > BODY_BYTES_MAX // 2
     )
 
 

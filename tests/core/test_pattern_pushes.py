@@ -8,6 +8,7 @@ import pytest
 
 from reliable_pubsub.common.core.batch import crc32
 from reliable_pubsub.common.core.errors import NotSubscribedError, UsageError
+from reliable_pubsub.common.core.limits import FETCH_TOPICS_MAX
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.pattern import Pattern, glob
 from reliable_pubsub.common.core.wire import decode_request
@@ -319,11 +320,12 @@ class TestAPatternThatIsPushed:
         house.subscriber.subscribe("t", push=True)
         house.put("t", b"0")
         house.put(ONE, b"1")
-        handled: list[bytes] = []
-        house.subscriber.on("t", lambda message: handled.append(message.payload))
-        house.subscriber.on(HEAT, lambda message: handled.append(message.payload))
-        house.subscriber.run(timeout_s=1)
+        handled: dict[bytes, float] = {}
+        for one in ("t", HEAT):
+            house.subscriber.on(one, lambda m: handled.update({m.payload: house.clock.time_s}))
+        house.subscriber.run(timeout_s=30)  # from here on pulls are seconds apart
         house.requests()
+        began_s = house.clock.time_s
 
         house.put(ONE, b"2")
         house.put("t", b"3")
@@ -331,4 +333,19 @@ class TestAPatternThatIsPushed:
         house.subscriber.run(timeout_s=30)
 
         assert sorted(handled) == [b"0", b"1", b"2", b"3"]
+        assert handled[b"2"] - began_s < TIMING.silence_s_min
         assert len(house.requests()) < 50  # a poll every 64 ms would be 470
+
+    def test_asks_at_once_for_all_that_was_put_before_its_link_stood(self) -> None:
+        house = House()
+        topics = [f"sensor/{number}/heat" for number in range(FETCH_TOPICS_MAX + 9)]
+        house.link.is_cut = True
+        for topic in topics:
+            house.put(topic, b"x")
+        house.subscriber.use_push(HEAT, False)
+        house.subscriber.use_push(HEAT, True)
+
+        found = [house.first() for _ in topics]
+
+        assert found == [[b"x"]] * len(topics)
+        assert house.clock.time_s < TIMING.silence_s_min
