@@ -136,7 +136,7 @@ class Subscriber(SubscriberLife):
         Args:
             match: `glob(...)`, `regex(...)` or `prefix(...)`, instead of a topic. Topics that the
                 key may not read are not matched. `start` is of the topics that exist now, and is no
-                offset; `replay`, `session`, `push` and `group` are for topics only.
+                offset; `replay`, `session` and `group` are for topics only.
             where: with `match`, a condition on the headers of a message, as in `region = "eu" and
                 level in ("warning", "error")` (docs/relay.md). Others are not delivered: they are
                 acknowledged with what is.
@@ -200,7 +200,9 @@ class Subscriber(SubscriberLife):
 
     @gated
     def use_push(self, topic: TopicName | Pattern, push: bool) -> None:
-        """Switch push on or off; possible at any time, no message is lost or duplicated.
+        """Switch push on or off, of a topic or of a pattern that is subscribed to.
+
+        Possible at any time; no message is lost or duplicated.
 
         A push is a hint: `get` returns the same messages in the same order with and without. With
         it waiting sends no request, and a message arrives once it is durable. Needs a proxy or

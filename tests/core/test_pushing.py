@@ -143,7 +143,7 @@ def test_each_link_has_a_random_name_of_its_own() -> None:
     assert len({link._above.wish.link for link in links}) == 8
 
 
-def test_a_subscriber_asks_for_names_as_they_stand_and_for_no_pattern() -> None:
+def test_a_name_that_looks_like_a_pattern_is_asked_for_as_it_stands() -> None:
     """Rows 0.2 and 4.21: what a name looks like plays no part."""
     pushes = Pushes("t*", "a.b")
 
