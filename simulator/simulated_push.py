@@ -168,6 +168,10 @@ class SimulatedPushLink:
         """Whether its connection stands."""
         return self._process.alive and not self._is_closed
 
+    @property
+    def is_refused(self) -> bool:
+        return bool(self._wish.refused)
+
     def want(self, patterns: frozenset[Pattern]) -> None:
         self._wish.want(patterns)
 

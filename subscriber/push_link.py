@@ -29,6 +29,10 @@ class ZmqPushLink(DataLink):
         super().__init__(self._above.data, self._above.interest)
         self.due_in_s = 0.0
 
+    @property
+    def is_refused(self) -> bool:
+        return bool(self._above.wish.refused)
+
     def want(self, patterns: frozenset[Pattern]) -> None:
         self._above.want(patterns, frozenset())
 

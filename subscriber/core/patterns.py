@@ -217,8 +217,8 @@ class Patterns:
             yield from self._pushing.wait([pushes], left_s)
 
     def _wait_s(self, one: PatternSubscription, left_s: float) -> float:
-        """How long the proxy may hold its answer; see `Fetching`. Not where pushes come."""
-        if one.pushes is not None:
+        """How long the proxy may hold its answer; see `Fetching`. Not where pushes may come."""
+        if one.pushes is not None and not self._pushing.is_refused:
             return 0.0
         lease_s = one.asked.terms.lease_ms / 1000 or inf
         return min(left_s, self._session.requester.retry.timeout_s, lease_s / 3)

@@ -24,6 +24,10 @@ from .subscription import Subscription
 class PushLink(Protocol):
     """A link to the node above, with a name of its own."""
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the node above refuses what is wanted; it is asked again by and by."""
+
     def want(self, patterns: frozenset[Pattern]) -> None:
         """Want these topics."""
 
@@ -94,6 +98,11 @@ class Pushing:
         """Whether pushing of a topic or a pattern does not work, so that it is polled."""
         pushes = self._pushes_of(topic)
         return pushes is not None and pushes.timer.is_polled
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the node above refuses to push, as where the key may not get all of a pattern."""
+        return self._link is not None and self._link.is_refused
 
     def _pushes_of(self, topic: Topics) -> PushQueue | PatternPushes | None:
         if isinstance(topic, Pattern):

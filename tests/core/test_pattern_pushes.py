@@ -290,6 +290,21 @@ class TestAPatternThatIsPushed:
         (message,) = house.subscriber.get(HEAT, timeout_s=0.1)
         assert (message.topic, message.qos) == (ONE, 0)
 
+    def test_waits_at_the_proxy_where_the_node_above_refuses_to_push(self) -> None:
+        """As for a key that may not get all that the pattern can match."""
+        house = House()
+        house.link.is_refused = True
+        house.proxy.clock = house.clock
+        house.proxy.meanwhile = lambda: house.put(ONE, b"1")
+        house.requests()
+        before_s = house.clock.time_s
+
+        (message,) = house.subscriber.get(HEAT, timeout_s=60.0)
+
+        assert message.payload == b"1"
+        assert house.clock.time_s - before_s < 0.1
+        assert len(house.requests()) <= 3
+
     def test_is_polled_again_when_push_is_switched_off(self) -> None:
         house = House()
         house.put(ONE, b"1")
@@ -349,3 +364,21 @@ class TestAPatternThatIsPushed:
 
         assert found == [[b"x"]] * len(topics)
         assert house.clock.time_s < TIMING.silence_s_min
+
+    def test_is_heard_within_half_of_its_lease_however_much_is_pushed(self) -> None:
+        house = House()
+        house.subscriber.subscribe(match=HEAT, push=True, lease_s=0.4)
+        house.put(ONE, b"0")
+        house.got()
+        house.requests()
+        silent_s = longest_s = 0.0
+
+        for number in range(100):
+            house.clock.time_s += 0.02
+            silent_s += 0.02
+            house.put(ONE, b"%d" % number)
+            assert house.first() == [b"%d" % number]
+            if house.requests():
+                longest_s, silent_s = max(longest_s, silent_s), 0.0
+
+        assert 0.0 < max(longest_s, silent_s) <= 0.22

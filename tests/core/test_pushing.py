@@ -32,6 +32,7 @@ class SilentLink:
         self.coming: list[AnyPush] = []
         self.wanted: frozenset[Pattern] = frozenset()
         self.is_closed = False
+        self.is_refused = False
 
     def want(self, patterns: frozenset[Pattern]) -> None:
         """See `PushLink`."""
@@ -40,7 +41,7 @@ class SilentLink:
     def turn(self, now_s: float) -> bool:
         """See `PushLink`."""
         assert not self.is_closed
-        return True
+        return not self.is_refused
 
     def doubt(self, now_s: float) -> None:
         """See `PushLink`."""

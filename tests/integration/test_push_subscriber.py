@@ -51,6 +51,7 @@ class WildLink:
         self._link = ZmqPushLink(endpoint, "wild")
         self._chance = chance
         self._kept: list[AnyPush] = []
+        self.is_refused = False
         self.want = self._link.want
         self.turn = self._link.turn
         self.doubt = self._link.doubt
