@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from reliable_pubsub.common.core.batch import NO_OFFSET
-from reliable_pubsub.common.core.errors import InDoubtError, LostError
+from reliable_pubsub.common.core.errors import InDoubtError, LostError, NotSubscribedError
 from reliable_pubsub.common.core.pattern import glob
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.proxy.core.records import Appended
@@ -31,6 +31,7 @@ class PatternMachine(SubscriberMachine):
         *,
         ends: bool,
         push: bool,
+        lease_s: float | None,
     ) -> None:
         """Take what to do.
 
@@ -40,6 +41,7 @@ class PatternMachine(SubscriberMachine):
             stored_end: where a topic ends now.
             ends: unsubscribe at the end.
             push: be pushed to.
+            lease_s: be a clean session with this lease; None: be persistent.
         """
         self.begin((), dict.fromkeys(created_s, Subscribing()), end)
         self._created_s = created_s
@@ -47,6 +49,7 @@ class PatternMachine(SubscriberMachine):
         self._begins_by: dict[str, int] = {}  # what is put from there on is to be delivered
         self._ends = ends
         self._push = push
+        self._lease_s = lease_s
         self._matched_s: float | None = None
         self.on_log_changed = "stop"
         self._first: dict[str, int] = {}  # offset that was delivered or lost first, by topic
@@ -56,10 +59,7 @@ class PatternMachine(SubscriberMachine):
         subscriber = self._make_follower(process, recorder)
         while True:
             try:
-                subscriber.subscribe(match=MATCH, push=self._push)
-                if self._matched_s is None:
-                    self._matched_s = self._world.now_s
-                    self._begins_by = {one: self._stored_end(one) for one in self._created_s}
+                self._match(subscriber)
                 while not self._is_all_here(subscriber):
                     self._get_some(subscriber, process)
                 subscriber.acknowledge(MATCH)
@@ -74,8 +74,26 @@ class PatternMachine(SubscriberMachine):
                 self._first.setdefault(lost.topic, lost.first)
             except InDoubtError as error:
                 self.wait_or_end(process, error)
+            except NotSubscribedError:
+                if self._lease_s is None:
+                    raise
+                self._world.counts["pattern_ended"] += 1
         if self.owns(process):
             self.done = True
+
+    def _match(self, subscriber: Subscriber) -> None:
+        """Subscribe; a clean session begins again, so what was before does not count."""
+        if self._lease_s is None:
+            subscriber.subscribe(match=MATCH, push=self._push)
+        else:
+            subscriber.subscribe(
+                match=MATCH, push=self._push, session="clean", lease_s=self._lease_s
+            )
+            self._matched_s = None
+            self._first.clear()
+        if self._matched_s is None:
+            self._matched_s = self._world.now_s
+            self._begins_by = {one: self._stored_end(one) for one in self._created_s}
 
     def _make_follower(self, process: Process, recorder: Recorder) -> Subscriber:
         self._terms = defaultdict(Subscribing)

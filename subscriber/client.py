@@ -136,7 +136,7 @@ class Subscriber(SubscriberLife):
         Args:
             match: `glob(...)`, `regex(...)` or `prefix(...)`, instead of a topic. Topics that the
                 key may not read are not matched. `start` is of the topics that exist now, and is no
-                offset; `replay`, `session` and `group` are for topics only.
+                offset; `replay` and `group` are for topics only.
             where: with `match`, a condition on the headers of a message, as in `region = "eu" and
                 level in ("warning", "error")` (docs/relay.md). Others are not delivered: they are
                 acknowledged with what is.

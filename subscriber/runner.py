@@ -96,6 +96,7 @@ class SubscriberRun:
                 where=step.where,
                 start=step.start,
                 qos=step.qos,
+                session=step.session,
                 lease_s=step.lease_s,
                 push=step.push,
                 max_deliveries=step.max_deliveries,

@@ -441,5 +441,8 @@ class SubscriberEngine:
                 yield from self.session.save(subscription)
         for subscription in [one for one in subscriptions if one.is_to_be_told(ahead=tells_ahead)]:
             yield from self._requests.acknowledge(subscription)
-        yield from self._subscribing.bye()
+        clean = [one for one in self.session.inbox.patterns.values() if one.is_clean]
+        if (yield from self._subscribing.bye(also=bool(clean))):
+            for one in clean:
+                yield from self.patterns.ended(one)
         yield from self.groups.leave_all()

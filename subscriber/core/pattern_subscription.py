@@ -69,6 +69,11 @@ class PatternSubscription:
         return self.asked.pattern
 
     @property
+    def is_clean(self) -> bool:
+        """Whether its session is clean, so that it ends with its process or its lease."""
+        return self.asked.terms.session == "clean"
+
+    @property
     def has_moved(self) -> bool:
         """Whether the proxy does not know the cursor of some topic."""
         return any(each.is_to_be_told(ahead=False) for each in self.moved.values())

@@ -7,11 +7,12 @@ stands at, or of which something else is to be said, is asked for by its own SUB
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from math import inf
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import AnyReply, NotSub, SubAck
 from reliable_pubsub.common.core.conversation import Conversation, Pause, Save
@@ -43,7 +44,7 @@ from .place import Place
 from .pushing import Pushing
 from .session import SubscriberSession
 from .subscribing import Asked, Subscribing
-from .subscription import Subscription
+from .subscription import Changes, Subscription
 
 _kinds = Kinds()
 
@@ -84,16 +85,56 @@ class Patterns:
 
     def subscribe(self, asked: AskedPattern, start: Start | None) -> Conversation[int]:
         """Begin a pattern, or resume it; return how many topics it matches now."""
-        with self._session.recorder.call("match") as call:
+        ending = self._clean(asked.pattern) if asked.terms.session == "clean" else []
+        with ExitStack() as stack:
+            self._ending_calls(stack, ending)  # of unknown outcome: they begin again
+            yield from self._give_up(ending, {})
+            call = stack.enter_context(self._session.recorder.call("match"))
             reply = yield from self._match(asked, call, start=start)
             if not isinstance(reply, Matched):
                 self._session.refused(reply)
             call.ok(epoch=self._session.inbox.epoch)
         one = self._session.inbox.patterns.get(asked.pattern) or PatternSubscription(asked)
         one.ask(asked)
-        yield Save(one.row(), True)
+        changes = one.row()
+        if not one.is_clean:  # it has made them persistent
+            for each in self._clean(one.pattern):
+                each.move(replace(each.place, terms=asked.terms))
+                changes |= each.row()
+        yield Save(changes, True)
         self._session.inbox.patterns[asked.pattern] = one
         return reply.topics
+
+    def _clean(self, pattern: Pattern) -> list[Subscription]:
+        """The clean subscriptions to topics of a pattern."""
+        known = self._session.inbox.subscriptions.items()
+        mine = [each for topic, each in known if each.is_subscribed and is_of(pattern, topic)]
+        return [each for each in mine if each.is_clean]
+
+    def _ending_calls(self, stack: ExitStack, ending: Sequence[Subscription]) -> list[Call]:
+        """Record that these subscriptions are about to end."""
+        recorder, epoch = self._session.recorder, self._session.inbox.epoch
+        calls = [stack.enter_context(recorder.call("unsubscribe", each.topic)) for each in ending]
+        for call in calls:
+            call.invoke(epoch=epoch)
+        return calls
+
+    def _give_up(self, ending: Sequence[Subscription], changes: Changes) -> Conversation[None]:
+        """Forget the places of subscriptions that end."""
+        for each in ending:
+            each.drop()
+            each.ended()
+            changes |= each.row()
+        if changes:
+            yield Save(changes, True)
+        for each in ending:
+            each.written(durable=True)
+
+    def ended(self, one: PatternSubscription) -> Conversation[None]:
+        """A clean pattern has ended at the proxy; forget it, and its subscriptions."""
+        yield from self._give_up(self._clean(one.pattern), one.row(ends=True))
+        self._session.inbox.patterns.pop(one.pattern, None)
+        self._pushing.use(one.pattern, False)
 
     def unsubscribe(
         self, pattern: Pattern, tell: Callable[[Subscription], Conversation[None]]
@@ -116,25 +157,13 @@ class Patterns:
         for each in ending:
             yield from tell(each)
         with ExitStack() as stack:
-            calls = [
-                stack.enter_context(self._session.recorder.call("unsubscribe", each.topic))
-                for each in ending
-            ]
-            for call in calls:
-                call.invoke(epoch=inbox.epoch)
+            calls = self._ending_calls(stack, ending)
             ending_all = stack.enter_context(self._session.recorder.call("unmatch"))
             reply = yield from self._match(one.asked, ending_all, ends=True)
             if not isinstance(reply, Matched):
                 self._session.refused(reply)
-            changes = one.row(ends=True)
-            for each in ending:
-                each.drop()
-                each.ended()
-                changes |= each.row()
-            yield Save(changes, True)
+            yield from self._give_up(ending, one.row(ends=True))
             inbox.patterns.pop(pattern, None)
-            for each in ending:
-                each.written(durable=True)
             for call in (*calls, ending_all):
                 call.ok(epoch=inbox.epoch)
 
@@ -292,7 +321,13 @@ class Patterns:
         yield from save_all(changed | {each.topic: each for each in ahead}, durable=bool(ahead))
 
     def _forgotten(self, one: PatternSubscription, reply: NotSub) -> Conversation[None]:
-        """The proxy does not know the pattern: it was replaced, or set back to an older copy."""
+        """The proxy does not know the pattern: it was replaced, or set back to an older copy.
+
+        Or its session was clean, and has ended.
+        """
+        if one.is_clean:
+            yield from self.ended(one)
+            self._session.refused(reply)
         choice = self._subscribing.on_log_changed
         if choice == "stop":
             raise LogChangedError(
@@ -313,7 +348,7 @@ class Patterns:
         """
         at, count = 0, 0
         taken: list[Subscription] = []
-        alone: list[Subscription] = []
+        alone: list[tuple[Subscription, Terms]] = []
         for shown in reply.topics:
             part = body[at : (at := at + sum(batch.body_bytes for batch in shown.batches))]
             each = self._session.inbox.add(shown.topic)
@@ -324,20 +359,21 @@ class Patterns:
                 self._begin(one, each, shown, reply)
                 one.moved[each.topic] = each  # to be written
             if not _stands_at(each, shown, reply.boot):
-                alone.append(each)
+                alone.append((each, shown.terms or one.asked.terms))
                 continue
             yield from self._fetching.received(each, shown.batches, shown.end, part)
             count += len(each.fetched)
             taken.append(each)
             one.ready.append(each)
         one.found(count, self._now_s())
-        for each in alone:
+        for each, terms in alone:
             if each.confirmation is not None and each.confirmation.boot != reply.boot:
                 each.forgotten()
             one.current = each  # so that the next call goes past what is lost
-            yield from self._ask_alone(one, each)
+            yield from self._ask_alone(one, each, terms)
             one.ready.append(each)
-        return taken + alone
+            taken.append(each)
+        return taken
 
     def _begin(
         self, one: PatternSubscription, each: Subscription, shown: FetchedTopic, reply: Fetched
@@ -363,12 +399,12 @@ class Patterns:
                 qos=terms.qos,
             )
 
-    def _ask_alone(self, one: PatternSubscription, each: Subscription) -> Conversation[None]:
-        asked = one.asked
+    def _ask_alone(
+        self, one: PatternSubscription, each: Subscription, terms: Terms
+    ) -> Conversation[None]:
         if not each.is_subscribed:
-            yield from self._subscribing.subscribe(
-                each, Asked(terms=asked.terms, max_deliveries=asked.max_deliveries)
-            )
+            asked = Asked(terms=terms, max_deliveries=one.asked.max_deliveries)
+            yield from self._subscribing.subscribe(each, asked)
         with self._session.recorder.call("get", each.topic) as call:
             yield from self._fetching.look(each, call, FETCHED_MAX, 0.0, asks=True)
 

@@ -794,6 +794,7 @@ steps:
         [
             ("topic: t, where: 'has(a)'", "where: found without match"),
             ("match: 't*', group: g", "group: found beside match"),
+            ("match: 't*', profile: telemetry", "profile: found beside match"),
             ("match: 't*', replay: true, from: earliest", "replay: found beside match"),
         ],
     )
