@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from reliable_pubsub.common.core.errors import NotSubscribedError
+from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.pattern import Pattern, glob
+from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.start import Earliest
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.client import Subscriber
@@ -16,6 +20,7 @@ from tests.fakes import (
     Link,
     MemoryProxy,
     a_broker,
+    a_hello,
     a_world,
     as_stored,
 )
@@ -237,3 +242,16 @@ class TestACleanPattern:
         house.put(ONE, b"1")
 
         assert house.got(ANY) == [b"1"]
+
+
+def test_a_fetch_of_a_clean_pattern_without_topics_waits_for_half_of_its_lease() -> None:
+    """Else its lease could end while its sender waits, which says nothing meanwhile."""
+    proxy = a_broker()
+    proxy.ask(a_hello("subscriber", "s"))
+    head: dict[str, Any] = {"client": "s", "epoch": 1, "match": HEAT}
+    terms = Terms(session="clean", lease_ms=1000)
+    proxy.ask(Match(**head, request=2, control=1, terms=terms))
+
+    proxy.send(Fetch(**head, request=3, boot=proxy.state.boot, wait_ms=20_000))
+
+    assert proxy.engine.waiting.ends_at_s - proxy.now_s == 0.5
