@@ -200,9 +200,7 @@ class Subscriber(SubscriberLife):
 
     @gated
     def use_push(self, topic: TopicName | Pattern, push: bool) -> None:
-        """Switch push on or off, of a topic or of a pattern that is subscribed to.
-
-        Possible at any time; no message is lost or duplicated.
+        """Switch push on or off at any time, of a topic or of a pattern that is subscribed to.
 
         A push is a hint: `get` returns the same messages in the same order with and without. With
         it waiting sends no request, and a message arrives once it is durable. Needs a proxy or
