@@ -29,7 +29,7 @@ _SMALL_TABLES = {
     "subscription": "topic_id, subscriber, generation, cursor, active, qos, shown, expired,"
     " session, lease_ms",
     "consumer_group": "topic_id, name, terms, runs, members, lost",
-    "pattern_subscription": "subscriber, kind, text, qos, lease_ms, reader",
+    "pattern_subscription": "subscriber, kind, text, qos, session, lease_ms, reader",
     "session": "role, client, epoch, nonce, control",
     "last_transaction": "client, number, digest, receipts",
     "admin_action": "number, nonce, at_ns, who, client, action, effect",

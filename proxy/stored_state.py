@@ -167,9 +167,15 @@ def read_state(
 
 def _patterns(connection: Connection) -> list[StoredPattern]:
     return [
-        StoredPattern(subscriber, Pattern(kind, text), Terms(qos=qos, lease_ms=lease_ms), reader)
-        for subscriber, kind, text, qos, lease_ms, reader in connection.execute(
-            "SELECT subscriber, kind, text, qos, lease_ms, reader FROM pattern_subscription"
+        StoredPattern(
+            subscriber,
+            Pattern(kind, text),
+            Terms(qos=qos, session=session, lease_ms=lease_ms),
+            reader,
+        )
+        for subscriber, kind, text, qos, session, lease_ms, reader in connection.execute(
+            "SELECT subscriber, kind, text, qos, session, lease_ms, reader"
+            " FROM pattern_subscription"
         )
     ]
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import inf
+from typing import Any
 
 from msgspec.structs import replace
 
+from reliable_pubsub.common.core.answers import SubAck
+from reliable_pubsub.common.core.pattern import Topics
 from reliable_pubsub.proxy.core.engine import Engine
 from reliable_pubsub.proxy.core.records import Appended, Record
-from reliable_pubsub.relay.core.push import PushFrames
+from reliable_pubsub.relay.core.push import AnyPush, PushFrames
 from reliable_pubsub.subscriber.client import Subscriber
+from reliable_pubsub.subscriber.core.pattern_subscription import PatternSubscription
+from reliable_pubsub.subscriber.core.place import Place
+from reliable_pubsub.subscriber.core.pull_timer import PullTimer
 from reliable_pubsub.subscriber.core.push_queue import PushQueue, Standing
+from reliable_pubsub.subscriber.core.pushing import Pushing
 
 from .simulated_push import TIMING
 from .simulation import Variant
@@ -41,18 +48,19 @@ class TakesAnyLife(PushQueue):
         super().pushed(replace(push, pushed=replace(push.pushed, log=log, boot=boot)), now_s)
 
 
-class NeverPulls(PushQueue):
+class NeverPulls(PullTimer):
     """Push is the truth: what it did not bring is never asked for, once the link stands."""
 
-    def pull_due_in_s(self, now_s: float) -> float:
-        return super().pull_due_in_s(now_s) if self.is_polled else inf
+    def due_in_s(self, now_s: float, tell_s: float, *, has_batches: bool) -> float:
+        due_s = super().due_in_s(now_s, tell_s, has_batches=has_batches)
+        return due_s if self.is_polled else inf
 
 
 class SaysThatItPulled(PushQueue):
     """A pull counts as if it had found everything up to the newest push."""
 
-    def __init__(self, *arguments: object) -> None:
-        super().__init__(TIMING)
+    def __init__(self, timer: PullTimer) -> None:
+        super().__init__(timer)
         self._newest = 0
 
     def pushed(self, push: PushFrames, now_s: float) -> None:
@@ -69,14 +77,50 @@ class SaysThatItPulled(PushQueue):
         self._end = max(self._end, end)
 
 
-def _subscriber_with(queue: type[PushQueue]) -> type[Subscriber]:
+def _subscriber_with(
+    queue: type[PushQueue] = PushQueue, timer: type[PullTimer] = PullTimer
+) -> type[Subscriber]:
     class Faulty(Subscriber):
-        def use_push(self, topic: str, push: bool) -> None:
+        def use_push(self, topic: Topics, push: bool) -> None:
             super().use_push(topic, push)
-            if push:
-                self.inbox.add(topic).pushes = queue(TIMING)
+            if push and isinstance(topic, str):
+                self.inbox.add(topic).pushes = queue(timer(TIMING))
 
     return Faulty
+
+
+class BeginsAtAnyPush(Pushing):
+    """A later topic begins with what is pushed of it, be it the first message or not."""
+
+    def _arrived(
+        self, push: AnyPush, patterns: Sequence[PatternSubscription], now_s: float
+    ) -> None:
+        each = self._inbox.add(push.topic)
+        if isinstance(push, PushFrames) and patterns and not each.is_subscribed:
+            asked, pushed = patterns[0].asked, push.pushed
+            each.move(Place(pushed.log, pushed.batch.base, terms=asked.terms))
+            begun = SubAck(
+                client="",
+                epoch=0,
+                request=0,
+                boot=pushed.boot,
+                topic=push.topic,
+                generation=1,
+                log=pushed.log,
+                cursor=pushed.batch.base,
+                already=True,
+                terms=asked.terms,
+            )
+            each.confirmed(begun, is_new=True)
+        super()._arrived(push, patterns, now_s)
+
+
+class TakesWhatIsPushedFirst(Subscriber):
+    """Its patterns take a pushed message past a first one that is not here."""
+
+    def __init__(self, client: str, **more: Any) -> None:
+        super().__init__(client, **more)
+        self._engine.pushing.__class__ = BeginsAtAnyPush
 
 
 class PushesUndurable(Engine):
@@ -91,7 +135,8 @@ FAULTS_OF_PUSH: Mapping[str, Variant] = {
     "push: takes jumps": Variant(subscriber=_subscriber_with(TakesJumps)),
     "push: a repeat is a message": Variant(subscriber=_subscriber_with(CountsForItself)),
     "push: another life's is taken": Variant(subscriber=_subscriber_with(TakesAnyLife)),
-    "push: never pulls": Variant(subscriber=_subscriber_with(NeverPulls)),
+    "push: never pulls": Variant(subscriber=_subscriber_with(timer=NeverPulls)),
     "push: says that it pulled": Variant(subscriber=_subscriber_with(SaysThatItPulled)),
+    "push: a later topic begins at any push": Variant(subscriber=TakesWhatIsPushedFirst),
     "push: before durable": Variant(engine=PushesUndurable),
 }

@@ -10,10 +10,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from reliable_pubsub.common.core.answers import AnyReply, Fenced
+from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Ring, Sub, Unsub
 from reliable_pubsub.proxy.core.records import Expired, Record
 from reliable_pubsub.proxy.core.state import State
 
+_RENEWING: Final = (Get, Ring, Ack, Dead, Sub, Unsub, Bye, Match, Fetch)
 TICKS_S: Final = 0.1  # a lease may end so much later: the ticks that look after it
 
 
@@ -28,9 +30,7 @@ class Silences:
 
     def heard(self, request: AnyRequest, reply: AnyReply, now_s: float) -> None:
         """A request arrived, and is answered so."""
-        if isinstance(request, Get | Ring | Ack | Dead | Sub | Unsub | Bye) and not isinstance(
-            reply, Fenced
-        ):
+        if isinstance(request, _RENEWING) and not isinstance(reply, Fenced):
             self._heard_s[request.client] = now_s
 
     def judge(self, state: State, due: Iterable[Record], now_s: float) -> None:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from reliable_pubsub.common.core.batch import NO_OFFSET
-from reliable_pubsub.common.core.errors import InDoubtError, LostError
+from reliable_pubsub.common.core.errors import InDoubtError, LostError, NotSubscribedError
 from reliable_pubsub.common.core.pattern import glob
 from reliable_pubsub.common.core.recorder import Recorder
 from reliable_pubsub.proxy.core.records import Appended
@@ -27,18 +27,29 @@ class PatternMachine(SubscriberMachine):
         self,
         end: Callable[[str], int | None],
         created_s: Mapping[str, float],
+        stored_end: Callable[[str], int],
+        *,
         ends: bool,
+        push: bool,
+        lease_s: float | None,
     ) -> None:
         """Take what to do.
 
         Args:
             end: where a topic ends for good; None as long as something may be put.
             created_s: when each topic became durable.
+            stored_end: where a topic ends now.
             ends: unsubscribe at the end.
+            push: be pushed to.
+            lease_s: be a clean session with this lease; None: be persistent.
         """
         self.begin((), dict.fromkeys(created_s, Subscribing()), end)
         self._created_s = created_s
+        self._stored_end = stored_end
+        self._begins_by: dict[str, int] = {}  # what is put from there on is to be delivered
         self._ends = ends
+        self._push = push
+        self._lease_s = lease_s
         self._matched_s: float | None = None
         self.on_log_changed = "stop"
         self._first: dict[str, int] = {}  # offset that was delivered or lost first, by topic
@@ -48,9 +59,7 @@ class PatternMachine(SubscriberMachine):
         subscriber = self._make_follower(process, recorder)
         while True:
             try:
-                subscriber.subscribe(match=MATCH)
-                if self._matched_s is None:
-                    self._matched_s = self._world.now_s
+                self._match(subscriber)
                 while not self._is_all_here(subscriber):
                     self._get_some(subscriber, process)
                 subscriber.acknowledge(MATCH)
@@ -65,8 +74,26 @@ class PatternMachine(SubscriberMachine):
                 self._first.setdefault(lost.topic, lost.first)
             except InDoubtError as error:
                 self.wait_or_end(process, error)
+            except NotSubscribedError:
+                if self._lease_s is None:
+                    raise
+                self._world.counts["pattern_ended"] += 1
         if self.owns(process):
             self.done = True
+
+    def _match(self, subscriber: Subscriber) -> None:
+        """Subscribe; a clean session begins again, so what was before does not count."""
+        if self._lease_s is None:
+            subscriber.subscribe(match=MATCH, push=self._push)
+        else:
+            subscriber.subscribe(
+                match=MATCH, push=self._push, session="clean", lease_s=self._lease_s
+            )
+            self._matched_s = None
+            self._first.clear()
+        if self._matched_s is None:
+            self._matched_s = self._world.now_s
+            self._begins_by = {one: self._stored_end(one) for one in self._created_s}
 
     def _make_follower(self, process: Process, recorder: Recorder) -> Subscriber:
         self._terms = defaultdict(Subscribing)
@@ -75,6 +102,10 @@ class PatternMachine(SubscriberMachine):
     def _get_some(self, subscriber: Subscriber, process: Process) -> None:
         chance = self._world.random
         waits_s = chance.choice((0.0, 0.03))
+        if self._push:
+            waits_s = chance.uniform(0.0, 0.1)  # who waits for no time pulls
+            if self._world.happens("push_switched", self._faults.push_switched):
+                subscriber.use_push(MATCH, not subscriber.is_pushed(MATCH))
         if chance.random() < 0.5:
             found = subscriber.get(MATCH, max_messages=chance.randint(1, 4), timeout_s=waits_s)
             for message in found:
@@ -89,6 +120,8 @@ class PatternMachine(SubscriberMachine):
                 if left == 0:
                     break
         self._world.counts["pattern"] += bool(found)
+        if subscriber.is_pushed(MATCH):
+            self._world.counts["pattern_push"] += subscriber.push_counts(MATCH).taken > 0
         if not found:
             process.wait(chance.uniform(0.002, 0.03))
 
@@ -107,7 +140,7 @@ class PatternMachine(SubscriberMachine):
             is_known = topic in subscriber.inbox.places
             if is_known and not self.is_drained(subscriber, topic):
                 return False
-            if not is_known and self._is_late(topic) and end > 0:
+            if not is_known and end > self._begins_by.get(topic, 0):
                 return False
         return bool(self._created_s) and self._end(next(iter(self._created_s))) is not None
 

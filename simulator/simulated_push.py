@@ -6,7 +6,7 @@ here; `Wish`, `Links`, `InterestTable`, push frames and `PushQueue` are the real
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ from reliable_pubsub.relay.core.push import (
     encode_push,
 )
 from reliable_pubsub.relay.core.wire import decode_node_reply
-from reliable_pubsub.subscriber.core.push_queue import PushTiming
+from reliable_pubsub.subscriber.core.pull_timer import PushTiming
 
 from .network import Network
 from .swarm import Faults
@@ -67,7 +67,7 @@ class SimulatedFanOut:
     def send(self, down: Down) -> None:
         """Push frames to every link that wants their topic."""
         for link, patterns in self._served.items():
-            if Pattern("exact", down.topic) in patterns:
+            if any(self._pushes.kinds.test(one)(down.topic) for one in patterns):
                 self._send(link, down.frames)
 
 
@@ -168,8 +168,12 @@ class SimulatedPushLink:
         """Whether its connection stands."""
         return self._process.alive and not self._is_closed
 
-    def want(self, topics: Iterable[str]) -> None:
-        self._wish.want(frozenset(Pattern("exact", topic) for topic in topics))
+    @property
+    def is_refused(self) -> bool:
+        return bool(self._wish.refused)
+
+    def want(self, patterns: frozenset[Pattern]) -> None:
+        self._wish.want(patterns)
 
     def turn(self, now_s: float) -> bool:
         """See `PushLink`; the same steps as those of `relay.above.NodeAbove`."""

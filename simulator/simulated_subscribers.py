@@ -27,7 +27,7 @@ from reliable_pubsub.common.core.start import Earliest, Now, at_offset, at_time,
 from reliable_pubsub.common.world import World
 from reliable_pubsub.lab.core.run import OutputLine
 from reliable_pubsub.subscriber.client import Subscriber
-from reliable_pubsub.subscriber.core.push_queue import PushTiming
+from reliable_pubsub.subscriber.core.pull_timer import PushTiming
 
 from .machine import Machine
 from .network import SimulatedClock, SimulatedTransport

@@ -174,7 +174,12 @@ class Simulation:
             one = PatternMachine("t0", *surroundings)
             one.make = variant.subscriber
             one.pushes = self._pushes
-            one.begin_with(self._end, self._created_s, draw.random() < 0.3)
+            ends, push = draw.random() < 0.3, bool(self._faults.push)
+            stored_end = lambda topic: self._store.end(topic)  # noqa: E731
+            lease_s = draw.uniform(0.2, 1.0) if draw.random() < 0.3 else None
+            one.begin_with(
+                *(self._end, self._created_s, stored_end), ends=ends, push=push, lease_s=lease_s
+            )
             self._machines.append(one)
 
     def _add_publishers(

@@ -136,13 +136,14 @@ def _tell_lower_qos(topic: str, publisher: str, qos: int) -> None:
 
 
 def _tell_pushes(subscriber: Subscriber, steps: Sequence[SubscriberStep]) -> None:
-    """What became of the pushes of each topic that was pushed to the end."""
-    for topic in dict.fromkeys(step.topic for step in steps):
-        if subscriber.is_pushed(topic):
-            counts = subscriber.push_counts(topic)
+    """What became of the pushes of each topic or pattern that was pushed to the end."""
+    for step in {step.topics: step for step in steps}.values():
+        if subscriber.is_pushed(step.topics):
+            counts = subscriber.push_counts(step.topics)
             left_out = counts.repeats + counts.jumps + counts.places + counts.foreign
+            left_out += counts.overflows + counts.beginnings
             click.echo(
-                f"pushes of {topic!r}: {counts.taken} taken, {left_out + counts.overflows} not; "
+                f"pushes of {step.topic!r}: {counts.taken} taken, {left_out} not; "
                 f"{counts.pulls} pulls, {counts.misses} found what no push had brought"
             )
 

@@ -30,7 +30,7 @@ from reliable_pubsub.common.world import REAL, World
 
 from .core.fetching import OnLowerQoS
 from .core.handlers import AioHandles, Handlers, OnFailure, PauseS
-from .core.push_queue import PushCounts, PushTiming
+from .core.pull_timer import PushCounts, PushTiming
 from .core.qos0_queue import UnstoredCounts
 from .core.reading import Reading, read_history, read_newest, start_of_reading
 from .core.subscribe_call import SubscribeCall
@@ -173,15 +173,15 @@ class Subscriber:
         return await self._run(call.begin(self._engine, remembers=self._opened.remembers))
 
     @gated
-    async def use_push(self, topic: TopicName, push: bool) -> None:
+    async def use_push(self, topic: TopicName | Pattern, push: bool) -> None:
         """Switch push on or off; no message is lost or duplicated."""
-        self._engine.use_push(names.exact(topic), push)
+        self._engine.use_push(topic, push)
 
-    def is_pushed(self, topic: str) -> bool:
+    def is_pushed(self, topic: Topics) -> bool:
         """Whether push is on for a topic."""
         return topic in self._engine.pushing
 
-    def push_counts(self, topic: str) -> PushCounts:
+    def push_counts(self, topic: Topics) -> PushCounts:
         """Counts of the pushes of a topic for which push is on, in this process."""
         return self._engine.pushing.counts(topic)
 

@@ -29,7 +29,7 @@ from reliable_pubsub.common.world import REAL, World
 
 from .core.fetching import OnLowerQoS
 from .core.handlers import Handlers, Handles, OnFailure, PauseS
-from .core.push_queue import PushCounts, PushTiming
+from .core.pull_timer import PushCounts, PushTiming
 from .core.qos0_queue import UnstoredCounts
 from .core.reading import Reading, read_history, read_newest, start_of_reading
 from .core.subscribe_call import SubscribeCall
@@ -136,7 +136,7 @@ class Subscriber(SubscriberLife):
         Args:
             match: `glob(...)`, `regex(...)` or `prefix(...)`, instead of a topic. Topics that the
                 key may not read are not matched. `start` is of the topics that exist now, and is no
-                offset; `replay`, `session`, `push` and `group` are for topics only.
+                offset; `replay` and `group` are for topics only.
             where: with `match`, a condition on the headers of a message, as in `region = "eu" and
                 level in ("warning", "error")` (docs/relay.md). Others are not delivered: they are
                 acknowledged with what is.
@@ -199,22 +199,22 @@ class Subscriber(SubscriberLife):
         return self._run(call.begin(self._engine, remembers=self._opened.remembers))
 
     @gated
-    def use_push(self, topic: TopicName, push: bool) -> None:
-        """Switch push on or off; possible at any time, no message is lost or duplicated.
+    def use_push(self, topic: TopicName | Pattern, push: bool) -> None:
+        """Switch push on or off at any time, of a topic or of a pattern that is subscribed to.
 
         A push is a hint: `get` returns the same messages in the same order with and without. With
         it waiting sends no request, and a message arrives once it is durable. Needs a proxy or
         relay that pushes; while it does not, the topic is polled.
         """
-        self._engine.use_push(names.exact(topic), push)
+        self._engine.use_push(topic, push)
 
     @gated_after_close
-    def is_pushed(self, topic: str) -> bool:
+    def is_pushed(self, topic: Topics) -> bool:
         """Whether push is on for a topic, also while it does not work and the topic is polled."""
         return topic in self._engine.pushing
 
     @gated_after_close
-    def push_counts(self, topic: str) -> PushCounts:
+    def push_counts(self, topic: Topics) -> PushCounts:
         """Counts of the pushes of a topic for which push is on, in this process."""
         return self._engine.pushing.counts(topic)
 

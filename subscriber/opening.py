@@ -15,7 +15,7 @@ from reliable_pubsub.common.world import World
 from .core.engine import SubscriberEngine
 from .core.fetching import OnLowerQoS
 from .core.inbox import Inbox
-from .core.push_queue import PushTiming, timing_of
+from .core.pull_timer import PushTiming, timing_of
 from .core.pushing import Pushing
 from .core.session import SubscriberSession
 from .core.subscribing import OnLogChanged

@@ -29,8 +29,12 @@ class ZmqPushLink(DataLink):
         super().__init__(self._above.data, self._above.interest)
         self.due_in_s = 0.0
 
-    def want(self, topics: frozenset[str]) -> None:
-        self._above.want(frozenset(Pattern("exact", topic) for topic in topics), frozenset())
+    @property
+    def is_refused(self) -> bool:
+        return bool(self._above.wish.refused)
+
+    def want(self, patterns: frozenset[Pattern]) -> None:
+        self._above.want(patterns, frozenset())
 
     def turn(self, now_s: float) -> bool:
         self.due_in_s = self._above.turn(now_s)

@@ -12,7 +12,7 @@ from reliable_pubsub.common.core.errors import (
     RefusedError,
     TimedOutError,
 )
-from reliable_pubsub.common.core.pattern import glob
+from reliable_pubsub.common.core.pattern import Pattern, Topics, glob
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.steps import SubscriberStep, subscriber_after
 from reliable_pubsub.common.plan_view import Advance
@@ -72,16 +72,22 @@ class SubscriberRun:
     def _resume(self, done: Sequence[SubscriberStep]) -> None:
         """Take up what steps of an earlier process began and this one does not have."""
         groups: dict[str, SubscriberStep] = {}
+        pushed: dict[Topics, bool] = {}
         for step in done:
             if step.action == "subscribe":
                 if step.group is not None:
                     groups[step.topic] = step
-                elif not step.match:
-                    self._subscriber.use_push(step.topic, step.push)
+                else:
+                    pushed[step.topics] = step.push
             elif step.action == "unsubscribe":
                 groups.pop(step.topic, None)
+                pushed.pop(step.topics, None)
         for step in groups.values():
             self._subscribe(step)
+        for topics, push in pushed.items():
+            ended = isinstance(topics, Pattern) and topics not in self._subscriber.inbox.patterns
+            if not ended:  # by a step that the earlier process did not write down
+                self._subscriber.use_push(topics, push)
 
     def _subscribe(self, step: SubscriberStep) -> None:
         if step.match:
@@ -90,7 +96,9 @@ class SubscriberRun:
                 where=step.where,
                 start=step.start,
                 qos=step.qos,
+                session=step.session,
                 lease_s=step.lease_s,
+                push=step.push,
                 max_deliveries=step.max_deliveries,
             )
             return

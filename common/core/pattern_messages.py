@@ -28,14 +28,15 @@ class Match(Request, frozen=True, kw_only=True, tag="MATCH"):
     Answered by MATCHED, STALE, FENCED, LIMIT, TRUNCATED, OUT_OF_RANGE, MALFORMED or STORAGE_FULL.
 
     Each topic is an ordinary subscription of the sender, with the terms of the pattern. One that
-    the sender has already stays as it is. A later topic is subscribed to as it is created, so that
-    its first message is included. Topics that the key may not read are not matched.
+    the sender has already stays as it is, unless its session is clean. A later topic is subscribed
+    to as it is created, so that its first message is included. Topics that the key may not read are
+    not matched.
     """
 
     match: Pattern
     control: Positive  # numbers MATCH, SUB and UNSUB within the epoch; a late copy is STALE (R12)
     start: Start | None = None  # of the topics that exist now; None: after the newest message
-    terms: Terms = Terms()  # of a persistent session
+    terms: Terms = Terms()  # of the subscriptions; a clean session begins them again
     ends: bool = False  # end the pattern, and the subscriptions that no other one of the sender has
 
 

@@ -251,8 +251,6 @@ def _subscribe(step: _Step, keys: SubscribeKeys, topic: str, is_pattern: bool) -
         )
     for key, is_given in (
         ("replay", keys.replay),
-        ("push", keys.push is True),
-        ("session", keys.session == "clean"),
         ("profile", keys.profile is not UNSET),
         ("group", keys.group is not UNSET),
     ):

@@ -15,7 +15,7 @@ from .rules_of_puts import puts_by_topic
 from .rules_of_sessions import check_ends
 from .rules_of_starts import check_marks, check_refused_starts, check_start
 from .run_index import Attempt, RunIndex
-from .subscription import NEVER, Subscription
+from .subscription import NEVER, Stream, Subscription
 from .verdict import MessageKey, key_of
 
 
@@ -153,7 +153,7 @@ def everything_ends(index: RunIndex, all_received: Sequence[Received]) -> Findin
         stream = received.stream
         drained = index.finished.get(stream.subscriber)
         end = end_for(index, received)
-        if drained is None or not drained.drained or end is None:
+        if drained is None or not drained.drained or end is None or _may_have_left(stream):
             continue
         finding.checked += 1
         if received.position != end:
@@ -164,6 +164,11 @@ def everything_ends(index: RunIndex, all_received: Sequence[Received]) -> Findin
             )
     _check_positions(index, all_received, finding)
     return finding
+
+
+def _may_have_left(stream: Stream) -> bool:
+    """Whether an unsubscribe may have ended it: then a pattern may have begun another one."""
+    return stream.current is not None and stream.current.leaving
 
 
 def _stopped(index: RunIndex, process: str) -> str:
@@ -276,7 +281,7 @@ def _check_positions(index: RunIndex, all_received: Sequence[Received], finding:
         highest = max(current.handed_end, current.recorded_end, current.confirmed)
         if received.position is not None:
             highest = max(highest, received.position)
-        if not current.confirmed <= cursor <= highest:
+        if not current.confirmed <= cursor <= highest and not _may_have_left(stream):
             finding.broken(
                 f"{who} confirmed {current.confirmed} and received up to {highest}; the proxy has "
                 f"it at cursor {cursor}"

@@ -55,7 +55,7 @@ from .delivery_status import delivery
 from .forgetting import forgotten
 from .groups import begin_leases, settle, take
 from .interests import subscriptions
-from .leases import ended_leases
+from .leases import ended_leases, ended_patterns
 from .patterns import fetch, match
 from .publishing import put
 from .qos0 import listeners, ring
@@ -149,6 +149,7 @@ def due(state: State, *, now_s: float, now_ns: int) -> Sequence[Record]:
         begin_leases(state, now_s)
     return [
         *ended_leases(state, now_s),
+        *ended_patterns(state, now_s),
         *trims_due(state, now_ns),
         *idle_stages(state, now_ns),
         *forgotten(state),

@@ -13,12 +13,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
+from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
 from reliable_pubsub.common.core.requests import Ack, AnyRequest, Bye, Dead, Get, Ring, Sub, Unsub
 from reliable_pubsub.common.core.status import SubscriptionState
 
 from .lower_bounds import LowerBounds
-from .records import Expired
+from .records import Expired, PatternEnded
 from .subscriptions import Subscription
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class Leases:
         self.since_s: float | None = None  # when this proxy began to listen
         self.heard_s: dict[str, float] = {}
         self.ends: LowerBounds[tuple[int, str]] = LowerBounds()  # by topic id and subscriber
+        self.pattern_ends: LowerBounds[str] = LowerBounds()  # by subscriber with a clean pattern
 
     def forget(self, client: str) -> None:
         """Forget a subscriber that has no session."""
@@ -77,13 +79,14 @@ def heard(state: State, request: AnyRequest, now_s: float) -> None:
 
 def longest_wait_s(state: State, client: str) -> float:
     """How long a request of a subscriber may wait: half its shortest lease, or without end."""
-    if not state.leases.ends:
+    if not (state.leases.ends or state.leases.pattern_ends):
         return math.inf
-    mine = (
-        state.topic_by_id[one].subscriptions[client] for one in state.subscribed.get(client, ())
-    )
-    leases_ms = (one.terms.lease_ms for one in mine if one.terms.lease_ms)
-    return min((lease_ms / 2000 for lease_ms in leases_ms), default=math.inf)
+    mine = [
+        state.topic_by_id[one].subscriptions[client].terms
+        for one in state.subscribed.get(client, ())
+    ]
+    mine += [one.terms for one in state.patterns.of.get(client, {}).values()]
+    return min((terms.lease_ms / 2000 for terms in mine if terms.lease_ms), default=math.inf)
 
 
 def ended_leases(state: State, now_s: float) -> Sequence[Expired]:
@@ -102,11 +105,40 @@ def ended_leases(state: State, now_s: float) -> Sequence[Expired]:
     return ended
 
 
+def ended_patterns(state: State, now_s: float) -> Sequence[PatternEnded]:
+    """The clean patterns whose subscriber has been silent for too long by now."""
+    leases = state.leases
+    ended: list[PatternEnded] = []
+    for client in leases.pattern_ends.take_below(now_s, lambda key: patterns_end_s(state, key)):
+        session = state.sessions["subscriber", client]
+        head = (session.epoch, session.nonce, session.control)
+        for pattern, lease_ms in _clean_patterns(state, client).items():
+            if _ends_s(state, client, lease_ms) < now_s:
+                ended.append(PatternEnded(client, pattern, *head))
+    return ended
+
+
+def patterns_end_s(state: State, client: str) -> float | None:
+    """When the first clean pattern of a subscriber ends unless it is heard; None: there is none."""
+    leases_ms = _clean_patterns(state, client).values()
+    return _ends_s(state, client, min(leases_ms)) if leases_ms else None
+
+
+def _clean_patterns(state: State, client: str) -> dict[Pattern, int]:
+    """The clean patterns of a subscriber, with their leases."""
+    mine = state.patterns.of.get(client, {}).items()
+    return {pattern: one.terms.lease_ms for pattern, one in mine if one.is_clean}
+
+
 def lease_ends_s(state: State, key: tuple[int, str]) -> float | None:
     """When a subscription expires unless it is heard; None: it no longer has a lease."""
     topic_id, client = key
     one = state.topic_by_id[topic_id].subscriptions.get(client)
     if one is None or not one.listens or not one.terms.lease_ms:
         return None
+    return _ends_s(state, client, one.terms.lease_ms)
+
+
+def _ends_s(state: State, client: str, lease_ms: int) -> float:
     heard_s = state.leases.now_s - state.leases.silent_s(client)
-    return heard_s + LEASES_TO_EXPIRY * one.terms.lease_ms / 1000
+    return heard_s + LEASES_TO_EXPIRY * lease_ms / 1000

@@ -6,13 +6,14 @@ for each subscriber of the patterns of its topic, a cursor that moves for its ow
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.relay.core.pattern import is_of
 
+from .records import StoredPattern
 from .topic_log import TopicLog
 
 
@@ -24,6 +25,18 @@ class PatternSubscription:
     reader: str  # the keys that may read what it matches; "": there were no keys
     lsn: int  # record number of its last MATCH
     unread: dict[int, None] = field(default_factory=dict)  # topic ids; the longest unread first
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether it ends with its subscriber, or with its lease."""
+        return self.terms.session == "clean"
+
+
+def outlasts(one: Terms, other: Terms) -> bool:
+    """Whether a subscription ends later than another clean one, if its subscriber is silent."""
+    if other.session == "persistent":
+        return False
+    return one.session == "persistent" or one.lease_ms > other.lease_ms
 
 
 class PatternIndex:
@@ -60,11 +73,13 @@ class PatternIndex:
         return tuple(one for one in self._subscribers if is_of(one, topic))
 
     def wanting(self, topic: str) -> Iterator[tuple[str, PatternSubscription]]:
-        """Who is to be subscribed to a new topic, each once, by its first pattern."""
+        """Who is to be subscribed to a new topic, each once, by the pattern that lasts longest."""
         found: dict[str, PatternSubscription] = {}
         for pattern in self.matching(topic):
             for subscriber in self._subscribers[pattern]:
-                found.setdefault(subscriber, self.of[subscriber][pattern])
+                one = self.of[subscriber][pattern]
+                if subscriber not in found or outlasts(one.terms, found[subscriber].terms):
+                    found[subscriber] = one
         return iter(found.items())
 
     def patterns_of(self, topic_id: int) -> tuple[Pattern, ...]:
@@ -101,6 +116,12 @@ class PatternIndex:
             one.unread = known.unread
         self._subscribers[pattern][subscriber] = None
         self.of[subscriber][pattern] = one
+
+    def restore(self, stored: Iterable[StoredPattern], topics: Mapping[str, TopicLog]) -> None:
+        """Add what is stored."""
+        for each in stored:
+            one = PatternSubscription(each.terms, each.reader, 0)
+            self.add(each.subscriber, each.pattern, one, topics)
 
     def remove(self, subscriber: str, pattern: Pattern) -> None:
         """A pattern has ended."""

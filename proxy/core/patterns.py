@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import AnyReply, Limit, MessageBatches, NotSub, Stale
 from reliable_pubsub.common.core.errors import InvalidPatternError
@@ -32,7 +33,7 @@ from reliable_pubsub.common.core.pattern_messages import (
 from reliable_pubsub.common.core.requests import Get, Sub
 from reliable_pubsub.relay.core.pattern import Kinds, is_of
 
-from .pattern_index import PatternSubscription
+from .pattern_index import PatternSubscription, outlasts
 from .reading import cursor_moved, get, subscription_of
 from .records import (
     ControlSeen,
@@ -41,6 +42,7 @@ from .records import (
     PatternEnded,
     PatternSubscribed,
     Record,
+    Subscribed,
     Unsubscribed,
 )
 from .replies import begun_by_pattern, decided, echo, limit_reached, malformed
@@ -81,8 +83,8 @@ def _refused(state: State, request: Match, known: PatternSubscription | None) ->
         _KINDS.check(pattern)
     except InvalidPatternError as error:
         problem = str(error)
-    if request.terms.session != "persistent":
-        problem = "a pattern has persistent sessions only"
+    if request.terms.session == "clean" and not request.terms.lease_ms:
+        problem = "a clean session needs a lease: without one it is not known when it has ended"
     if problem:
         return Decision(malformed(state, problem, request))
     mine = state.patterns.of.get(request.client, {})
@@ -121,20 +123,39 @@ def _begun(
             continue
         topics += 1
         one = log.subscriptions.get(request.client)
-        if one is not None and one.active:
-            continue
-        if log.live_count >= state.settings.subscriptions_per_topic_max:
+        is_there = one is not None and one.active
+        if not is_there and log.live_count >= state.settings.subscriptions_per_topic_max:
             return limit_reached(state, request, "subscriptions_per_topic_max")
+        if one is not None and is_there and one.terms.session == "persistent":
+            continue
         cursor = _first(state, request, log, one, now_ns)
         if isinstance(cursor, Decision):
             return cursor
-        records.append(
-            begun_by_pattern(
-                state, log, request.client, session, request.terms, request.control, cursor
-            )
+        begun = begun_by_pattern(
+            state, log, request.client, session, request.terms, request.control, cursor
         )
+        if one is not None and is_there:
+            begun = _instead(one, begun)
+        records.append(begun)
     reply = Matched(**echo(state, request), topics=topics, already=known is not None)
     return decided(state, reply, *records)
+
+
+def _instead(clean: Subscription, begun: Subscribed) -> Subscribed:
+    """What becomes of a clean subscription that is there.
+
+    A clean pattern begins it again, with the terms that last longer. A persistent one keeps its
+    place, so that it no longer ends with its process.
+    """
+    if begun.terms.session == "persistent":
+        return replace(
+            begun,
+            generation=clean.generation,
+            cursor=clean.cursor,
+            shown=clean.shown,
+            moved=clean.moved,
+        )
+    return begun if outlasts(begun.terms, clean.terms) else replace(begun, terms=clean.terms)
 
 
 def _first(

@@ -203,7 +203,8 @@ def _add_subscription(
 def _add_pattern(changes: _Changes, record: PatternSubscribed | PatternEnded) -> None:
     key, row = (record.subscriber, record.pattern.kind, record.pattern.text), None
     if isinstance(record, PatternSubscribed):
-        row = (record.terms.qos, record.terms.lease_ms, record.reader)
+        terms = record.terms
+        row = (terms.qos, terms.session, terms.lease_ms, record.reader)
     changes.patterns[key] = row
     control = (record.epoch, record.nonce, record.control)
     changes.sessions["subscriber", record.subscriber] = control

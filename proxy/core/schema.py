@@ -59,7 +59,8 @@ CREATE TABLE pattern_subscription (
     subscriber TEXT NOT NULL,
     kind TEXT NOT NULL,
     text TEXT NOT NULL,
-    qos INTEGER NOT NULL,           -- as the next, of the subscriptions that it makes
+    qos INTEGER NOT NULL,           -- as the next two, of the subscriptions that it makes
+    session TEXT NOT NULL,          -- persistent or clean
     lease_ms INTEGER NOT NULL,
     reader TEXT NOT NULL,           -- keys that may read what it matches; empty: none
     row_crc INTEGER NOT NULL,

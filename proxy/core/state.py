@@ -31,7 +31,7 @@ from .accounts import Accounts
 from .administration import Administration
 from .leases import Leases
 from .lower_bounds import LowerBounds
-from .pattern_index import PatternIndex, PatternSubscription
+from .pattern_index import PatternIndex
 from .qos0_ring import Rings
 from .records import Charge, Record, StoredSegment, StoredState, TopicCreated, appended
 from .staging import LastTransaction, Staging
@@ -113,9 +113,7 @@ class State:
         self.interest_lsn = 0  # the record of the newest one
 
         self.patterns = PatternIndex()
-        for pattern in stored.patterns:
-            held = PatternSubscription(pattern.terms, pattern.reader, 0)
-            self.patterns.add(pattern.subscriber, pattern.pattern, held, self.topics)
+        self.patterns.restore(stored.patterns, self.topics)
         self.authority = setup.authority
         self.accounts = self._restored_accounts(stored)
         for charged in stored.charges:
@@ -151,6 +149,8 @@ class State:
             for name in log.subscriptions:
                 self.index_subscription(log, name)
             self.index_ended(log)
+        for subscriber in self.patterns.of:
+            self.index_patterns(subscriber)
 
     def _restored_accounts(self, stored: StoredState) -> Accounts:
         accounts = Accounts()
@@ -224,6 +224,8 @@ class State:
     def index_patterns(self, subscriber: str) -> None:
         """A subscriber has one pattern more or less: note what is unread in its topics."""
         self.interest_changed()
+        if any(one.is_clean for one in self.patterns.of.get(subscriber, {}).values()):
+            self.leases.pattern_ends.add(subscriber, 0.0)
         for topic_id in self.subscribed.get(subscriber, ()):
             self.patterns.index(self.topic_by_id[topic_id], subscriber)
         self.index_session("subscriber", subscriber)

@@ -11,7 +11,7 @@ from reliable_pubsub.common.core.requests import Bye, Sub, Unsub
 from .changed_log import log_changed, witness_ns
 from .groups import join, leave
 from .reading import not_subscribed
-from .records import ControlSeen, Decision, Moved, Subscribed, Unsubscribed
+from .records import ControlSeen, Decision, Moved, PatternEnded, Subscribed, Unsubscribed
 from .replies import decided, echo, limit_reached, malformed, topic_or_created
 from .sessions import fence
 from .start_offset import chosen_offset
@@ -204,8 +204,15 @@ def bye(state: State, request: Bye, _body: bytes, _now_ns: int) -> Decision:
         for log in map(state.topic_by_id.__getitem__, state.subscribed.get(request.client, ()))
         if (one := log.subscriptions[request.client]).terms.session == "clean"
     ]
+    patterns = [
+        PatternEnded(request.client, pattern, session.epoch, session.nonce, session.control)
+        for pattern, one in state.patterns.of.get(request.client, {}).items()
+        if one.is_clean
+    ]
     reply = ByeAck(**echo(state, request), ended=len(ended))
-    return decided(state, reply, *ended) if ended else Decision(reply, visible_at=session.lsn)
+    if ended or patterns:
+        return decided(state, reply, *patterns, *ended)
+    return Decision(reply, visible_at=session.lsn)
 
 
 def _stale_control(state: State, request: Sub | Unsub, session: Session) -> Decision:

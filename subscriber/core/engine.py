@@ -22,6 +22,7 @@ from reliable_pubsub.common.core.errors import (
     PubSubError,
     UsageError,
 )
+from reliable_pubsub.common.core.message_base import Start
 from reliable_pubsub.common.core.pattern import Pattern, Topics
 from reliable_pubsub.common.core.plan_mark import PlanMark
 from reliable_pubsub.common.core.recorder import seen
@@ -33,7 +34,7 @@ from .fetching import Fetching, OnLowerQoS
 from .groups import Groups
 from .membership import JoinTerms, Membership
 from .pattern_run import begin_run, save_all, unwritten
-from .pattern_subscription import Condition, PatternSubscription
+from .pattern_subscription import AskedPattern, Condition, PatternSubscription
 from .patterns import Patterns
 from .pushing import Pushing
 from .requests import Requests
@@ -79,7 +80,7 @@ class SubscriberEngine:
         self._dead_letters = DeadLetters(session, self._requests)
         self._delivering = Delivering(session, self._fetching, self._dead_letters, now_s=now_s)
         self.groups = Groups(session, on_log_changed=on_log_changed, now_s=now_s)
-        self.patterns = Patterns(session, self._subscribing, self._fetching, now_s=now_s)
+        self.patterns = Patterns(session, self._subscribing, self._fetching, pushing, now_s=now_s)
 
     def begin_again(self, stored: Mapping[str, bytes]) -> None:
         """Drop what is not in the stored state: messages in hand are redelivered, marked."""
@@ -115,15 +116,24 @@ class SubscriberEngine:
             return False
         return not self.is_member(topic) and topic not in self.pushing
 
-    def use_push(self, topic: str, push: bool) -> None:
+    def use_push(self, topic: Topics, push: bool) -> None:
         """Switch push on or off.
 
         Raises:
             UsageError: the messages of a group are not pushed.
+            NotSubscribedError: a pattern that is not subscribed to.
         """
-        if push and self.groups.of(topic) is not None:
+        if isinstance(topic, Pattern):
+            self.patterns.of(topic)
+        elif push and self.is_member(names.exact(topic)):
             raise UsageError(f"topic {topic!r}: the messages of a group are not pushed")
         self.pushing.use(topic, push)
+
+    def match(self, asked: AskedPattern, start: Start | None, *, push: bool) -> Conversation[int]:
+        """Begin or resume a pattern; return how many topics it matches now."""
+        topics = yield from self.patterns.subscribe(asked, start)
+        self.pushing.use(asked.pattern, push)
+        return topics
 
     def join(self, topic: str, asked: JoinTerms) -> Conversation[int]:
         """Become a member of a group; return its cursor."""
@@ -135,6 +145,7 @@ class SubscriberEngine:
         """End a subscription, the membership of a group, or a pattern with its subscriptions."""
         if isinstance(topic, Pattern):
             yield from self.patterns.unsubscribe(topic, self.tell_before_end)
+            self.pushing.use(topic, False)
             return
         topic = names.exact(topic)
         if self.groups.of(topic) is not None:
@@ -308,9 +319,11 @@ class SubscriberEngine:
             if left_s <= 0:
                 return None
             empty += 1
-            if len(subscriptions) == len(holders):
-                yield from self._fetching.pause(subscriptions, empty, left_s)
-            else:  # no group and no pattern is pushed
+            pushed = [one.pushes for one in holders.values() if not isinstance(one, Membership)]
+            waited = [one for one in pushed if one is not None]
+            if len(waited) == len(holders):
+                yield from self.pushing.wait(waited, left_s)
+            else:
                 yield Pause(min(poll_pause_s(empty), left_s))
 
     def _wait(self, holder: Holder, timeout_s: float) -> Conversation[None]:
@@ -327,7 +340,7 @@ class SubscriberEngine:
     def _look(self, holder: Holder) -> Conversation[None]:
         """Find what is there now; of a subscription that is pushed, without asking the proxy."""
         if isinstance(holder, PatternSubscription):
-            yield from self.patterns.next(holder, 0.0, loops=True)
+            yield from self.patterns.next(holder, 0.0, loops=True, asks=False)
             return
         if isinstance(holder, Membership):
             yield from self.groups.get(holder, 0, 0.0, loops=True)
@@ -428,5 +441,8 @@ class SubscriberEngine:
                 yield from self.session.save(subscription)
         for subscription in [one for one in subscriptions if one.is_to_be_told(ahead=tells_ahead)]:
             yield from self._requests.acknowledge(subscription)
-        yield from self._subscribing.bye()
+        clean = [one for one in self.session.inbox.patterns.values() if one.is_clean]
+        if (yield from self._subscribing.bye(also=bool(clean))):
+            for one in clean:
+                yield from self.patterns.ended(one)
         yield from self.groups.leave_all()

@@ -19,7 +19,7 @@ from reliable_pubsub.common.core.requests import Get, Ring
 from reliable_pubsub.common.core.retry import poll_pause_s
 
 from .direct_followers import direct_followers
-from .push_queue import Standing
+from .pattern_pushes import Taken
 from .pushing import Pushing
 from .requests import Requests
 from .session import SubscriberSession
@@ -93,7 +93,7 @@ class Fetching:
                 return False
             yield from self._session.save(subscription)
             if subscription.pushes is not None:
-                yield from self._pushing.wait(subscription.pushes, left_s)
+                yield from self._pushing.wait([subscription.pushes], left_s)
             elif self._now_s() - began_s < wait_s / 2 or not wait_s:  # the proxy did not wait
                 yield Pause(min(poll_pause_s(empty), left_s))
 
@@ -110,20 +110,6 @@ class Fetching:
         subscription.found(found, self._now_s())
         yield from self._read_qos0(subscription, wanted)
         return subscription.has_next
-
-    def pause(
-        self, subscriptions: Sequence[Subscription], empty: int, left_s: float
-    ) -> Conversation[None]:
-        """Wait until a push arrives for one of several topics, or one is to be pulled.
-
-        Args:
-            empty: how often nothing was found, one after another.
-        """
-        pushed = [one.pushes for one in subscriptions if one.pushes is not None]
-        if len(pushed) < len(subscriptions):
-            yield Pause(min(poll_pause_s(empty), left_s))
-            return
-        yield from self._pushing.wait_any(pushed, left_s)
 
     def _wait_s(self, subscription: Subscription, left_s: float) -> float:
         """How long the proxy may hold the answer to a GET; not where pushes are waited for.
@@ -157,16 +143,33 @@ class Fetching:
                     raise
             self._may_wait = False  # an older proxy, which refuses a field that it does not know
             return (yield from self._pull(subscription, call, messages_max))
-        standing = _standing(subscription)
+        standing = subscription.standing
         pushed = self._pushing.take(pushes, standing) if standing else None
         if pushed or (pushed is not None and not asks):
-            headers, bodies = [h for h, _ in pushed], [body for _, body in pushed]
-            return self._followers(subscription, headers, b"".join(bodies))
+            return self._followers_of(subscription, pushed)
         found = yield from self._pull(subscription, call, messages_max)
-        standing = _standing(subscription)
+        standing = subscription.standing
         assert standing is not None
         self._pushing.pulled(pushes, standing, found[-1].offset + 1 if found else None)
         return found
+
+    def take_pushed(self, taken: Taken, messages_max: int) -> Conversation[None]:
+        """Take what was pushed of one topic of a pattern.
+
+        Args:
+            messages_max: of those at QoS 0 that were not pushed.
+        """
+        subscription = taken.subscription
+        if taken.batches:
+            found = self._followers_of(subscription, taken.batches)
+            subscription.found(found, self._now_s())
+        yield from self._read_qos0(subscription, messages_max)
+
+    def _followers_of(
+        self, subscription: Subscription, pushed: Sequence[tuple[BatchHeader, bytes]]
+    ) -> Sequence[Message]:
+        headers, bodies = [header for header, _ in pushed], [body for _, body in pushed]
+        return self._followers(subscription, headers, b"".join(bodies))
 
     def _followers(
         self, subscription: Subscription, headers: Sequence[BatchHeader], body: bytes
@@ -280,13 +283,3 @@ class Fetching:
             topic = subscription.topic
             self._session.tell(logging.WARNING, lower_qos_in_words(topic, publisher, qos), topic)
             self._on_lower_qos(topic, publisher, qos)
-
-
-def _standing(subscription: Subscription) -> Standing | None:
-    """The subscriber's position; None: the current proxy has not confirmed it yet."""
-    confirmation = subscription.confirmation
-    if confirmation is None:
-        return None
-    place = subscription.place
-    heard_s = place.terms.lease_ms / 2000 or inf
-    return Standing(place.log, confirmation.boot, place.cursor, confirmation.told, heard_s)

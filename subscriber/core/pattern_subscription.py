@@ -14,6 +14,7 @@ from reliable_pubsub.common.core.message_base import Terms
 from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.relay.core.predicate import predicate
 
+from .pattern_pushes import PatternPushes
 from .subscription import AHEAD_MIN, AHEAD_S, Changes, Running, Subscription
 
 PATTERN: Final = "pattern:"  # prefix of the names of rows
@@ -43,6 +44,7 @@ class PatternSubscription:
 
     def __init__(self, asked: AskedPattern) -> None:
         """Nothing is fetched."""
+        self.pushes: PatternPushes | None = None  # None: push is off
         self.reload(asked)
 
     def reload(self, asked: AskedPattern) -> None:
@@ -65,6 +67,16 @@ class PatternSubscription:
     @property
     def pattern(self) -> Pattern:
         return self.asked.pattern
+
+    @property
+    def is_clean(self) -> bool:
+        """Whether its session is clean, so that it ends with its process or its lease."""
+        return self.asked.terms.session == "clean"
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the proxy does not know the cursor of some topic."""
+        return any(each.is_to_be_told(ahead=False) for each in self.moved.values())
 
     def row(self, *, ends: bool = False) -> Changes:
         """What is stored of it."""

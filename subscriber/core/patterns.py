@@ -7,16 +7,21 @@ stands at, or of which something else is to be said, is asked for by its own SUB
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from math import inf
 
 from msgspec import UNSET
+from msgspec.structs import replace
 
 from reliable_pubsub.common.core.answers import AnyReply, NotSub, SubAck
 from reliable_pubsub.common.core.conversation import Conversation, Pause, Save
 from reliable_pubsub.common.core.errors import LogChangedError, NotSubscribedError, UsageError
-from reliable_pubsub.common.core.limits import FETCH_TOPICS_MAX
+from reliable_pubsub.common.core.limits import (
+    BODY_BYTES_MAX,
+    FETCH_BATCHES_MAX,
+    FETCH_TOPICS_MAX,
+)
 from reliable_pubsub.common.core.message_base import Start, Terms
 from reliable_pubsub.common.core.pattern import Pattern
 from reliable_pubsub.common.core.pattern_messages import (
@@ -32,12 +37,14 @@ from reliable_pubsub.common.core.retry import poll_pause_s
 from reliable_pubsub.relay.core.pattern import Kinds, is_of
 
 from .fetching import Fetching
+from .pattern_pushes import PatternPushes
 from .pattern_run import save_all, unwritten
 from .pattern_subscription import FETCHED_MAX, AskedPattern, PatternSubscription
 from .place import Place
+from .pushing import Pushing
 from .session import SubscriberSession
 from .subscribing import Asked, Subscribing
-from .subscription import Subscription
+from .subscription import Changes, Subscription
 
 _kinds = Kinds()
 
@@ -50,12 +57,14 @@ class Patterns:
         session: SubscriberSession,
         subscribing: Subscribing,
         fetching: Fetching,
+        pushing: Pushing,
         *,
         now_s: Callable[[], float],
     ) -> None:
         self._session = session
         self._subscribing = subscribing
         self._fetching = fetching
+        self._pushing = pushing
         self._now_s = now_s
 
     def of(self, pattern: Pattern) -> PatternSubscription:
@@ -76,27 +85,67 @@ class Patterns:
 
     def subscribe(self, asked: AskedPattern, start: Start | None) -> Conversation[int]:
         """Begin a pattern, or resume it; return how many topics it matches now."""
-        with self._session.recorder.call("match") as call:
+        ending = self._clean(asked.pattern) if asked.terms.session == "clean" else []
+        with ExitStack() as stack:
+            self._ending_calls(stack, ending)  # of unknown outcome: they begin again
+            yield from self._give_up(ending, {})
+            call = stack.enter_context(self._session.recorder.call("match"))
             reply = yield from self._match(asked, call, start=start)
             if not isinstance(reply, Matched):
                 self._session.refused(reply)
             call.ok(epoch=self._session.inbox.epoch)
         one = self._session.inbox.patterns.get(asked.pattern) or PatternSubscription(asked)
         one.ask(asked)
-        yield Save(one.row(), True)
+        changes = one.row()
+        if not one.is_clean:  # it has made them persistent
+            for each in self._clean(one.pattern):
+                each.move(replace(each.place, terms=asked.terms))
+                changes |= each.row()
+        yield Save(changes, True)
         self._session.inbox.patterns[asked.pattern] = one
         return reply.topics
+
+    def _clean(self, pattern: Pattern) -> list[Subscription]:
+        """The clean subscriptions to topics of a pattern."""
+        known = self._session.inbox.subscriptions.items()
+        mine = [each for topic, each in known if each.is_subscribed and is_of(pattern, topic)]
+        return [each for each in mine if each.is_clean]
+
+    def _ending_calls(self, stack: ExitStack, ending: Sequence[Subscription]) -> list[Call]:
+        """Record that these subscriptions are about to end."""
+        recorder, epoch = self._session.recorder, self._session.inbox.epoch
+        calls = [stack.enter_context(recorder.call("unsubscribe", each.topic)) for each in ending]
+        for call in calls:
+            call.invoke(epoch=epoch)
+        return calls
+
+    def _give_up(self, ending: Sequence[Subscription], changes: Changes) -> Conversation[None]:
+        """Forget the places of subscriptions that end."""
+        for each in ending:
+            each.drop()
+            each.ended()
+            changes |= each.row()
+        if changes:
+            yield Save(changes, True)
+        for each in ending:
+            each.written(durable=True)
+
+    def ended(self, one: PatternSubscription) -> Conversation[None]:
+        """A clean pattern has ended at the proxy; forget it, and its subscriptions."""
+        yield from self._give_up(self._clean(one.pattern), one.row(ends=True))
+        self._session.inbox.patterns.pop(one.pattern, None)
+        self._pushing.use(one.pattern, False)
 
     def unsubscribe(
         self, pattern: Pattern, tell: Callable[[Subscription], Conversation[None]]
     ) -> Conversation[None]:
-        """End a pattern, and the subscriptions that no other pattern has.
+        """End a pattern, and the subscriptions that no other pattern has; also if it has ended.
 
         Args:
             tell: sends the cursor of a subscription that is about to end.
         """
-        one = self.of(pattern)
         inbox = self._session.inbox
+        one = inbox.patterns.get(pattern) or PatternSubscription(AskedPattern(pattern=pattern))
         others = [other for other in inbox.patterns if other != pattern]
         ending = [
             each
@@ -108,25 +157,13 @@ class Patterns:
         for each in ending:
             yield from tell(each)
         with ExitStack() as stack:
-            calls = [
-                stack.enter_context(self._session.recorder.call("unsubscribe", each.topic))
-                for each in ending
-            ]
-            for call in calls:
-                call.invoke(epoch=inbox.epoch)
+            calls = self._ending_calls(stack, ending)
             ending_all = stack.enter_context(self._session.recorder.call("unmatch"))
             reply = yield from self._match(one.asked, ending_all, ends=True)
             if not isinstance(reply, Matched):
                 self._session.refused(reply)
-            changes = one.row(ends=True)
-            for each in ending:
-                each.drop()
-                each.ended()
-                changes |= each.row()
-            yield Save(changes, True)
-            del inbox.patterns[pattern]
-            for each in ending:
-                each.written(durable=True)
+            yield from self._give_up(ending, one.row(ends=True))
+            inbox.patterns.pop(pattern, None)
             for call in (*calls, ending_all):
                 call.ok(epoch=inbox.epoch)
 
@@ -143,7 +180,7 @@ class Patterns:
         return self._session.asking_as_known(ask)
 
     def next(
-        self, one: PatternSubscription, timeout_s: float, *, loops: bool = False
+        self, one: PatternSubscription, timeout_s: float, *, loops: bool = False, asks: bool = True
     ) -> Conversation[Subscription | None]:
         """The next subscription with messages; None if the time is over.
 
@@ -151,15 +188,22 @@ class Patterns:
 
         Args:
             loops: fetch as many messages as a loop takes in a short time.
+            asks: if there is no time, pull, even if pushes are waited for.
 
         Raises:
             LostError: messages of a topic are lost; the next call continues after them.
         """
         deadline_s = self._now_s() + timeout_s
+        asks = asks and timeout_s <= 0
         empty = 0
         while (found := one.next()) is None:
             began_s = self._now_s()
             left_s = max(deadline_s - began_s, 0.0)
+            if one.pushes is not None and (yield from self._take_pushed(one, asks=asks)):
+                if not one.ready and left_s <= 0:
+                    return None
+                yield from self._listen(one, one.pushes, left_s)
+                continue
             wait_s = self._wait_s(one, left_s)
             yield from self.save(one)
             if loops:
@@ -173,14 +217,38 @@ class Patterns:
             if left_s <= 0:
                 return None
             empty += 1
-            if self._now_s() - began_s < wait_s / 2 or not wait_s:  # the proxy did not wait
+            is_held = wait_s and self._now_s() - began_s >= wait_s / 2  # the proxy did wait
+            if one.pushes is None and not is_held:
                 yield Pause(min(poll_pause_s(empty), left_s))
         one.current = found
         one.moved[found.topic] = found
         return found
 
+    def _take_pushed(self, one: PatternSubscription, *, asks: bool) -> Conversation[bool]:
+        """Take what was pushed; return False if a pull is due.
+
+        Args:
+            asks: also if nothing was pushed.
+        """
+        taken = self._pushing.take_of(one)
+        for each in taken or ():
+            yield from self._fetching.take_pushed(each, one.ahead)
+            one.ready.append(each.subscription)
+        one.found(sum(len(each.subscription.fetched) for each in taken or ()), self._now_s())
+        return bool(taken) or (taken is not None and not asks)
+
+    def _listen(
+        self, one: PatternSubscription, pushes: PatternPushes, left_s: float
+    ) -> Conversation[None]:
+        """Wait until there is something to take or to pull; processed messages are written then."""
+        if not one.ready:
+            yield from save_all(unwritten(self._session, one), durable=False)
+            yield from self._pushing.wait([pushes], left_s)
+
     def _wait_s(self, one: PatternSubscription, left_s: float) -> float:
-        """How long the proxy may hold its answer; see `Fetching`."""
+        """How long the proxy may hold its answer; see `Fetching`. Not where pushes may come."""
+        if one.pushes is not None and not self._pushing.is_refused:
+            return 0.0
         lease_s = one.asked.terms.lease_ms / 1000 or inf
         return min(left_s, self._session.requester.retry.timeout_s, lease_s / 3)
 
@@ -221,7 +289,9 @@ class Patterns:
                     each.confirmation.told = each.place.cursor
                 one.moved.pop(each.topic, None)
         one.boot = reply.boot
-        yield from self._take(one, reply, body)
+        shown = yield from self._take(one, reply, body)
+        is_full = len(told) == FETCH_TOPICS_MAX or _is_full(reply, body, messages_max)
+        self._pushing.pulled_of(one, shown, is_full=is_full)
 
     def _to_be_told(self, one: PatternSubscription) -> list[Subscription]:
         """The subscriptions whose cursors the running proxy does not know."""
@@ -251,7 +321,13 @@ class Patterns:
         yield from save_all(changed | {each.topic: each for each in ahead}, durable=bool(ahead))
 
     def _forgotten(self, one: PatternSubscription, reply: NotSub) -> Conversation[None]:
-        """The proxy does not know the pattern: it was replaced, or set back to an older copy."""
+        """The proxy does not know the pattern: it was replaced, or set back to an older copy.
+
+        Or its session was clean, and has ended.
+        """
+        if one.is_clean:
+            yield from self.ended(one)
+            self._session.refused(reply)
         choice = self._subscribing.on_log_changed
         if choice == "stop":
             raise LogChangedError(
@@ -262,10 +338,17 @@ class Patterns:
         start = Start("earliest") if choice == "rewind" else None
         yield from self.subscribe(one.asked, start)
 
-    def _take(self, one: PatternSubscription, reply: Fetched, body: bytes) -> Conversation[None]:
-        """Take what FETCH has shown; then ask for what it could not show."""
+    def _take(
+        self, one: PatternSubscription, reply: Fetched, body: bytes
+    ) -> Conversation[list[Subscription]]:
+        """Take what FETCH has shown; then ask for what it could not show.
+
+        Returns:
+            The topics that were shown, and had nothing fetched before.
+        """
         at, count = 0, 0
-        alone: list[Subscription] = []
+        taken: list[Subscription] = []
+        alone: list[tuple[Subscription, Terms]] = []
         for shown in reply.topics:
             part = body[at : (at := at + sum(batch.body_bytes for batch in shown.batches))]
             each = self._session.inbox.add(shown.topic)
@@ -276,18 +359,21 @@ class Patterns:
                 self._begin(one, each, shown, reply)
                 one.moved[each.topic] = each  # to be written
             if not _stands_at(each, shown, reply.boot):
-                alone.append(each)
+                alone.append((each, shown.terms or one.asked.terms))
                 continue
             yield from self._fetching.received(each, shown.batches, shown.end, part)
             count += len(each.fetched)
+            taken.append(each)
             one.ready.append(each)
         one.found(count, self._now_s())
-        for each in alone:
+        for each, terms in alone:
             if each.confirmation is not None and each.confirmation.boot != reply.boot:
                 each.forgotten()
             one.current = each  # so that the next call goes past what is lost
-            yield from self._ask_alone(one, each)
+            yield from self._ask_alone(one, each, terms)
             one.ready.append(each)
+            taken.append(each)
+        return taken
 
     def _begin(
         self, one: PatternSubscription, each: Subscription, shown: FetchedTopic, reply: Fetched
@@ -313,12 +399,12 @@ class Patterns:
                 qos=terms.qos,
             )
 
-    def _ask_alone(self, one: PatternSubscription, each: Subscription) -> Conversation[None]:
-        asked = one.asked
+    def _ask_alone(
+        self, one: PatternSubscription, each: Subscription, terms: Terms
+    ) -> Conversation[None]:
         if not each.is_subscribed:
-            yield from self._subscribing.subscribe(
-                each, Asked(terms=asked.terms, max_deliveries=asked.max_deliveries)
-            )
+            asked = Asked(terms=terms, max_deliveries=one.asked.max_deliveries)
+            yield from self._subscribing.subscribe(each, asked)
         with self._session.recorder.call("get", each.topic) as call:
             yield from self._fetching.look(each, call, FETCHED_MAX, 0.0, asks=True)
 
@@ -347,6 +433,23 @@ def _stands_at(each: Subscription, shown: FetchedTopic, boot: str) -> bool:
         and confirmation is not None
         and (confirmation.boot, confirmation.generation) == (boot, shown.generation)
         and (each.place.log, each.place.cursor) == (shown.log, shown.cursor)
+    )
+
+
+def _is_full(reply: Fetched, body: bytes, messages_max: int) -> bool:
+    """Whether there may be more than the answer has; not told if a large batch had no room."""
+    batches = [batch for shown in reply.topics for batch in shown.batches]
+    is_cut = any(
+        shown.batches[-1].base + shown.batches[-1].count < shown.end
+        for shown in reply.topics
+        if shown.batches
+    )
+    return (
+        is_cut
+        or len(reply.topics) == FETCH_TOPICS_MAX
+        or len(batches) == FETCH_BATCHES_MAX
+        or sum(batch.count for batch in batches) >= messages_max
+        or len(body) > BODY_BYTES_MAX // 2
     )
 
 

@@ -1,24 +1,34 @@
-"""Which topics are pushed, over one link to the node above for all of them. Pure."""
+"""Which topics and patterns are pushed, over one link to the node above for all of them. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
 from typing import Protocol
 
 from reliable_pubsub.common.core.conversation import Conversation, Listen
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.message_base import BatchHeader
+from reliable_pubsub.common.core.pattern import Pattern, Topics
+from reliable_pubsub.relay.core.pattern import is_of
 from reliable_pubsub.relay.core.push import AnyPush, UnstoredFrames
 
 from .inbox import Inbox
-from .push_queue import PushCounts, PushQueue, PushTiming, Standing
+from .pattern_pushes import PatternPushes, Taken
+from .pattern_subscription import PatternSubscription
+from .pull_timer import PullTimer, PushCounts, PushTiming
+from .push_queue import PushQueue, Standing
 from .subscription import Subscription
 
 
 class PushLink(Protocol):
     """A link to the node above, with a name of its own."""
 
-    def want(self, topics: frozenset[str]) -> None:
+    @property
+    def is_refused(self) -> bool:
+        """Whether the node above refuses what is wanted; it is asked again by and by."""
+
+    def want(self, patterns: frozenset[Pattern]) -> None:
         """Want these topics."""
 
     def turn(self, now_s: float) -> bool:
@@ -38,7 +48,7 @@ class PushLink(Protocol):
 
 
 class Pushing:
-    """The topics of one subscriber that are pushed; all of them over one link."""
+    """The topics and patterns of one subscriber that are pushed; all of them over one link."""
 
     def __init__(
         self,
@@ -53,60 +63,96 @@ class Pushing:
         self._timing = timing
         self._now_s = now_s
         self._link: PushLink | None = None
+        self._topics: dict[str, Subscription] = {}  # that are pushed by themselves
 
-    def __contains__(self, topic: str) -> bool:
-        """Whether a topic is pushed."""
-        return self._inbox.of(topic).pushes is not None
+    def __contains__(self, topic: Topics) -> bool:
+        """Whether a topic or a pattern is pushed."""
+        return self._pushes_of(topic) is not None
 
-    def use(self, topic: str, is_used: bool) -> None:
-        """Begin or end pushing of a topic; queued batches are pulled again, so none is lost."""
-        if is_used:
-            self._inbox.add(topic).pushes = PushQueue(self._timing)
-        else:
-            self._inbox.of(topic).pushes = None
+    def use(self, topic: Topics, is_used: bool) -> None:
+        """Begin or end pushing; queued batches are pulled again, so none is lost."""
+        timer = PullTimer(self._timing)
+        if isinstance(topic, Pattern):
+            pattern = self._inbox.patterns.get(topic)
+            if pattern is not None:
+                pattern.pushes = PatternPushes(timer) if is_used else None
+        elif is_used:
+            self._topics[topic] = self._inbox.add(topic)
+            self._topics[topic].pushes = PushQueue(timer)
+        elif topic in self._topics:
+            self._topics.pop(topic).pushes = None
         self._want()
 
-    def counts(self, topic: str) -> PushCounts:
-        """Counts of the pushes of a topic.
+    def counts(self, topic: Topics) -> PushCounts:
+        """Counts of the pushes of a topic or a pattern.
 
         Raises:
             UsageError: push is not on for it.
         """
-        queue = self._inbox.of(topic).pushes
-        if queue is None:
-            raise UsageError(f"push is not on for topic {topic!r:.80}; see use_push")
-        return queue.counts
+        pushes = self._pushes_of(topic)
+        if pushes is None:
+            raise UsageError(f"push is not on for {_in_words(topic)}; see use_push")
+        return pushes.timer.counts
 
-    def is_polled(self, topic: str) -> bool:
-        """Whether pushing of a topic does not work, so that it is polled."""
-        queue = self._inbox.of(topic).pushes
-        return queue is not None and queue.is_polled
+    def is_polled(self, topic: Topics) -> bool:
+        """Whether pushing of a topic or a pattern does not work, so that it is polled."""
+        pushes = self._pushes_of(topic)
+        return pushes is not None and pushes.timer.is_polled
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the node above refuses to push, as where the key may not get all of a pattern."""
+        return self._link is not None and self._link.is_refused
+
+    def _pushes_of(self, topic: Topics) -> PushQueue | PatternPushes | None:
+        if isinstance(topic, Pattern):
+            pattern = self._inbox.patterns.get(topic)
+            return None if pattern is None else pattern.pushes
+        return self._inbox.of(topic).pushes
 
     def take(self, queue: PushQueue, standing: Standing) -> list[tuple[BatchHeader, bytes]] | None:
         """The batches after the cursor; empty: none yet; None: pull."""
         queue.stand(standing)
-        self._collect(queue)
+        self._collect(queue.timer)
         if not queue.pull_due_in_s(self._now_s()):
             return None
         return queue.take()
 
+    def take_of(self, one: PatternSubscription) -> list[Taken] | None:
+        """The same of a pattern that is pushed: what follows the cursors of its topics."""
+        assert one.pushes is not None
+        self._collect(one.pushes.timer)
+        lease_ms = one.asked.terms.lease_ms
+        if one.pushes.is_pull_due(self._now_s(), has_moved=one.has_moved, lease_ms=lease_ms):
+            return None
+        return one.pushes.take(self._inbox.of)
+
     def pulled(self, queue: PushQueue, standing: Standing, end: int | None) -> None:
         """A pull was answered; see `PushQueue.pulled`."""
-        now_s = self._now_s()
         queue.stand(standing)
-        misses = queue.counts.misses
-        queue.pulled(end, now_s)
-        if queue.counts.misses > misses and self._link is not None:
-            self._link.doubt(now_s)
+        misses = queue.timer.counts.misses
+        queue.pulled(end, self._now_s())
+        self._doubt(queue.timer, misses)
 
-    def wait(self, queue: PushQueue, seconds: float) -> Conversation[None]:
-        """Wait until a push arrives for any topic, or a pull is due for this one."""
-        yield from self.wait_any([queue], seconds)
+    def pulled_of(
+        self, one: PatternSubscription, shown: Sequence[Subscription], *, is_full: bool
+    ) -> None:
+        """A FETCH was answered; see `PatternPushes.pulled`."""
+        if one.pushes is not None:
+            misses = one.pushes.timer.counts.misses
+            one.pushes.pulled(shown, self._now_s(), is_full=is_full)
+            self._doubt(one.pushes.timer, misses)
 
-    def wait_any(self, queues: Sequence[PushQueue], seconds: float) -> Conversation[None]:
-        """Wait until a push arrives for any topic, or a pull is due for one of these."""
+    def _doubt(self, timer: PullTimer, misses: int) -> None:
+        if timer.counts.misses > misses and self._link is not None:
+            self._link.doubt(self._now_s())
+
+    def wait(
+        self, pushed: Sequence[PushQueue | PatternPushes], seconds: float
+    ) -> Conversation[None]:
+        """Wait until any push arrives, or a pull is due for one of these."""
         assert self._link is not None
-        due_s = min(queue.wait_s(self._now_s()) for queue in queues)
+        due_s = min(one.wait_s(self._now_s()) for one in pushed)
         if due_s > 0:
             yield Listen(self._link, min(seconds, due_s))
 
@@ -118,45 +164,72 @@ class Pushing:
     def begin_again(self) -> None:
         """Use a new link, and empty the queues, after a call interrupted by a foreign exception."""
         self.close()
-        for subscription in self._pushed():
-            counts = subscription.pushes.counts if subscription.pushes else PushCounts()
-            subscription.pushes = PushQueue(self._timing)
-            subscription.pushes.counts = counts
+        for subscription in self._topics.values():
+            assert subscription.pushes is not None
+            subscription.pushes = PushQueue(self._continued(subscription.pushes.timer))
+        for pattern in self._patterns():
+            assert pattern.pushes is not None
+            pattern.pushes = PatternPushes(self._continued(pattern.pushes.timer))
         self._want()
 
-    def _pushed(self) -> list[Subscription]:
-        subscriptions = self._inbox.subscriptions.values()
-        return [one for one in subscriptions if one.pushes is not None]
+    def _continued(self, old: PullTimer) -> PullTimer:
+        return PullTimer(self._timing, old.counts)
+
+    def _patterns(self) -> list[PatternSubscription]:
+        """The patterns that are pushed."""
+        return [one for one in self._inbox.patterns.values() if one.pushes is not None]
+
+    def _timers(self) -> Iterator[PullTimer]:
+        topics: Iterable[Subscription | PatternSubscription] = self._topics.values()
+        for one in chain(topics, self._patterns()):
+            assert one.pushes is not None
+            yield one.pushes.timer
 
     def _want(self) -> None:
-        """Ask for the topics that are pushed; make a link if there is none for them."""
-        topics = frozenset(one.topic for one in self._pushed())
-        if topics and self._link is None:
+        """Ask for what is to be pushed; make a link if there is none for it."""
+        wanted = {Pattern("exact", topic) for topic in self._topics}
+        wanted |= {one.pattern for one in self._patterns()}
+        if wanted and self._link is None:
             self._link = self._connect()
         if self._link is not None:
-            self._link.want(topics)
+            self._link.want(frozenset(wanted))
 
-    def _collect(self, queue: PushQueue) -> None:
+    def _collect(self, timer: PullTimer) -> None:
         now_s = self._now_s()
-        if queue.wants_new_link(now_s):
+        if timer.wants_new_link(now_s):
             self._renew()
         assert self._link is not None
         is_linked = self._link.turn(now_s)
-        for one in self._pushed():
-            assert one.pushes is not None
-            one.pushes.linked(is_linked)
+        for one in self._timers():
+            one.linked(is_linked)
+        patterns = self._patterns()
         for push in self._link.receive():
-            subscription = self._inbox.of(push.topic)
+            self._arrived(push, [one for one in patterns if is_of(one.pattern, push.topic)], now_s)
+
+    def _arrived(
+        self, push: AnyPush, patterns: Sequence[PatternSubscription], now_s: float
+    ) -> None:
+        subscription = self._inbox.of(push.topic)
+        if isinstance(push, UnstoredFrames):
+            if subscription.qos0 is None:
+                return
+            subscription.qos0.pushed(push)
+        elif subscription.pushes is not None:
+            subscription.pushes.pushed(push, now_s)
+        for one in patterns:
+            assert one.pushes is not None
             if isinstance(push, UnstoredFrames):
-                if subscription.qos0 is not None:
-                    subscription.qos0.pushed(push)
-            elif subscription.pushes is not None:
-                subscription.pushes.pushed(push, now_s)
+                one.pushes.pushed_unstored(push.topic)
+            else:
+                one.pushes.pushed(subscription, push, now_s)
 
     def _renew(self) -> None:
         """Use a new link with a new name; pushes of the old one are discarded."""
         self.close()
         self._want()
-        for subscription in self._pushed():
-            assert subscription.pushes is not None
-            subscription.pushes.relinked()
+        for timer in self._timers():
+            timer.relinked()
+
+
+def _in_words(topic: Topics) -> str:
+    return f"the pattern {topic}" if isinstance(topic, Pattern) else f"topic {topic!r:.80}"

@@ -26,7 +26,7 @@ from .patterns import check_pattern
 from .subscribing import Asked, lease_ms_of
 
 GROUP_LEASE_MS = 30_000  # default
-_FOR_PATTERNS = {"match", "where", "start", "qos", "lease_s", "max_deliveries"}
+_FOR_PATTERNS = {"match", "where", "start", "qos", "session", "lease_s", "push", "max_deliveries"}
 _FOR_GROUPS = {"topic", "group", "start", "lease_s", "max_deliveries", "ordered_by"}
 
 
@@ -62,7 +62,7 @@ class SubscribeCall(Struct, frozen=True, kw_only=True):
                 "a message was delivered before"
             )
         if self.match is not None or self.where or self.topic is None:
-            return engine.patterns.subscribe(*self._of_pattern())
+            return engine.match(*self._of_pattern(), push=self.push)
         topic = names.exact(self.topic)
         if self.max_deliveries is not None:
             check_may_die(topic)
@@ -134,7 +134,11 @@ class SubscribeCall(Struct, frozen=True, kw_only=True):
         asked = AskedPattern(
             pattern=self.match,
             where=self.where,
-            terms=Terms(qos=self.qos, lease_ms=lease_ms_of("persistent", self.lease_s)),
+            terms=Terms(
+                qos=self.qos,
+                session=self.session,
+                lease_ms=lease_ms_of(self.session, self.lease_s),
+            ),
             max_deliveries=self.max_deliveries,
         )
-        return asked, self.start
+        return asked, Now if self.session == "clean" and self.start is None else self.start

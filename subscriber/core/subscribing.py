@@ -129,20 +129,27 @@ class Subscribing:
         subscription.ended()
         yield from self._session.save(subscription, durable=True)
 
-    def bye(self) -> Conversation[None]:
+    def bye(self, *, also: bool) -> Conversation[bool]:
         """Send BYE, so that the proxy ends clean sessions now and not when their leases end.
 
         If no proxy is reached they have not ended, and their places stay.
+
+        Args:
+            also: there is a clean pattern.
+
+        Returns:
+            Whether they have ended.
         """
         subscriptions = self._session.inbox.subscriptions.values()
         clean = [one for one in subscriptions if one.is_subscribed and one.is_clean]
-        if not clean or not self._session.connected:
-            return
+        if not (clean or also) or not self._session.connected:
+            return False
         reply = yield from self._session.asking(Bye(**self._session.head()))
         if not isinstance(reply, ByeAck | Fenced):
             self._session.refused(reply)
         for subscription in clean:
             yield from self.ended(subscription)
+        return True
 
     def _prepared(self, subscription: Subscription, asked: Asked) -> Conversation[_Sub]:
         """The SUB to send; if it may move the subscription, that is written to the state first."""

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import islice
+from math import inf
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -20,7 +21,7 @@ from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.marks import Marks
 
 from .place import Place
-from .push_queue import PushQueue
+from .push_queue import PushQueue, Standing
 from .qos0_queue import QoS0Queue
 from .states import TO_PROGRAM, TO_PROXY, Event, ToProgram, ToProxy
 
@@ -183,6 +184,16 @@ class Subscription:
         if self.confirmation is None:
             return False
         return self.place.cursor > self.confirmation.told or (ahead and bool(self.fetched))
+
+    @property
+    def standing(self) -> Standing | None:
+        """The position for pushes; None: the running proxy has not confirmed it yet."""
+        confirmation = self.confirmation
+        if confirmation is None:
+            return None
+        heard_s = self.place.terms.lease_ms / 2000 or inf
+        place = self.place
+        return Standing(place.log, confirmation.boot, place.cursor, confirmation.told, heard_s)
 
     def leaves_a_cursor(self) -> bool:
         """Whether the proxy, if it ended the subscription now, might remember an older cursor."""

@@ -148,6 +148,17 @@ class TestASubscriptionByPattern:
         with pytest.raises(NotSubscribedError):
             subscriber.get(HEAT)
 
+    def test_is_ended_again_by_a_step_whose_process_died_before_it_wrote_that_down(self) -> None:
+        link = Link(a_broker())
+        subscriber = a_subscriber(link)
+        subscriber.subscribe(match=HEAT)
+        subscriber.unsubscribe(HEAT)
+
+        subscriber.unsubscribe(HEAT)
+
+        assert isinstance(link.answers[-1], Matched)
+        assert link.answers[-1].already
+
     def test_leaves_what_another_pattern_has(self) -> None:
         link = Link(a_broker())
         publisher, subscriber = a_publisher(link), a_subscriber(link)

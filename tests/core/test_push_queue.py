@@ -12,12 +12,8 @@ from hypothesis import strategies as st
 from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.relay.core.push import Pushed, PushFrames
-from reliable_pubsub.subscriber.core.push_queue import (
-    QUEUE_BYTES_MAX,
-    PushQueue,
-    PushTiming,
-    Standing,
-)
+from reliable_pubsub.subscriber.core.pull_timer import PullTimer, PushTiming
+from reliable_pubsub.subscriber.core.push_queue import QUEUE_BYTES_MAX, PushQueue, Standing
 
 LOG, BOOT = "log", "boot-1"
 TIMING = PushTiming()
@@ -32,9 +28,9 @@ def a_push(
 
 def a_queue(cursor: int = 0, *, now_s: float = 0.0) -> PushQueue:
     """A queue that is linked and has pulled once, in vain."""
-    queue = PushQueue(TIMING)
+    queue = PushQueue(PullTimer(TIMING))
     queue.stand(Standing(LOG, BOOT, cursor, cursor))
-    queue.linked(True)
+    queue.timer.linked(True)
     queue.pulled(None, now_s)
     assert queue.pull_due_in_s(now_s) > 0
     return queue
@@ -79,7 +75,7 @@ class TestAPush:
             queue.pushed(a_push(base), 1.0)
 
         assert taken(queue) == [0, 1]
-        assert queue.counts.repeats == 3
+        assert queue.timer.counts.repeats == 3
 
     @pytest.mark.parametrize(
         "push",
@@ -106,7 +102,7 @@ class TestAPush:
         for base in range(fitting + 1):
             queue.pushed(a_push(base, body=bytes(MIB)), 1.0)
 
-        assert queue.counts.overflows == 1
+        assert queue.timer.counts.overflows == 1
         assert queue.pull_due_in_s(1.0) > 0
         assert len(taken(queue)) == fitting
         assert queue.pull_due_in_s(1.0) == 0
@@ -165,11 +161,11 @@ class TestASubscriber:
         assert now_s - heard_s <= 0.06
 
     def test_pulls_once_when_its_link_stands_because_of_what_came_before(self) -> None:
-        queue = PushQueue(TIMING)
+        queue = PushQueue(PullTimer(TIMING))
         queue.stand(Standing(LOG, BOOT, 0, 0))
         queue.pulled(None, 0.0)
 
-        queue.linked(True)
+        queue.timer.linked(True)
 
         assert queue.pull_due_in_s(0.0) == 0
 
@@ -200,32 +196,32 @@ class TestSilence:
     def test_that_hid_messages_is_a_miss_and_three_in_a_row_are_a_failure(self) -> None:
         queue = a_queue()
         for end in range(1, TIMING.misses_max + 1):
-            assert not queue.is_polled
+            assert not queue.timer.is_polled
             queue.pulled(end, float(end))
             queue.stand(Standing(LOG, BOOT, end, end))
 
-        assert queue.counts.misses == TIMING.misses_max
-        assert queue.is_polled
+        assert queue.timer.counts.misses == TIMING.misses_max
+        assert queue.timer.is_polled
         assert queue.pull_due_in_s(float(TIMING.misses_max)) < 0.1
-        assert not queue.wants_new_link(float(TIMING.misses_max))
+        assert not queue.timer.wants_new_link(float(TIMING.misses_max))
         late_s = TIMING.misses_max + TIMING.silence_s_max
-        assert queue.wants_new_link(late_s)
-        queue.relinked()
-        assert queue.is_polled
-        assert not queue.wants_new_link(late_s)
-        queue.linked(True)
-        assert not queue.is_polled
+        assert queue.timer.wants_new_link(late_s)
+        queue.timer.relinked()
+        assert queue.timer.is_polled
+        assert not queue.timer.wants_new_link(late_s)
+        queue.timer.linked(True)
+        assert not queue.timer.is_polled
 
     def test_ends_with_the_first_push_also_a_repeated_one(self) -> None:
         queue = a_queue()
         for end in range(1, TIMING.misses_max + 1):
             queue.pulled(end, float(end))
             queue.stand(Standing(LOG, BOOT, end, end))
-        assert queue.is_polled
+        assert queue.timer.is_polled
 
         queue.pushed(a_push(0), 9.0)
 
-        assert not queue.is_polled
+        assert not queue.timer.is_polled
 
     def test_after_a_jump_is_no_miss(self) -> None:
         queue = a_queue()
@@ -233,7 +229,7 @@ class TestSilence:
 
         queue.pulled(4, 1.0)
 
-        assert queue.counts.misses == 0
+        assert queue.timer.counts.misses == 0
 
 
 class World:
@@ -247,7 +243,7 @@ class World:
         self.way: list[PushFrames] = []
         self.is_pushed = True
         self.timing = timing
-        self.queue: PushQueue | None = PushQueue(timing)
+        self.queue: PushQueue | None = PushQueue(PullTimer(timing))
         self.cursor = self.told = 0
         self.confirmed = 0  # boot of the subscriber's session
         self.got: list[int] = []
@@ -271,7 +267,7 @@ class World:
         self.boot += 1
 
     def switch(self, push: bool) -> None:
-        self.queue = PushQueue(self.timing) if push else None
+        self.queue = PushQueue(PullTimer(self.timing)) if push else None
 
     def pull(self) -> int | None:
         """GET: the batches from the one with our cursor on, at most three."""
@@ -298,7 +294,7 @@ class World:
             return
         if self.confirmed:
             self.queue.stand(self.standing())
-            self.queue.linked(True)
+            self.queue.timer.linked(True)
             if self.queue.pull_due_in_s(self.now_s) > 0:
                 self.take([(h.base, h.count) for h, _ in self.queue.take()])
                 return

@@ -793,7 +793,8 @@ steps:
         ("keys", "problem"),
         [
             ("topic: t, where: 'has(a)'", "where: found without match"),
-            ("match: 't*', push: true", "push: found beside match"),
+            ("match: 't*', group: g", "group: found beside match"),
+            ("match: 't*', profile: telemetry", "profile: found beside match"),
             ("match: 't*', replay: true, from: earliest", "replay: found beside match"),
         ],
     )

@@ -90,11 +90,12 @@ class TestAProgram:
 
         assert asyncio.run(program()) == [b"%d" % number for number in range(20)]
 
-    def test_subscribes_to_what_a_pattern_matches(self, running: Service) -> None:
+    @pytest.mark.parametrize("push", [False, True])
+    def test_subscribes_to_what_a_pattern_matches(self, running: Service, push: bool) -> None:
         async def program() -> list[tuple[str, int]]:
             match = glob("sensor/*/heat")
             async with publisher(running) as writer, subscriber(running) as reader:
-                await reader.subscribe(match=match, where='region = "eu"')
+                await reader.subscribe(match=match, where='region = "eu"', push=push)
                 await writer.put("sensor/1/heat", b"1", headers={"region": "us"})
                 await writer.put("sensor/1/heat", b"2", headers={"region": "eu"})
                 (first,) = await reader.get(match, timeout_s=30)

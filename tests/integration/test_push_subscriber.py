@@ -10,11 +10,12 @@ from itertools import islice
 
 import pytest
 
-from reliable_pubsub import Subscriber
+from reliable_pubsub import Publisher, Subscriber, glob
+from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.limits import PUSH_BODY_BYTES_MAX
 from reliable_pubsub.common.world import World
 from reliable_pubsub.relay.core.push import AnyPush
-from reliable_pubsub.subscriber.core.push_queue import PushTiming
+from reliable_pubsub.subscriber.core.pull_timer import PushTiming
 from reliable_pubsub.subscriber.push_link import ZmqPushLink
 
 from .harness import STUBBORN, Service, eventually
@@ -23,6 +24,7 @@ from .relay_tree import LinkTo, RelayProcess
 # Asks for nothing meanwhile.
 PATIENT = PushTiming(silence_s_min=20.0, silence_s_max=60.0, tell_s=60.0)
 WAIT_S = 20.0
+ALL = glob("t/*")
 
 
 def is_pushed(subscriber: Subscriber, topic: str) -> bool:
@@ -36,6 +38,12 @@ def wait_until_pushed(subscriber: Subscriber, topic: str) -> None:
     subscriber.get(topic)
 
 
+def is_pattern_pushed(subscriber: Subscriber) -> bool:
+    """The same of a pattern; what it gets is left in hand."""
+    subscriber.get(ALL, timeout_s=0.02)
+    return not subscriber._engine.pushing.is_polled(ALL)
+
+
 class WildLink:
     """A link that loses, doubles and reorders what comes. Implements `PushLink`."""
 
@@ -43,6 +51,7 @@ class WildLink:
         self._link = ZmqPushLink(endpoint, "wild")
         self._chance = chance
         self._kept: list[AnyPush] = []
+        self.is_refused = False
         self.want = self._link.want
         self.turn = self._link.turn
         self.doubt = self._link.doubt
@@ -278,6 +287,99 @@ class TestExactlyOnce:
             got = self.receive(subscriber, 20, lambda _: None)
 
         assert got == [b"%d" % number for number in range(20)]
+
+
+class TestAPattern:
+    """Three topics that appear one after another, each from its first message."""
+
+    def put(self, publisher: Publisher, number: int) -> None:
+        publisher.put(f"t/{number % (1 + number // 10)}", b"%d" % number)
+
+    def check(self, got: list[Message], count: int) -> None:
+        """Each message came once, and those of a topic in order, from its first one."""
+        assert sorted(int(one.payload) for one in got) == list(range(count))
+        topics = {one.topic for one in got}
+        assert len(topics) == 3
+        for topic in topics:
+            offsets = [one.offset for one in got if one.topic == topic]
+            assert offsets == list(range(len(offsets)))
+
+    def test_has_what_is_pushed_without_a_request(self, service: Service) -> None:
+        service.start_proxy()
+        with (
+            service.open_subscriber("s", push_timing=PATIENT) as subscriber,
+            service.open_publisher("p") as publisher,
+        ):
+            subscriber.subscribe(match=ALL, push=True)
+            eventually(lambda: is_pattern_pushed(subscriber), "link")
+            got: list[Message] = []
+            for number in range(30):
+                self.put(publisher, number)
+                got += subscriber.get(ALL, timeout_s=WAIT_S)
+            counts = subscriber.push_counts(ALL)
+
+        self.check(got, 30)
+        assert counts.beginnings == 3
+        assert counts.taken == 27  # the first one of each topic was fetched
+        assert counts.misses == 0
+
+    def test_has_each_message_once_across_kills_of_the_proxy_and_of_the_relay(
+        self, service: Service, chance: random.Random
+    ) -> None:
+        service.start_proxy()
+        relay = RelayProcess(service, "r", "--upstream", service.subscriber_endpoint)
+        with (
+            service.open_subscriber("s", endpoint=relay.endpoint) as subscriber,
+            service.open_publisher("p") as publisher,
+        ):
+            subscriber.subscribe(match=ALL, push=True)
+            eventually(lambda: is_pattern_pushed(subscriber), "link")
+            got: list[Message] = []
+            for number in range(30):
+                self.put(publisher, number)
+                if number % 15 == 5:
+                    service.restart_proxy()
+                if number % 15 == 10:
+                    relay.process.kill()
+                    relay.start()
+                if chance.random() < 0.7:
+                    got += subscriber.get(ALL, max_messages=3)
+            while len(got) < 30:
+                got += subscriber.get(ALL, max_messages=9, timeout_s=WAIT_S)
+            eventually(lambda: is_pattern_pushed(subscriber), "link to the newest proxy")
+            taken = subscriber.push_counts(ALL).taken
+            while subscriber.push_counts(ALL).taken == taken and len(got) < 200:
+                publisher.put("t/0", b"%d" % len(got))
+                got += subscriber.get(ALL, timeout_s=WAIT_S)
+            assert subscriber.push_counts(ALL).taken > taken
+
+        self.check(got, len(got))
+
+    def test_is_pushed_by_a_step_file_and_across_kills_of_the_subscriber(
+        self, service: Service
+    ) -> None:
+        service.start_proxy()
+        steps = """
+            steps:
+              - {action: subscribe, match: "t/*", push: true}
+              - {action: get, match: "t/*", number_of_times: 30, batch: 3}
+              - {action: unsubscribe, match: "t/*"}
+        """
+        subscriber = service.subscriber("s", steps)
+        service_push_links(service)
+        with service.open_publisher("p") as publisher:
+            for number in range(30):
+                self.put(publisher, number)
+                if number == 15:
+                    eventually(lambda: service.line_count("s") >= 5, "output")
+                    subscriber.kill()
+                    subscriber = service.subscriber("s", steps)
+                    subscriber.ready()
+                    service_push_links(service)
+        subscriber.done()
+
+        lines = [json.loads(line) for line in service.output("s").read_text().splitlines()]
+        assert sorted(int(line["payload"]) for line in lines) == list(range(30))
 
 
 def is_pushed_again(subscriber: Subscriber) -> bool:

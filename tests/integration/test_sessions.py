@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reliable_pubsub import LostError, NotSubscribedError, UsageError
+from reliable_pubsub import LostError, NotSubscribedError, UsageError, glob
 
 from .harness import PATIENCE_S, Service, eventually
 
@@ -33,6 +33,49 @@ def test_a_clean_session_ends_with_its_process_and_begins_again(running: Service
             subscriber.subscribe("t", session="clean")
             publisher.put("t", b"2")
             assert [m.payload for m in subscriber.get("t", timeout_s=PATIENCE_S)] == [b"2"]
+
+
+class TestACleanPattern:
+    def test_ends_with_its_client_and_begins_again_with_new_messages(
+        self, running: Service
+    ) -> None:
+        match = glob("*")
+        with running.open_publisher("p") as publisher:
+            with running.open_subscriber("s") as subscriber:
+                subscriber.subscribe(match=match, session="clean")
+                publisher.put("t", b"1")
+                assert [m.payload for m in subscriber.get(match, timeout_s=PATIENCE_S)] == [b"1"]
+            assert running.topic("t").subscriptions == ()
+            publisher.put("t", b"missed")
+            publisher.put("u", b"missed")
+            assert running.topic("u").subscriptions == ()
+            with running.open_subscriber("s") as subscriber:
+                subscriber.subscribe(match=match, session="clean")
+                publisher.put("t", b"2")
+                assert [m.payload for m in subscriber.get(match, timeout_s=PATIENCE_S)] == [b"2"]
+
+    def test_ends_with_its_lease_after_a_kill_of_its_process_and_of_the_proxy(
+        self, running: Service
+    ) -> None:
+        """By a step file; no later topic is subscribed to, and none that was there."""
+        steps = """
+            steps:
+              - {action: subscribe, match: "*", session: clean, lease: 0.5}
+              - {action: get, match: "*", number_of_times: 3, on_empty: wait}
+        """
+        with running.open_publisher("p") as publisher:
+            publisher.put("t", b"before")
+            process = running.subscriber("s", steps)
+            running.subscribed("t", "s")
+            publisher.put("t", b"1")
+            eventually(lambda: running.line_count("s") == 1, "output")
+
+            process.kill()
+            running.restart_proxy()
+
+            eventually(lambda: state_of(running) == ["expired"], "end of the lease")
+            publisher.put("u", b"2")
+            assert running.topic("u").subscriptions == ()
 
 
 def test_a_persistent_session_gets_what_came_while_it_was_away(running: Service) -> None:
