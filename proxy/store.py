@@ -172,7 +172,9 @@ class Store:
             upgrade(self.connection, self.path, version)
         if version == SCHEMA_VERSION and not has_own_schema(self.connection):
             raise DamagedError(
-                f"{self.path}: its tables are not as they were made; {RESTORE_A_COPY}"
+                f"{self.path}: its tables are not those of this version. If an unreleased version "
+                "made it, open it with that one; if another program has changed it, "
+                f"{RESTORE_A_COPY}"
             )
         _reserve_log(Path(f"{self.path}-wal"))
         write_last_run(self._mark, self._run)
