@@ -24,7 +24,7 @@ from reliable_pubsub.common.core.journal import (
 
 from .finding import in_words
 from .run import Run
-from .verdict import MessageKey
+from .verdict import MessageKey, Verdict
 
 
 class StoryLine(Struct, frozen=True):
@@ -97,6 +97,12 @@ def tell(run: Run, message: MessageKey) -> Story:
         if any(output.topic == message.topic for output in all_lines)
     }
     return Story(message, lines, outputs)
+
+
+def story_of(run: Run, verdict: Verdict) -> Story | None:
+    """The story of the first message that a verdict speaks of, if it speaks of one."""
+    first = verdict.first
+    return tell(run, first.message) if first is not None and first.message is not None else None
 
 
 def _around(line: AnyLine, involved: set[str]) -> str:
