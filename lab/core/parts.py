@@ -54,20 +54,18 @@ class Sketch(Struct, kw_only=True):
     puts: dict[str, set[str]] = field(default_factory=dict)  # by process: its topics
     is_of_proxy: bool = False  # a proxy told of a topic
     is_whole: bool = False  # there is something that every topic's rules look at
-    roles: dict[tuple[str, int], str] = field(default_factory=dict)  # of lives: process, pid
+    publishers: set[str] = field(default_factory=set)  # that say so when they begin
 
     def take(self, line: AnyLine) -> str:
         """Look at the next line of a file; give its `topic_of`."""
-        if isinstance(line, Begin):
-            self.roles[line.process, line.pid] = line.role
+        if isinstance(line, Begin) and line.role == "publisher":
+            self.publishers.add(line.process)
         topic = topic_of(line)
         if not topic:
             self.is_whole |= isinstance(line, Administered)  # the lines after it are its effect
             return topic
         many = len(getattr(line, "messages", ())) + len(getattr(line, "crcs", ()))
         self.facts[topic] = self.facts.get(topic, 0) + 1 + many
-        if isinstance(line, Invoke | Ok | Failed | Unknown):  # a life that begins with its topic
-            self.is_whole |= (line.process, line.pid) not in self.roles
         match line:
             case Invoke(op="put"):
                 self.puts.setdefault(line.process, set()).add(topic)
@@ -115,16 +113,11 @@ def cut(
         facts.update(one.facts)
         for process, topics in one.puts.items():
             puts.setdefault(process, set()).update(topics)
-    publishers = {
-        process
-        for one in sketches
-        for (process, _), role in one.roles.items()
-        if role == "publisher"
-    }
     lines = list(shared)
     is_whole = (
         any(one.is_whole for one in sketches)
-        or not puts.keys() <= publishers
+        # A part has to know of each publisher that it has a journal.
+        or not puts.keys() <= {name for one in sketches for name in one.publishers}
         # Rules ask whether a proxy wrote a journal; a grant says so to each part.
         or (any(one.is_of_proxy for one in sketches) and not any(map(_is_grant, lines)))
     )

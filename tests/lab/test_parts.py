@@ -117,8 +117,7 @@ def a_plan_over_both(world: SmallWorld) -> None:
     world.finish()
 
 
-def a_plan_that_is_not_whole(world: SmallWorld) -> None:
-    world.put("p1", "u")
+def a_plan_on_each_of_which_one_is_not_whole(world: SmallWorld) -> None:
     world.clients["p1"].planned += 1
     world.finish()
 
@@ -172,20 +171,21 @@ def an_action_of_an_operator(world: SmallWorld) -> None:
 
 def an_operator_who_removes_one_topic_and_not_the_other(world: SmallWorld) -> None:
     world.write(PROXY, Administered, number=1, action="truncate", topic="t", end=1)
-    world.put("p2", "u")
     world.trim("t", 1)
+    world.put("p2", "u")
     world.audit()
 
 
 def a_life_whose_begin_is_missing(world: SmallWorld) -> None:
     world.lines = [line for line in world.lines if not isinstance(line, Begin)]
-    world.put("p1", "u")
-    world.audit()
+    a_put_on_one_topic_that_stands_in_another(world)
 
 
 def a_proxy_that_has_granted_nothing(world: SmallWorld) -> None:
-    world.trim("u", 1)
+    """And of one topic it does not say that it begins later than it did."""
     world.lines = [line for line in world.lines if not isinstance(line, Granted | Stored)]
+    world.trim("u", 1)
+    world.start["t"] = 1
     world.audit()
 
 
@@ -212,7 +212,7 @@ def an_answer_without_its_put(world: SmallWorld) -> None:
     "tells",
     [
         a_plan_over_both,
-        a_plan_that_is_not_whole,
+        a_plan_on_each_of_which_one_is_not_whole,
         a_transaction,
         a_topic_without_a_log,
         an_epoch_that_was_used_before,
