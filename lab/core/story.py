@@ -30,7 +30,7 @@ from .verdict import MessageKey, Verdict
 class StoryLine(Struct, frozen=True):
     """One thing that happened."""
 
-    at_s: float  # since the first line of the run
+    at_s: float  # since the first process began
     who: str  # process and pid
     what: str
 
@@ -75,7 +75,8 @@ def tell(run: Run, message: MessageKey) -> Story:
     about = [(line, what) for line in run.lines if (what := teller.about(line))]
     lines: list[StoryLine] = []
     if about:
-        begin_ns = run.lines[0].at_ns
+        begins = (line.at_ns for line in run.lines if isinstance(line, Begin))
+        begin_ns = next(begins, run.lines[0].at_ns)
         involved = {line.process for line, _ in about} | {"proxy"}
         first_ns, last_ns = about[0][0].at_ns, about[-1][0].at_ns
         told = {id(line): what for line, what in about}

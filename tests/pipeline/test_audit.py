@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -9,13 +10,26 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from reliable_pubsub.common.core.errors import InDoubtError
-from reliable_pubsub.common.core.journal import Begin, End, Found, FoundEnd, Ok, Seen
+from reliable_pubsub.common.core.errors import ConfigurationError, InDoubtError
+from reliable_pubsub.common.core.journal import (
+    Administered,
+    Begin,
+    End,
+    Event,
+    Found,
+    FoundEnd,
+    Ok,
+    Seen,
+)
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.lab.core import parts
 from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.core.one_run import check_one_run
 from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.story import tell
 from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.reading import read_run
+from reliable_pubsub.pipeline import journal_tasks
 from reliable_pubsub.pipeline.archive import Archive
 from reliable_pubsub.pipeline.archiving import Archiving
 from reliable_pubsub.pipeline.auditing import (
@@ -23,18 +37,23 @@ from reliable_pubsub.pipeline.auditing import (
     read_archive,
     read_live,
     whereabouts,
+    write_deliveries,
     write_tables,
 )
 from reliable_pubsub.pipeline.core.evidence import AUDITOR, Sighting, Whereabouts, with_log
 from reliable_pubsub.pipeline.job import topics_wanted
+from reliable_pubsub.pipeline.journal_audit import journal_work, judge_journals, survey
 from reliable_pubsub.pipeline.proxy_view import ProxyView
 from reliable_pubsub.pipeline.tasks import SparkTasks
-from tests.integration.harness import STUBBORN, Service
+from tests.integration.harness import NOWHERE, STUBBORN, Service
 from tests.lab.damage import broken
 from tests.lab.planted import Damage, all_planted, with_each
-from tests.lab.small_world import SmallWorld, sound_world
+from tests.lab.side_by_side import side_by_side
+from tests.lab.small_world import SmallWorld, sound_world, write_run
+from tests.lab.test_parts import in_any_order
 
 LOG = "x.1"
+ALL_RULES = {f"V{number}" for number in range(1, 13)}  # what is planted has no groups
 
 
 def without_auditor(run: Run) -> Run:
@@ -161,12 +180,17 @@ def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damag
         assert by_spark == by_checker
         assert sum(rule.checked for rule in by_spark.rules) == 900
 
-    run = with_log(journals, archived, live, now, pid=1)
-    verdict = check(run)
+    seen_files = survey(tasks, tmp_path, journal_work(tmp_path))
+    verdict, story = judge_journals(tasks, seen_files, options, now, tmp_path / "archive")
 
     assert verdict.holds, [v.text for rule in verdict.rules for v in rule.violations]
+    assert story is None
+    assert in_any_order(verdict) == in_any_order(
+        check(with_log(journals, archived, live, now, pid=1))
+    )
     assert sum(rule.checked for rule in verdict.rules) > 1000
-    write_tables(tmp_path / "tables", run, verdict)
+    write_tables(tmp_path / "tables", verdict)
+    write_deliveries(tmp_path / "tables", tmp_path)
     assert pq.read_table(tmp_path / "tables" / "deliveries.parquet").num_rows == 300
     assert pq.read_table(tmp_path / "tables" / "rules.parquet").num_rows == 13
     given = next(line for line in journals.lines if isinstance(line, Ok) and line.op == "get")
@@ -182,6 +206,58 @@ def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damag
     assert failure.value.code == "PROXY_UNREACHABLE"
     of_the_lab = check(replace(journals, lines=lines))
     assert broken(damaged) == broken(of_the_lab) != set()
+
+
+def can_stand_beside_others(world: SmallWorld) -> bool:
+    """Whether it can be written, as one run, and what it tells leaves others in parts."""
+    try:
+        check_one_run("", world.lines)
+    except ConfigurationError:
+        return False
+    written = {line.message.crc for lines in world.outputs.values() for line in lines}
+    return written <= world.payloads.keys() and not any(
+        isinstance(line, Administered)
+        or (isinstance(line, Event) and line.what == "rollback")
+        or getattr(line, "code", "") == "LOG_CHANGED"
+        for line in world.lines
+    )
+
+
+def worlds_that_break_each_rule() -> Iterator[SmallWorld]:
+    """For each rule that a planted damage breaks, one that does."""
+    left = set(ALL_RULES)
+    for rules, damage in all_planted():
+        world = sound_world()
+        damage(world)
+        if rules & left and can_stand_beside_others(world):
+            left -= rules
+            yield world
+
+
+def test_tasks_judge_the_files_of_damaged_runs_as_one_checker_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "PARTS_MAX", 4)  # lines of lives are judged in each
+    monkeypatch.setattr(journal_tasks, "CHUNK_FACTS", 40)
+    every = side_by_side(list(worlds_that_break_each_rule()))
+    write_run(every, tmp_path, file_of=lambda process: process.rpartition(".")[2])
+    with (tmp_path / "s1.jsonl").open("ab") as journal:
+        journal.write(b'{"type":"torn')
+    options = topics_wanted((), ".*", endpoint=NOWHERE, retry=STUBBORN)
+    tasks = SparkTasks(spark)
+
+    journals = survey(tasks, tmp_path, journal_work(tmp_path))
+    verdict, story = judge_journals(tasks, journals, options, None, None)
+
+    run = read_run(tmp_path)
+    by_checker = check(run)
+    assert broken(by_checker) == ALL_RULES
+    assert in_any_order(verdict) == in_any_order(by_checker)
+    assert journals.files.torn == run.torn != {}
+    assert story is not None
+    assert verdict.first is not None
+    assert story == tell(run, story.message)
+    assert story.message == verdict.first.message
 
 
 def test_an_auditor_begins_and_ends() -> None:

@@ -334,6 +334,13 @@ def test_a_pace_lets_so_many_go_in_a_second() -> None:
     assert clock.time_s == 120.0
 
 
+def test_a_pace_gives_no_second_much_more_than_its_messages() -> None:
+    clock = Clock()
+    paces = [Pace(rate, now_s=clock.now_s, sleep=clock.sleep) for rate in (0.1, 50, 10**6, None)]
+
+    assert [pace.batch(2_000) for pace in paces] == [1, 50, 2_000, 2_000]
+
+
 class TestAnArchivedPast:
     def test_is_a_range_of_it_across_its_files(self, tmp_path: Path) -> None:
         catch_up(a_log(4, 1, 5), tmp_path)
