@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
@@ -29,7 +31,7 @@ from reliable_pubsub.lab.core.run import Run
 from reliable_pubsub.lab.core.story import tell
 from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.reading import read_run
-from reliable_pubsub.pipeline import journal_tasks
+from reliable_pubsub.pipeline import auditing, journal_tasks
 from reliable_pubsub.pipeline.archive import Archive
 from reliable_pubsub.pipeline.archiving import Archiving
 from reliable_pubsub.pipeline.auditing import (
@@ -37,11 +39,9 @@ from reliable_pubsub.pipeline.auditing import (
     read_archive,
     read_live,
     whereabouts,
-    write_deliveries,
-    write_tables,
 )
 from reliable_pubsub.pipeline.core.evidence import AUDITOR, Sighting, Whereabouts, with_log
-from reliable_pubsub.pipeline.job import topics_wanted
+from reliable_pubsub.pipeline.job import SparkWish, topics_wanted
 from reliable_pubsub.pipeline.journal_audit import journal_work, judge_journals, survey
 from reliable_pubsub.pipeline.proxy_view import ProxyView
 from reliable_pubsub.pipeline.tasks import SparkTasks
@@ -141,7 +141,7 @@ class TestAnArchiveAndALiveTopic:
 
 
 def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damaged(
-    service: Service, spark: SparkSession, tmp_path: Path
+    service: Service, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.start_proxy("--journal", tmp_path / "proxy.jsonl")
     with (
@@ -170,29 +170,30 @@ def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damag
     journals = read_run(tmp_path)
     assert [one.messages for one in archived] == [one.messages for one in live]
     nothing = Run(lines=[], outputs={})
-    for folder, seen, where in (
-        (None, [], now),
-        (tmp_path / "archive", archived, {}),
-        (tmp_path / "archive", archived, now),
-    ):
-        by_checker = check(with_log(nothing, seen, live if where else [], where, pid=1))
-        _, by_spark = judge_log(tasks, options, where, folder)
+    for where in ({}, now):  # of the archive alone, and with the proxy
+        by_checker = check(with_log(nothing, archived, live if where else [], where, pid=1))
+        _, by_spark = judge_log(tasks, options, where, tmp_path / "archive")
         assert by_spark == by_checker
         assert sum(rule.checked for rule in by_spark.rules) == 900
 
-    seen_files = survey(tasks, tmp_path, journal_work(tmp_path))
-    verdict, story = judge_journals(tasks, seen_files, options, now, tmp_path / "archive")
+    @contextmanager
+    def spark_of_the_tests(name: str, wish: SparkWish) -> Iterator[SparkTasks]:
+        yield tasks
 
+    monkeypatch.setattr(auditing, "spark_tasks", spark_of_the_tests)
+    words = ["--live", "--archive", tmp_path / "archive", "--journal", tmp_path]
+    words += ["--tables", tmp_path / "tables", "--endpoint", service.subscriber_endpoint]
+    command = CliRunner().invoke(auditing.main, [*map(str, words)])
+
+    verdict = check(with_log(journals, archived, live, now, pid=1))
     assert verdict.holds, [v.text for rule in verdict.rules for v in rule.violations]
-    assert story is None
-    assert in_any_order(verdict) == in_any_order(
-        check(with_log(journals, archived, live, now, pid=1))
-    )
+    assert command.exit_code == 0, command.output
+    by_tasks = pq.read_table(tmp_path / "tables" / "rules.parquet").to_pylist()
+    assert [
+        (one["rule"], one["checked"], one["violations"], one["not_judged"]) for one in by_tasks
+    ] == [(one.rule, one.checked, 0, one.reason) for one in verdict.rules]
     assert sum(rule.checked for rule in verdict.rules) > 1000
-    write_tables(tmp_path / "tables", verdict)
-    write_deliveries(tmp_path / "tables", tmp_path)
     assert pq.read_table(tmp_path / "tables" / "deliveries.parquet").num_rows == 300
-    assert pq.read_table(tmp_path / "tables" / "rules.parquet").num_rows == 13
     given = next(line for line in journals.lines if isinstance(line, Ok) and line.op == "get")
     lines = [
         replace(line, messages=line.messages[1:]) if line is given else line

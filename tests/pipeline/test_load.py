@@ -275,7 +275,7 @@ class TestLoadingInParts:
         content = lines(Path(work.path), 3 * BATCH_RECORDS + 7)
         grown = run()
 
-        assert (put, again) == ([1000, 500, 1000], [0, 0, 0])
+        assert (put, again) == ([BATCH_RECORDS, 500, BATCH_RECORDS], [0, 0, 0])
         assert grown == [0, 7, 500, 0]
         assert sorted(service.payloads("t")) == sorted(content)
 
