@@ -22,6 +22,7 @@ from reliable_pubsub.common.core.journal import (
     FoundEnd,
     Ok,
     Seen,
+    encode_line,
 )
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.lab.core import parts
@@ -259,6 +260,24 @@ def test_tasks_judge_the_files_of_damaged_runs_as_one_checker_does(
     assert verdict.first is not None
     assert story == tell(run, story.message)
     assert story.message == verdict.first.message
+
+
+def test_a_topic_of_which_nothing_is_left_is_warned_of_by_tasks_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """No line and no message is of it, so nothing but the proxy's word makes a part of it."""
+    begin = Begin(at_ns=1, process="p", pid=1, role="publisher", wall_ns=0)
+    (tmp_path / "p.jsonl").write_bytes(encode_line(begin))
+    now = {topic: Whereabouts(LOG, 5, 5, {}) for topic in ("quiet", "still")}
+    options = topics_wanted((), ".*", endpoint=NOWHERE, retry=STUBBORN)
+    tasks = SparkTasks(spark)
+
+    journals = survey(tasks, tmp_path, journal_work(tmp_path))
+    verdict, _ = judge_journals(tasks, journals, options, now, None)
+
+    by_checker = check(with_log(read_run(tmp_path), [], [], now, pid=1))
+    assert len(by_checker.warnings) == 2
+    assert in_any_order(verdict) == in_any_order(by_checker)
 
 
 def test_an_auditor_begins_and_ends() -> None:
