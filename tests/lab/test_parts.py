@@ -98,6 +98,14 @@ def test_topics_of_which_nothing_is_said_together_are_parts_of_their_own() -> No
     assert sorted(parts_of(world.run).values()) == [0, 1]
 
 
+def test_topics_of_one_output_are_together_so_that_a_story_can_number_its_lines() -> None:
+    world = two_topics()
+    world.outputs["s"] = [OutputLine(topic, world.log[topic][0]) for topic in ("t", "u")]
+    world.audit()
+
+    assert set(parts_of(world.run).values()) == {0}
+
+
 def test_there_are_no_more_parts_than_a_bound_and_they_are_about_as_large_as_each_other() -> None:
     world = SmallWorld()
     world.start_client("p", "publisher")
