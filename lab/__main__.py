@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +17,8 @@ from reliable_pubsub.common.core.errors import ConfigurationError
 
 from .core.checker import check
 from .core.run import Run
-from .core.story import messages_called, tell
-from .reading import Advance, journal_files, read_run
+from .core.story import messages_called, story_of, tell
+from .reading import Advance, journal_files, read_run, without_collection
 from .report import report_option, write_report
 from .verdict_text import show_story, show_verdict
 
@@ -56,14 +55,14 @@ def check_command(folder: Path, as_json: bool, report: Path | None) -> None:
       reliable-pubsub lab check results
       reliable-pubsub lab check results --json | jq '.rules[] | select(.violations != [])'
     """
-    with readable_errors(), _without_collection():
+    with readable_errors(), without_collection():
         run = _read(folder)
         verdict = check(run)
         if as_json:
             fields = msgspec.to_builtins(verdict)
             click.echo(msgspec.json.encode({"holds": verdict.holds, "torn": run.torn, **fields}))
         else:
-            show_verdict(Console(), run, verdict, folder)
+            show_verdict(Console(), verdict, story_of(run, verdict), folder, run.torn)
         if report is not None:
             write_report(report, run, verdict, title=folder.resolve().name)
     if not verdict.holds:
@@ -82,7 +81,7 @@ def trace(message_id: str, folder: Path) -> None:
     \b
       reliable-pubsub lab trace publisher-1_17 results
     """
-    with readable_errors(), _without_collection():
+    with readable_errors(), without_collection():
         run = _read(folder)
         messages = messages_called(run, message_id)
         if not messages:
@@ -98,18 +97,6 @@ def _read(folder: Path) -> Run:
     total = sum(path.stat().st_size for path in journal_files(folder))
     with _reading_bar(total) as advance:
         return read_run(folder, advance)
-
-
-@contextmanager
-def _without_collection() -> Iterator[None]:
-    """A run is millions of values without cycles: looking for cycles takes half of the time."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextmanager

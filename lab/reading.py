@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Iterator
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final
 from zlib import crc32
 
@@ -39,16 +41,24 @@ _decode_written = msgspec.json.Decoder(_Written).decode
 
 
 @dataclass
-class _Found:
-    """What was read so far."""
+class Files:
+    """What files are and say of themselves, as far as they were read."""
 
-    lines: list[AnyLine] = field(default_factory=list)
-    outputs: dict[Path, list[OutputLine]] = field(default_factory=dict)
-    claims: dict[str, tuple[str, Path]] = field(default_factory=dict)  # subscriber: name, journal
+    outputs: dict[str, int] = field(default_factory=dict)  # by file: lines of messages
+    claims: dict[str, tuple[str, str]] = field(default_factory=dict)  # subscriber: name, journal
     torn: dict[str, int] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     journals: int = 0
     proxies: list[str] = field(default_factory=list)  # files in which lives of a proxy begin
+
+    def add(self, other: Files) -> None:
+        """What was read after that."""
+        self.outputs |= other.outputs
+        self.claims |= other.claims
+        self.torn |= other.torn
+        self.warnings += other.warnings
+        self.journals += other.journals
+        self.proxies += other.proxies
 
 
 def journal_files(folder: Path) -> list[Path]:
@@ -78,48 +88,103 @@ def read_run(folder: Path, advance: Advance = lambda size: None) -> Run:
         ConfigurationError: there is no journal in it, a file cannot be read, or there are lines of
             several runs.
     """
-    found = _Found()
+    found = Files()
+    lines: list[AnyLine] = []
+    outputs: dict[str, list[OutputLine]] = {}
     for path in journal_files(folder):
-        try:
-            _read_file(path, path.relative_to(folder).as_posix(), found, advance)
-        except OSError as error:
-            raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
+        name = path.relative_to(folder).as_posix()
+        for line in read_file(path, name, found, advance=advance):
+            if isinstance(line, OutputLine):
+                outputs.setdefault(name, []).append(line)
+            else:
+                lines.append(line)
+    check_files(folder, found)
+    lines.sort(key=lambda line: line.at_ns)  # stable: a file keeps its order
+    check_one_run(str(folder), lines)
+    return Run(
+        lines=lines,
+        outputs={who: outputs.get(name, []) for who, name in owners_of(found).items()},
+        torn=found.torn,
+        warnings=found.warnings,
+    )
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """A run is millions of values without cycles: looking for cycles takes half of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def check_files(folder: Path, found: Files) -> None:
+    """See that they are journals of one run.
+
+    Raises:
+        ConfigurationError: there is none, or there are proxies of several runs.
+    """
     if not found.journals:
         raise ConfigurationError(
             f"{folder}: no *.jsonl in it or below is a journal; processes write one with "
             "--journal FILE"
         )
     check_one_folder(str(folder), found.proxies)
-    found.lines.sort(key=lambda line: line.at_ns)  # stable: a file keeps its order
-    check_one_run(str(folder), found.lines)
-    return Run(
-        lines=found.lines,
-        outputs=_owned(found, folder),
-        torn=found.torn,
-        warnings=found.warnings,
-    )
 
 
-def _read_file(path: Path, name: str, found: _Found, advance: Advance) -> None:
-    """Read a file as what its first readable line is."""
-    with path.open("rb") as file:
-        kind = next((kind for line in file if (kind := _kind(line))), "")
-        file.seek(0)
-        if kind == "journal":
-            found.journals += 1
-            _read_journal(_sized(file, advance), path, name, found)
-        elif kind == "output":
-            found.outputs[path] = _read_output(_sized(file, advance), name, found)
-        elif path.stat().st_size:
-            found.warnings.append(f"{name}: neither a journal nor an output, left out")
-        else:
-            found.outputs[path] = []  # an empty output, if a client names it as its own
+def read_file(
+    path: Path,
+    name: str,
+    found: Files,
+    *,
+    end: int | None = None,
+    advance: Advance = lambda size: None,
+) -> Iterator[AnyLine | OutputLine]:
+    """Read a file as what its first readable line is; a file of another kind has no lines.
+
+    Args:
+        name: in warnings.
+        found: what the file says of itself is added there.
+        end: so many bytes of it; None: all that is there.
+        advance: told of the bytes read, as it goes on.
+
+    Raises:
+        ConfigurationError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            kind = next((kind for line in file if (kind := _kind(line))), "")
+            file.seek(0)
+            if kind == "journal":
+                found.journals += 1
+                yield from _read_journal(_sized(file, advance, end), name, found)
+            elif kind == "output":
+                found.outputs[name] = 0
+                for line in _read_output(_sized(file, advance, end), name, found):
+                    found.outputs[name] += 1
+                    yield line
+            elif path.stat().st_size:
+                found.warnings.append(f"{name}: neither a journal nor an output, left out")
+            else:
+                found.outputs[name] = 0  # an empty output, if a client names it as its own
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _sized(lines: Iterator[bytes], advance: Advance) -> Iterator[bytes]:
+def _sized(lines: Iterable[bytes], advance: Advance, end: int | None) -> Iterator[bytes]:
+    size = 0
     for line in lines:
-        advance(len(line))
-        yield line
+        size += len(line)
+        if end is not None and size > end:
+            line = line[: end - size]  # what was written since is of a later reading
+        if line:
+            advance(len(line))
+            yield line
+        if end is not None and size >= end:
+            return
 
 
 def _kind(line: bytes) -> str:
@@ -134,7 +199,7 @@ def _kind(line: bytes) -> str:
     return "journal"
 
 
-def _read_journal(lines: Iterator[bytes], path: Path, name: str, found: _Found) -> None:
+def _read_journal(lines: Iterator[bytes], name: str, found: Files) -> Iterator[AnyLine]:
     """A life that was killed may leave a torn last line; any other unreadable one is a warning."""
     torn_at = 0  # number of a line that may turn out to be the last of a life
     last_ns: dict[int, int] = {}  # by pid
@@ -161,29 +226,27 @@ def _read_journal(lines: Iterator[bytes], path: Path, name: str, found: _Found) 
             )
         last_ns[line.pid] = line.at_ns
         if isinstance(line, Begin) and line.role == "subscriber" and line.output:
-            found.claims[line.process] = (line.output, path)
+            found.claims[line.process] = (line.output, name)
         if isinstance(line, Begin) and line.role == "proxy":
             found.proxies.append(name)
-        found.lines.append(line)
+        yield line
 
 
-def _warn_of_torn(name: str, number: int, found: _Found) -> None:
+def _warn_of_torn(name: str, number: int, found: Files) -> None:
     if number:
         found.warnings.append(f"{name}:{number}: cannot be read, and is not the last of a life")
 
 
-def _read_output(lines: Iterator[bytes], name: str, found: _Found) -> list[OutputLine]:
-    messages: list[OutputLine] = []
+def _read_output(lines: Iterator[bytes], name: str, found: Files) -> Iterator[OutputLine]:
     torn_at = 0
     for number, text in enumerate(lines, start=1):
         _warn_of_torn(name, torn_at, found)
         torn_at = 0
         try:
-            messages += _output_line(_decode_written(text))
+            yield from _output_line(_decode_written(text))
         except (msgspec.DecodeError, ValueError):
             found.torn[name] = found.torn.get(name, 0) + 1
             torn_at = number
-    return messages
 
 
 def _output_line(written: _Written) -> list[OutputLine]:
@@ -208,24 +271,24 @@ def _output_line(written: _Written) -> list[OutputLine]:
     return [OutputLine(written.topic, seen)]
 
 
-def _owned(found: _Found, folder: Path) -> dict[str, list[OutputLine]]:
+def owners_of(found: Files) -> dict[str, str]:
     """The output files by subscriber: by the name that it gave, the nearest if there are several.
 
-    One that no client names counts under its own name.
+    One that no client names counts under its own name, and `found` has a warning more.
     """
-    left = dict(found.outputs)
-    owned: dict[str, list[OutputLine]] = {}
-    for subscriber, (name, journal) in found.claims.items():
-        same = [path for path in left if path.name == name]
+    left = list(found.outputs)
+    owned: dict[str, str] = {}
+    for subscriber, (output, journal) in found.claims.items():
+        same = [name for name in left if PurePosixPath(name).name == output]
         if same:
-            nearest = max(same, key=lambda path: _common_folders(path, journal))
-            owned[subscriber] = left.pop(nearest)
-    for path, lines in left.items():
-        name = path.relative_to(folder).as_posix()
-        if not lines:
+            owned[subscriber] = max(same, key=lambda name: _common_folders(name, journal))
+            left.remove(owned[subscriber])
+    for name in left:
+        if not found.outputs[name]:
             continue
-        subscriber = path.stem if path.stem not in owned else name
-        owned[subscriber] = lines
+        stem = PurePosixPath(name).stem
+        subscriber = stem if stem not in owned else name
+        owned[subscriber] = name
         found.warnings.append(
             f"{name}: an output that no journal names; judged as that of {subscriber}, without "
             "its subscription points"
@@ -233,5 +296,5 @@ def _owned(found: _Found, folder: Path) -> dict[str, list[OutputLine]]:
     return owned
 
 
-def _common_folders(one: Path, other: Path) -> int:
-    return sum(a == b for a, b in zip(one.parts, other.parts, strict=False))
+def _common_folders(one: str, other: str) -> int:
+    return sum(a == b for a, b in zip(one.split("/"), other.split("/"), strict=False))

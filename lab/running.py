@@ -28,6 +28,7 @@ from .auditor import audit
 from .catalogue import about, complete, load_scenario, scenario_path
 from .core.checker import check
 from .core.scenario import Scenario
+from .core.story import story_of
 from .director import Director
 from .live import Story, live, picture
 from .processes import BACKUPS, FOLDERS, Processes
@@ -203,7 +204,7 @@ def main(
             sys.exit(INTERRUPTED)
         found = read_run(where)
         verdict = check(found)
-        show_verdict(console, found, verdict, where)
+        show_verdict(console, verdict, story_of(found, verdict), where, found.torn)
         broken = [rule.rule for rule in verdict.rules if not rule.holds]
         for line in outcome(wanted.expect.violated, broken, wrong):
             console.print(line, highlight=False, style="" if line.startswith("As") else "bold red")

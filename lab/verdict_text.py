@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from .core.run import Run
-from .core.story import Story, in_one_column, tell
+from .core.story import Story, in_one_column
 from .core.verdict import Losses, RuleVerdict, Verdict
 
 VIOLATIONS_SHOWN = 3  # of each rule; --json has all
 
 
-def show_verdict(console: Console, run: Run, verdict: Verdict, folder: Path) -> None:
+def show_verdict(
+    console: Console,
+    verdict: Verdict,
+    story: Story | None,
+    folder: Path,
+    torn: Mapping[str, int],
+) -> None:
     """Rules, losses, the first violation with its story, and what could not be judged."""
     console.print(_rules_table(verdict.rules))
     if verdict.losses:
@@ -27,13 +32,11 @@ def show_verdict(console: Console, run: Run, verdict: Verdict, folder: Path) -> 
         if len(rule.violations) > VIOLATIONS_SHOWN:
             more = len(rule.violations) - VIOLATIONS_SHOWN
             console.print(f"{rule.rule}: and {more:,} more; --json has all")
-    first = verdict.first
-    if first is not None and first.message is not None:
-        story = tell(run, first.message)
+    if story is not None:
         console.print()
         show_story(console, story)
         console.print(Text(f"another one: reliable-pubsub lab trace ID {folder}"), soft_wrap=True)
-    for name, count in run.torn.items():
+    for name, count in torn.items():
         console.print(Text(f"note: {name}: {count:,} torn"))
     for warning in verdict.warnings:
         console.print(Text(f"warning: {warning}", style="yellow"))

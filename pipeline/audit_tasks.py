@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -11,10 +12,13 @@ from reliable_pubsub.common.core.journal import Seen
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.subscriber.reader import LogReader
 
+from .archive import archived_files
 from .archive_tasks import archived_rows, check_file
-from .core.evidence import Sighting
+from .core.evidence import Sighting, Whereabouts
 from .core.manifest import Manifest
-from .core.planning import MessageRange
+from .core.offsets import TopicOffset
+from .core.options import SourceOptions
+from .core.planning import MessageRange, ranges_between
 from .reading import stored_range
 
 
@@ -31,6 +35,22 @@ class SightFile(Struct, frozen=True):
 
     manifest: Manifest
     path: str
+
+
+def kept_files(archive: Path, options: SourceOptions) -> list[tuple[Manifest, Path]]:
+    """The files of an archive that hold what is wanted."""
+    return [(one, path) for one, path in archived_files(archive) if options.wants(one.topic)]
+
+
+def live_ranges(options: SourceOptions, now: Mapping[str, Whereabouts]) -> list[SightRange]:
+    """What to read of a proxy's topics, from where they begin to where they ended."""
+    ranges = ranges_between(
+        {topic: TopicOffset(one.log, one.start) for topic, one in now.items()},
+        {topic: TopicOffset(one.log, one.end) for topic, one in now.items()},
+        rows_max=options.partition_rows_max,
+        ranges_min=1,
+    )
+    return [SightRange(one, options.endpoint, options.retry) for one in ranges]
 
 
 def sight_range(work: SightRange) -> Sighting:

@@ -6,12 +6,14 @@ import os
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import reduce
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 from msgspec.structs import replace
 from pyspark.sql import DataFrame
 from rich.console import Console
@@ -24,20 +26,26 @@ from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.lab.__main__ import EXIT_CODES, VIOLATED
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.story import Story, story_of
 from reliable_pubsub.lab.core.verdict import Verdict
-from reliable_pubsub.lab.reading import read_run
+from reliable_pubsub.lab.reading import read_run, without_collection
 from reliable_pubsub.lab.report import report_option, write_report
 from reliable_pubsub.lab.verdict_text import show_verdict
 
-from .archive import archived_files, read_manifests
-from .audit_tasks import SightFile, SightRange, seal_holds, sight_file, sight_range
+from .audit_tasks import (
+    SightFile,
+    kept_files,
+    live_ranges,
+    seal_holds,
+    sight_file,
+    sight_range,
+)
 from .core.evidence import Sighting, Whereabouts, extents, of_one_log, with_log
 from .core.log_verdict import log_verdict
 from .core.manifest import Manifest
-from .core.offsets import TopicOffset
 from .core.options import SourceOptions
-from .core.planning import ranges_between
-from .core.tables import TABLES, delivery_rows
+from .core.tables import TABLES
+from .data_source import journal_deliveries
 from .job import (
     LocalPath,
     SparkWish,
@@ -49,6 +57,7 @@ from .job import (
     spark_tasks,
     topics_wanted,
 )
+from .journal_audit import journal_work, judge_journals, survey
 from .log_rules import archived_rows, live_rows, look_at
 from .tasks import SparkTasks, Tasks
 
@@ -56,6 +65,7 @@ W = TypeVar("W")
 OnSighting = Callable[[Sighting], None]
 
 STRETCHES_AT_A_TIME: Final = 16  # read before the next ones are asked for
+ROWS_AT_A_TIME: Final = 65_536  # of a table that is written
 _KINDS: Final = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64()}
 
 
@@ -104,25 +114,14 @@ def read_live(
     on_sighting: OnSighting = _unheard,
 ) -> list[Sighting]:
     """Read the topics of a proxy from where they begin to where they ended when it was asked."""
-    ranges = ranges_between(
-        {topic: TopicOffset(one.log, one.start) for topic, one in now.items()},
-        {topic: TopicOffset(one.log, one.end) for topic, one in now.items()},
-        rows_max=options.partition_rows_max,
-        ranges_min=1,
-    )
-    work = [SightRange(one, options.endpoint, options.retry) for one in ranges]
-    return _by_and_by(tasks, sight_range, work, on_sighting)
+    return _by_and_by(tasks, sight_range, live_ranges(options, now), on_sighting)
 
 
 def read_archive(
     folder: Path, options: SourceOptions, tasks: Tasks, on_sighting: OnSighting = _unheard
 ) -> list[Sighting]:
     """Read an archive, every file held against the table."""
-    work = [
-        SightFile(manifest, str(path))
-        for manifest, path in archived_files(folder)
-        if options.wants(manifest.topic)
-    ]
+    work = [SightFile(one, str(path)) for one, path in kept_files(folder, options)]
     return _by_and_by(tasks, sight_file, work, on_sighting)
 
 
@@ -145,11 +144,7 @@ def judge_log(
         DataLossError: the proxy no longer holds all that it held.
         ProxyUnreachableError.
     """
-    kept = (
-        [(m, path) for m, path in archived_files(archive) if options.wants(m.topic)]
-        if archive
-        else []
-    )
+    kept = kept_files(archive, options) if archive else []
     manifests, strange = of_one_log([one for one, _ in kept], now)
     paths = {one: str(path) for one, path in kept}
     files = [SightFile(one, paths[one]) for one in manifests]
@@ -193,8 +188,8 @@ def _by_and_by(
     return found
 
 
-def write_tables(folder: Path, run: Run, verdict: Verdict) -> None:
-    """The verdict and what it rests on, as Parquet: rules, violations, deliveries."""
+def write_tables(folder: Path, verdict: Verdict) -> None:
+    """The verdict as Parquet: rules, violations."""
     folder.mkdir(parents=True, exist_ok=True)
     rules = [
         {
@@ -221,14 +216,20 @@ def write_tables(folder: Path, run: Run, verdict: Verdict) -> None:
         [(name, pa.string()) for name in ("rule", "text", "topic", "publisher")]
         + [("sequence", pa.int64())]
     )
-    deliveries = pa.schema([(name, _KINDS[kind]) for name, kind in TABLES["deliveries"].items()])
-    rows = [
-        dict(zip(deliveries.names, row, strict=True))
-        for row in delivery_rows(run.lines, lambda topic: True)
-    ]
     pq.write_table(pa.Table.from_pylist(rules), folder / "rules.parquet")
     pq.write_table(pa.Table.from_pylist(violations, named), folder / "violations.parquet")
-    pq.write_table(pa.Table.from_pylist(rows, deliveries), folder / "deliveries.parquet")
+
+
+def write_deliveries(folder: Path, journals: Path | None) -> None:
+    """What the verdict rests on, as Parquet, file by file."""
+    names = TABLES["deliveries"]
+    schema = pa.schema([(name, _KINDS[kind]) for name, kind in names.items()])
+    rows = journal_deliveries(journals, lambda topic: True) if journals else iter(())
+    with pq.ParquetWriter(folder / "deliveries.parquet", schema) as file:
+        while some := list(islice(rows, ROWS_AT_A_TIME)):
+            columns = zip(*some, strict=True)
+            arrays = [pa.array(one, kind.type) for one, kind in zip(columns, schema, strict=True)]
+            file.write_table(pa.Table.from_arrays(arrays, schema=schema))
 
 
 @click.command(context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
@@ -277,41 +278,97 @@ def main(
             raise UsageError("name what to audit: --live, --archive DIR, --journal DIR")
         where, retry = proxy_endpoint("subscriber", **asked)
         wanted = topics_wanted(topic, "" if topic else ".*", endpoint=where, retry=retry)
-        # Journals first: what they tell must be in a log that is read later.
-        run = read_run(journal) if journal else Run(lines=[], outputs={})
-        if live or archive:
-            now = whereabouts(wanted) if live else {}
-            kept = [m for m in read_manifests(archive) if wanted.wants(m.topic)] if archive else []
-            refuse_unread(wanted, {*now, *(one.topic for one in kept)})
-            total = sum(one.end - one.start for one in now.values()) + sum(m.rows for m in kept)
-            with (
-                spark_tasks("audit", spark) as tasks,
-                progress_bar(total, 0, quiet=quiet) as advance,
-            ):
-                if live:
-                    check_reach(tasks, where)
-                if not journal:
-                    run, verdict = judge_log(tasks, wanted, now, archive, advance)
-                else:
-
-                    def on_sighting(one: Sighting) -> None:
-                        advance(len(one.messages), one.topic)
-
-                    archived = read_archive(archive, wanted, tasks, on_sighting) if archive else []
-                    lived = read_live(wanted, now, tasks, on_sighting)
-                    run = with_log(run, archived, lived, now, pid=os.getpid())
-        if journal:
-            verdict = check(run)
-        show_verdict(Console(), run, verdict, journal or Path())
+        source = Sources(journal, archive, wanted, live=live, has_page=report is not None)
+        audited = source.audited(spark, quiet=quiet)
+        verdict = audited.verdict
+        show_verdict(Console(), verdict, audited.story, journal or Path(), audited.torn)
         if tables:
-            write_tables(tables, run, verdict)
+            write_tables(tables, verdict)
+            write_deliveries(tables, journal)
         if report:
             about = _about(live, archive, journal)
             write_report(
-                report, run, verdict, title="Audit", about=about, eyebrow="Report of an audit"
+                report,
+                audited.run,
+                verdict,
+                title="Audit",
+                about=about,
+                eyebrow="Report of an audit",
             )
         if not verdict.holds:
             sys.exit(VIOLATED)
+
+
+class Audited(Struct, frozen=True, kw_only=True):
+    """What an audit found."""
+
+    verdict: Verdict
+    story: Story | None
+    torn: Mapping[str, int]
+    run: Run  # of a page; without one, the messages of violations
+
+
+class Sources(Struct, frozen=True):
+    """What is audited."""
+
+    journal: Path | None
+    archive: Path | None
+    wanted: SourceOptions
+    live: bool
+    has_page: bool  # it shows every line, so they are all read here
+
+    def audited(self, spark: SparkWish, *, quiet: bool) -> Audited:
+        """The verdict: here over journals alone, and where a page is made of them; else by tasks.
+
+        Raises:
+            As `judge_log`, `judge_journals`, `read_run`.
+        """
+        has_log = self.live or self.archive is not None
+        is_here = self.journal is not None and (
+            self.has_page or not (has_log or spark != SparkWish())
+        )
+        # Journals first: what they tell must be in a log that is read later.
+        run = read_run(self.journal) if self.journal and is_here else Run(lines=[], outputs={})
+        if is_here and not has_log:
+            return _judged_here(run)
+        work = journal_work(self.journal) if self.journal and not is_here else []
+        now = whereabouts(self.wanted) if self.live else {}
+        kept = kept_files(self.archive, self.wanted) if self.archive else []
+        if has_log:
+            refuse_unread(self.wanted, {*now, *(one.topic for one, _ in kept)})
+        total = sum(one.end - one.start for one in now.values()) + sum(m.rows for m, _ in kept)
+        with spark_tasks("audit", spark) as tasks, progress_bar(total, 0, quiet=quiet) as advance:
+            if self.live:
+                check_reach(tasks, self.wanted.endpoint)
+            if self.journal is None:
+                run, verdict = judge_log(tasks, self.wanted, now, self.archive, advance)
+                return _of(run, verdict)
+            if is_here:
+
+                def on_sighting(one: Sighting) -> None:
+                    advance(len(one.messages), one.topic)
+
+                archived = (
+                    read_archive(self.archive, self.wanted, tasks, on_sighting)
+                    if self.archive
+                    else []
+                )
+                lived = read_live(self.wanted, now, tasks, on_sighting)
+                return _judged_here(with_log(run, archived, lived, now, pid=os.getpid()))
+            journals = survey(tasks, self.journal, work)
+            log = now if has_log else None
+            verdict, story = judge_journals(tasks, journals, self.wanted, log, self.archive)
+            advance(total, "journals")
+        return Audited(verdict=verdict, story=story, torn=journals.files.torn, run=run)
+
+
+def _judged_here(run: Run) -> Audited:
+    with without_collection():
+        return _of(run, check(run))
+
+
+def _of(run: Run, verdict: Verdict) -> Audited:
+    return Audited(verdict=verdict, story=story_of(run, verdict), torn=run.torn, run=run)
 
 
 def _about(live: bool, archive: Path | None, journal: Path | None) -> str:

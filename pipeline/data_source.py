@@ -8,7 +8,7 @@ its own reader of the log, and closes it.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,8 @@ from pyspark.sql.types import StructType
 
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.status_client import StatusClient
-from reliable_pubsub.lab.reading import read_run
+from reliable_pubsub.lab.core.run import OutputLine
+from reliable_pubsub.lab.reading import Files, check_files, journal_files, read_file
 
 from .core.columns import COLUMNS, NAMED_COLUMNS
 from .core.options import SourceOptions, parse_options
@@ -277,10 +278,23 @@ class TableReader(DataSourceReader):
     def _rows(self) -> Iterator[Row]:
         options = self._options
         if options.table == "deliveries":
-            yield from delivery_rows(read_run(Path(options.journals)).lines, options.wants)
+            yield from journal_deliveries(Path(options.journals), options.wants)
             return
         status = StatusClient(options.endpoint, options.retry)
         try:
             yield from status_rows(options.table, status.ask(), options.wants)
         finally:
             status.close()
+
+
+def journal_deliveries(folder: Path, wants: Callable[[str], bool]) -> Iterator[Row]:
+    """The table `deliveries` of a folder of journals, file by file.
+
+    Raises:
+        ConfigurationError: there is no journal in it, or there are those of several runs.
+    """
+    found = Files()
+    for path in journal_files(folder):
+        lines = read_file(path, path.relative_to(folder).as_posix(), found)
+        yield from delivery_rows((one for one in lines if not isinstance(one, OutputLine)), wants)
+    check_files(folder, found)

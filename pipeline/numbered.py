@@ -21,7 +21,7 @@ from reliable_pubsub.common.world import World
 from reliable_pubsub.publisher.client import Publisher
 from reliable_pubsub.subscriber.reader import LogReader
 
-BATCH_RECORDS: Final = 1_000
+BATCH_RECORDS: Final = 2_000  # a put waits for the disk once, whatever it holds
 BATCH_BYTES: Final = 256 * KIB
 RECORD_BYTES: Final = 32  # about what a record needs besides its content
 
@@ -74,6 +74,7 @@ def put_numbered(
     *,
     source: str,
     before_put: Callable[[int], None] = lambda count: None,
+    records_max: int = BATCH_RECORDS,
 ) -> Outcome:
     """Put what is not stored yet.
 
@@ -82,6 +83,7 @@ def put_numbered(
             time.
         source: what they come from, for errors.
         before_put: told how many messages go next; it may wait.
+        records_max: how many go at a time.
 
     Raises:
         ConflictError: the last record that is stored is another one, or is not there any more.
@@ -93,7 +95,7 @@ def put_numbered(
         last = next(islice(left, done - 1, None), None)
         _compare(publisher, reader, topic, done, last, source)
     count, first = 0, None
-    for batch in _batches(left):
+    for batch in _batches(left, records_max):
         before_put(len(batch))
         receipt = publisher.put_batch(topic, _columns(batch))
         first = receipt.offset if count == 0 else first
@@ -135,11 +137,11 @@ def _compare(
         )
 
 
-def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
+def _batches(records: Iterator[Record], records_max: int) -> Iterator[list[Record]]:
     batch: list[Record] = []
     size = 0
     for record in records:
-        if batch and (len(batch) >= BATCH_RECORDS or size + record.bytes > BATCH_BYTES):
+        if batch and (len(batch) >= records_max or size + record.bytes > BATCH_BYTES):
             yield batch
             batch, size = [], 0
         batch.append(record)

@@ -39,7 +39,7 @@ from .job import (
     subscriber_endpoint_option,
     topics_wanted,
 )
-from .numbered import Outcome, Record, numbered_publisher, put_numbered
+from .numbered import BATCH_RECORDS, Outcome, Record, numbered_publisher, put_numbered
 from .reading import stored_range
 from .tasks import unheard
 
@@ -117,6 +117,10 @@ class Pace:
         self._sleep = sleep
         self._due_s = now_s()
 
+    def batch(self, records_max: int) -> int:
+        """How many to put at a time: what a second has, so that none gets many more."""
+        return records_max if self._rate is None else max(1, min(int(self._rate), records_max))
+
     def wait(self, count: int) -> None:
         """Before so many go: until those before them had their time."""
         if self._rate is None:
@@ -171,6 +175,7 @@ def replay_topic(work: ReplayTopic, on_put: Callable[[int], None] = unheard) -> 
             past.records(),
             source=f"replay {work.client} of {wanted.topic!r}",
             before_put=before_put,
+            records_max=pace.batch(BATCH_RECORDS),
         )
 
 

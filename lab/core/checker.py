@@ -67,13 +67,12 @@ def check(run: Run) -> Verdict:
 
 def _warnings(index: RunIndex) -> Iterator[str]:
     """What could be judged in part only."""
-    partial = [topic for topic, log in index.logs.items() if not log.audited]
-    if partial:
-        yield (
-            f"no process read {', '.join(map(repr, partial))} to the end: the log is what the "
-            "proxy wrote of itself, and may be partial"
-        )
     for topic, log in index.logs.items():
+        if not log.audited:
+            yield (
+                f"no process read {topic!r} to the end: the log is what the proxy wrote of "
+                "itself, and may be partial"
+            )
         if log.unlogged:
             yield (
                 f"{topic!r}: {log.unlogged} messages are known from others only, because the proxy "
@@ -84,9 +83,8 @@ def _warnings(index: RunIndex) -> Iterator[str]:
                 f"{topic!r} begins at {log.start}, and no proxy wrote why: what was below counts "
                 "as removed rightly"
             )
-    writers = {publisher for _, publisher in index.puts}
     for topic, log in index.logs.items():
-        yield from log_faults.unknown_writers(topic, log.by_publisher.keys() - writers)
+        yield from log_faults.unknown_writers(topic, log.by_publisher.keys() - index.writers)
     yield from _stream_warnings(index)
     missing = {
         life.process: life.output
@@ -95,8 +93,8 @@ def _warnings(index: RunIndex) -> Iterator[str]:
     }
     for subscriber, output in missing.items():
         yield f"{subscriber}: its output {output} is not here; judged by its journal"
-    if index.unmatched:
-        yield f"{index.unmatched} answers to puts have no invoke with their number"
+    for topic, count in index.unmatched.items():
+        yield f"{topic!r}: {count} answers to puts have no invoke with their number"
 
 
 def _stream_warnings(index: RunIndex) -> Iterator[str]:

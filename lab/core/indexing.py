@@ -326,7 +326,7 @@ class _Reader:
 
     def _put_ok(self, attempts: list[Attempt], line: Ok) -> None:
         if not attempts or attempts[0].sequence != line.sequence:
-            self.index.unmatched += 1
+            self.index.unmatched[line.topic] += 1
             return
         for index, attempt in enumerate(attempts[: line.count]):
             attempt.undecided -= 1

@@ -133,9 +133,7 @@ def no_duplicate(index: RunIndex) -> Finding:
     finding = Finding(
         "V2", "no message twice, none that was never put, none whose put failed", NO_LOG
     )
-    writers = {publisher for _, publisher in index.puts} | {
-        life.process for life in index.lives.values() if life.role == "publisher"
-    }
+    writers = index.writers
     strangers = {
         line.client for line in index.granted if line.role == "publisher"
     } - writers  # without a journal, what they put is unknown

@@ -7,6 +7,7 @@ it still shows to its own program proves nothing.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -158,7 +159,15 @@ class RunIndex:
     )
     # Processes that were in a group, and of which topic.
     members: set[tuple[str, str]] = field(default_factory=set)
-    unmatched: int = 0  # answers whose `invoke` is not there
+    # By topic: answers to puts whose `invoke` is not there.
+    unmatched: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def writers(self) -> set[str]:
+        """Publishers whose journal is here."""
+        return {publisher for _, publisher in self.puts} | {
+            life.process for life in self.lives.values() if life.role == "publisher"
+        }
 
     @property
     def has_proxy(self) -> bool:

@@ -24,13 +24,13 @@ from reliable_pubsub.common.core.journal import (
 
 from .finding import in_words
 from .run import Run
-from .verdict import MessageKey
+from .verdict import MessageKey, Verdict
 
 
 class StoryLine(Struct, frozen=True):
     """One thing that happened."""
 
-    at_s: float  # since the first line of the run
+    at_s: float  # since the first process began
     who: str  # process and pid
     what: str
 
@@ -75,7 +75,8 @@ def tell(run: Run, message: MessageKey) -> Story:
     about = [(line, what) for line in run.lines if (what := teller.about(line))]
     lines: list[StoryLine] = []
     if about:
-        begin_ns = run.lines[0].at_ns
+        begins = (line.at_ns for line in run.lines if isinstance(line, Begin))
+        begin_ns = next(begins, run.lines[0].at_ns)
         involved = {line.process for line, _ in about} | {"proxy"}
         first_ns, last_ns = about[0][0].at_ns, about[-1][0].at_ns
         told = {id(line): what for line, what in about}
@@ -97,6 +98,12 @@ def tell(run: Run, message: MessageKey) -> Story:
         if any(output.topic == message.topic for output in all_lines)
     }
     return Story(message, lines, outputs)
+
+
+def story_of(run: Run, verdict: Verdict) -> Story | None:
+    """The story of the first message that a verdict speaks of, if it speaks of one."""
+    first = verdict.first
+    return tell(run, first.message) if first is not None and first.message is not None else None
 
 
 def _around(line: AnyLine, involved: set[str]) -> str:

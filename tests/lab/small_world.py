@@ -6,6 +6,7 @@ by a millisecond with each line. Tests damage what it wrote.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from zlib import crc32
@@ -552,12 +553,18 @@ def sound_world() -> SmallWorld:
     return world
 
 
-def write_run(world: SmallWorld, folder: Path) -> None:
-    """As processes would: a journal for each, and output files."""
+def write_run(
+    world: SmallWorld, folder: Path, file_of: Callable[[str], str] = lambda process: process
+) -> None:
+    """As processes would: a journal for each, and output files.
+
+    Args:
+        file_of: the name of the journal of a process.
+    """
     (folder / "out").mkdir(parents=True)
-    for process in {line.process: None for line in world.lines}:
-        lines = [encode_line(line) for line in world.lines if line.process == process]
-        (folder / f"{process}.jsonl").write_bytes(b"".join(lines))
+    for name in {file_of(line.process): None for line in world.lines}:
+        lines = [encode_line(line) for line in world.lines if file_of(line.process) == name]
+        (folder / f"{name}.jsonl").write_bytes(b"".join(lines))
     for name, output in world.outputs.items():
         lines = [_output_text(world, line) for line in output]
         (folder / "out" / f"{name}.jsonl").write_bytes(b"".join(lines))

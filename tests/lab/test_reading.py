@@ -10,10 +10,10 @@ from zlib import crc32
 import pytest
 
 from reliable_pubsub.common.core.errors import ConfigurationError
-from reliable_pubsub.common.core.journal import Seen, encode_line
+from reliable_pubsub.common.core.journal import Seen, decode_line, encode_line
 from reliable_pubsub.lab.core.checker import check
 from reliable_pubsub.lab.core.run import OutputLine
-from reliable_pubsub.lab.reading import read_run
+from reliable_pubsub.lab.reading import Files, read_file, read_run
 
 from .small_world import SmallWorld, sound_world, write_run
 
@@ -186,3 +186,15 @@ def test_every_line_survives_being_written(folder: Path) -> None:
     written = b"".join(path.read_bytes() for path in sorted(folder.glob("*.jsonl")))
 
     assert sorted(written.splitlines(keepends=True)) == sorted(map(encode_line, world.lines))
+
+
+def test_a_file_is_read_as_far_as_it_was_when_reading_began(folder: Path) -> None:
+    path = folder / "p1.jsonl"
+    first, second, *_ = path.read_bytes().splitlines(keepends=True)
+    found = Files()
+
+    lines = list(read_file(path, "p1.jsonl", found, end=len(first + second) + 7))
+
+    assert lines == [decode_line(first), decode_line(second)]
+    assert found.torn == {"p1.jsonl": 1}  # the line that was not whole by then
+    assert not found.warnings

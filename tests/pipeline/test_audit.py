@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
-from reliable_pubsub.common.core.errors import InDoubtError
-from reliable_pubsub.common.core.journal import Begin, End, Found, FoundEnd, Ok, Seen
+from reliable_pubsub.common.core.errors import ConfigurationError, InDoubtError
+from reliable_pubsub.common.core.journal import (
+    Administered,
+    Begin,
+    End,
+    Event,
+    Found,
+    FoundEnd,
+    Ok,
+    Seen,
+    encode_line,
+)
 from reliable_pubsub.common.core.retry import RetryPolicy
+from reliable_pubsub.lab.core import parts
 from reliable_pubsub.lab.core.checker import check
+from reliable_pubsub.lab.core.one_run import check_one_run
 from reliable_pubsub.lab.core.run import Run
+from reliable_pubsub.lab.core.story import tell
 from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.reading import read_run
+from reliable_pubsub.pipeline import auditing, journal_tasks
 from reliable_pubsub.pipeline.archive import Archive
 from reliable_pubsub.pipeline.archiving import Archiving
 from reliable_pubsub.pipeline.auditing import (
@@ -23,18 +40,21 @@ from reliable_pubsub.pipeline.auditing import (
     read_archive,
     read_live,
     whereabouts,
-    write_tables,
 )
 from reliable_pubsub.pipeline.core.evidence import AUDITOR, Sighting, Whereabouts, with_log
-from reliable_pubsub.pipeline.job import topics_wanted
+from reliable_pubsub.pipeline.job import SparkWish, topics_wanted
+from reliable_pubsub.pipeline.journal_audit import journal_work, judge_journals, survey
 from reliable_pubsub.pipeline.proxy_view import ProxyView
 from reliable_pubsub.pipeline.tasks import SparkTasks
-from tests.integration.harness import STUBBORN, Service
+from tests.integration.harness import NOWHERE, STUBBORN, Service
 from tests.lab.damage import broken
 from tests.lab.planted import Damage, all_planted, with_each
-from tests.lab.small_world import SmallWorld, sound_world
+from tests.lab.side_by_side import side_by_side
+from tests.lab.small_world import SmallWorld, sound_world, write_run
+from tests.lab.test_parts import in_any_order
 
 LOG = "x.1"
+ALL_RULES = {f"V{number}" for number in range(1, 13)}  # what is planted has no groups
 
 
 def without_auditor(run: Run) -> Run:
@@ -123,7 +143,7 @@ class TestAnArchiveAndALiveTopic:
 
 @pytest.mark.long
 def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damaged(
-    service: Service, spark: SparkSession, tmp_path: Path
+    service: Service, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     service.start_proxy("--journal", tmp_path / "proxy.jsonl")
     with (
@@ -152,24 +172,30 @@ def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damag
     journals = read_run(tmp_path)
     assert [one.messages for one in archived] == [one.messages for one in live]
     nothing = Run(lines=[], outputs={})
-    for folder, seen, where in (
-        (None, [], now),
-        (tmp_path / "archive", archived, {}),
-        (tmp_path / "archive", archived, now),
-    ):
-        by_checker = check(with_log(nothing, seen, live if where else [], where, pid=1))
-        _, by_spark = judge_log(tasks, options, where, folder)
+    for where in ({}, now):  # of the archive alone, and with the proxy
+        by_checker = check(with_log(nothing, archived, live if where else [], where, pid=1))
+        _, by_spark = judge_log(tasks, options, where, tmp_path / "archive")
         assert by_spark == by_checker
         assert sum(rule.checked for rule in by_spark.rules) == 900
 
-    run = with_log(journals, archived, live, now, pid=1)
-    verdict = check(run)
+    @contextmanager
+    def spark_of_the_tests(name: str, wish: SparkWish) -> Iterator[SparkTasks]:
+        yield tasks
 
+    monkeypatch.setattr(auditing, "spark_tasks", spark_of_the_tests)
+    words = ["--live", "--archive", tmp_path / "archive", "--journal", tmp_path]
+    words += ["--tables", tmp_path / "tables", "--endpoint", service.subscriber_endpoint]
+    command = CliRunner().invoke(auditing.main, [*map(str, words)])
+
+    verdict = check(with_log(journals, archived, live, now, pid=1))
     assert verdict.holds, [v.text for rule in verdict.rules for v in rule.violations]
+    assert command.exit_code == 0, command.output
+    by_tasks = pq.read_table(tmp_path / "tables" / "rules.parquet").to_pylist()
+    assert [
+        (one["rule"], one["checked"], one["violations"], one["not_judged"]) for one in by_tasks
+    ] == [(one.rule, one.checked, 0, one.reason) for one in verdict.rules]
     assert sum(rule.checked for rule in verdict.rules) > 1000
-    write_tables(tmp_path / "tables", run, verdict)
     assert pq.read_table(tmp_path / "tables" / "deliveries.parquet").num_rows == 300
-    assert pq.read_table(tmp_path / "tables" / "rules.parquet").num_rows == 13
     given = next(line for line in journals.lines if isinstance(line, Ok) and line.op == "get")
     lines = [
         replace(line, messages=line.messages[1:]) if line is given else line
@@ -183,6 +209,76 @@ def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damag
     assert failure.value.code == "PROXY_UNREACHABLE"
     of_the_lab = check(replace(journals, lines=lines))
     assert broken(damaged) == broken(of_the_lab) != set()
+
+
+def can_stand_beside_others(world: SmallWorld) -> bool:
+    """Whether it can be written, as one run, and what it tells leaves others in parts."""
+    try:
+        check_one_run("", world.lines)
+    except ConfigurationError:
+        return False
+    written = {line.message.crc for lines in world.outputs.values() for line in lines}
+    return written <= world.payloads.keys() and not any(
+        isinstance(line, Administered)
+        or (isinstance(line, Event) and line.what == "rollback")
+        or getattr(line, "code", "") == "LOG_CHANGED"
+        for line in world.lines
+    )
+
+
+def worlds_that_break_each_rule() -> Iterator[SmallWorld]:
+    """For each rule that a planted damage breaks, one that does."""
+    left = set(ALL_RULES)
+    for rules, damage in all_planted():
+        world = sound_world()
+        damage(world)
+        if rules & left and can_stand_beside_others(world):
+            left -= rules
+            yield world
+
+
+def test_tasks_judge_the_files_of_damaged_runs_as_one_checker_does(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parts, "PARTS_MAX", 4)  # lines of lives are judged in each
+    monkeypatch.setattr(journal_tasks, "CHUNK_FACTS", 40)
+    every = side_by_side(list(worlds_that_break_each_rule()))
+    write_run(every, tmp_path, file_of=lambda process: process.rpartition(".")[2])
+    with (tmp_path / "s1.jsonl").open("ab") as journal:
+        journal.write(b'{"type":"torn')
+    options = topics_wanted((), ".*", endpoint=NOWHERE, retry=STUBBORN)
+    tasks = SparkTasks(spark)
+
+    journals = survey(tasks, tmp_path, journal_work(tmp_path))
+    verdict, story = judge_journals(tasks, journals, options, None, None)
+
+    run = read_run(tmp_path)
+    by_checker = check(run)
+    assert broken(by_checker) == ALL_RULES
+    assert in_any_order(verdict) == in_any_order(by_checker)
+    assert journals.files.torn == run.torn != {}
+    assert story is not None
+    assert verdict.first is not None
+    assert story == tell(run, story.message)
+    assert story.message == verdict.first.message
+
+
+def test_a_topic_of_which_nothing_is_left_is_warned_of_by_tasks_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """No line and no message is of it, so nothing but the proxy's word makes a part of it."""
+    begin = Begin(at_ns=1, process="p", pid=1, role="publisher", wall_ns=0)
+    (tmp_path / "p.jsonl").write_bytes(encode_line(begin))
+    now = {topic: Whereabouts(LOG, 5, 5, {}) for topic in ("quiet", "still")}
+    options = topics_wanted((), ".*", endpoint=NOWHERE, retry=STUBBORN)
+    tasks = SparkTasks(spark)
+
+    journals = survey(tasks, tmp_path, journal_work(tmp_path))
+    verdict, _ = judge_journals(tasks, journals, options, now, None)
+
+    by_checker = check(with_log(read_run(tmp_path), [], [], now, pid=1))
+    assert len(by_checker.warnings) == 2
+    assert in_any_order(verdict) == in_any_order(by_checker)
 
 
 def test_an_auditor_begins_and_ends() -> None:

@@ -275,8 +275,8 @@ class TestLoadingInParts:
         content = lines(Path(work.path), 3 * BATCH_RECORDS + 7)
         grown = run()
 
-        assert (put, again) == ([1000, 500, 1000], [0, 0, 0])
-        assert grown == [0, 7, 500, 0]
+        assert (put, again) == ([BATCH_RECORDS, 500, BATCH_RECORDS], [0, 0, 0])
+        assert grown == [0, 7, BATCH_RECORDS - 500, 0]
         assert sorted(service.payloads("t")) == sorted(content)
 
     def test_is_refused_for_a_file_that_was_loaded_whole_and_the_other_way_round(
@@ -332,6 +332,13 @@ def test_a_pace_lets_so_many_go_in_a_second() -> None:
         pace.wait(100)
 
     assert clock.time_s == 120.0
+
+
+def test_a_pace_gives_no_second_much_more_than_its_messages() -> None:
+    clock = Clock()
+    paces = [Pace(rate, now_s=clock.now_s, sleep=clock.sleep) for rate in (0.1, 50, 10**6, None)]
+
+    assert [pace.batch(2_000) for pace in paces] == [1, 50, 2_000, 2_000]
 
 
 class TestAnArchivedPast:
