@@ -30,6 +30,7 @@ from reliable_pubsub.lab.report import report_option, write_report
 from reliable_pubsub.lab.verdict_text import show_verdict
 
 from .archive import archived_files, read_manifests
+from .archive_files import Location
 from .audit_tasks import SightFile, SightRange, seal_holds, sight_file, sight_range
 from .core.evidence import Sighting, Whereabouts, extents, of_one_log, with_log
 from .core.log_verdict import log_verdict
@@ -39,6 +40,7 @@ from .core.options import SourceOptions
 from .core.planning import ranges_between
 from .core.tables import TABLES, delivery_rows
 from .job import (
+    ArchivePath,
     LocalPath,
     SparkWish,
     check_reach,
@@ -115,12 +117,12 @@ def read_live(
 
 
 def read_archive(
-    folder: Path, options: SourceOptions, tasks: Tasks, on_sighting: OnSighting = _unheard
+    archive: Location, options: SourceOptions, tasks: Tasks, on_sighting: OnSighting = _unheard
 ) -> list[Sighting]:
     """Read an archive, every file held against the table."""
     work = [
-        SightFile(manifest, str(path))
-        for manifest, path in archived_files(folder)
+        SightFile(manifest, path)
+        for manifest, path in archived_files(archive)
         if options.wants(manifest.topic)
     ]
     return _by_and_by(tasks, sight_file, work, on_sighting)
@@ -130,14 +132,14 @@ def judge_log(
     tasks: SparkTasks,
     options: SourceOptions,
     now: Mapping[str, Whereabouts],
-    archive: Path | None,
+    archive: Location | None,
     advance: Callable[[int, str], None] = lambda messages, what: None,
 ) -> tuple[Run, Verdict]:
     """The verdict over a log alone, made by Spark; and a run with the messages that it names.
 
     Args:
         now: topics of the proxy; none if it is not asked.
-        archive: its folder, if it is read.
+        archive: where it is, if it is read.
         advance: told how many messages are through.
 
     Raises:
@@ -151,11 +153,11 @@ def judge_log(
         else []
     )
     manifests, strange = of_one_log([one for one, _ in kept], now)
-    paths = {one: str(path) for one, path in kept}
+    paths = dict(kept)
     files = [SightFile(one, paths[one]) for one in manifests]
     refuse_unsealed(manifests)
     tasks.run(seal_holds, files)
-    frames = [archived_rows(tasks.spark, [one.path for one in files])] if files else []
+    frames = [archived_rows(tasks.spark, files)] if files else []
     frames += [live_rows(tasks.spark, options, now)] if now else []
     known = extents(manifests, now)
     sights, faults = look_at(tasks, reduce(DataFrame.union, frames), known) if frames else ([], [])
@@ -235,7 +237,9 @@ def write_tables(folder: Path, run: Run, verdict: Verdict) -> None:
 @config_option()
 @click.option("--topic", multiple=True, help="Read only this one; may be given several times.")
 @click.option("--live", is_flag=True, help="Read the topics of the proxy.")
-@click.option("--archive", type=LocalPath(file_okay=False), help="Read this archive.")
+@click.option(
+    "--archive", type=ArchivePath(), help="Read this archive, a folder or s3://BUCKET/PREFIX."
+)
 @click.option(
     "--journal",
     "--history",  # its name until that word had two meanings
@@ -254,7 +258,7 @@ def write_tables(folder: Path, run: Run, verdict: Verdict) -> None:
 def main(
     topic: tuple[str, ...],
     live: bool,
-    archive: Path | None,
+    archive: str | None,
     journal: Path | None,
     tables: Path | None,
     report: Path | None,

@@ -38,7 +38,7 @@ from reliable_pubsub.common.surroundings import retry_policy
 from reliable_pubsub.common.yaml_file import load_yaml
 
 from .core.options import SourceOptions, parse_options
-from .core.places import check_local
+from .core.places import check_archive, check_local
 from .core.spark_failure import SparkGoneError, first_line
 from .instants import instant_ns
 from .reach import look, looks
@@ -77,6 +77,17 @@ class LocalPath(click.Path):
         with readable_errors():
             check_local(os.fspath(value))
         return super().convert(value, param, ctx)
+
+
+class ArchivePath(click.ParamType):
+    """Where an archive is: a folder, or `s3://bucket/prefix`."""
+
+    name = "directory"
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> str:
+        """Refuse another address before it is taken for the name of a folder."""
+        with readable_errors():
+            return check_archive(os.fspath(value))
 
 
 def config_option() -> Callable[[F], F]:
