@@ -89,7 +89,8 @@ _REASONS: Final[tuple[tuple[str, type[PubSubError], str], ...]] = (
         "server it is, without it on Amazon's",
     ),
     (
-        r"AccessKey|[Cc]redential|AccessDenied|ACCESS_DENIED|Signature|INVALID_ACCESS|40[13] ",
+        r"AccessKey|[Cc]redential|latest/api/token|AccessDenied|ACCESS_DENIED|Signature|"
+        r"INVALID_ACCESS|40[13] ",
         ConfigurationError,
         "no credentials are set, or the store refuses them. Set AWS_ACCESS_KEY_ID and "
         "AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN, where there is one) of a user who may list, "

@@ -2,9 +2,8 @@
 
     python -m tests.pipeline.object_store DESCRIPTOR
 
-serves on a socket that is bound and listens already. A prefix `meet/` is for races: the first two
-drivers that put commit 1 of a table below it are let in when both are there. Keys other than ours
-are refused.
+serves on a socket that is bound and listens already. Keys other than ours are refused. The prefix
+`race/` is for two drivers that put commit 1 of a table: they are let in when both are there.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from threading import Barrier, BrokenBarrierError, Lock
+from threading import Barrier, Lock
 from typing import Any
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -93,9 +92,8 @@ def _guarded(application: Application) -> Application:
         path = request["PATH_INFO"]
         if request["REQUEST_METHOD"] != "PUT":
             return application(request, start)
-        if path.startswith(f"/{BUCKET}/meet/") and path.endswith("/00000000000000000001.json"):
-            with suppress(BrokenBarrierError):
-                meeting.wait()
+        if path.startswith(f"/{BUCKET}/race/") and path.endswith("/00000000000000000001.json"):
+            meeting.wait()
         with putting:
             return application(request, start)
 

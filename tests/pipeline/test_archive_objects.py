@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from click.testing import CliRunner, Result
-from deltalake import DeltaTable
+from click.testing import CliRunner
+from deltalake import DeltaTable, Transaction
+from deltalake.exceptions import CommitFailedError
 from pyspark.sql import SparkSession
 
 from reliable_pubsub.common.core.errors import DamagedError, UsageError
@@ -21,10 +23,13 @@ from reliable_pubsub.pipeline.core.evidence import with_log
 from reliable_pubsub.pipeline.core.places import check_archive, delta_options
 from reliable_pubsub.pipeline.replaying import archived_past
 from reliable_pubsub.pipeline.tasks import SparkTasks
+from tests.integration.harness import Service
 
+from .jobs import Jobs, end_of
 from .object_store import ObjectStore
 from .test_archive import Died, catch_up, everything, options, two_topics
 from .test_spark_source import patiently
+from .test_spark_source import put as put_rows
 from .test_stream import a_log, put
 
 Rows = list[tuple[str, int, bytes]]
@@ -91,21 +96,21 @@ class TestAnArchiveInAnObjectStore:
         assert 0 < catch_up(proxy, bucket) < 14
         assert by_pandas(bucket) == everything(("t", 10), ("u", 4))
 
-    def test_is_won_by_one_of_two_drivers_that_put_the_same_commit_at_the_same_moment(
-        self, object_store: ObjectStore, bucket: str
-    ) -> None:
-        """Both have looked what is there; the store lets both put, when both are there."""
-        address = bucket.replace("bucket/", "bucket/meet/")
-        drivers = [Archive(address), Archive(address)]
+    def test_takes_one_of_two_commits_that_are_put_at_the_same_moment(self, bucket: str) -> None:
+        """Both drivers have looked before; only the store can tell them apart."""
+        place = place_of(bucket.replace("bucket/", "bucket/race/"))
+        table.make_table(place)
+        tables = [table.open_table(place) for _ in range(2)]
 
-        def add(driver: Archive) -> bool:
-            return driver.add([], {("t", "log"): 1})
+        def is_taken(known: DeltaTable) -> bool:
+            try:
+                table.commit(known, [], [Transaction("archive/t/x", 1)])
+            except CommitFailedError:
+                return False
+            return True
 
         with ThreadPoolExecutor() as pool:
-            assert sorted(pool.map(add, drivers)) == [False, True]
-
-        assert Archive(address).ends([("t", "log")]) == {("t", "log"): 1}
-        assert strangers_table(address).version() == 1
+            assert sorted(pool.map(is_taken, tables)) == [False, True]
 
     def test_is_audited_and_replayed_as_one_in_a_folder(
         self, bucket: str, spark: SparkSession
@@ -147,20 +152,48 @@ class TestAnArchiveInAnObjectStore:
             Archive(bucket)
 
 
-def refused(*words: str) -> Result:
-    """What a job says that is refused before it starts a Spark."""
+@pytest.mark.campaign  # four Sparks of their own; `test_kills` has more moments of an archive
+def test_an_archive_whose_driver_is_killed_goes_on_and_is_audited(
+    service: Service, object_store: ObjectStore, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = 5_000
+    service.start_proxy()
+    put_rows(service, "t", rows, batch=250)
+    jobs = Jobs(service, monkeypatch)
+    words = ("archive", "--topic", "t", "--folder", bucket, "--available-now", "--quiet")
+    words += ("--rows-per-file", "250", "--master", "local[2]")
+
+    killed = jobs.start_dying("reliable_pubsub.pipeline.archive:commit", 3, *words)
+    assert end_of(killed) == -signal.SIGKILL
+    before = by_pandas(bucket)
+    files = [key for key in object_store.keys(bucket) if key.endswith(".parquet")]
+    assert 0 < len(before) < rows
+    assert len(files) > len(read_manifests(bucket))
+    jobs.run(*words, "--merge")
+
+    assert by_pandas(bucket) == [("t", n, b"%d" % n) for n in range(rows)]
+    assert by_pandas(bucket)[: len(before)] == before
+    audit = jobs.run("audit", "--archive", bucket, "--live", "--quiet", "--master", "local[2]")
+    assert "holds" in audit.stdout
+    topics = ("--topic", "t", "--to", "again")
+    jobs.run("replay", *topics, "--archive", bucket, "--master", "local[1]")
+    assert service.payloads("again") == [b"%d" % n for n in range(rows)]
+
+
+def refused(*words: str) -> str:
+    """What a job says that is refused before it starts a Spark: one paragraph, on one line."""
     result = CliRunner().invoke(main, [*words])
     assert result.exit_code in (2, 5), result.output
-    assert result.stderr.count("\n") == 1
-    assert "\x1b" not in result.stderr
-    return result
+    assert result.stderr.startswith("error [")
+    assert not {"\n\n", "\x1b", "↳"} & {*result.stderr}
+    return " ".join(result.stderr.split())
 
 
 class TestAStoreThatCannotBeUsed:
     """Reading and writing begin with the table, so one job stands for all."""
 
     def replay(self, address: str) -> str:
-        return refused("replay", "--topic", "t", "--to", "u", "--archive", address).stderr
+        return refused("replay", "--topic", "t", "--to", "u", "--archive", address)
 
     def test_is_told_from_a_bucket_that_is_not_there(self, bucket: str) -> None:
         assert "there is no such bucket" in self.replay("s3://nowhere/archive")
@@ -175,7 +208,7 @@ class TestAStoreThatCannotBeUsed:
     def test_is_told_from_credentials_that_nobody_has_set(
         self, bucket: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")  # of a machine at Amazon
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.delenv(name)
 
