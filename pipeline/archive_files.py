@@ -14,9 +14,10 @@ import shutil
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from hashlib import sha256
+from io import BufferedRandom
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, Any, Final, Protocol
+from typing import Any, Final, Protocol
 
 from pyarrow.fs import FileSelector, FileSystem, LocalFileSystem
 
@@ -59,10 +60,10 @@ class Place(Protocol):
             ConfigurationError: it does not.
         """
 
-    def new_file(self, below: str) -> IO[bytes]:
+    def new_file(self, below: str) -> BufferedRandom:
         """A file to be written and kept, or that no reader ever sees."""
 
-    def keep(self, file: IO[bytes], path: str) -> None:
+    def keep(self, file: BufferedRandom, path: str) -> None:
         """Give a file its name; when this returns it is durable.
 
         Raises:
@@ -112,12 +113,12 @@ class Folder:
                 "that all machines of the cluster have mounted at the same path"
             )
 
-    def new_file(self, below: str) -> IO[bytes]:
+    def new_file(self, below: str) -> BufferedRandom:
         folder = self._path / below
         folder.mkdir(parents=True, exist_ok=True)
         return (folder / f"{secrets.token_hex(8)}.part").open("x+b")
 
-    def keep(self, file: IO[bytes], path: str) -> None:
+    def keep(self, file: BufferedRandom, path: str) -> None:
         file.flush()
         sync_file(file.fileno())
         kept = Path(file.name).rename(self._path / path)
@@ -164,10 +165,10 @@ class Objects:
     def check_seen(self) -> None:
         """Do nothing: an object that cannot be put says so."""
 
-    def new_file(self, below: str) -> IO[bytes]:
+    def new_file(self, below: str) -> BufferedRandom:
         return TemporaryFile()  # its name will have its checksum, and an object is not renamed
 
-    def keep(self, file: IO[bytes], path: str) -> None:
+    def keep(self, file: BufferedRandom, path: str) -> None:
         address = f"{self.address}/{path}"
         system, key = _opener(address)
         file.seek(0)

@@ -318,7 +318,7 @@ def main(
             sys.exit(VIOLATED)
 
 
-def _about(live: bool, archive: Path | None, journal: Path | None) -> str:
+def _about(live: bool, archive: str | None, journal: Path | None) -> str:
     read = ["the topics of the proxy"] * live
     read += [
         f"{what} {path}" for what, path in (("archive", archive), ("journals", journal)) if path

@@ -160,8 +160,10 @@ def test_an_archive_whose_driver_is_killed_goes_on_and_is_audited(
     service.start_proxy()
     put_rows(service, "t", rows, batch=250)
     jobs = Jobs(service, monkeypatch)
-    words = ("archive", "--topic", "t", "--folder", bucket, "--available-now", "--quiet")
-    words += ("--rows-per-file", "250", "--master", "local[2]")
+    words = (
+        *("archive", "--topic", "t", "--folder", bucket, "--available-now", "--quiet"),
+        *("--rows-per-file", "250", "--master", "local[2]"),
+    )
 
     killed = jobs.start_dying("reliable_pubsub.pipeline.archive:commit", 3, *words)
     assert end_of(killed) == -signal.SIGKILL
