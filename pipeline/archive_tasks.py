@@ -173,7 +173,7 @@ def archived_rows(manifest: Manifest, path: str, columns: Sequence[str]) -> Iter
 
 def rows_of(manifest: Manifest, path: str, columns: Sequence[str]) -> Iterator[Any]:
     """The same of a file that was held against the table before."""
-    with open_file(path) as opened, pq.ParquetFile(opened, pre_buffer=True) as file:
+    with open_file(path) as opened, pq.ParquetFile(opened) as file:
         if manifest.sha256:
             yield from file.iter_batches(ROWS_MAX, columns=[*columns])
         else:  # compacted by another program, in an order of its own
