@@ -1,4 +1,4 @@
-"""An archive: topics as one Delta table in a folder, which others may read at every moment.
+"""An archive: topics as one Delta table, which others may read at every moment.
 
     FOLDER/_delta_log/...                   the log of the table: which files it has
     FOLDER/TOPIC.HASH/DAY/NAME.parquet      messages of one log and one day
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from pathlib import Path
+from contextlib import contextmanager
 from typing import Final
 from urllib.parse import unquote
 
@@ -27,8 +27,8 @@ from reliable_pubsub.common.core.errors import (
     DamagedError,
     StorageFailedError,
 )
-from reliable_pubsub.common.system import sync_directory, sync_file
 
+from .archive_files import LOG, Location, Place, place_of
 from .core.columns import TABLE_SCHEMA
 from .core.manifest import (
     PARTITIONS,
@@ -40,8 +40,8 @@ from .core.manifest import (
     newest_logs,
 )
 from .core.offsets import TopicOffset
+from .core.places import readable
 
-LOG: Final = "_delta_log"
 _UNSYNCED_MAX: Final = 16  # newest commits: so many drivers may have died before they synced one
 _SCHEMA: Final = Schema.from_arrow(TABLE_SCHEMA)
 
@@ -49,7 +49,7 @@ Logs = Collection[tuple[str, str]]  # topic and log id
 Ends = Mapping[tuple[str, str], int]  # the end offset of each
 
 
-def open_table(folder: Path) -> DeltaTable:
+def open_table(place: Place) -> DeltaTable:
     """The table of an archive, as it is now.
 
     Raises:
@@ -57,107 +57,114 @@ def open_table(folder: Path) -> DeltaTable:
         DamagedError: its log cannot be read.
     """
     try:
-        table = DeltaTable(folder)
+        with _asked(place):
+            table = DeltaTable(place.address, storage_options=place.options)
     except TableNotFoundError as error:
         raise ConfigurationError(
-            f"{folder}: is no archive (it has no {LOG}); `reliable-pubsub pipeline archive "
-            f"--folder {folder}` makes one{_of_the_old_form(folder)}"
-        ) from error
-    except (DeltaError, OSError) as error:
-        raise DamagedError(
-            f"{folder / LOG}: cannot be read: {error}. Nothing was changed: bring the folder back, "
-            "or archive to another one"
+            f"{place.name}: is no archive (it has no {LOG}); `reliable-pubsub pipeline archive "
+            f"--folder {place.name}` makes one{_of_the_old_form(place)}"
         ) from error
     if table.metadata().partition_columns != [*PARTITIONS]:
         raise ConfigurationError(
-            f"{folder}: is a Delta table, but not of an archive: it is not partitioned by "
+            f"{place.name}: is a Delta table, but not of an archive: it is not partitioned by "
             f"{', '.join(PARTITIONS)}; nothing was changed. Choose an empty folder"
         )
     return table
 
 
-def _of_the_old_form(folder: Path) -> str:
-    if not (folder / "_generations").is_dir():
+@contextmanager
+def _asked(place: Place) -> Iterator[None]:
+    """Raise what `deltalake` cannot read as an error of ours; its decisions as they are."""
+    try:
+        yield
+    except (TableNotFoundError, CommitFailedError):
+        raise
+    except (DeltaError, OSError) as error:
+        raise place.failure(error) from error
+
+
+def _of_the_old_form(place: Place) -> str:
+    if "_generations" not in place.entries():
         return ""
     return (
         f". It is one of the form before Delta: `reliable-pubsub pipeline upgrade "
-        f"--from {folder} --folder NEW` takes it over"
+        f"--from {place.name} --folder NEW` takes it over"
     )
 
 
-def read_manifests(folder: Path) -> list[Manifest]:
+def read_manifests(folder: Location) -> list[Manifest]:
     """What an archive holds now; also while another job adds to it.
 
     Raises:
         ConfigurationError: it is no archive.
         DamagedError: a file of it is not there.
     """
-    return _manifests(open_table(folder), folder)
+    place = place_of(folder)
+    return _manifests(open_table(place), place)
 
 
-def _manifests(table: DeltaTable, folder: Path) -> list[Manifest]:
+def _manifests(table: DeltaTable, place: Place) -> list[Manifest]:
     rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     try:
         found = in_order(map(from_log, rows))
     except (TypeError, KeyError) as error:
         raise DamagedError(
-            f"{folder / LOG}: does not say of each file which offsets it has; it was changed by "
-            "another program"
+            f"{place.name}/{LOG}: does not say of each file which offsets it has; it was changed "
+            "by another program"
         ) from error
     for one in found:
-        path = path_of(one, folder)
-        if not path.is_file():
+        if place.lacks(unquote(one.path)):
             raise DamagedError(
-                f"{path}: is not there, and the table says that it holds offsets {one.first} to "
-                f"{one.end - 1} of {one.topic!r}. Nothing was changed: bring the file back, or "
-                "archive the topic to another folder"
+                f"{path_of(one, place)}: is not there, and the table says that it holds offsets "
+                f"{one.first} to {one.end - 1} of {one.topic!r}. Nothing was changed: bring the "
+                "file back, or archive the topic to another folder"
             )
     return found
 
 
-def path_of(manifest: Manifest, folder: Path) -> Path:
-    """The path of a file."""
-    return folder / unquote(manifest.path)
+def path_of(manifest: Manifest, place: Place) -> str:
+    """Where a file is."""
+    return f"{place.address}/{unquote(manifest.path)}"
 
 
-def archived_files(folder: Path) -> Iterator[tuple[Manifest, Path]]:
-    """The files of an archive with their places, by topic and offset; see `read_manifests`."""
+def archived_files(folder: Location) -> Iterator[tuple[Manifest, str]]:
+    """The files of an archive, and where they are, by topic and offset; see `read_manifests`."""
+    place = place_of(folder)
     for one in read_manifests(folder):
-        yield one, path_of(one, folder)
+        yield one, path_of(one, place)
 
 
 class Archive:
     """An archive that is to be added to. Others may do so at the same time."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Location) -> None:
         """Open it, or make it.
 
         Raises:
             ConfigurationError: it cannot be made, or the folder holds something else.
             DamagedError: an archived file is missing.
         """
-        self.folder = folder
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ConfigurationError(f"{folder}: cannot be made: {error.strerror}") from error
-        if not DeltaTable.is_deltatable(str(folder)):
-            strange = sorted({path.name for path in folder.iterdir()} - {LOG})
+        self.place = place_of(folder)
+        self.place.begin()
+        with _asked(self.place):
+            is_there = DeltaTable.is_deltatable(self.place.address, self.place.options)
+        if not is_there:
+            strange = sorted(self.place.entries() - {LOG})
             if strange:
                 raise ConfigurationError(
-                    f"{folder}: holds {strange[0]!r}, which is not of an archive; nothing was "
-                    f"changed. Choose an empty folder{_of_the_old_form(folder)}"
+                    f"{self.place.name}: holds {strange[0]!r}, which is not of an archive; nothing "
+                    f"was changed. Choose an empty folder{_of_the_old_form(self.place)}"
                 )
-            make_table(folder)
+            make_table(self.place)
         self._version = -1
         self.refresh()
 
     def refresh(self) -> None:
         """See what others have committed; what is seen is on disk."""
-        self._table = open_table(self.folder)
+        self._table = open_table(self.place)
         known, self._version = self._version, self._table.version()
-        sync_log(self.folder, range(known + 1, self._version + 1)[-_UNSYNCED_MAX:])
-        self.manifests = _manifests(self._table, self.folder)
+        self.place.sync_log(range(known + 1, self._version + 1)[-_UNSYNCED_MAX:])
+        self.manifests = _manifests(self._table, self.place)
 
     def ends(self, logs: Logs) -> dict[tuple[str, str], int]:
         """How far the table says that logs are archived; without those that it does not know."""
@@ -210,8 +217,8 @@ class Archive:
         self.refresh()  # a commit that failed may have happened
         if failure is not None and self._version == version:
             raise StorageFailedError(
-                f"{self.folder}: nothing could be added to the archive: {failure}. It is as it "
-                "was; run the same command again when the cause is mended"
+                f"{self.place.name}: nothing could be added to the archive: {readable(failure)}. "
+                "It is as it was; run the same command again when the cause is mended"
             ) from failure
         return self._has(files) and self.ends(ends) == dict(ends)
 
@@ -220,21 +227,27 @@ class Archive:
 
     def sweep(self) -> int:
         """Remove files that the table has not named for a week; how many."""
-        return len(self._table.vacuum(dry_run=False, full=True))
+        with _asked(self.place):
+            return len(self._table.vacuum(dry_run=False, full=True))
 
 
-# The changes of the file system; each happens whole or not at all.
+# What others see; each happens whole or not at all.
 
 
-def make_table(folder: Path) -> None:
+def make_table(place: Place) -> None:
     """An archive without messages; another process may make it at the same moment."""
     try:
-        DeltaTable.create(
-            folder, _SCHEMA, mode="ignore", partition_by=[*PARTITIONS], name="messages"
-        )
+        with _asked(place):
+            DeltaTable.create(
+                place.address,
+                _SCHEMA,
+                mode="ignore",
+                partition_by=[*PARTITIONS],
+                name="messages",
+                storage_options=place.options,
+            )
     except CommitFailedError:
-        open_table(folder)  # it was the other one
-    sync_directory(folder)
+        open_table(place)  # it was the other one
 
 
 def commit(
@@ -248,13 +261,3 @@ def commit(
         [*PARTITIONS],
         commit_properties=CommitProperties(app_transactions=[*noted]),
     )
-
-
-def sync_log(folder: Path, versions: Collection[int]) -> None:
-    """Commits survive power loss; `deltalake` leaves that to the system."""
-    for version in versions:
-        path = folder / LOG / f"{version:020}.json"
-        if path.exists():  # else a checkpoint has taken its place
-            with path.open("rb") as file:
-                sync_file(file.fileno())
-    sync_directory(folder / LOG)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import platform
 import secrets
 from collections.abc import Iterator, Sequence
 from hashlib import file_digest
 from itertools import groupby, pairwise
 from operator import itemgetter
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,10 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from msgspec import Struct
 
-from reliable_pubsub.common.core.errors import ConfigurationError, DamagedError
+from reliable_pubsub.common.core.errors import DamagedError
 from reliable_pubsub.common.core.retry import RetryPolicy
-from reliable_pubsub.common.system import sync_directory, sync_file
 
+from .archive_files import Place, digest_of, open_file, place_of
 from .core.columns import ARCHIVE_SCHEMA, ROWS_MAX, TABLE_SCHEMA
 from .core.manifest import SUFFIX, Manifest, folder_name
 from .core.planning import MessageRange
@@ -30,10 +28,10 @@ _COMPRESSION: Final = "zstd"
 
 
 class StageRange(Struct, frozen=True, kw_only=True):
-    """Write this range to this folder."""
+    """Write this range to this archive."""
 
     wanted: MessageRange
-    folder: str  # of the archive
+    archive: str  # its address
     endpoint: str
     retry: RetryPolicy
     store: str = ""  # of the proxy, for tasks that can open it
@@ -43,8 +41,8 @@ class StageRange(Struct, frozen=True, kw_only=True):
 class MergeFiles(Struct, frozen=True, kw_only=True):
     """Write the rows of these files, one after another, to one file."""
 
-    files: tuple[tuple[Manifest, str], ...]  # with their paths
-    folder: str  # of the archive
+    files: tuple[tuple[Manifest, str], ...]  # with their addresses
+    archive: str
 
 
 def stage_range(work: StageRange) -> list[Manifest]:
@@ -64,7 +62,7 @@ def write_range(work: StageRange, reader: ReadsLog) -> list[Manifest]:
     batches = arrow_batches(
         wanted, reader, ARCHIVE_SCHEMA, fail_on_data_loss=work.fail_on_data_loss
     )
-    return write_files(Path(work.folder), wanted.topic, wanted.log, batches)
+    return write_files(place_of(work.archive), wanted.topic, wanted.log, batches)
 
 
 def merge_files(work: MergeFiles) -> Manifest:
@@ -75,24 +73,19 @@ def merge_files(work: MergeFiles) -> Manifest:
     """
     first, _ = work.files[0]
     names = [name for name in ARCHIVE_SCHEMA.names if name != "topic"]
-    rows = (batch for one, path in work.files for batch in archived_rows(one, Path(path), names))
-    (merged,) = write_files(Path(work.folder), first.topic, first.log, rows)
+    rows = (batch for one, path in work.files for batch in archived_rows(one, path, names))
+    (merged,) = write_files(place_of(work.archive), first.topic, first.log, rows)
     return merged
 
 
 def write_files(
-    folder: Path, topic: str, log: str, batches: Iterator[pa.RecordBatch]
+    place: Place, topic: str, log: str, batches: Iterator[pa.RecordBatch]
 ) -> list[Manifest]:
     """Write messages in the columns of `ARCHIVE_SCHEMA`, by offset: a file for each day."""
-    if not folder.is_dir():
-        raise ConfigurationError(
-            f"{folder}: is not there on {platform.node()}, where this task runs. The driver "
-            "has made it, so that machine does not see the folder of the archive: give one that "
-            "all machines of the cluster have mounted at the same path"
-        )
+    place.check_seen()
     runs = (run for batch in batches for run in _by_day(batch))
     return [
-        _write_file(folder, topic, log, day, (rows for _, rows in some))
+        _write_file(place, topic, log, day, (rows for _, rows in some))
         for day, some in groupby(runs, key=itemgetter(0))
     ]
 
@@ -106,19 +99,16 @@ def _by_day(batch: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
 
 
 def _write_file(
-    folder: Path, topic: str, log: str, day: str, batches: Iterator[pa.RecordBatch]
+    place: Place, topic: str, log: str, day: str, batches: Iterator[pa.RecordBatch]
 ) -> Manifest:
     """A file of this attempt alone: of two that Spark makes, one may be thought dead and write.
 
     What the table is partitioned by stands in the file too, for readers of single files.
     """
-    place = folder / folder_name(topic, log, day)
-    place.mkdir(parents=True, exist_ok=True)
-    attempt = secrets.token_hex(8)
-    part = place / f"{attempt}.part"
+    folder = folder_name(topic, log, day)
     partition = {"topic": topic, "log": log, "day": pa.scalar(day).cast(pa.date32())}
     rows, first, last = 0, None, (0, 0)
-    with part.open("xb") as file:
+    with place.new_file(folder) as file:
         with pq.ParquetWriter(file, TABLE_SCHEMA, compression=_COMPRESSION) as writer:
             for batch in batches:
                 columns = [
@@ -129,17 +119,16 @@ def _write_file(
                 ]
                 writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=TABLE_SCHEMA))
                 rows += batch.num_rows
-                places = [batch.column(name) for name in ("offset", "timestamp_ns")]
-                first = first or tuple(column[0].as_py() for column in places)
-                last = tuple(column[-1].as_py() for column in places)
-        file.flush()
-        sync_file(file.fileno())
+                edges = [batch.column(name) for name in ("offset", "timestamp_ns")]
+                first = first or tuple(column[0].as_py() for column in edges)
+                last = tuple(column[-1].as_py() for column in edges)
+        count = file.tell()
+        file.seek(0)
+        path = f"{folder}/{secrets.token_hex(8)}.{file_digest(file, 'sha256').hexdigest()}{SUFFIX}"
+        place.keep(file, path)
     assert first is not None  # a day is made of rows
-    path = part.rename(place / f"{attempt}.{digest_of(part)}{SUFFIX}")
-    for parent in (place, place.parent, folder):
-        sync_directory(parent)
     return Manifest(
-        path=str(path.relative_to(folder)),
+        path=path,
         topic=topic,
         log=log,
         day=day,
@@ -148,17 +137,11 @@ def _write_file(
         rows=rows,
         first_ns=first[1],
         last_ns=last[1],
-        bytes=path.stat().st_size,
+        bytes=count,
     )
 
 
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file."""
-    with path.open("rb") as file:
-        return file_digest(file, "sha256").hexdigest()
-
-
-def check_file(manifest: Manifest, path: Path) -> None:
+def check_file(manifest: Manifest, path: str) -> None:
     """Hold a file against what the table says of it.
 
     A file that another program has compacted has no checksum of ours: its size is compared.
@@ -166,10 +149,7 @@ def check_file(manifest: Manifest, path: Path) -> None:
     Raises:
         DamagedError: it is another one, or cannot be read.
     """
-    try:
-        digest, count = digest_of(path), path.stat().st_size
-    except OSError as error:
-        raise DamagedError(f"{path}: cannot be read: {error.strerror}") from error
+    digest, count = digest_of(path)
     if count != manifest.bytes or manifest.sha256 not in (digest, ""):
         raise DamagedError(
             f"{path}: has {count:,} bytes and SHA-256 {digest[:16]}..., the table says "
@@ -178,7 +158,7 @@ def check_file(manifest: Manifest, path: Path) -> None:
         )
 
 
-def archived_rows(manifest: Manifest, path: Path, columns: Sequence[str]) -> Iterator[Any]:
+def archived_rows(manifest: Manifest, path: str, columns: Sequence[str]) -> Iterator[Any]:
     """The record batches of a file, in the order of offsets.
 
     Args:
@@ -188,7 +168,12 @@ def archived_rows(manifest: Manifest, path: Path, columns: Sequence[str]) -> Ite
         DamagedError: it is not what the table says.
     """
     check_file(manifest, path)
-    with pq.ParquetFile(path) as file:
+    yield from rows_of(manifest, path, columns)
+
+
+def rows_of(manifest: Manifest, path: str, columns: Sequence[str]) -> Iterator[Any]:
+    """The same of a file that was held against the table before."""
+    with open_file(path) as opened, pq.ParquetFile(opened) as file:
         if manifest.sha256:
             yield from file.iter_batches(ROWS_MAX, columns=[*columns])
         else:  # compacted by another program, in an order of its own

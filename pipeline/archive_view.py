@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
@@ -19,6 +18,7 @@ from reliable_pubsub.common.core.retry import Clock
 from reliable_pubsub.common.transport import SystemClock
 
 from .archive import archived_files, read_manifests
+from .archive_files import Location, open_file
 from .core.columns import ROWS_MAX
 from .core.loss import DataLossError
 from .core.manifest import newest_logs
@@ -37,7 +37,7 @@ class ArchiveView:
     keeps_place = False
 
     def __init__(self, options: SourceOptions, *, clock: Clock | None = None) -> None:
-        """Prepare; the folder is read at the first call."""
+        """Prepare; the table is read at the first call."""
         self._options = options
         self._clock = clock or SystemClock()
         self._looked_s = float("-inf")
@@ -50,7 +50,7 @@ class ArchiveView:
             ConfigurationError, DamagedError: as `read_manifests`.
         """
         if self._clock.now_s() - self._looked_s >= LOOK_S:
-            logs = newest_logs(read_manifests(Path(self._options.archive)))
+            logs = newest_logs(read_manifests(self._options.archive))
             self._extents = {
                 topic: TopicExtent(
                     files[-1].log, files[0].first, files[-1].end, sum(one.bytes for one in files)
@@ -63,11 +63,12 @@ class ArchiveView:
 
     def find_time(self, topic: str, extent: TopicExtent, time_ns: int) -> int:
         """The offset of the first message taken at a time or later; the end if there is none."""
-        for one, path in archived_files(Path(self._options.archive)):
+        for one, path in archived_files(self._options.archive):
             if (one.topic, one.log) != (topic, extent.log) or one.last_ns < time_ns:
                 continue
             wanted = [("timestamp_ns", ">=", time_ns)]
-            offsets = pq.read_table(path, columns=["offset"], filters=wanted).column(0)
+            with open_file(path) as file:
+                offsets = pq.read_table(file, columns=["offset"], filters=wanted).column(0)
             if len(offsets):
                 return min(int(offsets[0].as_py()), extent.end)
         return extent.end
@@ -87,7 +88,7 @@ class ArchiveView:
 
 
 def archived_range(
-    wanted: MessageRange, folder: Path, schema: pa.Schema, *, fail_on_data_loss: bool
+    wanted: MessageRange, archive: Location, schema: pa.Schema, *, fail_on_data_loss: bool
 ) -> Iterator[pa.RecordBatch]:
     """In a task: the messages of a range in Arrow.
 
@@ -99,12 +100,13 @@ def archived_range(
     """
     offset = wanted.first
     within = [("offset", ">=", offset), ("offset", "<", wanted.end)]
-    for one, path in archived_files(folder):
+    for one, path in archived_files(archive):
         if (one.topic, one.log) != (wanted.topic, wanted.log):
             continue
         if one.end <= offset or one.first >= wanted.end:
             continue
-        rows = pq.read_table(path, columns=schema.names, filters=within)
+        with open_file(path) as file:
+            rows = pq.read_table(file, columns=schema.names, filters=within)
         whole = one.first <= offset and rows.num_rows == min(one.end, wanted.end) - offset
         if not whole:
             _lose(wanted, offset, max(one.first, offset + 1), fail_on_data_loss)

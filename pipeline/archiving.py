@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -30,7 +29,7 @@ from .core.planning import (
     resumed_offsets,
 )
 from .job import (
-    LocalPath,
+    ArchivePath,
     SparkWish,
     check_reach,
     complain_of,
@@ -123,7 +122,7 @@ class Archiving(Struct, frozen=True, kw_only=True):
         return [
             StageRange(
                 wanted=one,
-                folder=str(self.archive.folder.absolute()),
+                archive=self.archive.place.address,
                 endpoint=self.options.endpoint,
                 retry=self.options.retry,
                 store=self.options.store,
@@ -138,14 +137,14 @@ class Archiving(Struct, frozen=True, kw_only=True):
         Returns:
             How many files there are less.
         """
-        folder = self.archive.folder.absolute()
+        place = self.archive.place
         groups = merges(self.archive.manifests, rows_max)
         merged = self.tasks.run(
             merge_files,
             [
                 MergeFiles(
-                    files=tuple((one, str(path_of(one, folder))) for one in group),
-                    folder=str(folder),
+                    files=tuple((one, path_of(one, place)) for one in group),
+                    archive=place.address,
                 )
                 for group in groups
             ],
@@ -166,8 +165,8 @@ def _logs(extents: Mapping[str, TopicExtent]) -> set[tuple[str, str]]:
 @click.option(
     "--folder",
     required=True,
-    type=LocalPath(file_okay=False),
-    help="The archive, a Delta table. On a cluster all machines must see it.",
+    type=ArchivePath(),
+    help="The archive, a Delta table: a folder that all machines see, or s3://BUCKET/PREFIX.",
 )
 @click.option(
     "--available-now", is_flag=True, help="End when what is stored now is archived; else go on."
@@ -209,7 +208,7 @@ def _logs(extents: Mapping[str, TopicExtent]) -> set[tuple[str, str]]:
 def main(
     topic: tuple[str, ...],
     pattern: str,
-    folder: Path,
+    folder: str,
     available_now: bool,
     rows_per_file: int,
     every: float,
@@ -274,7 +273,7 @@ def _run(job: Archiving, *, quiet: bool, every_s: float | None) -> None:
             ),
         )
         rows = job.catch_up()
-    click.echo(f"done: archived {rows} messages in {job.archive.folder}")
+    click.echo(f"done: archived {rows} messages in {job.archive.place.name}")
     while every_s is not None:
         time.sleep(every_s)
         rows = job.catch_up()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Mapping
 
+import msgspec
+import pyarrow as pa
 from msgspec import Struct
 
 from reliable_pubsub.common.core.batch import crc32
@@ -13,7 +14,8 @@ from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .archive import archived_files
-from .archive_tasks import archived_rows, check_file
+from .archive_files import Location
+from .archive_tasks import archived_rows, check_file, rows_of
 from .core.evidence import Sighting, Whereabouts
 from .core.manifest import Manifest
 from .core.offsets import TopicOffset
@@ -34,11 +36,11 @@ class SightFile(Struct, frozen=True):
     """Read this file of an archive."""
 
     manifest: Manifest
-    path: str
+    path: str  # its address
 
 
-def kept_files(archive: Path, options: SourceOptions) -> list[tuple[Manifest, Path]]:
-    """The files of an archive that hold what is wanted."""
+def kept_files(archive: Location, options: SourceOptions) -> list[tuple[Manifest, str]]:
+    """The files of an archive that hold what is wanted, and their addresses."""
     return [(one, path) for one, path in archived_files(archive) if options.wants(one.topic)]
 
 
@@ -85,7 +87,7 @@ def seal_holds(work: SightFile) -> bool:
     Raises:
         DamagedError: it is not.
     """
-    check_file(work.manifest, Path(work.path))
+    check_file(work.manifest, work.path)
     return True
 
 
@@ -98,8 +100,23 @@ def sight_file(work: SightFile) -> Sighting:
     one = work.manifest
     names = ("offset", "publisher", "sequence", "value", "timestamp_ns", "qos")
     found: list[Seen] = []
-    for batch in archived_rows(one, Path(work.path), names):
+    for batch in archived_rows(one, work.path, names):
         columns = [batch.column(name).to_pylist() for name in names]
         for offset, publisher, sequence, value, time_ns, qos in zip(*columns, strict=True):
             found.append(Seen(offset, publisher, sequence, crc32(value), time_ns, qos=qos))
     return Sighting(one.topic, one.log, one.first, one.end, found)
+
+
+_NAMES = ["topic", "offset", "value", "publisher", "sequence", "timestamp_ns", "qos"]
+
+
+def rows_of_files(works: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """In a task, for Spark's `mapInArrow`: the messages of files whose seals hold.
+
+    Args:
+        works: a column of `SightFile` in JSON.
+    """
+    for texts in works:
+        for text in texts.column(0).to_pylist():
+            work = msgspec.json.decode(text, type=SightFile)
+            yield from rows_of(work.manifest, work.path, _NAMES)

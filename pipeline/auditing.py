@@ -32,6 +32,7 @@ from reliable_pubsub.lab.reading import read_run, without_collection
 from reliable_pubsub.lab.report import report_option, write_report
 from reliable_pubsub.lab.verdict_text import show_verdict
 
+from .archive_files import Location
 from .audit_tasks import (
     SightFile,
     kept_files,
@@ -47,6 +48,7 @@ from .core.options import SourceOptions
 from .core.tables import TABLES
 from .data_source import journal_deliveries
 from .job import (
+    ArchivePath,
     LocalPath,
     SparkWish,
     check_reach,
@@ -118,10 +120,10 @@ def read_live(
 
 
 def read_archive(
-    folder: Path, options: SourceOptions, tasks: Tasks, on_sighting: OnSighting = _unheard
+    archive: Location, options: SourceOptions, tasks: Tasks, on_sighting: OnSighting = _unheard
 ) -> list[Sighting]:
     """Read an archive, every file held against the table."""
-    work = [SightFile(one, str(path)) for one, path in kept_files(folder, options)]
+    work = [SightFile(one, path) for one, path in kept_files(archive, options)]
     return _by_and_by(tasks, sight_file, work, on_sighting)
 
 
@@ -129,14 +131,14 @@ def judge_log(
     tasks: SparkTasks,
     options: SourceOptions,
     now: Mapping[str, Whereabouts],
-    archive: Path | None,
+    archive: Location | None,
     advance: Callable[[int, str], None] = lambda messages, what: None,
 ) -> tuple[Run, Verdict]:
     """The verdict over a log alone, made by Spark; and a run with the messages that it names.
 
     Args:
         now: topics of the proxy; none if it is not asked.
-        archive: its folder, if it is read.
+        archive: where it is, if it is read.
         advance: told how many messages are through.
 
     Raises:
@@ -146,11 +148,11 @@ def judge_log(
     """
     kept = kept_files(archive, options) if archive else []
     manifests, strange = of_one_log([one for one, _ in kept], now)
-    paths = {one: str(path) for one, path in kept}
+    paths = dict(kept)
     files = [SightFile(one, paths[one]) for one in manifests]
     refuse_unsealed(manifests)
     tasks.run(seal_holds, files)
-    frames = [archived_rows(tasks.spark, [one.path for one in files])] if files else []
+    frames = [archived_rows(tasks.spark, files)] if files else []
     frames += [live_rows(tasks.spark, options, now)] if now else []
     known = extents(manifests, now)
     sights, faults = look_at(tasks, reduce(DataFrame.union, frames), known) if frames else ([], [])
@@ -236,7 +238,9 @@ def write_deliveries(folder: Path, journals: Path | None) -> None:
 @config_option()
 @click.option("--topic", multiple=True, help="Read only this one; may be given several times.")
 @click.option("--live", is_flag=True, help="Read the topics of the proxy.")
-@click.option("--archive", type=LocalPath(file_okay=False), help="Read this archive.")
+@click.option(
+    "--archive", type=ArchivePath(), help="Read this archive, a folder or s3://BUCKET/PREFIX."
+)
 @click.option(
     "--journal",
     "--history",  # its name until that word had two meanings
@@ -255,7 +259,7 @@ def write_deliveries(folder: Path, journals: Path | None) -> None:
 def main(
     topic: tuple[str, ...],
     live: bool,
-    archive: Path | None,
+    archive: str | None,
     journal: Path | None,
     tables: Path | None,
     report: Path | None,
@@ -312,7 +316,7 @@ class Sources(Struct, frozen=True):
     """What is audited."""
 
     journal: Path | None
-    archive: Path | None
+    archive: str | None
     wanted: SourceOptions
     live: bool
     has_page: bool  # it shows every line, so they are all read here
@@ -371,7 +375,7 @@ def _of(run: Run, verdict: Verdict) -> Audited:
     return Audited(verdict=verdict, story=story_of(run, verdict), torn=run.torn, run=run)
 
 
-def _about(live: bool, archive: Path | None, journal: Path | None) -> str:
+def _about(live: bool, archive: str | None, journal: Path | None) -> str:
     read = ["the topics of the proxy"] * live
     read += [
         f"{what} {path}" for what, path in (("archive", archive), ("journals", journal)) if path

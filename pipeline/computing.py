@@ -122,9 +122,18 @@ def run_id_of(query: Query, extents: Mapping[str, TopicExtent]) -> str:
 
 
 def run_once(
-    spark: SparkSession, query: Query, extents: Mapping[str, TopicExtent], writer: str
+    spark: SparkSession,
+    query: Query,
+    extents: Mapping[str, TopicExtent],
+    writer: str,
+    *,
+    atomic: bool = True,
 ) -> None:
-    """Put the result over these messages; under the same writer nothing a second time."""
+    """Put the result over these messages; under the same writer nothing a second time.
+
+    Args:
+        atomic: as one transaction; else of any size, in parts (docs/decisions/0064).
+    """
 
     def read(topic: str) -> DataFrame:
         one = extents[topic]
@@ -138,7 +147,7 @@ def run_once(
     with _explained(query):
         messages = result_of(spark, query, read)
         sink = messages.write.format(JOB_FORMAT).mode("append")
-        sink.options(topic=query.target, txnAppId=writer, txnVersion="0").save()
+        sink.options(topic=query.target, txnAppId=writer, txnVersion="0", atomic=atomic).save()
 
 
 # Over what comes.

@@ -182,7 +182,7 @@ class _Messages:
 
             yield from archived_range(
                 partition.wanted,
-                Path(options.archive),
+                options.archive,
                 schema,
                 fail_on_data_loss=options.fail_on_data_loss,
             )

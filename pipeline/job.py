@@ -38,7 +38,7 @@ from reliable_pubsub.common.surroundings import retry_policy
 from reliable_pubsub.common.yaml_file import load_yaml
 
 from .core.options import SourceOptions, parse_options
-from .core.places import check_local
+from .core.places import check_archive, check_local, is_in_objects
 from .core.spark_failure import SparkGoneError, first_line
 from .instants import instant_ns
 from .reach import look, looks
@@ -77,6 +77,20 @@ class LocalPath(click.Path):
         with readable_errors():
             check_local(os.fspath(value))
         return super().convert(value, param, ctx)
+
+
+class ArchivePath(click.Path):
+    """Where an archive is: a folder, or `s3://bucket/prefix`."""
+
+    def __init__(self) -> None:
+        """The value is text, because an address is no path."""
+        super().__init__(file_okay=False)
+
+    def convert(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Refuse another address before it is taken for the name of a folder."""
+        with readable_errors():
+            place = check_archive(os.fspath(value))
+        return place if is_in_objects(place) else super().convert(place, param, ctx)
 
 
 def config_option() -> Callable[[F], F]:

@@ -18,6 +18,7 @@ from reliable_pubsub.lab.core.story import Story
 from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.reading import Files, check_files, journal_files, owners_of
 
+from .archive_files import Location
 from .audit_tasks import SightFile, kept_files, live_ranges
 from .core.evidence import Whereabouts
 from .core.options import SourceOptions
@@ -88,7 +89,7 @@ def judge_journals(
     journals: Surveyed,
     options: SourceOptions,
     now: Mapping[str, Whereabouts] | None,
-    archive: Path | None,
+    archive: Location | None,
 ) -> tuple[Verdict, Story | None]:
     """The verdict over journals and a log, made by tasks; and the story of a violation.
 
@@ -105,7 +106,7 @@ def judge_journals(
         logs[manifest.topic] += manifest.rows
     lines = [line for _, line in journals.shared]
     run_parts = Cut(
-        work=[*journals.work, *(SightFile(one, str(path)) for one, path in kept), *ranges],
+        work=[*journals.work, *(SightFile(one, path) for one, path in kept), *ranges],
         parts=cut(lines, journals.sketches, logs),
         shared=journals.shared,
         owners=journals.owners,

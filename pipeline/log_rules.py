@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as f
@@ -16,9 +17,11 @@ from pyspark.storagelevel import StorageLevel
 
 from reliable_pubsub.common.core.journal import Seen
 
+from .audit_tasks import SightFile, rows_of_files
 from .core.evidence import Extent, Whereabouts
 from .core.log_verdict import Fault, FaultKind, TopicSight
 from .core.options import Positions, SourceOptions
+from .core.places import is_in_objects
 from .data_source import FORMAT, ReliablePubSubSource
 from .tasks import SparkTasks
 
@@ -40,9 +43,17 @@ _SEEN_KIND: Final = (
 _BY_OFFSET: Final = (Window.unboundedPreceding, -1)  # what is before a row
 
 
-def archived_rows(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
-    """The messages of archived files."""
-    return _seen(spark.read.schema(SCHEMA).parquet(*paths), ARCHIVED)
+def archived_rows(spark: SparkSession, files: Sequence[SightFile]) -> DataFrame:
+    """The messages of archived files.
+
+    From an object store Spark itself reads only with a jar of Hadoop, so tasks read there by Arrow.
+    """
+    if any(is_in_objects(one.path) for one in files):
+        works = [(msgspec.json.encode(one).decode(),) for one in files]
+        rows = spark.createDataFrame(works, "work string").mapInArrow(rows_of_files, SCHEMA)
+    else:
+        rows = spark.read.schema(SCHEMA).parquet(*(one.path for one in files))
+    return _seen(rows, ARCHIVED)
 
 
 def live_rows(

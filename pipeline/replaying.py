@@ -8,7 +8,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import sha256
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -22,13 +21,14 @@ from reliable_pubsub.common.plan_view import progress_bar
 from reliable_pubsub.subscriber.reader import LogReader
 
 from .archive import archived_files
+from .archive_files import Location, place_of
 from .archive_tasks import archived_rows
 from .auditing import whereabouts
 from .core.loss import DataLossError
 from .core.manifest import newest_logs
 from .core.planning import MessageRange
 from .job import (
-    LocalPath,
+    ArchivePath,
     SparkWish,
     check_reach,
     config_option,
@@ -54,17 +54,17 @@ class Past(Struct, frozen=True):
     records: Callable[[], Iterator[Record]]
 
 
-def archived_past(folder: Path, topic: str, first: int | None, end: int | None) -> Past:
+def archived_past(archive: Location, topic: str, first: int | None, end: int | None) -> Past:
     """A range of an archive; None is its edge.
 
     Raises:
         ConfigurationError: the archive does not have the topic.
         DataLossError: it does not have all of the range.
     """
-    places = dict(archived_files(folder))
+    places = dict(archived_files(archive))
     files = newest_logs(places).get(topic)
     if not files:
-        raise ConfigurationError(f"{folder}: has nothing of topic {topic!r}")
+        raise ConfigurationError(f"{archive}: has nothing of topic {topic!r}")
     begin = files[0].first if first is None else first
     stop = files[-1].end if end is None else end
     expected = begin
@@ -135,7 +135,7 @@ class ReplayTopic(Struct, frozen=True, kw_only=True):
     """Put this range on another topic, in its order."""
 
     wanted: MessageRange
-    archive: str  # its folder; "": from the proxy
+    archive: str  # its address; "": from the proxy
     target: str
     client: str  # the publisher: the n-th message of the range is its message n
     publisher_endpoint: str
@@ -165,7 +165,7 @@ def replay_topic(work: ReplayTopic, on_put: Callable[[int], None] = unheard) -> 
         numbered_publisher(work.client, work.publisher_endpoint, work.retry) as publisher,
     ):
         if work.archive:
-            past = archived_past(Path(work.archive), wanted.topic, wanted.first, wanted.end)
+            past = archived_past(work.archive, wanted.topic, wanted.first, wanted.end)
         else:
             past = stored_past(reader, wanted)
         return put_numbered(
@@ -196,7 +196,7 @@ def targets_of(topics: Sequence[str], target: str) -> Mapping[str, str]:
 
 def _ranges(
     topics: Sequence[str],
-    archive: Path | None,
+    archive: str | None,
     first: int | None,
     end: int | None,
     read_at: str,
@@ -230,8 +230,8 @@ def _ranges(
 )
 @click.option(
     "--archive",
-    type=LocalPath(file_okay=False),
-    help="Read them there.  [default: from the proxy]",
+    type=ArchivePath(),
+    help="Read them there, a folder or s3://BUCKET/PREFIX.  [default: from the proxy]",
 )
 @click.option("--from-offset", "first", type=click.IntRange(0), help="The first one.")
 @click.option("--to-offset", "end", type=click.IntRange(0), help="The first that is left out.")
@@ -248,7 +248,7 @@ def _ranges(
 def main(
     topics: tuple[str, ...],
     target: str,
-    archive: Path | None,
+    archive: str | None,
     first: int | None,
     end: int | None,
     replay_id: str | None,
@@ -277,7 +277,7 @@ def main(
         work = [
             ReplayTopic(
                 wanted=one,
-                archive=str(archive.absolute()) if archive else "",
+                archive=place_of(archive).address if archive else "",
                 target=targets[one.topic],
                 client=replay_client(one, targets[one.topic], replay_id, of_many=len(topics) > 1),
                 publisher_endpoint=put_at,

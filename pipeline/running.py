@@ -100,6 +100,14 @@ _EVERY_S: Final = 1.0
     help="Without --checkpoint: under this id the result is put once.  [default: of query, logs, "
     "ranges and target]",
 )
+@click.option(
+    "--atomic/--no-atomic",
+    default=True,
+    show_default=True,
+    help="Without --checkpoint: put the result as one transaction of at most 128 MiB, or in parts "
+    "of any number, which readers see one by one. A repeat goes on if the query gives the same "
+    "rows in the same order: SORT BY, where it joins or groups.",
+)
 @spark_options()
 @subscriber_endpoint_option()
 @asking_options("publisher")
@@ -116,6 +124,7 @@ def main(
     starting: str,
     subscriber: str,
     run_id: str | None,
+    atomic: bool,
     spark: SparkWish,
     subscriber_endpoint: str | None,
     quiet: bool,
@@ -148,6 +157,8 @@ def main(
             raise UsageError("--output-mode and --subscriber are of a run with --checkpoint DIR")
         if checkpoint is not None and run_id:
             raise UsageError("--run-id names a run without --checkpoint; give one of the two")
+        if checkpoint is not None and not atomic:
+            raise UsageError("--no-atomic is of a run without --checkpoint, which is one batch")
         wanted = parse_query(
             _sql(query), sources, names.exact(target), json, watermark, output_mode
         )
@@ -157,7 +168,7 @@ def main(
         access = Access(read_at, put_at, retry)
         if checkpoint is None:
             client = names.client_id(f"run.{run_id or run_id_of(wanted, extents)}")
-            _once(wanted, extents, client, access, spark)
+            _once(wanted, extents, client, access, spark, atomic=atomic)
             return
         claim(checkpoint, wanted)
         source = {"startingOffsets": starting}
@@ -211,12 +222,17 @@ def _once(
     client: str,
     access: Access,
     wish: SparkWish,
+    *,
+    atomic: bool,
 ) -> None:
     before = _stored(client, query.target, access)
     with _tasks(access, wish) as tasks:
-        tasks.carry_out(lambda: run_once(tasks.spark, query, extents, client))
-    put = _stored(client, query.target, access) - before
-    click.echo(f"done: {put} messages put on {query.target}, {before} were there")
+        tasks.carry_out(lambda: run_once(tasks.spark, query, extents, client, atomic=atomic))
+    if atomic:
+        put = _stored(client, query.target, access) - before
+        click.echo(f"done: {put} messages put on {query.target}, {before} were there")
+    else:  # each task is a publisher
+        click.echo(f"done: the result is on {query.target}")
 
 
 def _stored(client: str, topic: str, access: Access) -> int:

@@ -153,7 +153,8 @@ class BatchSink(_Sink, DataSourceArrowWriter):
         except LimitError as error:
             raise LimitError(
                 f"{error}. Of a batch above {TRANSACTION_BYTES_MAX // MIB} MiB: option "
-                "atomic=false writes any size, which readers then see part by part"
+                "atomic=false (--no-atomic of pipeline run) writes any size, which readers then "
+                "see part by part"
             ) from error
 
     def _write_parts(self, rows: Iterable[pa.RecordBatch]) -> LastPart:

@@ -8,6 +8,7 @@ OLD/_generations/NUMBER/_manifests/NAME.json            what it holds, with its 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from hashlib import file_digest
 from pathlib import Path
 from typing import Final
 
@@ -21,9 +22,9 @@ from reliable_pubsub.common.core.errors import ConfigurationError, DamagedError
 from reliable_pubsub.common.plan_view import progress_bar
 
 from .archive import Archive
-from .archive_tasks import digest_of, write_files
+from .archive_tasks import write_files
 from .core.columns import ARCHIVE_SCHEMA, ROWS_MAX
-from .job import LocalPath, running_job
+from .job import ArchivePath, LocalPath, running_job
 
 _VERSION: Final = 1
 
@@ -80,11 +81,11 @@ def take_over(old: Path, archive: Archive) -> Iterator[OldFile]:
             _check(one, path, reached)
             with pq.ParquetFile(path) as file:
                 rows = file.iter_batches(ROWS_MAX, columns=ARCHIVE_SCHEMA.names)
-                files = write_files(archive.folder, *log, rows)
+                files = write_files(archive.place, *log, rows)
             if not archive.add(files, {log: one.end}):
                 raise ConfigurationError(
-                    f"{archive.folder}: another process adds to topic {one.topic!r}; let it end, "
-                    "and run this command again"
+                    f"{archive.place.name}: another process adds to topic {one.topic!r}; let it "
+                    "end, and run this command again"
                 )
         yield one
 
@@ -96,7 +97,8 @@ def _check(one: OldFile, path: Path, reached: int | None) -> None:
             "new archive, which is not what this command has done. Give an empty folder"
         )
     try:
-        digest = digest_of(path)
+        with path.open("rb") as file:
+            digest = file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DamagedError(
             f"{path}: cannot be read: {error.strerror}; its manifest says that it holds offsets "
@@ -115,10 +117,13 @@ def _check(one: OldFile, path: Path, reached: int | None) -> None:
     "--from", "old", required=True, type=LocalPath(file_okay=False), help="The old archive."
 )
 @click.option(
-    "--folder", required=True, type=LocalPath(file_okay=False), help="The new one, a Delta table."
+    "--folder",
+    required=True,
+    type=ArchivePath(),
+    help="The new one, a Delta table: a folder, or s3://BUCKET/PREFIX.",
 )
 @click.option("-q", "--quiet", is_flag=True, help="No progress bar.")
-def main(old: Path, folder: Path, quiet: bool) -> None:
+def main(old: Path, folder: str, quiet: bool) -> None:
     """Take over an archive that was made before archives were Delta tables.
 
     Each file is held against its checksum, and rewritten; the old archive is not changed. Kill it

@@ -135,7 +135,7 @@ class Jobs:
             shutil.rmtree(path)
 
     def _archived(self, column: str) -> DataFrame:
-        paths = [str(path) for _, path in archived_files(self._work / "first")]
+        paths = [path for _, path in archived_files(self._work / "first")]
         return self._spark.read.parquet(*paths).select(column)
 
     def copy(self, column: str) -> None:

@@ -23,7 +23,7 @@ from reliable_pubsub.common.core.settings import SUBSCRIBER_ENDPOINT
 from reliable_pubsub.common.core.step_file import or_else
 from reliable_pubsub.common.core.wording import did_you_mean, facts, given_type, plain, refused
 
-from .places import check_local, check_store
+from .places import check_archive, check_local, check_store
 
 Table = Literal["messages", "topics", "subscriptions", "publishers", "deliveries"]
 Edge = Literal["earliest", "latest"]
@@ -129,7 +129,7 @@ class SourceWords(ProxyWords, kw_only=True, rename="camel"):
     ] = "messages"
     archive: Annotated[
         str,
-        Meta(description="read this archive in place of the proxy: the folder of pipeline archive"),
+        Meta(description="read this archive in place of the proxy: --folder of pipeline archive"),
     ] = ""
     store: Annotated[
         str,
@@ -247,13 +247,13 @@ def parse_options(
         subscriber=names.client_id(words.subscriber) if words.subscriber else "",
         table=words.table,
         journals=check_local(or_else(words.journals, "")),
-        archive=check_local(words.archive),
+        archive=check_archive(words.archive),
         store=check_store(words.store),
         retry=words.retry,
     )
     if found.archive and (found.subscriber or found.table != "messages"):
         raise UsageError(
-            "option 'archive' reads messages from a folder: it goes with neither 'subscriber' nor "
+            "option 'archive' reads messages of an archive: it goes with neither 'subscriber' nor "
             "another 'table', which are the proxy's"
         )
     _check_positions("startingOffsets", found.starting, found)

@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 from reliable_pubsub.pipeline.sessions import open_session
 from tests.integration.harness import Service
 
+from .object_store import BUCKET, ObjectStore
 from .quick_java import java_options
 from .quick_python import quick_python
 
@@ -21,6 +22,24 @@ def python_of_spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", str(quick_python(tmp_path_factory.mktemp("python"))))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def object_store() -> Iterator[ObjectStore]:
+    """Not started yet; but each process that a test starts, Java too, knows where it will be."""
+    store = ObjectStore()
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in store.environment.items():
+            patch.setenv(name, value)
+        yield store
+    store.close()
+
+
+@pytest.fixture
+def bucket(object_store: ObjectStore, tmp_path: Path) -> str:
+    """Where a test may put objects: s3://bucket/..."""
+    object_store.start()
+    return f"s3://{BUCKET}/{tmp_path.name}"
 
 
 @pytest.fixture(scope="session")

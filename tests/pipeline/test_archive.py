@@ -23,7 +23,8 @@ from reliable_pubsub.common.core.errors import (
     UsageError,
 )
 from reliable_pubsub.pipeline import archive as disk
-from reliable_pubsub.pipeline.archive import LOG, Archive, archived_files, read_manifests
+from reliable_pubsub.pipeline.archive import Archive, archived_files, read_manifests
+from reliable_pubsub.pipeline.archive_files import LOG, Location, place_of
 from reliable_pubsub.pipeline.archive_tasks import (
     StageRange,
     archived_rows,
@@ -84,7 +85,7 @@ def options(**more: Any) -> SourceOptions:
     return topics_wanted((), ".*", endpoint="tcp://127.0.0.1:1", retry=PATIENT, **more)
 
 
-def catch_up(proxy: MemoryProxy, folder: Path, *, merge: bool = False, **more: Any) -> int:
+def catch_up(proxy: MemoryProxy, folder: Location, *, merge: bool = False, **more: Any) -> int:
     """One run of the job, with two files at a time of three messages each, at most."""
     job = Job(Link(proxy))
     archiving = Archiving(
@@ -310,7 +311,7 @@ class TestWhatIsGone:
         proxy = a_log(3)
         catch_up(proxy, tmp_path)
         ((_, path),) = archived_files(tmp_path)
-        path.unlink()
+        Path(path).unlink()
 
         for look in (lambda: catch_up(proxy, tmp_path), lambda: read_manifests(tmp_path)):
             with pytest.raises(DamagedError, match="offsets 0 to 2 of 't'"):
@@ -319,9 +320,9 @@ class TestWhatIsGone:
     def test_of_a_file_is_told_when_it_is_read(self, tmp_path: Path) -> None:
         catch_up(a_log(3), tmp_path)
         ((manifest, path),) = archived_files(tmp_path)
-        content = bytearray(path.read_bytes())
+        content = bytearray(Path(path).read_bytes())
         content[10] ^= 1
-        path.write_bytes(content)
+        Path(path).write_bytes(content)
 
         with pytest.raises(DamagedError, match="the file was changed"):
             list(archived_rows(manifest, path, ["offset"]))
@@ -455,8 +456,8 @@ class TestTwoDrivers:
 
     def test_may_both_make_the_archive(self, tmp_path: Path) -> None:
         (tmp_path / LOG).mkdir()  # of one that died as it began
-        disk.make_table(tmp_path)
-        disk.make_table(tmp_path)
+        for _ in range(2):
+            disk.make_table(place_of(tmp_path))
 
         assert read_manifests(tmp_path) == []
 

@@ -164,6 +164,7 @@ class TestOverWhatIsStored:
         ]
 
         said = [CliRunner().invoke(running.main, words) for _ in range(2)]
+        in_parts = CliRunner().invoke(running.main, [*words, "--no-atomic", "--run-id", "a"])
         Path("words.sql").write_text("SELECT nothing FROM changes")
         refused = CliRunner().invoke(running.main, words)
 
@@ -171,6 +172,10 @@ class TestOverWhatIsStored:
             "done: 2 messages put on words, 0 were there\n",
             "done: 0 messages put on words, 2 were there\n",
         ]
+        assert in_parts.stdout == "done: the result is on words\n"
+        assert sorted(counted(runs.service, "words")) == sorted(expected([0]) * 2)
+        publishers = {one.publisher for one in runs.service.topic("words").publishers}
+        assert {one.partition("-part-")[0] for one in publishers if "-part-" in one} == {"run.a"}
         assert refused.exit_code == 2
         assert refused.stderr.startswith("error [USAGE]: Spark refuses the query: A column")
 
@@ -180,6 +185,7 @@ class TestOverWhatIsStored:
             (["--continuous"], "give --checkpoint DIR"),
             (["--output-mode", "update"], "are of a run with --checkpoint"),
             (["--checkpoint", "c", "--run-id", "one"], "give one of the two"),
+            (["--checkpoint", "c", "--no-atomic"], "of a run without --checkpoint"),
             (["--from", "b"], "would read its own results"),
         ],
     )

@@ -135,7 +135,7 @@ def test_a_task_of_an_archive_reads_the_store_without_the_proxy(tmp_path: Path) 
         store.commit([*a_beginning(), an_append(0), an_append(1, count=2), an_append(3)])
         work = StageRange(
             wanted=MessageRange("t", LOG, 1, 4),
-            folder=str(folder),
+            archive=str(folder),
             endpoint=NOWHERE,
             retry=RetryPolicy(retries_max=0),
             store=str(data),
