@@ -68,7 +68,9 @@ def runs(
     looked_at = {
         item.callspec.params["name"]
         for item in request.session.items
-        if isinstance(item, pytest.Function) and "runs" in item.fixturenames
+        if isinstance(item, pytest.Function)
+        and item.path == request.path
+        and "runs" in item.fixturenames
     }
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         yield {

@@ -73,6 +73,7 @@ class Archive:
         return sorted(int(value) for value in table.column(0).to_pylist())
 
 
+@pytest.mark.long
 def test_an_archive_whose_driver_java_and_proxy_are_killed_is_that_of_a_calm_run(
     service: Service, jobs: Jobs
 ) -> None:
