@@ -13,7 +13,6 @@ code has to run to note it, so a second exception right after the first does no 
 from __future__ import annotations
 
 import os
-import sys
 import threading
 import weakref
 from collections.abc import Callable, Sequence
@@ -24,6 +23,7 @@ from typing import Concatenate, Final, NoReturn, ParamSpec, Protocol, TypeVar, c
 
 from .core.arguments import checked
 from .core.errors import ForkedError, PubSubError, UsageError
+from .frames import frames_of
 
 LOOK_S: Final = 0.05  # how often a waiting call checks whether the open one was interrupted
 
@@ -73,12 +73,10 @@ class _Turn:
 
     def is_running(self) -> bool:
         """Whether its function is being executed."""
-        frame = sys._current_frames().get(self.thread)
-        while frame is not None:
-            if frame.f_code in _CALLS and frame.f_locals.get("turn") is self:
-                return True
-            frame = frame.f_back
-        return False
+        return any(
+            frame.f_code in _CALLS and frame.f_locals.get("turn") is self
+            for frame in frames_of(self.thread)
+        )
 
 
 class Lives:

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import inspect
 import logging
-import sys
 from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
 from math import inf
-from types import FrameType
 from typing import TYPE_CHECKING, Final, Protocol
 
 from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.pattern import Topics
+from reliable_pubsub.common.frames import frames_of
 from reliable_pubsub.common.gate import gated
 
 from .core.handlers import LOOK_S, TURN_MESSAGES, Handler, Handlers, check_finished, reason_of
@@ -140,13 +139,10 @@ def run(client: Client, handlers: Handlers, timeout_s: float | None) -> None:
 
 def _is_run(handlers: Handlers) -> bool:
     """Whether a `run` is executed. A frame is proof of it, however that ends (rule R25)."""
-    for top in sys._current_frames().values():
-        frame: FrameType | None = top
-        while frame is not None:
-            if frame.f_code is _run.__code__ and frame.f_locals["handlers"] is handlers:
-                return True
-            frame = frame.f_back
-    return False
+    return any(
+        frame.f_code is _run.__code__ and frame.f_locals["handlers"] is handlers
+        for frame in frames_of()
+    )
 
 
 def _run(client: Client, handlers: Handlers, timeout_s: float | None) -> None:
