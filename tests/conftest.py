@@ -27,10 +27,12 @@ settings.register_profile("quick", deadline=None, max_examples=15)
 settings.register_profile("long", deadline=None, max_examples=1000)
 settings.load_profile("house")
 
-# What waits longest begins first; the rest fills the gaps.
+# What waits longest begins first, and what one process has to do for long; the rest fills the gaps.
 _FIRST = (
     *("tests/pipeline/test_kills", "tests/pipeline", "tests/integration/test_lab"),
-    *("tests/integration/test_console", "tests/integration", "tests/simulation"),
+    *("tests/integration/test_console", "tests/core/test_every_exit"),
+    *("tests/core/test_group_handlers", "tests/wire/test_fuzz", "tests/integration"),
+    "tests/simulation",
 )
 
 # Thousands of tests that take milliseconds. Handed out one by one they cost the process that
