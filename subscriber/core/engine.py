@@ -125,7 +125,7 @@ class SubscriberEngine:
         """
         if isinstance(topic, Pattern):
             self.patterns.of(topic)
-        elif push and self.is_member(names.exact(topic)):
+        elif self.is_member(names.exact(topic)) and push:
             raise UsageError(f"topic {topic!r}: the messages of a group are not pushed")
         self.pushing.use(topic, push)
 

@@ -7,7 +7,11 @@ from collections.abc import Iterable, Sequence
 import pytest
 
 from reliable_pubsub.common.core.batch import crc32
-from reliable_pubsub.common.core.errors import NotSubscribedError, UsageError
+from reliable_pubsub.common.core.errors import (
+    InvalidNameError,
+    NotSubscribedError,
+    UsageError,
+)
 from reliable_pubsub.common.core.limits import FETCH_TOPICS_MAX
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.pattern import Pattern, glob
@@ -318,6 +322,11 @@ class TestAPatternThatIsPushed:
         assert not house.subscriber.is_pushed(HEAT)
         with pytest.raises(UsageError, match="push is not on"):
             house.subscriber.push_counts(HEAT)
+
+    @pytest.mark.parametrize("push", [True, False])
+    def test_is_a_pattern_and_not_a_name_that_looks_like_one(self, push: bool) -> None:
+        with pytest.raises(InvalidNameError, match="the name of one topic"):
+            House().subscriber.use_push("sensor/*/heat", push)
 
     def test_asks_the_tree_for_itself_as_long_as_it_is_subscribed(self) -> None:
         house = House()
