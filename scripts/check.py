@@ -26,7 +26,7 @@ from msgspec import Struct
 ROOT: Final = Path(__file__).resolve().parent.parent
 WORKERS_PER_CORE: Final = 2
 ALL_SEEDS: Final = 3000
-SEEDS: Final = 600  # the first ones of those
+SEEDS: Final = 300  # the first ones of those
 QUICK_SEEDS: Final = 200
 NICE: Final = 10
 BOUND_S: Final = 360.0  # a gate that takes longer says so

@@ -452,6 +452,7 @@ def test_a_proxy_that_is_away_is_said_and_the_page_recovers(service: Service, op
     expect(page.get_by_role("treegrid")).to_contain_text("after")
 
 
+@pytest.mark.long
 @needs_browser
 def test_ten_thousand_topics_are_searched_and_leafed_through(
     service: Service, opened: Open
