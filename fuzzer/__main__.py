@@ -6,6 +6,7 @@ import secrets
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from math import inf
 from pathlib import Path
 from typing import NoReturn
 
@@ -153,6 +154,7 @@ def attack_with_keys(
     seed: int,
     newcomers_s: float,
     connections_per_s_max: int,
+    puts_per_s: float,
 ) -> list[str]:
     """Attack encrypted endpoints, tell what became of it; give what is wrong."""
     console, bar = Console(width=None if sys.stdout.isatty() else 100), Console(stderr=True)
@@ -168,6 +170,7 @@ def attack_with_keys(
             seed=seed,
             attacks_per_s=connections_per_s,
             connections_per_s_max=connections_per_s_max,
+            puts_per_s=puts_per_s,
         )
         with trial.running():
             if newcomers_s:
@@ -237,6 +240,12 @@ def chosen(_: click.Context, __: click.Parameter, value: str) -> frozenset[str]:
     default=0,
     help="With --secure: that setting of proxies and relays.  [default: theirs]",
 )
+@click.option(
+    "--puts-per-s",
+    default=inf,
+    help="With --secure: pace of the honest publisher. Without one it uses all cores, and what the "
+    "hostile take to be hostile is missing to it.  [default: as fast as it can]",
+)
 def main(
     seconds: float,
     connections_per_s: float,
@@ -245,6 +254,7 @@ def main(
     secure: bool,
     newcomers_s: float,
     connections_per_s_max: int,
+    puts_per_s: float,
 ) -> None:
     """Measure an honest pair alone and beside hostile connections; judge what it got.
 
@@ -269,6 +279,7 @@ def main(
                 seed=seed,
                 newcomers_s=newcomers_s,
                 connections_per_s_max=connections_per_s_max,
+                puts_per_s=puts_per_s,
             )
             if secure
             else besiege(endpoints, **common, seed=seed)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from math import inf
 from pathlib import Path
 
 from reliable_pubsub import Publisher, Subscriber
@@ -19,18 +20,26 @@ def payload(number: int) -> bytes:
     return b"%d." % number + b"x" * 90
 
 
-def publish(board: Board, scene: Scene, endpoint: str) -> None:
-    """Put until told to end; every put is acknowledged before the next."""
+def publish(board: Board, scene: Scene, endpoint: str, puts_per_s: float = inf) -> None:
+    """Put until told to end; every put is acknowledged before the next.
+
+    Args:
+        puts_per_s: pace; a put that is late makes the next ones come sooner, up to a second.
+    """
 
     def heard_nothing(endpoint: str, attempt: int, attempts: int) -> None:
         if attempt:
             board.add("silences")
 
     with Publisher(scene.publisher, endpoint=endpoint, on_silence=heard_nothing) as publisher:
-        number = 0
+        number, due_s = 0, time.monotonic()
         while not board["publishing_ends"]:
             number += 1
             begun_s = time.monotonic()
+            if due_s > begun_s:
+                time.sleep(due_s - begun_s)
+                begun_s = due_s
+            due_s = max(due_s, begun_s - 1.0) + 1 / puts_per_s
             publisher.put(scene.topic, payload(number))
             board.longest("put_us", time.monotonic() - begun_s)
             board["puts"] = number

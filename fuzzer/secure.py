@@ -17,6 +17,7 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from math import inf
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -169,12 +170,15 @@ class SecureTrial(Trial):
         seed: int,
         attacks_per_s: float,
         connections_per_s_max: int = 0,
+        puts_per_s: float = inf,
     ) -> None:
         """Prepare; nothing runs yet.
 
         Args:
             connections_per_s_max: the setting of proxies and relays; 0: its default.
+            puts_per_s: pace of the honest publisher.
         """
+        self._puts_per_s = puts_per_s
         super().__init__(directory, seed=seed, attacks_per_s=attacks_per_s)
         most = connections_per_s_max
         self._near = self._service = Deployment(directory / "near", connections_per_s_max=most)
@@ -200,7 +204,7 @@ class SecureTrial(Trial):
             start = self._processes.start
             start("subscriber", honest.subscribe, SCENE, polled_at, polled)
             start("pushed", honest.subscribe, PUSHED, pushed_at, pushed, is_pushed=True)
-            start("publisher", honest.publish, SCENE, near.publisher_endpoint)
+            start("publisher", honest.publish, SCENE, near.publisher_endpoint, self._puts_per_s)
             keyless = self._attacks_per_s * (1 - INTRUDERS_SHARE)
             found = places(chosen, near_at), places(chosen, far_at)
             start("crowd", run_keyless, *found, keyless, self._seed)
