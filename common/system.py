@@ -21,6 +21,7 @@ from .core.errors import PubSubError
 
 IS_LINUX: Final = sys.platform.startswith("linux")
 _PAGE_BYTES: Final = resource.getpagesize()
+_M_ARENA_MAX: Final = -8  # of malloc.h
 
 
 @contextmanager
@@ -147,6 +148,19 @@ def give_back_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)
+
+
+def share_one_heap() -> None:
+    """Let all threads of this process allocate from one heap; call it before they are started.
+
+    glibc gives each thread one of its own. Bodies of batches are made by one thread and freed by
+    another, and what is free in one heap is of no use to the others: of a proxy that passed 100
+    million messages half as much again was resident. The interpreter lock lets one thread allocate
+    at a time, so they need not wait for each other. Source: mallopt(3).
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(_M_ARENA_MAX, 1)
 
 
 # The same for SQLite's syncs; ignored on systems without F_FULLFSYNC.

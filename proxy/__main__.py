@@ -36,6 +36,7 @@ from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.key_files import server_keys
 from reliable_pubsub.common.metrics_server import metrics_served
 from reliable_pubsub.common.notify import ServiceManager
+from reliable_pubsub.common.system import share_one_heap
 from reliable_pubsub.relay.sockets import allow_connections
 
 from .core.state import BrokerSettings
@@ -215,6 +216,7 @@ def main(
             accept_endpoint(endpoint, allow_plaintext=allow_plaintext, bind=True, keys=wanted.keys)
         accept_metrics(settings, allow_plaintext=allow_plaintext)
         allow_connections()
+        share_one_heap()
         manager = ServiceManager()
         read = partial(_configured, config_file, said)
         with starts_again(is_shared=bool(wanted.store)) as ending:

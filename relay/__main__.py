@@ -31,6 +31,7 @@ from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.key_files import client_keys, server_keys
 from reliable_pubsub.common.metrics_server import Pages, metrics_served
 from reliable_pubsub.common.notify import ServiceManager
+from reliable_pubsub.common.system import share_one_heap
 
 from .core.inflow import ConnectionBounds
 from .metrics import exposition
@@ -121,6 +122,7 @@ def main(
             accept_endpoint(one, allow_plaintext=allow_plaintext, bind=True, keys=keys)
         accept_metrics(settings, allow_plaintext=allow_plaintext)
         allow_connections()
+        share_one_heap()
         manager = ServiceManager()
         relay = Relay(
             RelaySettings(

@@ -10,6 +10,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from reliable_pubsub import LimitError
+from reliable_pubsub.common.core.limits import MIB
 from reliable_pubsub.common.metrics_server import CONNECTIONS_MAX, MetricsServer, Pages
 from reliable_pubsub.common.scrapes import Scrapes
 from reliable_pubsub.common.system import IS_LINUX
@@ -36,6 +38,8 @@ from .harness import (
 CONFIGS = REPOSITORY / "configs" / "operating"
 ANY_ADDRESS = "127.0.0.1:*"
 HARD_NAME = 'a"b\\c d{e="f"}'  # of a topic
+
+HEAP_BYTES = 64 * MIB  # glibc reserves so much for each heap but the first, at a multiple of it
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -295,3 +299,32 @@ def test_the_unit_file_says_what_the_command_takes() -> None:
     assert used <= known
     for line in ("Type=notify", "WatchdogSec=30", "RestartPreventExitStatus=2 5"):
         assert f"\n{line}\n" in unit
+
+
+def heaps_of(pid: int) -> int:
+    """How many heaps glibc has made for threads of a process: the used part, then the reserved."""
+    mappings = []
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        addresses, access = line.split()[:2]
+        begin, end = (int(address, 16) for address in addresses.split("-"))
+        mappings.append((begin, end, access))
+    return sum(
+        used == "rw-p" and reserved == "---p" and not begin % HEAP_BYTES and not end % HEAP_BYTES
+        for (begin, _, used), (_, end, reserved) in pairwise(mappings)
+    )
+
+
+@pytest.mark.skipif(not IS_LINUX, reason="mallopt is glibc's")
+def test_the_threads_of_a_proxy_or_relay_share_one_heap_so_memory_freed_by_one_serves_all(
+    service: Service,
+) -> None:
+    proxy = service.start_proxy()
+    relay = service.run(
+        "relay", "--upstream", service.subscriber_endpoint, "--endpoint", "tcp://127.0.0.1:*",
+        "--push-endpoint", "tcp://127.0.0.1:*",
+    )  # fmt: skip
+    relay.ready()
+    with service.open_publisher("p") as publisher:
+        publisher.put("t", b"m")
+
+    assert [heaps_of(proxy.pid), heaps_of(relay.pid)] == [0, 0]
