@@ -87,7 +87,6 @@ class Subscriber(SubscriberLife):
             push_via: endpoint of pushed data, if it differs from the one that the proxy announces,
                 for example because of a tunnel.
             journal: append operations and their results to this file (docs/journal.md).
-            _world: private.
 
         Raises:
             InvalidNameError, InUseError, DamagedError.
