@@ -22,7 +22,6 @@ from reliable_pubsub.common.command_line import (
     key_options,
     readable_errors,
     settings_from,
-    stop_on_signals,
 )
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.limits import PAUSE_REASON_CHARS_MAX
@@ -30,6 +29,7 @@ from reliable_pubsub.common.core.names import GROUP_PREFIX
 from reliable_pubsub.common.core.start import parse_start
 from reliable_pubsub.common.core.status import ClientStatus, SubscriptionStatus, TopicStatus
 from reliable_pubsub.common.key_files import client_keys
+from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.surroundings import retry_policy
 
 LEASES_TO_EXPIRY = 2
