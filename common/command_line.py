@@ -9,20 +9,18 @@ import importlib
 import io
 import os
 import shutil
-import signal
 import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Any, TypeVar
 
 import click
 from msgspec import Struct
 
 from .core.endpoint import check_endpoint, check_http_address
-from .core.errors import InDoubtError, PubSubError, StorageFailedError
+from .core.errors import PubSubError, StorageFailedError
 from .core.key_tables import help_text, key_rows
 from .core.keys import ClientKeys, SecureEndpoint, ServerKeys
 from .core.names import client_id
@@ -40,8 +38,6 @@ EXIT_CODES = (
 )
 
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-UNFINISHED = InDoubtError.exit_code  # ended before the work was done: run again to resume
-RESUME = "stopped: what is left is kept; run the same command again to go on"
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -147,31 +143,6 @@ class RenamedOption(click.Option):
             self.opts = names
 
 
-class Stopped(BaseException):
-    """A signal: exit at the next safe point."""
-
-
-class _Reload(Struct, frozen=True):
-    """A handler of SIGHUP."""
-
-    reload: Callable[[], None]
-
-    def __call__(self, _number: int, _frame: FrameType | None) -> None:
-        """Do it."""
-        self.reload()
-
-
-def _ending() -> list[signal.Signals]:
-    """The signals that end a process: SIGTERM, SIGINT, and SIGHUP when its terminal is closed.
-
-    Not SIGHUP where it means a reload, or is ignored: `nohup` has started the process, to outlive
-    its terminal.
-    """
-    of_terminal = signal.getsignal(signal.SIGHUP)
-    outlives = of_terminal is signal.SIG_IGN or isinstance(of_terminal, _Reload)
-    return [signal.SIGTERM, signal.SIGINT, *[signal.SIGHUP] * (not outlives)]
-
-
 @contextmanager
 def readable_errors() -> Iterator[None]:
     """Turn an error of ours into one paragraph on stderr and its exit code."""
@@ -209,92 +180,6 @@ def tell_silence() -> Silence:
         told = bool(attempt)
 
     return tell
-
-
-@contextmanager
-def stopped_by_signals(stop: Callable[[], None]) -> Iterator[None]:
-    """Call `stop` at a signal that ends; they are ignored after the block, where processes end."""
-
-    def act(_number: int, _frame: FrameType | None) -> None:
-        stop()
-
-    for number in _ending():
-        signal.signal(number, act)
-    try:
-        yield
-    finally:
-        ignore_signals()
-
-
-def reloaded_by_signal(reload: Callable[[], None]) -> None:
-    """Call `reload` at SIGHUP from now on."""
-    signal.signal(signal.SIGHUP, _Reload(reload))
-
-
-def ignore_signals() -> None:
-    """Ignore signals that end from now on: a second one has nothing to add to the first."""
-    for number in _ending():
-        signal.signal(number, signal.SIG_IGN)
-
-
-@contextmanager
-def signals_raise() -> Iterator[None]:
-    """SIGTERM, SIGINT and SIGHUP raise `Stopped` in the main thread."""
-
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise Stopped
-
-    before = {number: signal.signal(number, stop) for number in _ending()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-@contextmanager
-def signals_wait() -> Iterator[None]:
-    """A signal that ends raises `Stopped` after the block; a second one raises it at once.
-
-    For a short start of something that would complain at length if it were left in the middle.
-    """
-    held: list[int] = []
-
-    def hold(number: int, _frame: FrameType | None) -> None:
-        if held:
-            raise Stopped
-        held.append(number)
-
-    before = {number: signal.signal(number, hold) for number in _ending()}
-    try:
-        yield
-    except Exception:
-        if not held:
-            raise
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-    if held:
-        raise Stopped
-
-
-@contextmanager
-def stop_on_signals(word: str = "", *, exit_code: int = UNFINISHED) -> Iterator[None]:
-    """Signals end the work at once and cleanly; the state is durable at every moment.
-
-    Args:
-        word: printed when that happens.
-        exit_code: of the process then, unless 0. What has an end and has not come to it is not
-            done; what only watches is.
-    """
-    try:
-        with signals_raise():
-            yield
-    except (Stopped, KeyboardInterrupt):  # the latter while Spark has put its own handler
-        if word:
-            complain(word)
-        if exit_code:
-            sys.exit(exit_code)
 
 
 def settings_from(

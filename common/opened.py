@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Generic, Protocol, TypeVar
 
 from msgspec.structs import replace
@@ -57,14 +58,26 @@ class Opened(Generic[E]):
         self.engine.begin_again(self.state.load())
         self._begin()
 
-    def hurry(self) -> None:
-        """Send each request once from now on, if the next process can tell what is left."""
+    @contextmanager
+    def last_call(self, free: Callable[[BaseException | None], None]) -> Iterator[None]:
+        """Free the client after the block, which tells the proxy what is left.
+
+        If the state outlives the process, the next one tells it too: each request is sent once, and
+        an InDoubtError ends here.
+
+        Args:
+            free: called with the error that the block has raised.
+        """
         if self.remembers:
             self.asker.retry = replace(self.asker.retry, retries_max=0)
-
-    def is_told_later(self, error: BaseException) -> bool:
-        """Whether the state has what an error at the end has left untold, for the next process."""
-        return self.remembers and isinstance(error, InDoubtError)
+        try:
+            yield
+        except BaseException as error:
+            free(error)
+            if not (self.remembers and isinstance(error, InDoubtError)):
+                raise
+        else:
+            free(None)
 
     def _begin(self) -> None:
         self.recorder.begin(self._role, remembers=self.remembers)

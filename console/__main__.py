@@ -17,12 +17,12 @@ from reliable_pubsub.common.command_line import (
     log_format_option,
     readable_errors,
     settings_from,
-    stopped_by_signals,
 )
 from reliable_pubsub.common.core.endpoint import host_of, is_local
 from reliable_pubsub.common.core.errors import ConfigurationError
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.key_files import client_keys
+from reliable_pubsub.common.signals import stopped_by_signals
 from reliable_pubsub.common.surroundings import retry_policy
 
 BACKLOG = 64

@@ -18,12 +18,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from reliable_pubsub.common.command_line import (
-    CONTEXT_SETTINGS,
-    readable_errors,
-    stop_on_signals,
-)
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, readable_errors
 from reliable_pubsub.common.core.errors import ConfigurationError
+from reliable_pubsub.common.signals import stop_on_signals
 
 from .conformance_run import Judged, Wanted, run_case
 from .core.conformance import CASES, MESSAGES, MESSAGES_MAX, MESSAGES_MIN, ROLES, Case, chosen

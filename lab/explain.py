@@ -12,15 +12,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from reliable_pubsub.common.command_line import (
-    CONTEXT_SETTINGS,
-    EXIT_CODES,
-    readable_errors,
-    stop_on_signals,
-)
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, readable_errors
 from reliable_pubsub.common.core.profiles import PROFILES, Profile
 from reliable_pubsub.common.core.step_file import parse_publisher_steps, parse_subscriber_steps
 from reliable_pubsub.common.core.steps import Step
+from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.yaml_file import load_yaml
 
 from .core.advice import Advice, advise

@@ -14,14 +14,10 @@ import click
 from msgspec.structs import replace
 from rich.console import Console, Group
 
-from reliable_pubsub.common.command_line import (
-    CONTEXT_SETTINGS,
-    ignore_signals,
-    readable_errors,
-    stop_on_signals,
-)
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, readable_errors
 from reliable_pubsub.common.core.errors import ConfigurationError, PubSubError
 from reliable_pubsub.common.journal_file import open_journal
+from reliable_pubsub.common.signals import ignore_signals, stop_on_signals
 
 from .auditor import NAME as AUDITOR
 from .auditor import audit

@@ -39,9 +39,11 @@ class SightFile(Struct, frozen=True):
     path: str  # its address
 
 
-def kept_files(archive: Location, options: SourceOptions) -> list[tuple[Manifest, str]]:
-    """The files of an archive that hold what is wanted, and their addresses."""
-    return [(one, path) for one, path in archived_files(archive) if options.wants(one.topic)]
+def kept_files(archive: Location, options: SourceOptions) -> list[SightFile]:
+    """The files of an archive that hold what is wanted."""
+    return [
+        SightFile(one, path) for one, path in archived_files(archive) if options.wants(one.topic)
+    ]
 
 
 def live_ranges(options: SourceOptions, now: Mapping[str, Whereabouts]) -> list[SightRange]:

@@ -32,7 +32,6 @@ from reliable_pubsub.lab.reading import read_run, without_collection
 from reliable_pubsub.lab.report import report_option, write_report
 from reliable_pubsub.lab.verdict_text import show_verdict
 
-from .archive_files import Location
 from .audit_tasks import (
     SightFile,
     kept_files,
@@ -120,25 +119,24 @@ def read_live(
 
 
 def read_archive(
-    archive: Location, options: SourceOptions, tasks: Tasks, on_sighting: OnSighting = _unheard
+    files: Sequence[SightFile], tasks: Tasks, on_sighting: OnSighting = _unheard
 ) -> list[Sighting]:
-    """Read an archive, every file held against the table."""
-    work = [SightFile(one, path) for one, path in kept_files(archive, options)]
-    return _by_and_by(tasks, sight_file, work, on_sighting)
+    """Read files of an archive, every one held against the table."""
+    return _by_and_by(tasks, sight_file, files, on_sighting)
 
 
 def judge_log(
     tasks: SparkTasks,
     options: SourceOptions,
     now: Mapping[str, Whereabouts],
-    archive: Location | None,
+    files: Sequence[SightFile],
     advance: Callable[[int, str], None] = lambda messages, what: None,
 ) -> tuple[Run, Verdict]:
     """The verdict over a log alone, made by Spark; and a run with the messages that it names.
 
     Args:
         now: topics of the proxy; none if it is not asked.
-        archive: where it is, if it is read.
+        files: those of an archive that hold what is wanted.
         advance: told how many messages are through.
 
     Raises:
@@ -146,10 +144,9 @@ def judge_log(
         DataLossError: the proxy no longer holds all that it held.
         ProxyUnreachableError.
     """
-    kept = kept_files(archive, options) if archive else []
-    manifests, strange = of_one_log([one for one, _ in kept], now)
-    paths = dict(kept)
-    files = [SightFile(one, paths[one]) for one in manifests]
+    by_manifest = {one.manifest: one for one in files}
+    manifests, strange = of_one_log(list(by_manifest), now)
+    files = [by_manifest[one] for one in manifests]
     refuse_unsealed(manifests)
     tasks.run(seal_holds, files)
     frames = [archived_rows(tasks.spark, files)] if files else []
@@ -337,31 +334,28 @@ class Sources(Struct, frozen=True):
             return _judged_here(run)
         work = journal_work(self.journal) if self.journal and not is_here else []
         now = whereabouts(self.wanted) if self.live else {}
-        kept = kept_files(self.archive, self.wanted) if self.archive else []
+        files = kept_files(self.archive, self.wanted) if self.archive else []
         if has_log:
-            refuse_unread(self.wanted, {*now, *(one.topic for one, _ in kept)})
-        total = sum(one.end - one.start for one in now.values()) + sum(m.rows for m, _ in kept)
+            refuse_unread(self.wanted, {*now, *(one.manifest.topic for one in files)})
+        total = sum(one.end - one.start for one in now.values())
+        total += sum(one.manifest.rows for one in files)
         with spark_tasks("audit", spark) as tasks, progress_bar(total, 0, quiet=quiet) as advance:
             if self.live:
                 check_reach(tasks, self.wanted.endpoint)
             if self.journal is None:
-                run, verdict = judge_log(tasks, self.wanted, now, self.archive, advance)
+                run, verdict = judge_log(tasks, self.wanted, now, files, advance)
                 return _of(run, verdict)
             if is_here:
 
                 def on_sighting(one: Sighting) -> None:
                     advance(len(one.messages), one.topic)
 
-                archived = (
-                    read_archive(self.archive, self.wanted, tasks, on_sighting)
-                    if self.archive
-                    else []
-                )
+                archived = read_archive(files, tasks, on_sighting)
                 lived = read_live(self.wanted, now, tasks, on_sighting)
                 return _judged_here(with_log(run, archived, lived, now, pid=os.getpid()))
             journals = survey(tasks, self.journal, work)
             log = now if has_log else None
-            verdict, story = judge_journals(tasks, journals, self.wanted, log, self.archive)
+            verdict, story = judge_journals(tasks, journals, self.wanted, log, files)
             advance(total, "journals")
         return Audited(verdict=verdict, story=story, torn=journals.files.torn, run=run)
 

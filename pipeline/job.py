@@ -18,22 +18,24 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from reliable_pubsub.common.command_line import (
-    RESUME,
-    UNFINISHED,
     accept_endpoint,
     complain,
-    ignore_signals,
     readable_errors,
     settings_from,
-    signals_raise,
-    signals_wait,
-    stop_on_signals,
 )
 from reliable_pubsub.common.core import names
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.fields import Problems, read
 from reliable_pubsub.common.core.retry import RetryPolicy
 from reliable_pubsub.common.key_files import client_keys
+from reliable_pubsub.common.signals import (
+    RESUME,
+    UNFINISHED,
+    ignore_signals,
+    signals_raise,
+    signals_wait,
+    stop_on_signals,
+)
 from reliable_pubsub.common.surroundings import retry_policy
 from reliable_pubsub.common.yaml_file import load_yaml
 

@@ -18,8 +18,7 @@ from reliable_pubsub.lab.core.story import Story
 from reliable_pubsub.lab.core.verdict import Verdict
 from reliable_pubsub.lab.reading import Files, check_files, journal_files, owners_of
 
-from .archive_files import Location
-from .audit_tasks import SightFile, kept_files, live_ranges
+from .audit_tasks import SightFile, live_ranges
 from .core.evidence import Whereabouts
 from .core.options import SourceOptions
 from .journal_tasks import (
@@ -89,24 +88,24 @@ def judge_journals(
     journals: Surveyed,
     options: SourceOptions,
     now: Mapping[str, Whereabouts] | None,
-    archive: Location | None,
+    files: Sequence[SightFile],
 ) -> tuple[Verdict, Story | None]:
     """The verdict over journals and a log, made by tasks; and the story of a violation.
 
     Args:
         now: topics of the proxy; None if no log is read.
+        files: those of an archive that hold what is wanted.
 
     Raises:
         As `judge_log`, but for a file that another program has compacted.
     """
-    kept = kept_files(archive, options) if archive else []
     ranges = live_ranges(options, now or {})
     logs: Counter[str] = Counter({topic: one.end - one.start for topic, one in (now or {}).items()})
-    for manifest, _ in kept:
-        logs[manifest.topic] += manifest.rows
+    for one in files:
+        logs[one.manifest.topic] += one.manifest.rows
     lines = [line for _, line in journals.shared]
     run_parts = Cut(
-        work=[*journals.work, *(SightFile(one, path) for one, path in kept), *ranges],
+        work=[*journals.work, *files, *ranges],
         parts=cut(lines, journals.sketches, logs),
         shared=journals.shared,
         owners=journals.owners,

@@ -15,7 +15,6 @@ import click
 from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
     EXIT_CODES,
-    Stopped,
     accept_endpoint,
     accept_metrics,
     complain,
@@ -24,10 +23,7 @@ from reliable_pubsub.common.command_line import (
     log_format_option,
     metrics_option,
     readable_errors,
-    reloaded_by_signal,
     resolve_all,
-    signals_raise,
-    stopped_by_signals,
 )
 from reliable_pubsub.common.core.endpoint import beside, stays_behind
 from reliable_pubsub.common.core.resolving import Resolved, typed
@@ -36,6 +32,12 @@ from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.key_files import server_keys
 from reliable_pubsub.common.metrics_server import metrics_served
 from reliable_pubsub.common.notify import ServiceManager
+from reliable_pubsub.common.signals import (
+    Stopped,
+    reloaded_by_signal,
+    signals_raise,
+    stopped_by_signals,
+)
 from reliable_pubsub.common.system import share_one_heap
 from reliable_pubsub.relay.sockets import allow_connections
 

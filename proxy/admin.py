@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial, wraps
 from typing import Any
 
 import click
@@ -22,14 +22,15 @@ from reliable_pubsub.common.command_line import (
     key_options,
     readable_errors,
     settings_from,
-    stop_on_signals,
 )
+from reliable_pubsub.common.core import action_words
 from reliable_pubsub.common.core.errors import UsageError
 from reliable_pubsub.common.core.limits import PAUSE_REASON_CHARS_MAX
 from reliable_pubsub.common.core.names import GROUP_PREFIX
 from reliable_pubsub.common.core.start import parse_start
 from reliable_pubsub.common.core.status import ClientStatus, SubscriptionStatus, TopicStatus
 from reliable_pubsub.common.key_files import client_keys
+from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.surroundings import retry_policy
 
 LEASES_TO_EXPIRY = 2
@@ -95,7 +96,7 @@ def _command(
     """A command with the options of all of them."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
-        @functools.wraps(function)
+        @wraps(function)
         def call(as_json: bool, **said: Any) -> None:
             own = {one: said.pop(one) for one in list(said) if one not in _SHARED}
             with _client(said) as client:
@@ -151,10 +152,6 @@ def _confirm(question: str) -> None:
 
 def _tell(outcome: AdminOutcome, text: str, as_json: bool) -> None:
     click.echo(msgspec.json.encode(outcome).decode() if as_json else text)
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 # Looking.
@@ -281,10 +278,7 @@ def end_subscription(
     """
     _act(
         lambda look: client.end_subscription(topic, subscriber, look=look),
-        lambda one: (
-            f"ends subscription {one.generation} of {subscriber} to {topic}, which has "
-            f"acknowledged everything below offset {one.end}"
-        ),
+        partial(action_words.ends_subscription, topic, subscriber),
         as_json=as_json,
         yes=yes,
         look=look,
@@ -318,9 +312,7 @@ def forget_client(
     """
     _act(
         lambda look: client.forget_client(client_id, role=role, look=look),
-        lambda one: (
-            f"forgets {role} {client_id} and ends {_counted(one.subscriptions, 'subscription')}"
-        ),
+        partial(action_words.forgets, role, client_id),
         as_json=as_json,
         yes=yes,
         look=look,
@@ -341,10 +333,7 @@ def truncate(client: Admin, as_json: bool, topic: str, start: str, yes: bool, lo
     place = parse_start(start)
     _act(
         lambda look: client.truncate(topic, place, look=look),
-        lambda one: (
-            f"removes offsets {one.first} to {one.end - 1} of {topic}; "
-            f"{_counted(one.subscriptions, 'subscription')} with unacknowledged ones among them"
-        ),
+        partial(action_words.removes, topic),
         as_json=as_json,
         yes=yes,
         look=look,
@@ -363,13 +352,7 @@ def delete_topic(client: Admin, as_json: bool, topic: str, yes: bool, look: bool
     """
     _act(
         lambda look: client.delete_topic(topic, look=look),
-        lambda one: (
-            f"deletes {topic} with offsets {one.first} to {one.end - 1}, and ends "
-            f"{_counted(one.subscriptions, 'subscription')}"
-            if one.first < one.end
-            else f"deletes {topic}, which is empty, and ends "
-            f"{_counted(one.subscriptions, 'subscription')}"
-        ),
+        partial(action_words.deletes, topic),
         as_json=as_json,
         yes=yes,
         look=look,
@@ -406,7 +389,7 @@ def skip(
     to = None if seen.already else seen.end
     _act(
         lambda look: client.skip(topic, subscriber, end=end if to is None else to, look=look),
-        lambda one: f"skips offsets {one.first} to {one.end - 1} of {topic} for {subscriber}",
+        partial(action_words.skips, topic, subscriber),
         as_json=as_json,
         yes=yes,
         look=look,
@@ -434,7 +417,7 @@ def set_cursor(
     place = parse_start(start)
     _act(
         lambda look: client.set_cursor(topic, subscriber, place, look=look),
-        lambda one: f"moves {subscriber} on {topic} from offset {one.first} to {one.end}",
+        partial(action_words.moves, topic, subscriber),
         as_json=as_json,
         yes=yes,
         look=look,

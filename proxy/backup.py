@@ -27,11 +27,11 @@ from reliable_pubsub.common.command_line import (
     EXIT_CODES,
     readable_errors,
     settings_from,
-    stop_on_signals,
 )
 from reliable_pubsub.common.core.errors import ConfigurationError, InUseError, StorageFailedError
 from reliable_pubsub.common.damage import error_of
 from reliable_pubsub.common.lock import make_directory
+from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.system import sync_directory
 
 from .check import check_store

@@ -6,12 +6,8 @@ from pathlib import Path
 
 import click
 
-from reliable_pubsub.common.command_line import (
-    CONTEXT_SETTINGS,
-    EXIT_CODES,
-    readable_errors,
-    stop_on_signals,
-)
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, readable_errors
+from reliable_pubsub.common.signals import stop_on_signals
 
 from .contents import progress_of, read_contents, show_contents, stopped_store
 

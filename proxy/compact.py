@@ -15,15 +15,11 @@ from pathlib import Path
 
 import click
 
-from reliable_pubsub.common.command_line import (
-    CONTEXT_SETTINGS,
-    EXIT_CODES,
-    readable_errors,
-    stop_on_signals,
-)
+from reliable_pubsub.common.command_line import CONTEXT_SETTINGS, EXIT_CODES, readable_errors
 from reliable_pubsub.common.core.errors import DamagedError, StorageFailedError
 from reliable_pubsub.common.damage import error_of
 from reliable_pubsub.common.lock import make_directory
+from reliable_pubsub.common.signals import stop_on_signals
 
 from .contents import Contents, progress_of, read_contents, stopped_store
 from .store import Store

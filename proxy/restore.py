@@ -11,8 +11,8 @@ from reliable_pubsub.common.command_line import (
     EXIT_CODES,
     complain,
     readable_errors,
-    stop_on_signals,
 )
+from reliable_pubsub.common.signals import stop_on_signals
 
 from .backup import back_up
 from .contents import progress_of, read_contents, require_store, show_contents, stopped_store

@@ -93,13 +93,6 @@ class Server:
             self._state_connection = self._store.open_reader()
             self._reader = StoreReader(self._state_connection)
             self._boot = secrets.token_hex(8)
-            self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-            self._authentication = Authentication(
-                self._context, settings.keys, settings.data_dir / AUDIT_FILE, warn
-            )
-            self.entrance = Entrance(
-                settings.connections, has_keys=settings.keys is not None, warn=warn
-            )
             self._bind()
             self.engine = self._new_engine()
         except BaseException:
@@ -117,7 +110,6 @@ class Server:
         self._recorder = recorder or Recorder()
         topics = self.engine.state.topics.values()
         self._journal = ProxyJournal(self._recorder, [(log.topic_id, log.topic) for log in topics])
-        self._door_of = {door.socket: door for door in self.doors}
         self._poll = SocketPoll(
             [*self._door_of, self.push.socket, self.ingress.socket],
             self._wake_up.descriptor,
@@ -141,11 +133,17 @@ class Server:
 
     def _bind(self) -> None:
         settings = self._settings
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._authentication = Authentication(
+            self._context, settings.keys, settings.data_dir / AUDIT_FILE, self._warn
+        )
+        self.entrance = Entrance(settings.connections, settings.keys, self._warn)
         known = self._authentication if self._authentication.knows_keys else None
         self.doors = [
             FrontDoor(self._context, "publisher", settings.publisher_endpoint, known),
             FrontDoor(self._context, "subscriber", settings.subscriber_endpoint, known),
         ]
+        self._door_of = {door.socket: door for door in self.doors}
         self.push = Push(
             self._context, settings.push, self._authentication, self.entrance, boot=self._boot
         )

@@ -20,7 +20,6 @@ from reliable_pubsub.common.command_line import (
     key_options,
     readable_errors,
     settings_from,
-    stop_on_signals,
 )
 from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.errors import InDoubtError
@@ -34,6 +33,7 @@ from reliable_pubsub.common.core.status import (
     TopicStatus,
 )
 from reliable_pubsub.common.key_files import client_keys
+from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.surroundings import retry_policy
 

@@ -21,7 +21,6 @@ from reliable_pubsub.common.command_line import (
     metrics_option,
     readable_errors,
     resolve_all,
-    stopped_by_signals,
 )
 from reliable_pubsub.common.core.endpoint import beside
 from reliable_pubsub.common.core.names import client_id
@@ -31,6 +30,7 @@ from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.key_files import client_keys, server_keys
 from reliable_pubsub.common.metrics_server import Pages, metrics_served
 from reliable_pubsub.common.notify import ServiceManager
+from reliable_pubsub.common.signals import stopped_by_signals
 from reliable_pubsub.common.system import share_one_heap
 
 from .core.inflow import ConnectionBounds

@@ -13,6 +13,7 @@ from typing import Final
 
 from msgspec import UNSET, UnsetType
 
+from reliable_pubsub.common.core.keys import ServerKeys
 from reliable_pubsub.common.core.status import ConnectionsStatus
 
 from .connections import Connections
@@ -28,17 +29,16 @@ class Entrance:
     def __init__(
         self,
         bounds: ConnectionBounds,
-        *,
-        has_keys: bool,
+        keys: ServerKeys | None,
         warn: Callable[[str], None] = lambda _: None,
     ) -> None:
         """It is open, and leads to no endpoint yet.
 
         Args:
-            has_keys: whether connections cost what a handshake with keys does.
+            keys: of the endpoints; with them each connection costs a handshake.
             warn: called when connections begin to be kept out, and when that is over; by guards.
         """
-        self._has_keys = has_keys
+        self._has_keys = keys is not None
         self._inflow = Inflow(self._effective(bounds), time.monotonic())
         self._warn = warn
         self._endpoints: list[Connections] = []

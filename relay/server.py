@@ -93,31 +93,16 @@ class Relay:
         self._boot = secrets.token_hex(8)
         self._context: Context = zmq.Context()
         self._authentication = Authentication(self._context, settings.keys, warn=warn)
-        self._entrance = Entrance(
-            settings.connections, has_keys=settings.keys is not None, warn=warn
-        )
+        self._entrance = Entrance(settings.connections, settings.keys, warn)
         self._table: InterestTable[bytes] = InterestTable(
             strategy=settings.strategy, cap=settings.cap, kinds=self._kinds
         )
         try:
-            listener = listening(
-                self._context, zmq.ROUTER, settings.endpoint, "request", sent_max=ANSWERS_MAX
-            )
-            self._requests, self._connections = listener.socket, listener.connections
-            self._receiver = Receiver(self._requests)
-            self.fan_out = FanOut(
-                self._context,
-                settings.push_endpoint,
-                self._table,
-                self._kinds,
-                self._authentication,
-                self._entrance,
-            )
+            self._bind()
         except BaseException:
             self._authentication.close()
             self._context.destroy(linger=0)
             raise
-        self.endpoint = self._requests.getsockopt_string(zmq.LAST_ENDPOINT)
         self._links = Links(
             self._table,
             node=settings.node,
@@ -146,6 +131,22 @@ class Relay:
         self._stopping = False
         self._received = self._malformed = 0
         self._tick_at_s = self._join_at_s = 0.0
+
+    def _bind(self) -> None:
+        listener = listening(
+            self._context, zmq.ROUTER, self.settings.endpoint, "request", sent_max=ANSWERS_MAX
+        )
+        self._requests, self._connections = listener.socket, listener.connections
+        self._receiver = Receiver(self._requests)
+        self.endpoint = self._requests.getsockopt_string(zmq.LAST_ENDPOINT)
+        self.fan_out = FanOut(
+            self._context,
+            self.settings.push_endpoint,
+            self._table,
+            self._kinds,
+            self._authentication,
+            self._entrance,
+        )
 
     def _connected(self) -> list[Above]:
         """What is above: nodes, then plain publishers."""

@@ -21,7 +21,6 @@ from reliable_pubsub.common.command_line import (
     key_options,
     readable_errors,
     settings_from,
-    stop_on_signals,
 )
 from reliable_pubsub.common.core.answers import Denied
 from reliable_pubsub.common.core.errors import (
@@ -34,6 +33,7 @@ from reliable_pubsub.common.core.session import refusal
 from reliable_pubsub.common.core.status import ConnectionsStatus
 from reliable_pubsub.common.core.wire import encode_request
 from reliable_pubsub.common.key_files import client_keys
+from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.common.status_client import StatusClient
 from reliable_pubsub.common.transport import ReqTransport
 

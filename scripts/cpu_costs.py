@@ -18,7 +18,7 @@ from typing import Final, Protocol
 import msgspec
 
 from reliable_pubsub import Publisher, Subscriber
-from reliable_pubsub.common.command_line import Stopped, signals_raise
+from reliable_pubsub.common.signals import Stopped, signals_raise
 from reliable_pubsub.lab.child_process import ChildProcess
 
 from .measuring import PAYLOAD, Proxy, Worker, folder, proxy

@@ -19,9 +19,9 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from reliable_pubsub.common.command_line import stop_on_signals
 from reliable_pubsub.common.core.journal import Event
 from reliable_pubsub.common.core.steps import PlanPosition, PublisherStep, SubscriberStep
+from reliable_pubsub.common.signals import stop_on_signals
 from reliable_pubsub.lab.catalogue import load_scenario
 from reliable_pubsub.lab.core.scenario import Scenario
 from reliable_pubsub.lab.reading import read_run

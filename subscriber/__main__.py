@@ -12,13 +12,11 @@ import click
 from reliable_pubsub.common.command_line import (
     CONTEXT_SETTINGS,
     EXIT_CODES,
-    RESUME,
     StepFileCommand,
     client_options,
     client_settings,
     complain,
     readable_errors,
-    stop_on_signals,
     tell_silence,
 )
 from reliable_pubsub.common.core.names import client_id
@@ -32,6 +30,7 @@ from reliable_pubsub.common.core.steps import (
 )
 from reliable_pubsub.common.journal_file import open_journal
 from reliable_pubsub.common.plan_view import print_plan, progress_bar
+from reliable_pubsub.common.signals import RESUME, stop_on_signals
 from reliable_pubsub.common.surroundings import retry_policy
 from reliable_pubsub.common.world import World
 from reliable_pubsub.common.yaml_file import load_yaml

@@ -114,17 +114,9 @@ class Subscriber:
         if self._gate.closed:
             self._free(None)
             return
-        opened = self._opened
-        opened.hurry()
-        try:
+        with self._opened.last_call(self._free):
             self._gate.begin_again()
-            await self._run(self._engine.leave(tells_ahead=not opened.remembers))
-        except BaseException as error:
-            self._free(error)
-            if not opened.is_told_later(error):
-                raise
-        else:
-            self._free(None)
+            await self._run(self._engine.leave(tells_ahead=not self._opened.remembers))
 
     async def abandon(self) -> None:
         """Close socket and state without acknowledging the messages in hand: redelivered later."""

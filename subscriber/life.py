@@ -58,18 +58,10 @@ class SubscriberLife:
         if self._gate.closed:
             self._free(None)
             return
-        opened = self._opened
-        opened.hurry()
-        try:
+        with self._opened.last_call(self._free):
             self._gate.begin_again()
             # Messages that were prefetched but not delivered must not come again marked.
-            self._run(self._engine.leave(tells_ahead=not opened.remembers))
-        except BaseException as error:
-            self._free(error)
-            if not opened.is_told_later(error):
-                raise
-        else:
-            self._free(None)
+            self._run(self._engine.leave(tells_ahead=not self._opened.remembers))
 
     def abandon(self) -> None:
         """Close socket and state without acknowledging the messages in hand: redelivered later."""

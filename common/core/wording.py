@@ -148,6 +148,11 @@ def in_words(value: object) -> str:
     return f"{value!s:.60}"
 
 
+def counted(count: int, what: str) -> str:
+    """`1 link`, `2 links`."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def key_in_words(key: str) -> str:
     """Give a key of a file in one line of at most 60 characters."""
     return f"{key if key.isprintable() else repr(key):.60}"

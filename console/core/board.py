@@ -15,11 +15,12 @@ from reliable_pubsub.common.core.status import (
     SubscriptionStatus,
     TopicStatus,
 )
+from reliable_pubsub.common.core.wording import counted
 from reliable_pubsub.relay.core.messages import NodeReport
 from reliable_pubsub.relay.core.tree import Look
 
 from .rates import Rates, counter_of_publisher, counter_of_reader, counter_of_topic
-from .reasons import Reason, counted, lease_left_s, reason_of_group, reason_of_subscription
+from .reasons import Reason, lease_left_s, reason_of_group, reason_of_subscription
 
 PAGE_ROWS_MAX: Final = 200
 SLOW_ROWS_MAX: Final = 100

@@ -7,6 +7,7 @@ from typing import Final, Literal
 from msgspec import Struct
 
 from reliable_pubsub.common.core.status import GroupStatus, SubscriptionStatus
+from reliable_pubsub.common.core.wording import counted
 
 SLOW_LAG_S: Final = 1.0  # what waits for less is on its way
 SILENT_S: Final = 10.0  # a client that waits for messages asks more often
@@ -126,8 +127,3 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:,.0f} {unit}"
     return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-
-
-def counted(count: int, what: str) -> str:
-    """`1 link`, `2 links`."""
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

@@ -44,12 +44,11 @@ from .records import (
     Subscribed,
     TopicDeleted,
     Trimmed,
-    Unsubscribed,
 )
 from .replies import decided, echo, malformed
 from .start_offset import start_offset
 from .state import State
-from .subscriptions import Subscription
+from .subscriptions import Subscription, unsubscribed
 from .topic_log import TopicLog
 
 ROLES: Final[tuple[Role, ...]] = ("publisher", "subscriber")
@@ -137,22 +136,8 @@ def end_subscription(state: State, request: Admin, do: EndSubscription, _now_ns:
     if is_group(do.subscriber):
         name = do.subscriber.removeprefix(GROUP_PREFIX)
         return Planned(effect, (_group_ended(log, name),))
-    return Planned(effect, (_ended(state, log, do.subscriber, one),))
-
-
-def _ended(state: State, log: TopicLog, subscriber: str, one: Subscription) -> Unsubscribed:
-    session = state.sessions["subscriber", subscriber]
-    return Unsubscribed(
-        log.topic_id,
-        subscriber,
-        one.generation,
-        one.cursor,
-        session.epoch,
-        session.nonce,
-        session.control,
-        one.terms,
-        one.shown,
-    )
+    session = state.sessions["subscriber", do.subscriber]
+    return Planned(effect, (unsubscribed(log.topic_id, do.subscriber, one, session),))
 
 
 def skip(state: State, request: Admin, do: Skip, _now_ns: int) -> Plan:
@@ -243,7 +228,8 @@ def delete_topic(state: State, request: Admin, do: DeleteTopic, _now_ns: int) ->
     records: list[Record] = [log.trimmed_to(log.end)] if log.start < log.end else []
     for name, one in log.subscriptions.items():
         if one.active and not is_group(name) and not state.patterns.wants(name, log.topic_id):
-            records.append(_ended(state, log, name, one))
+            session = state.sessions["subscriber", name]
+            records.append(unsubscribed(log.topic_id, name, one, session))
     records += [_group_ended(log, name) for name in log.groups]
     subscriptions = len(records) - (log.start < log.end)
     effect = Effect(first=log.start, end=log.end, subscriptions=subscriptions)
@@ -327,7 +313,10 @@ def forget_client(state: State, request: Admin, do: ForgetClient, _now_ns: int) 
             for log in state.topics.values()
             if (one := log.subscriptions.get(do.of)) is not None
         ]
-        ended = [_ended(state, log, do.of, one) for log, one in entries if one.active]
+        session = state.sessions["subscriber", do.of]
+        ended = [
+            unsubscribed(log.topic_id, do.of, one, session) for log, one in entries if one.active
+        ]
         floor = max((one.generation for _, one in entries), default=0)
         floor = max(floor, state.generation_floor)
         gone = [Forgotten("subscription", (log.topic_id, do.of), floor) for log, _ in entries]

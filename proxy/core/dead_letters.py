@@ -12,7 +12,7 @@ from reliable_pubsub.common.core.requests import Dead
 from .changed_log import not_this_log
 from .reading import subscription_of
 from .records import Appended, CursorMoved, DeadLettered, Decision
-from .replies import decided, echo, limit_reached, malformed, topic_or_created
+from .replies import decided, echo, malformed, topic_for_publisher
 from .retention import make_room
 from .state import State
 from .subscriptions import Subscription
@@ -67,13 +67,11 @@ def _store_letter(
     subscription: Subscription,
     topic: str,
 ) -> Decision:
-    found = topic_or_created(state, request, topic)
+    found = topic_for_publisher(state, request, topic)
     if isinstance(found, Decision):
         return found
     letters, created = found
     mark = letters.publishers.get(request.client)
-    if mark is None and len(letters.publishers) >= state.settings.publishers_per_topic_max:
-        return limit_reached(state, request, "publishers_per_topic_max")
     room = make_room(state, request, letters, 1, len(body))
     if isinstance(room, Decision):
         return room

@@ -12,7 +12,7 @@ from reliable_pubsub.common.core.errors import MalformedError, UsageError
 from reliable_pubsub.common.core.requests import Settle, Take
 
 from .records import Appended, Decision, GroupLetter, Record
-from .replies import limit_reached, topic_or_created
+from .replies import topic_for_publisher
 from .retention import make_room
 from .state import State
 from .topic_log import TopicLog
@@ -47,13 +47,11 @@ class GroupLetters:
         state, request = self._state, self._request
         topic = dead_topic(request.topic)
         assert topic is not None  # checked where messages can be rejected
-        found = topic_or_created(state, request, topic)
+        found = topic_for_publisher(state, request, topic)
         if isinstance(found, Decision):
             return found
         log, created = found
         mark = log.publishers.get(request.client)
-        if mark is None and len(log.publishers) >= state.settings.publishers_per_topic_max:
-            return limit_reached(state, request, "publishers_per_topic_max")
         message = message_at(state, self._log, offset)
         body = dead_letter(message, request.client, deliveries, reason)
         count = len(self._letters) + 1

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
-from typing import Final
+import operator
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop
+from typing import Final, TypeVar
 
 from msgspec import UNSET, UnsetType
 
@@ -30,6 +31,8 @@ from .group_state import is_group, subscription_of_group
 from .records import Decision
 from .replies import echo, malformed
 from .state import State
+
+T = TypeVar("T", str, Pattern)
 
 _KINDS: Final = Kinds()
 
@@ -96,15 +99,14 @@ class _Page:
         state = self._state
         topics = state.listened_topics - state.deleted_topics
         topics |= {one.text for one in state.patterns.all() if one.kind == "exact"}
-        patterns = sorted(one for one in state.patterns.all() if one.kind != "exact")
-        names = sorted(topics)
+        patterns = [one for one in state.patterns.all() if one.kind != "exact"]
         if after is not UNSET:
-            find = bisect_left if after.group is not None else bisect_right
-            patterns = patterns[find(patterns, after.match) :]
-            is_topic = after.match.kind == "exact"
-            names = names[find(names, after.match.text) :] if is_topic else []
-        yield from (Pattern("exact", name) for name in names)
-        yield from patterns
+            begins = operator.ge if after.group is not None else operator.gt
+            patterns = [one for one in patterns if begins(one, after.match)]
+            first, is_topic = after.match.text, after.match.kind == "exact"
+            topics = {name for name in topics if begins(name, first)} if is_topic else set()
+        yield from (Pattern("exact", name) for name in _ascending(topics))
+        yield from _ascending(patterns)
 
     def _rows_of(self, match: Pattern) -> Iterator[SubscriptionRow]:
         if match.kind == "exact":
@@ -140,3 +142,11 @@ class _Page:
         if _KINDS.overlap(self._asked, canonical(match), self._effort) is False:
             return False
         return self._shown is None or self._shown.shares(canonical(match), self._effort)
+
+
+def _ascending(unordered: Iterable[T]) -> Iterator[T]:
+    """In order. A page takes the first few of many, so the others are not sorted for it."""
+    left = list(unordered)
+    heapify(left)
+    while left:
+        yield heappop(left)

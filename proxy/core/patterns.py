@@ -43,13 +43,12 @@ from .records import (
     PatternSubscribed,
     Record,
     Subscribed,
-    Unsubscribed,
 )
 from .replies import begun_by_pattern, decided, echo, limit_reached, malformed
 from .sessions import fence
 from .start_offset import chosen_offset
 from .state import State
-from .subscriptions import Session, Subscription
+from .subscriptions import Session, Subscription, unsubscribed
 from .topic_log import TopicLog
 
 _KINDS = Kinds()
@@ -186,8 +185,7 @@ def _ended(state: State, request: Match, session: Session) -> Decision:
         patterns = [one for one in state.patterns.patterns_of(topic_id) if one in mine]
         if patterns == [request.match]:
             one = state.topic_by_id[topic_id].subscriptions[request.client]
-            place = (topic_id, request.client, one.generation, one.cursor)
-            records.append(Unsubscribed(*place, *head, one.terms, one.shown))
+            records.append(unsubscribed(topic_id, request.client, one, session, request.control))
     reply = Matched(**echo(state, request), topics=len(records) - 1, already=False)
     return decided(state, reply, *records)
 

@@ -7,7 +7,7 @@ from reliable_pubsub.common.core.dead_letter import DEAD_SUFFIX
 from reliable_pubsub.common.core.requests import Put, Stage
 
 from .records import Appended, Decision
-from .replies import echo, limit_reached, malformed, topic_or_created
+from .replies import echo, malformed, topic_for_publisher, topic_or_created
 from .retention import make_room
 from .sessions import fence
 from .state import State
@@ -36,16 +36,12 @@ def append_put(
     state: State, request: Put, log: TopicLog | None, body: bytes, now_ns: int
 ) -> Decision:
     """Append a batch if there is room."""
-    found = topic_or_created(state, request, request.topic)
+    # Numbers are compared at QoS 2 only.
+    find = topic_for_publisher if request.qos == 2 else topic_or_created
+    found = find(state, request, request.topic)
     if isinstance(found, Decision):
         return found
     log, created = found
-    if (
-        request.qos == 2
-        and request.client not in log.publishers
-        and len(log.publishers) >= state.settings.publishers_per_topic_max
-    ):
-        return limit_reached(state, request, "publishers_per_topic_max")
     room = make_room(state, request, log, request.count, len(body))
     if isinstance(room, Decision):
         return room

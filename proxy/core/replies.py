@@ -103,6 +103,22 @@ def topic_or_created(
     return log, (created, *begun_by_patterns(state, log))
 
 
+def topic_for_publisher(
+    state: State, request: AnyRequest, topic: str, others: int = 0
+) -> tuple[TopicLog, tuple[Record, ...]] | Decision:
+    """As `topic_or_created`, for a sender whose numbers the topic compares for ever.
+
+    Or the refusal of one such publisher too many.
+    """
+    found = topic_or_created(state, request, topic, others)
+    if isinstance(found, Decision):
+        return found
+    known = found[0].publishers
+    if request.client not in known and len(known) >= state.settings.publishers_per_topic_max:
+        return limit_reached(state, request, "publishers_per_topic_max")
+    return found
+
+
 def begun_by_patterns(state: State, log: TopicLog) -> Iterator[Subscribed]:
     """The subscriptions that begin with a topic, by the patterns that match it."""
     for subscriber, pattern in state.patterns.wanting(log.topic):

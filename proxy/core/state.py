@@ -143,6 +143,9 @@ class State:
             for group in log.groups.values():
                 for name in group.members:
                     self.members[name] = self.members.get(name, 0) + 1
+        self._index_all()
+
+    def _index_all(self) -> None:
         for role, client in self.sessions:
             self.index_session(role, client)
         for log in self.topics.values():

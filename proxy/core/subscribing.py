@@ -11,12 +11,12 @@ from reliable_pubsub.common.core.requests import Bye, Sub, Unsub
 from .changed_log import log_changed, witness_ns
 from .groups import join, leave
 from .reading import not_subscribed
-from .records import ControlSeen, Decision, Moved, PatternEnded, Subscribed, Unsubscribed
+from .records import ControlSeen, Decision, Moved, PatternEnded, Subscribed
 from .replies import decided, echo, limit_reached, malformed, topic_or_created
 from .sessions import fence
 from .start_offset import chosen_offset
 from .state import State
-from .subscriptions import Session, Subscription
+from .subscriptions import Session, Subscription, unsubscribed
 from .topic_log import TopicLog
 
 
@@ -170,17 +170,7 @@ def unsub(state: State, request: Unsub, _body: bytes, _now_ns: int) -> Decision:
     return decided(
         state,
         UnsubAck(**echo(state, request), topic=request.topic, already=False),
-        Unsubscribed(
-            log.topic_id,
-            request.client,
-            known.generation,
-            known.cursor,
-            session.epoch,
-            session.nonce,
-            request.control,
-            known.terms,
-            known.shown,
-        ),
+        unsubscribed(log.topic_id, request.client, known, session, request.control),
     )
 
 
@@ -190,17 +180,7 @@ def bye(state: State, request: Bye, _body: bytes, _now_ns: int) -> Decision:
     if isinstance(session, Decision):
         return session
     ended = [
-        Unsubscribed(
-            log.topic_id,
-            request.client,
-            one.generation,
-            one.cursor,
-            session.epoch,
-            session.nonce,
-            session.control,
-            one.terms,
-            one.shown,
-        )
+        unsubscribed(log.topic_id, request.client, one, session)
         for log in map(state.topic_by_id.__getitem__, state.subscribed.get(request.client, ()))
         if (one := log.subscriptions[request.client]).terms.session == "clean"
     ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from reliable_pubsub.common.core.message_base import Terms
 
-from .records import Moved
+from .records import Moved, Unsubscribed
 
 
 @dataclass(slots=True)
@@ -43,3 +43,24 @@ class Session:
     nonce: bytes
     control: int  # number of the last SUB or UNSUB within the epoch
     lsn: int  # record number of the last grant or control request
+
+
+def unsubscribed(
+    topic_id: int, subscriber: str, one: Subscription, session: Session, control: int | None = None
+) -> Unsubscribed:
+    """The record that ends a subscription.
+
+    Args:
+        control: number of the request that ends it; None: that of the session's last one stays.
+    """
+    return Unsubscribed(
+        topic_id,
+        subscriber,
+        one.generation,
+        one.cursor,
+        session.epoch,
+        session.nonce,
+        session.control if control is None else control,
+        one.terms,
+        one.shown,
+    )

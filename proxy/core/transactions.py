@@ -33,7 +33,7 @@ from reliable_pubsub.common.core.status import StagingStatus
 
 from .publishing import for_subscribers_only
 from .records import Appended, Decision, Record, Staged, TransactionCommitted, Unstaged
-from .replies import decided, echo, limit_reached, topic_or_created
+from .replies import decided, echo, topic_for_publisher
 from .retention import make_room
 from .sessions import fence
 from .staging import LastTransaction, StagedTransaction
@@ -183,13 +183,11 @@ def _share(
     state: State, request: Commit, topic: str, staged: Sequence[Staged], now_ns: int, others: int
 ) -> _Share | Decision:
     """The part of one topic; the same transaction creates `others` topics before it."""
-    found = topic_or_created(state, request, topic, others)
+    found = topic_for_publisher(state, request, topic, others)
     if isinstance(found, Decision):
         return found
     log, created = found
     mark = log.publishers.get(request.client)
-    if mark is None and len(log.publishers) >= state.settings.publishers_per_topic_max:
-        return limit_reached(state, request, "publishers_per_topic_max")
     sequence, base = mark.last_sequence + 1 if mark else 1, log.end
     timestamp_ns = log.next_timestamp_ns(now_ns, state.timestamp_step_ns)
     batches: list[Appended] = []

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from reliable_pubsub.common.command_line import RESUME
+from reliable_pubsub.common.signals import RESUME
 from scripts.delivery import compare, read_lines
 
 from .harness import (

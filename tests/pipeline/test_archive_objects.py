@@ -16,6 +16,7 @@ from reliable_pubsub.pipeline import archive as table
 from reliable_pubsub.pipeline.__main__ import main
 from reliable_pubsub.pipeline.archive import Archive, archived_files, read_manifests
 from reliable_pubsub.pipeline.archive_files import place_of
+from reliable_pubsub.pipeline.audit_tasks import kept_files
 from reliable_pubsub.pipeline.auditing import judge_log
 from reliable_pubsub.pipeline.core.places import check_archive, delta_options
 from reliable_pubsub.pipeline.replaying import archived_past
@@ -114,7 +115,8 @@ class TestAnArchiveInAnObjectStore:
     ) -> None:
         catch_up(two_topics(), bucket)
 
-        _, verdict = judge_log(SparkTasks(spark), options(), {}, bucket)
+        files = kept_files(bucket, options())
+        _, verdict = judge_log(SparkTasks(spark), options(), {}, files)
 
         assert verdict.holds
         assert sum(rule.checked for rule in verdict.rules) >= 14

@@ -35,6 +35,7 @@ from reliable_pubsub.lab.reading import read_run
 from reliable_pubsub.pipeline import auditing, journal_tasks
 from reliable_pubsub.pipeline.archive import Archive
 from reliable_pubsub.pipeline.archiving import Archiving
+from reliable_pubsub.pipeline.audit_tasks import kept_files
 from reliable_pubsub.pipeline.auditing import (
     judge_log,
     read_archive,
@@ -167,14 +168,15 @@ def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damag
     )
     job.catch_up()
     now = whereabouts(options)
-    archived = read_archive(tmp_path / "archive", options, tasks)
+    files = kept_files(tmp_path / "archive", options)
+    archived = read_archive(files, tasks)
     live = read_live(options, now, tasks)
     journals = read_run(tmp_path)
     assert [one.messages for one in archived] == [one.messages for one in live]
     nothing = Run(lines=[], outputs={})
     for where in ({}, now):  # of the archive alone, and with the proxy
         by_checker = check(with_log(nothing, archived, live if where else [], where, pid=1))
-        _, by_spark = judge_log(tasks, options, where, tmp_path / "archive")
+        _, by_spark = judge_log(tasks, options, where, files)
         assert by_spark == by_checker
         assert sum(rule.checked for rule in by_spark.rules) == 900
 
@@ -205,7 +207,7 @@ def test_an_audit_of_real_processes_agrees_with_the_lab_also_when_they_are_damag
     service.proxy.terminate()
     hasty = replace(options, retry=RetryPolicy(timeout_s=0.1, retries_max=0))
     with pytest.raises(InDoubtError, match="no answer to STATUS") as failure:
-        judge_log(tasks, hasty, now, None)
+        judge_log(tasks, hasty, now, [])
     assert failure.value.code == "PROXY_UNREACHABLE"
     of_the_lab = check(replace(journals, lines=lines))
     assert broken(damaged) == broken(of_the_lab) != set()
@@ -250,7 +252,7 @@ def test_tasks_judge_the_files_of_damaged_runs_as_one_checker_does(
     tasks = SparkTasks(spark)
 
     journals = survey(tasks, tmp_path, journal_work(tmp_path))
-    verdict, story = judge_journals(tasks, journals, options, None, None)
+    verdict, story = judge_journals(tasks, journals, options, None, [])
 
     run = read_run(tmp_path)
     by_checker = check(run)
@@ -274,7 +276,7 @@ def test_a_topic_of_which_nothing_is_left_is_warned_of_by_tasks_too(
     tasks = SparkTasks(spark)
 
     journals = survey(tasks, tmp_path, journal_work(tmp_path))
-    verdict, _ = judge_journals(tasks, journals, options, now, None)
+    verdict, _ = judge_journals(tasks, journals, options, now, [])
 
     by_checker = check(with_log(read_run(tmp_path), [], [], now, pid=1))
     assert len(by_checker.warnings) == 2

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pyarrow.parquet as pq
 import pytest
 
-from reliable_pubsub.common.command_line import Stopped
+from reliable_pubsub.common.signals import Stopped
 from reliable_pubsub.pipeline import job
 from reliable_pubsub.pipeline.job import SparkWish, running_job, spark_tasks
 from tests.integration.harness import NOWHERE, Service, eventually
