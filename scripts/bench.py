@@ -200,8 +200,8 @@ def on_spark(rounds: int, workers: list[int], messages: int, as_json: bool) -> N
 
     With --workers, in place of that: load, archive, audit, replay, source and sink on a standalone
     cluster of this machine, workers of one core each, and the memory of each driver. A round takes
-    2 minutes for each number of workers. The long form: --workers 1,2 --messages 20000000
-    --rounds 1, for which 25 GiB of disk and an hour are needed.
+    3 minutes for each number of workers. The long form: --workers 1,2 --messages 20000000
+    --rounds 1, for which some 20 GiB of disk are needed.
     """
     if not workers:
         steps, rows = PARTS["pipeline"].steps(rounds), partial(pipeline, rounds)
