@@ -101,7 +101,6 @@ PARTS: Final = {
     "pipeline": Part(
         lambda rounds: rounds + 2,
         pipeline,
-        "Archive, sink and source beside Spark's own jobs; needs Spark.",
     ),
 }
 
@@ -173,6 +172,45 @@ def scale(rounds: int, stored: int, streamed: int, share: float, as_json: bool) 
     """
     parts = [("scale", STEPS, lambda tick: scale_rows(rounds, stored, streamed, share, tick))]
     measured(parts, as_json=as_json)
+
+
+def _counts(_context: click.Context, _option: click.Parameter, text: str) -> list[int]:
+    try:
+        found = sorted({int(word) for word in text.split(",") if word})
+    except ValueError:
+        raise click.BadParameter(f"found {text!r}, expected numbers such as 1,2") from None
+    if found and found[0] < 1:
+        raise click.BadParameter("a cluster has one worker at least")
+    return found
+
+
+@main.command("pipeline")
+@ROUNDS
+@click.option("--workers", default="", callback=_counts, help="A cluster with so many: 1,2.")
+@click.option(
+    "--messages",
+    default=MILLION,
+    show_default=True,
+    type=click.IntRange(4),
+    help="Of 100 bytes, on the cluster.",
+)
+@JSON
+def on_spark(rounds: int, workers: list[int], messages: int, as_json: bool) -> None:
+    """Archive, sink and source beside Spark's own jobs; needs Spark.
+
+    With --workers, in place of that: load, archive, audit, replay, source and sink on a standalone
+    cluster of this machine, workers of one core each, and the memory of each driver. A round takes
+    3 minutes for each number of workers. The long form: --workers 1,2 --messages 20000000
+    --rounds 1, for which some 20 GiB of disk are needed.
+    """
+    if not workers:
+        steps, rows = PARTS["pipeline"].steps(rounds), partial(pipeline, rounds)
+    else:
+        from .bench_cluster import cluster_rows, steps_of
+
+        steps = steps_of(rounds, workers)
+        rows = partial(cluster_rows, rounds, workers, messages)
+    measured([("pipeline", steps, rows)], as_json=as_json)
 
 
 main.add_command(peers)

@@ -23,7 +23,17 @@ from reliable_pubsub.pipeline.proxy_view import ProxyView
 from reliable_pubsub.pipeline.sessions import open_session, start_java
 from reliable_pubsub.pipeline.tasks import SparkTasks
 
-from .measuring import PAYLOAD, Proxy, Row, compared, folder, percentiles, proxy, sending
+from .measuring import (
+    PAYLOAD,
+    Proxy,
+    Row,
+    compared,
+    cpu_s,
+    folder,
+    percentiles,
+    proxy,
+    sending,
+)
 
 ROWS = 1_000_000
 BATCH = 1_000
@@ -156,31 +166,14 @@ class Jobs:
 
 def cpu_of_a_read(jobs: Jobs) -> Row:
     """What a read costs, whatever else the machine does."""
-    before_s = cpu_s()
+    before_s = cpu_s(os.getpid())
     jobs.read()
     return Row(
         work="the same, CPU of driver, Java, tasks and proxy together",
         unit="s",
-        ours=cpu_s() - before_s,
+        ours=cpu_s(os.getpid()) - before_s,
         at_most=2 * ROWS / SOURCE_ROWS_PER_S,
     )
-
-
-def cpu_s() -> float:
-    """Seconds of CPU so far, of this process and all below it."""
-    parents, used_s = {}, {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended
-        pid = int(path.parent.name)
-        parents[pid] = int(fields[1])
-        used_s[pid] = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
-    mine = {os.getpid()}
-    while below := {pid for pid, parent in parents.items() if parent in mine} - mine:
-        mine |= below
-    return sum(used_s[pid] for pid in mine)
 
 
 def timed_puts(pipe: Any, endpoint: str) -> None:

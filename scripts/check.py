@@ -67,7 +67,7 @@ QUICK_TESTS: Final = (
 )
 # `--quick` sets up no Spark, and without it nothing says what the types of its parts are.
 WITHOUT_SPARK: Final = (
-    *("--exclude", r"(^|/)pipeline/|bench_pipeline|pyspark_reliable_pubsub"),
+    *("--exclude", r"(^|/)pipeline/|bench_pipeline|_cluster\.py|pyspark_reliable_pubsub"),
     *("--follow-imports", "silent"),
 )
 

@@ -11,7 +11,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +251,24 @@ def checkout(commit: str) -> Iterator[Path]:
         finally:
             command = ["git", "worktree", "remove", "--force", str(tree)]
             subprocess.run(command, cwd=ROOT, check=True)
+
+
+def processes_below(pid: int) -> dict[int, list[str]]:
+    """A process and all below it: what /proc/PID/stat says of each after its name."""
+    stats = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+            stats[int(path.parent.name)] = path.read_text().rpartition(")")[2].split()
+    found = {pid}
+    while below := {one for one, stat in stats.items() if int(stat[1]) in found} - found:
+        found |= below
+    return {one: stats[one] for one in found if one in stats}
+
+
+def cpu_s(pid: int) -> float:
+    """Seconds of CPU so far, of a process and all below it."""
+    used = sum(int(text) for stat in processes_below(pid).values() for text in stat[11:15])
+    return used / os.sysconf("SC_CLK_TCK")
 
 
 def percentiles(ages: Sequence[float]) -> list[float]:

@@ -1,7 +1,6 @@
-"""A cluster: executors in processes of their own, and a Python that has not got the package.
+"""A standalone cluster: master, workers and executors are processes of their own.
 
-All of it is one Spark (`local-cluster`: a master and two workers in one Java, each executor in its
-own), because a start costs more than everything else here.
+In the first test its Python has not got the package.
 """
 
 from __future__ import annotations
@@ -9,21 +8,22 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import sysconfig
 import venv
 import zipfile
 from pathlib import Path
 
-import pyspark
 import pytest
 
+from scripts.spark_cluster import SPARK, cluster
 from tests.integration.harness import Service
 
 from .jobs import Jobs
+from .parts_on_cluster import ROWS, TASKS, VICTIMS
 from .quick_java import java_options
 
 ROOT = Path(__file__).parents[2]
-SPARK = Path(pyspark.__file__).parent
 BOUND_S = 600.0
 SETTINGS = {
     "spark.driver.host": "127.0.0.1",
@@ -71,37 +71,69 @@ def test_a_cluster_to_which_the_package_is_sent_puts_and_reads_each_row_once_als
 
     settings = SETTINGS | {"spark.executor.extraJavaOptions": java_options()}
     words = [f"--conf={key}={value}" for key, value in settings.items()]
-    run = subprocess.run(
-        [
-            *(str(SPARK / "bin" / "spark-submit"), "--master", "local-cluster[2,1,1024]"),
-            *("--name", "nightly", *words),
-            *("--py-files", str(package_zip(tmp_path / "package.zip")), str(script)),
-            *(str(tmp_path), service.publisher_endpoint, service.subscriber_endpoint),
-        ],
-        env={
-            **os.environ,
-            "SPARK_HOME": str(SPARK),
-            "SPARK_LOCAL_IP": "127.0.0.1",
-            "SPARK_SUBMIT_OPTS": java_options(),
-            "PYSPARK_PYTHON": python,
-            "PYTHONPATH": "",
-        },
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=BOUND_S,
-        check=False,
-    )
+    environment = {"PYSPARK_PYTHON": python, "PYTHONPATH": ""}
+    with cluster(tmp_path, 2, environment=environment, java_options=java_options()) as running:
+        run = subprocess.run(
+            [
+                *(str(SPARK / "bin" / "spark-submit"), "--master", running.master),
+                *("--name", "nightly", *words),
+                *("--py-files", str(package_zip(tmp_path / "package.zip")), str(script)),
+                *(str(tmp_path), service.publisher_endpoint, service.subscriber_endpoint),
+            ],
+            env={
+                **os.environ,
+                **environment,
+                "SPARK_HOME": str(SPARK),
+                "SPARK_LOCAL_IP": "127.0.0.1",
+                "SPARK_SUBMIT_OPTS": java_options(),
+            },
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=BOUND_S,
+            check=False,
+        )
 
     assert run.returncode == 0, run.stderr[-3_000:]
     seen = json.loads((tmp_path / "seen.json").read_text())
     assert "package.zip" in seen["package"]
-    assert seen["master"] == "local-cluster[2,1,1024]"
+    assert seen["master"] == running.master
     assert (seen["name"], seen["shuffle"]) == ("nightly", "3")
     assert sum(sum(part) for part in seen["parts"]) == len(rows)
     assert [0, 1_000] in seen["parts"]  # the one whose executor had died
     assert (seen["batch"], seen["stream"]) == (len(rows), len(rows))
     assert sorted(service.payloads("t")) == sorted(rows)
+
+
+@pytest.mark.long
+def test_a_write_in_parts_stores_each_row_once_when_an_executor_and_a_worker_are_killed(
+    service: Service, tmp_path: Path
+) -> None:
+    service.start_proxy()
+    environment = {"PYTHONPATH": str(ROOT)}
+    with cluster(tmp_path, 2, environment=environment, java_options=java_options()) as running:
+        endpoints = (service.publisher_endpoint, service.subscriber_endpoint)
+        module = ("-m", "tests.pipeline.parts_on_cluster")
+        run = subprocess.run(
+            [sys.executable, *module, running.master, str(tmp_path), *endpoints],
+            env={**os.environ, **environment, "SPARK_LOCAL_IP": "127.0.0.1"},
+            capture_output=True,
+            text=True,
+            timeout=BOUND_S,
+            check=False,
+        )
+        killed = [one for one in running.workers if not one.runs]
+
+    assert run.returncode == 0, run.stderr[-3_000:]
+    assert len(killed) == 1
+    assert sorted(path.stem for path in tmp_path.glob("*.died")) == [*VICTIMS]
+    for topic in VICTIMS:
+        stored = [int(text) for text in service.payloads(topic)]
+        assert sorted(stored) == [*range(ROWS)]  # though all of it was written once more
+        size = ROWS // TASKS
+        for first in range(0, ROWS, size):
+            of_task = range(first, first + size)
+            assert [number for number in stored if number in of_task] == [*of_task]
 
 
 @pytest.mark.slow
