@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import psycopg
 
@@ -47,6 +47,8 @@ _PROMISE: Final = (
     b"current_setting('fsync'), current_setting('synchronous_commit'),"
     b" current_setting('synchronous_standby_names')"
 )
+# With what the server promises for this very transaction.
+BEAT_AND_PROMISE: Final = BEAT + b" RETURNING " + _PROMISE
 
 
 def promise(opened: Opened) -> ServerPromise:
@@ -128,16 +130,26 @@ class Lease:
         self._opened.add_notice_handler(note)
         try:
             with as_not_serving("the beat was not stored"):
-                query = BEAT + b" RETURNING " + _PROMISE
-                row = self._opened.execute(query, (self.term,)).fetchone()
+                row = self._opened.execute(BEAT_AND_PROMISE, (self.term,)).fetchone()
         finally:
             self._opened.remove_notice_handler(note)
         if warnings:
             raise NotServingError(warnings[0])
+        self.keeps_promise(row)
+        self.renewed(now_s)
+
+    def keeps_promise(self, row: tuple[Any, ...] | None) -> None:
+        """Make sure that a transaction was promised what ours say.
+
+        Args:
+            row: what its `BEAT_AND_PROMISE` gave.
+
+        Raises:
+            NotServingError: it was not.
+        """
         assert row is not None
         if ServerPromise(*row) != self._promised:
             raise NotServingError("the server has changed what its commits promise")
-        self.renewed(now_s)
 
     def end(self) -> bool:
         """Stop beating; return whether the term is still ours and can be given back."""

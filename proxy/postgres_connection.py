@@ -5,9 +5,12 @@ Everything in this program that knows psycopg is here and in `postgres_store.py`
 
 from __future__ import annotations
 
+import logging
+import os
+import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 from reliable_pubsub.common.core.connection_string import without_password
@@ -29,6 +32,8 @@ except ImportError as error:
         "'reliable-pubsub[postgres]' (in a clone '.[postgres]')"
     ) from error
 
+# It warns of each lost connection, which we say ourselves.
+logging.getLogger("psycopg").setLevel(logging.ERROR)
 BODIES_AT_ONCE: Final = 32  # that a read of the log fetches: at most 32 MiB
 ROWS_AT_ONCE: Final = 4096  # without bodies
 _DEFAULTS: Final = {
@@ -41,10 +46,13 @@ _DEFAULTS: Final = {
     "application_name": "reliable-pubsub proxy",
 }
 # A proxy that is stopped between two statements keeps no locks; `lease.Standby` ends the others.
+_ENCODINGS: Final = ("UTF8", "SQL_ASCII")  # that keep all text as we send it
 _SESSION: Final = (
     "SET idle_in_transaction_session_timeout = '2s'",
     "SET default_transaction_isolation = 'read committed'",
     "SET statement_timeout = 0",
+    # Of PostgreSQL 14 and later. A service without traffic commits nothing, and is not gone.
+    "SELECT set_config(name, '0', false) FROM pg_settings WHERE name = 'idle_session_timeout'",
     "SET jit = off",
     "SET enable_sort = off",  # what is read in order has an index; a sort would go to the disk
 )
@@ -67,14 +75,25 @@ def connect(dsn: str, *, beside: Opened | None = None) -> Opened:
         beside: connect to the server of this one, of several hosts.
 
     Raises:
-        ConfigurationError: the text is not a connection string of PostgreSQL.
+        ConfigurationError: the text is not a connection string of PostgreSQL, or the database
+            cannot keep every name.
         psycopg.OperationalError: the server is not there, or refuses.
     """
-    merged = {**_DEFAULTS, **_parts(dsn)}
+    merged = {**_DEFAULTS, **_parts(dsn), "client_encoding": "UTF8"}
     if beside is not None:
         merged |= {"host": beside.info.host, "port": str(beside.info.port)}
         merged.pop("hostaddr", None)
-    opened: Opened = psycopg.connect(make_conninfo("", **merged), autocommit=True)
+    try:
+        opened: Opened = psycopg.connect(make_conninfo("", **merged), autocommit=True)
+    except psycopg.ProgrammingError as error:
+        raise _not_understood(error) from error
+    encoding = opened.info.parameter_status("server_encoding")
+    if encoding not in _ENCODINGS:
+        opened.close()
+        raise ConfigurationError(
+            f"the database of --store has the encoding {encoding}, which cannot keep every name of "
+            "a topic; make one with createdb -T template0 -E UTF8"
+        )
     opened.adapters.register_dumper(int, Int8BinaryDumper)  # one prepared statement for each SQL
     opened.adapters.register_dumper(Column, _ColumnDumper)
     for one in _SESSION:
@@ -95,15 +114,25 @@ def connect_to_read(dsn: str) -> PostgresConnection:
     return PostgresConnection(opened)
 
 
+def break_off(opened: Opened) -> None:
+    """End what another thread waits for on this connection, with an error there."""
+    with suppress(psycopg.Error, OSError), socket.socket(fileno=os.dup(opened.fileno())) as shared:
+        shared.shutdown(socket.SHUT_RDWR)
+
+
 def _parts(dsn: str) -> dict[str, Any]:
     try:
         return dict(conninfo_to_dict(dsn))
     except psycopg.ProgrammingError as error:
-        said = without_password(" ".join(str(error).split()))
-        raise ConfigurationError(
-            f"--store is not a connection string of PostgreSQL ({said}); "
-            "expected one such as postgresql://user@host/database"
-        ) from error
+        raise _not_understood(error) from error
+
+
+def _not_understood(error: psycopg.ProgrammingError) -> ConfigurationError:
+    said = without_password(" ".join(str(error).split()))
+    return ConfigurationError(
+        f"--store is not a connection string of PostgreSQL ({said}); "
+        "expected one such as postgresql://user@host/database"
+    )
 
 
 def shown(dsn: str) -> str:

@@ -25,10 +25,11 @@ from .core.schema import SCHEMA_VERSION, row_crc
 from .core.server_promise import promise_of
 from .core.serving import TIMING, Term
 from .core.storage import NotServingError, StorageFullError
-from .lease import BEAT, SERVING_TABLE, Lease, Standby, noting_warnings, promise
+from .lease import BEAT, BEAT_AND_PROMISE, SERVING_TABLE, Lease, Standby, noting_warnings, promise
 from .postgres_connection import (
     PostgresConnection,
     as_not_serving,
+    break_off,
     connect,
     elapsed_s,
     shown,
@@ -78,12 +79,12 @@ class PostgresStore:
             return False
         try:
             _make_tables(opened)
-            promised = promise(opened)
-            self.promise = promise_of(promised, durability)
             self._warnings: list[str] = []
             opened.add_notice_handler(noting_warnings(self._warnings))
             standby = Standby(opened)
             while True:
+                promised = promise(opened)  # which may change while this process stands by
+                self.promise = promise_of(promised, durability)
                 since_s = elapsed_s()
                 term = standby.look()
                 if term is not None:
@@ -120,12 +121,18 @@ class PostgresStore:
             return PostgresConnection(connect(self._dsn, beside=self._opened))
 
     def confirm(self) -> None:
-        """Make sure that no other process serves.
+        """Make sure that no other process serves; else end a commit that is under way.
 
         Raises:
             NotServingError: another one may.
         """
-        self.lease.confirm()
+        try:
+            self.lease.confirm()
+        except NotServingError:
+            # A server that hangs, or a lock there, would keep the thread that waits for the commit,
+            # and so this process, from standing by and from ending.
+            break_off(self._opened)
+            raise
 
     def _fence(self) -> None:
         self._opened.execute(BEAT, (self.lease.term,))
@@ -145,7 +152,7 @@ class PostgresStore:
         try:
             with opened.pipeline(), opened.cursor(binary=True) as cursor:
                 cursor.execute(b"BEGIN")
-                cursor.execute(BEAT, (self.lease.term,))
+                beat = opened.execute(BEAT_AND_PROMISE, (self.lease.term,))
                 for statement in statements(records, self._topics):
                     cursor.execute(*in_columns(*statement))
                 cursor.execute(b"COMMIT")
@@ -158,6 +165,12 @@ class PostgresStore:
                 opened.execute(b"ROLLBACK")
             self._is_unsure = False
             raise StorageFullError(f"{self.path}: {error}", why=_FULL) from error
+        except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable) as error:
+            raise StorageFailedError(
+                f"{self.path}: the database refuses a commit ({error}); nothing of it was stored. "
+                "Somebody has changed the tables of this database or the rights to them: put them "
+                "back, and start the proxy again"
+            ) from error
         except (
             psycopg.errors.IntegrityError,
             psycopg.DataError,
@@ -173,6 +186,7 @@ class PostgresStore:
             ) from error
         if self._warnings:  # confirmed, but not as promised: the wait for the standby was cancelled
             raise NotServingError(f"a commit is not where it should be: {self._warnings[0]}")
+        self.lease.keeps_promise(beat.fetchone())
         self._is_unsure = False
         self.lease.renewed(sent_at_s)
 

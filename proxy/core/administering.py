@@ -385,11 +385,13 @@ def clients(state: State, request: Clients, _body: bytes, _now_ns: int) -> Decis
 # Pausing.
 
 
-def pause(_state: State, _request: Admin, _do: Pause | Resume, _now_ns: int) -> Plan:
+def pause(state: State, request: Admin, do: Pause | Resume, _now_ns: int) -> Plan:
     """Puts are refused, or taken again, from now on.
 
     It takes a number even if nothing changes: a copy of an earlier PAUSE is then too late.
     """
+    if isinstance(do, Pause) and "\0" in do.reason:  # which not every store can keep
+        return _not_possible(state, request, "the reason of a pause has no NUL")
     return Planned()
 
 

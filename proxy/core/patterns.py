@@ -80,6 +80,8 @@ def _refused(state: State, request: Match, known: PatternSubscription | None) ->
     try:
         problem = "" if _KINDS.knows(pattern) else f"the kind {pattern.kind!r} is not known"
         _KINDS.check(pattern)
+        if "\0" in pattern.text:  # which not every store can keep
+            problem = "a pattern has no NUL, as no topic has one"
     except InvalidPatternError as error:
         problem = str(error)
     if request.terms.session == "clean" and not request.terms.lease_ms:

@@ -82,13 +82,13 @@ class Term:
         """Ask for the loop whether an answer that is decided may leave.
 
         Args:
-            why: the term may be over, if that is known.
+            why: the beats have ended, whatever commits are confirmed; "": they have not.
 
         Raises:
             NotServingError: another process may serve.
         """
         self._asked_s = now_s
-        if not self.is_ours(now_s):
+        if why or not self.is_ours(now_s):
             reason = why or "the database has not confirmed it in time"
             raise NotServingError(f"term {self.number} of this proxy may be over: {reason}")
 

@@ -162,8 +162,16 @@ class TestAnAction:
             Truncate(topic="nowhere", start=Start("now")),
             Skip(topic="t", subscriber="s", end=99),
             SetCursor(topic="t", subscriber="s", start=Start("offset", 99)),
+            Pause(reason="no\0store keeps it"),
         ],
-        ids=["not subscribed", "nor this", "no such topic", "beyond the end", "nor to there"],
+        ids=[
+            "not subscribed",
+            "nor this",
+            "no such topic",
+            "beyond the end",
+            "nor to there",
+            "NUL",
+        ],
     )
     def test_that_cannot_be_done_says_why(self, do: AnyAction) -> None:
         proxy = a_proxy()

@@ -13,6 +13,7 @@ from reliable_pubsub.common.core.errors import (
     InvalidPatternError,
     LimitError,
     LostError,
+    MalformedError,
     NotSubscribedError,
     UsageError,
 )
@@ -244,6 +245,8 @@ class TestASubscriberWithAPattern:
             subscriber.subscribe(match=HEAT, where="region is eu")
         with pytest.raises(UsageError, match="kinds"):
             subscriber.subscribe(match=Pattern("sql", "a"))
+        with pytest.raises(MalformedError, match="has no NUL"):
+            subscriber.subscribe(match=glob("a\0*"))
         with pytest.raises(UsageError, match="replay"):
             subscriber.subscribe(match=HEAT, replay=True)
         with pytest.raises(UsageError, match="goes with"):

@@ -43,6 +43,14 @@ def test_answers_count_from_the_sending_of_the_last_confirmed_beat() -> None:
         term.confirm(101.0 + TIMING.answers_s, "lost")
 
 
+def test_a_term_ends_with_its_beats_whatever_commits_are_confirmed() -> None:
+    term = Term(1, since_s=100.0)
+    term.renewed(101.0)
+
+    with pytest.raises(NotServingError, match="lost"):
+        term.confirm(101.0, "lost")
+
+
 def test_a_term_is_not_kept_for_a_loop_that_hangs() -> None:
     term = Term(1, since_s=100.0)
     assert term.may_beat(200.0), "it has not begun: it reads the log"

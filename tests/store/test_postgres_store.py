@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
-from reliable_pubsub.common.core.errors import ConfigurationError, DamagedError
+from reliable_pubsub.common.core.errors import (
+    ConfigurationError,
+    DamagedError,
+    StorageFailedError,
+)
 from reliable_pubsub.common.core.message_base import Durability
 from reliable_pubsub.proxy import check
 from reliable_pubsub.proxy.check import check_store
 from reliable_pubsub.proxy.core.postgres_sql import in_columns
+from reliable_pubsub.proxy.core.records import TopicCreated
 from reliable_pubsub.proxy.core.rows import statements
 from reliable_pubsub.proxy.core.server_promise import ServerPromise, promise_of
 from reliable_pubsub.proxy.core.serving import TIMING, ServingTiming
 from reliable_pubsub.proxy.core.storage import NotServingError, StorageFullError
 from tests.fakes import a_beginning, an_append
+from tests.integration.harness import PATIENCE_S, eventually
 from tests.postgres import needs_postgresql, shared_server
 
 if TYPE_CHECKING:
@@ -113,6 +120,47 @@ class TestATerm:
             with pytest.raises(NotServingError, match="may be over"):
                 store.confirm()
 
+    def test_that_is_over_ends_a_commit_that_the_server_does_not_answer(
+        self, dsn: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The thread that waits for it would keep the process from standing by, and from ending."""
+        from reliable_pubsub.proxy import lease, postgres_store
+        from reliable_pubsub.proxy.postgres_connection import connect, elapsed_s
+
+        waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = 'serving'::regclass"
+        with (
+            closing(postgres_store.PostgresStore(dsn, "sync")) as store,
+            closing(connect(dsn)) as own,
+        ):
+            store.lease.end()  # its beats would wait, too
+            with own.transaction(), ThreadPoolExecutor(1) as pool:
+                own.execute(b"LOCK TABLE serving IN ACCESS EXCLUSIVE MODE")
+                commit = pool.submit(store.commit, a_beginning())
+                eventually(lambda: own.execute(waits.encode()).fetchall(), "commit that waits")
+                late_s = elapsed_s() + 2 * TIMING.answers_s
+                monkeypatch.setattr(lease, "elapsed_s", lambda: late_s)
+
+                with pytest.raises(NotServingError, match="may be over"):
+                    store.confirm()
+                with pytest.raises(NotServingError, match="outcome of a commit is unknown"):
+                    commit.result(PATIENCE_S)
+
+    def test_ends_with_its_beats_whatever_commits_are_confirmed(self, dsn: str) -> None:
+        from reliable_pubsub.proxy.postgres_connection import elapsed_s
+        from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+        def is_over() -> bool:
+            store.lease.renewed(elapsed_s())  # as each commit does
+            try:
+                store.confirm()
+            except NotServingError as error:
+                return "has changed what its commits promise" in str(error)
+            return False
+
+        with closing(PostgresStore(dsn, "sync")) as store:
+            store.lease._opened.execute(b"SET synchronous_commit = off")
+            eventually(is_over, "end of the term")
+
     def test_that_was_given_back_needs_no_waiting(
         self, dsn: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -177,6 +225,64 @@ class TestTheServer:
         with closing(PostgresStore(dsn, "os", pause=_no_wait)) as store:
             assert store.promise == "os"
 
+    def test_that_changes_its_promise_gets_no_commit_acknowledged(self) -> None:
+        """Not even before the next beat."""
+        from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+        with closing(PostgresStore(shared_server().new_schema(), "sync")) as store:
+            store._opened.execute(b"SET synchronous_commit = off")  # as a file that is read again
+            with pytest.raises(NotServingError, match="has changed what its commits promise"):
+                store.commit(a_beginning())
+
+    def test_that_changes_its_promise_is_refused_by_one_that_stands_by(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from reliable_pubsub.proxy import postgres_store
+        from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+        dsn = shared_server().new_schema()
+        promises = iter([SAFE, SAFE, SAFE, ServerPromise("on", "off", "")])
+        looks = iter([None] * 9)
+
+        with closing(PostgresStore(dsn, "os")):
+            monkeypatch.setattr(postgres_store, "promise", lambda _: next(promises))
+            with pytest.raises(ConfigurationError, match="synchronous_commit = off"):
+                PostgresStore(dsn, "sync", pause=lambda _: next(looks))
+
+    def test_may_keep_text_as_it_comes_but_not_in_an_encoding_without_all_names(self) -> None:
+        from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+        server = shared_server()
+        for name, encoding in (("as_it_comes", "SQL_ASCII"), ("with_few_names", "LATIN1")):
+            server.sql(
+                f"CREATE DATABASE {name} TEMPLATE template0 LOCALE 'C' ENCODING '{encoding}'"
+            )
+        at = server.dsn().removesuffix("postgres")
+        created = TopicCreated(1, "\N{EURO SIGN}", "log")
+
+        with closing(PostgresStore(f"{at}as_it_comes", "sync", pause=_no_wait)) as store:
+            store.commit([created])
+            found = store.connection.execute("SELECT topic FROM topic").fetchall()
+            assert found == [("\N{EURO SIGN}",)]
+        with pytest.raises(ConfigurationError, match="LATIN1"):
+            PostgresStore(f"{at}with_few_names", "sync", pause=_no_wait)
+
+    def test_that_ends_quiet_sessions_does_not_end_ours(self) -> None:
+        from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+        dsn = shared_server().new_schema() + "%20-cidle_session_timeout%3D1000"
+        with closing(PostgresStore(dsn, "sync")) as store:
+            found = store.connection.execute("SELECT current_setting('idle_session_timeout')")
+            assert found.fetchone() == ("0",)
+
+    def test_whose_tables_somebody_removed_is_not_called_a_defect(self) -> None:
+        from reliable_pubsub.proxy.postgres_store import PostgresStore
+
+        with closing(PostgresStore(shared_server().new_schema(), "sync")) as store:
+            store.connection.execute("DROP TABLE topic")
+            with pytest.raises(StorageFailedError, match="Somebody has changed the tables"):
+                store.commit(a_beginning())
+
     def test_without_space_keeps_nothing_of_a_commit_and_takes_the_next_one(self) -> None:
         from reliable_pubsub.proxy.postgres_store import PostgresStore
 
@@ -211,8 +317,9 @@ class TestTheServer:
     def test_is_named_by_a_connection_string(self) -> None:
         from reliable_pubsub.proxy.postgres_store import PostgresStore
 
-        with pytest.raises(ConfigurationError, match="not a connection string"):
-            PostgresStore("postgresql://x y/?a=b", "sync", pause=_no_wait)
+        for wrong in ("postgresql://x y/?a=b", "postgresql://127.0.0.1/?connect_timeout=soon"):
+            with pytest.raises(ConfigurationError, match="not a connection string"):
+                PostgresStore(wrong, "sync", pause=_no_wait)
 
     def test_gives_a_long_log_bit_by_bit(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from reliable_pubsub.proxy import postgres_connection
