@@ -16,6 +16,8 @@ from typing import IO, Any, Final, Protocol, Self
 
 import click
 
+from .reaper import REAPER
+
 READY_S_MAX: Final = 120.0
 END_S_MAX: Final = 10.0  # between SIGTERM and SIGKILL
 LOOK_AGAIN_S: Final = 0.005
@@ -52,7 +54,26 @@ class Running(Protocol):
 
 
 class Executed(subprocess.Popen[bytes]):
-    """A process that can be stopped."""
+    """A process group that can be stopped, and that ends with this process."""
+
+    def __init__(self, command: Sequence[str], **options: Any) -> None:
+        """Start it; `options` are those of `Popen`."""
+        super().__init__(command, process_group=0, **options)
+        REAPER.add(self.pid)
+
+    def poll(self) -> int | None:
+        is_known = self.returncode is not None
+        code = super().poll()
+        if code is not None and not is_known:
+            REAPER.remove(self.pid)
+        return code
+
+    def wait(self, timeout: float | None = None) -> int:
+        is_known = self.returncode is not None
+        code = super().wait(timeout)
+        if not is_known:
+            REAPER.remove(self.pid)
+        return code
 
     def pause(self) -> None:
         """Send SIGSTOP, and wait until it is stopped: until then it goes on."""
@@ -122,7 +143,7 @@ class ChildProcess:
         self.pid = self._child.pid
 
     def _start(self, command: Sequence[str], **options: Any) -> tuple[Running, IO[bytes] | None]:
-        child = Executed(command, process_group=0, **options)
+        child = Executed(command, **options)
         return child, child.stdin
 
     def __enter__(self) -> Self:

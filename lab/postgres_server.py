@@ -19,6 +19,8 @@ from typing import Any, Final
 
 from reliable_pubsub.common.core.errors import ConfigurationError
 
+from .child_process import Executed
+
 PROGRAMS: Final = sorted(
     Path("/usr/lib/postgresql").glob("*/bin"), key=lambda at: int(at.parent.name)
 )
@@ -70,7 +72,7 @@ class PostgresServer:
         program = str(PROGRAMS[-1] / "postgres")
         command = [program, "-D", str(self.data), "-p", str(self.port), *said]
         with (self.directory / "log").open("ab") as log:
-            self._process: subprocess.Popen[bytes] = subprocess.Popen(
+            self._process = Executed(
                 [*command, "-k", str(self.directory)],
                 stdout=log,
                 stderr=log,

@@ -212,6 +212,19 @@ def test_ctrl_c_and_a_terminal_that_is_closed_end_every_process(
     assert processes_below(run) == []
 
 
+def test_a_run_that_is_killed_takes_its_processes_with_it(tmp_path: Path) -> None:
+    file = scenario_file(tmp_path, QUICK % 100_000)
+    run = tmp_path / "run"
+    child = ChildProcess(command("run", file, "--dir", run), tmp_path / "log", cwd=REPOSITORY)
+    try:
+        journal = run / "journals" / "publisher-1.jsonl"
+        eventually(lambda: journal.exists() and '"put"' in journal.read_text(), "first put")
+    finally:
+        child.kill()
+
+    eventually(lambda: not processes_below(run), "end of its processes")
+
+
 def test_an_exercise_that_does_not_fail_is_told_with_an_exit_code_of_its_own(
     tmp_path: Path,
 ) -> None:
