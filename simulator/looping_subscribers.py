@@ -62,7 +62,7 @@ class LoopingSubscriberMachine(SubscriberMachine):
         except InDoubtError as error:
             self.wait_or_end(process, error)
         except NotSubscribedError:
-            self._session_ended(subscriber, process, topic)
+            self._session_ended(subscriber, (topic,))
         except DeadLetterRefusedError as error:
             self._letter_refused(error)
         return bool(left) and self._leaves(subscriber)

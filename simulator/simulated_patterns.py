@@ -51,6 +51,7 @@ class PatternMachine(SubscriberMachine):
         self._push = push
         self._lease_s = lease_s
         self._matched_s: float | None = None
+        self._is_ending = False  # a call to end it was begun
         self.on_log_changed = "stop"
         self._first: dict[str, int] = {}  # offset that was delivered or lost first, by topic
 
@@ -64,6 +65,7 @@ class PatternMachine(SubscriberMachine):
                     self._get_some(subscriber, process)
                 subscriber.acknowledge(MATCH)
                 if self._ends:
+                    self._is_ending = True
                     subscriber.unsubscribe(MATCH)
                 break
             except Interrupted:
@@ -82,7 +84,12 @@ class PatternMachine(SubscriberMachine):
             self.done = True
 
     def _match(self, subscriber: Subscriber) -> None:
-        """Subscribe; a clean session begins again, so what was before does not count."""
+        """Subscribe; what was before a clean session, or one that has ended, does not count."""
+        subscriber.is_pushed(MATCH)  # a call, so that an interrupted one before it has its effect
+        if self._is_ending and MATCH not in subscriber.inbox.patterns:
+            self._is_ending = False  # the call that ended it was interrupted after its effect
+            self._matched_s = None
+            self._first.clear()
         if self._lease_s is None:
             subscriber.subscribe(match=MATCH, push=self._push)
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -150,8 +150,10 @@ class SubscriberMachine(ClientMachine):
         while mark.step < len(self._steps):
             step = self._steps[mark.step]
             topic, wanted = step.topic, step.messages
+            known = subscriber.inbox.places.keys()
             try:
                 if step.action == "drain":
+                    self._begin_anew(subscriber, sorted(self._begins_anew))
                     topic = self._undrained(subscriber)
                     if not topic:
                         topic = self._acknowledge_all(subscriber)
@@ -166,7 +168,7 @@ class SubscriberMachine(ClientMachine):
                 self.wait_or_end(process, error)
                 continue
             except NotSubscribedError:
-                self._session_ended(subscriber, process, topic)
+                self._session_ended(subscriber, {*known, topic})
                 continue
             except DeadLetterRefusedError as error:
                 self._letter_refused(error)
@@ -188,9 +190,7 @@ class SubscriberMachine(ClientMachine):
             self.done = True
 
     def _do(self, subscriber: Subscriber, process: Process, step: Step) -> list[Message]:
-        if step.topic in self._begins_anew:
-            self._subscribe(subscriber, Step("subscribe", step.topic))
-            self._begins_anew.discard(step.topic)
+        self._begin_anew(subscriber, self._begins_anew & {step.topic})
         if step.action == "get":
             return self._get(subscriber, process, step.topic)
         if step.action == "subscribe":
@@ -199,6 +199,12 @@ class SubscriberMachine(ClientMachine):
         else:
             subscriber.unsubscribe(step.topic)
         return []
+
+    def _begin_anew(self, subscriber: Subscriber, topics: Iterable[str]) -> None:
+        """Subscribe again where a clean session has ended."""
+        for topic in topics:
+            self._subscribe(subscriber, Step("subscribe", topic))
+            self._begins_anew.discard(topic)
 
     def _say_nothing(self, process: Process, topic: str) -> None:
         """Perhaps let a lease end before anything else is said; late copies then come after it."""
@@ -257,31 +263,29 @@ class SubscriberMachine(ClientMachine):
         message = known[0] if faults.truncated else chance.choice(known)
         return at_offset(message.offset) if start == "offset" else at_time(message.timestamp_ns)
 
-    def _session_ended(self, subscriber: Subscriber, process: Process, topic: str) -> None:
-        """A clean session has ended, and we were told: begin another one, with what comes now."""
+    def _session_ended(self, subscriber: Subscriber, known: Iterable[str]) -> None:
+        """A clean session has ended, and we were told: begin another one, with what comes then.
+
+        Args:
+            known: what was subscribed before, or should be.
+        """
         if all(one.session != "clean" for one in self._terms.values()):
             raise AssertionError(f"{self.name} is told that a persistent session has ended")
-        clean = topic in self._terms and self._terms[topic].session == "clean"
-        if not clean or topic in subscriber.inbox.places:
-            return  # it said that it lives, of another topic; that comes to its turn
-        self._begins_anew.add(topic)  # also if this process dies on the way
-        self._world.note(process.name, f"its session on {topic!r} has ended")
-        try:
-            self._subscribe(subscriber, Step("subscribe", topic))
-            self._begins_anew.discard(topic)
-        except NotSubscribedError:
-            return  # that one has ended too, before its answer came; the next step begins another
-        except InDoubtError as error:
-            self.wait_or_end(process, error)
+        for topic in sorted(set(known).intersection(self._terms) - subscriber.inbox.places.keys()):
+            if self._terms[topic].session == "clean":
+                self._world.note(self.name, f"its session on {topic!r} has ended")
+                self._begins_anew.add(topic)  # also if this process dies on the way
 
     def _leaves(self, subscriber: Subscriber) -> bool:
         """Leave in good order, if chance wants it; another process comes back."""
         if not self._world.happens("bye", self._faults.bye):
             return False
+        known = subscriber.inbox.places.keys()
         try:
             subscriber.close()
         except NotSubscribedError:  # told at the last moment
             self._world.note(self.name, "leaves a session that has ended")
+            self._session_ended(subscriber, known)
         except DeadLetterRefusedError as error:
             self._letter_refused(error)
         except Interrupted:

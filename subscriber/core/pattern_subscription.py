@@ -101,6 +101,13 @@ class PatternSubscription:
                 self.current = each
         self.parts = []
 
+    def drop_ended(self) -> None:
+        """Forget the subscriptions that have ended."""
+        if self.current is not None and not self.current.is_subscribed:
+            self.current = None
+        self.moved = {topic: each for topic, each in self.moved.items() if each.is_subscribed}
+        self.ready = deque(each for each in self.ready if each.is_subscribed)
+
     def next(self) -> Subscription | None:
         """The subscription whose messages are next."""
         while self.ready:

@@ -125,6 +125,8 @@ class Patterns:
             each.drop()
             each.ended()
             changes |= each.row()
+        for one in self._session.inbox.patterns.values():
+            one.drop_ended()
         if changes:
             yield Save(changes, True)
         for each in ending:

@@ -87,6 +87,20 @@ class TestACleanPattern:
 
         assert house.leaves_nothing()
 
+    def test_that_is_begun_again_has_what_comes_from_then_on(self) -> None:
+        house = House()
+        house.subscribe()
+        house.put(ONE, b"1", b"in hand", b"fetched")
+        house.put(TWO, b"fetched")
+        house.subscriber.get(HEAT)
+        house.subscriber.get(HEAT)
+
+        house.subscribe()
+        house.subscriber.acknowledge(HEAT)
+        house.put(ONE, b"2")
+
+        assert house.got() == [b"2"]
+
     def test_of_no_topic_ends_with_its_client_too(self) -> None:
         house = House()
         house.subscribe()
