@@ -297,6 +297,12 @@ class Outbox:
         pending = self._set_pending(number, old.batches, old.note_before, _NO_REPEATS)
         return {**pending.row(), **self._set_repeats(_NO_REPEATS)}
 
+    def differs(self, position: TopicPosition) -> bool:
+        """Whether our numbering in a topic and the proxy's contradict each other."""
+        ours = self.topics.get(position.topic)
+        theirs = Numbering(position.log, position.last_sequence, position.offset)
+        return ours is not None and bool(self._difference(position.topic, ours, theirs))
+
     def meet(self, position: TopicPosition, *, adopt: bool, conflict: bool = False) -> Changes:
         """Compare our numbering in a topic with the proxy's (rules R14 and R24).
 

@@ -66,6 +66,10 @@ class PublisherSession(ClientSession):
                 sent, and `on_log_changed` is not adopt.
         """
         reply = yield from self.asking_as_known(lambda: self.positions(topic))
+        if self.adopts and isinstance(reply, HelloAck) and self._outbox.differs(reply.positions[0]):
+            # Late copies of what was sent under the old numbers would fit the new ones: fence them.
+            yield from self.connecting()
+            reply = yield from self.asking_as_known(lambda: self.positions(topic))
         if not isinstance(reply, HelloAck):
             self.refused(reply)
         # That this id numbers the topic must outlive power loss: a state that had forgotten it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Literal
+from unittest.mock import patch
 
 import pytest
 
@@ -112,6 +113,32 @@ def test_a_put_that_a_set_back_proxy_took_late_is_not_put_again_by_adopt() -> No
     assert receipt is not None
     assert receipt.duplicate
     assert len(link.proxy.log.batches[1]) == 1
+
+
+def test_a_late_copy_of_what_was_put_before_an_adoption_is_not_taken_for_the_next_put() -> None:
+    link, clock = Link(a_broker(publishers=())), FakeClock()
+    transport = FakeTransport(link, clock)
+    publisher = Publisher("p", on_log_changed="adopt", _world=a_world(transport, clock, Disk()))
+    publisher.connect()
+    publisher.ready_for("t")
+    older = link.proxy.restarted()  # it has granted the session
+    publisher.put("t", b"1")
+    publisher.put("t", b"2")
+    late = transport.sent[-1]
+    older.log.batches.clear()
+    link.proxy = older
+    with (
+        pytest.raises(KeyboardInterrupt),
+        patch.object(transport, "send", side_effect=KeyboardInterrupt),
+    ):
+        publisher.put("t", b"3")
+
+    receipt = publisher.resume()  # in the session that it has, and after a comparison
+    link.proxy.frames(late)
+
+    assert receipt is not None
+    assert (receipt.first_sequence, receipt.offset) == (1, 0)
+    assert [one.header.count for one in link.proxy.log.batches[1]] == [1]
 
 
 def test_what_was_fetched_is_not_handed_over_after_a_place_that_was_moved_in_doubt() -> None:
