@@ -58,7 +58,7 @@ class Reaper:
                     start_new_session=True,  # Ctrl-C is not for it
                 )
             assert self._process.stdin is not None
-            with suppress(BrokenPipeError):  # somebody has killed the reaper
+            with suppress(BrokenPipeError):  # the reaper was killed
                 self._process.stdin.write(line.encode())
 
 

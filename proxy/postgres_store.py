@@ -168,7 +168,7 @@ class PostgresStore:
         except (psycopg.errors.InsufficientPrivilege, psycopg.errors.UndefinedTable) as error:
             raise StorageFailedError(
                 f"{self.path}: the database refuses a commit ({error}); nothing of it was stored. "
-                "Somebody has changed the tables of this database or the rights to them: put them "
+                "The tables of this database have been changed, or the rights to them: put them "
                 "back, and start the proxy again"
             ) from error
         except (

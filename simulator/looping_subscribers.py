@@ -48,8 +48,8 @@ class LoopingSubscriberMachine(SubscriberMachine):
         """Get something; say whether it has left."""
         topic = self._world.random.choice(left)
         try:
-            if topic not in subscribed or topic in self._begins_anew:
-                self._begins_anew.discard(topic)
+            if topic not in subscribed or topic in self._subscribes_again:
+                self._subscribes_again.discard(topic)
                 self._subscribe(subscriber, steps[topic])
                 subscribed.add(topic)
             self._get(subscriber, process, topic)

@@ -124,7 +124,7 @@ class SubscriberMachine(ClientMachine):
         self._terms = terms
         self._end = end
         self._may_lose: set[str] = set()  # topics of which what is lost may be so by right
-        self._begins_anew: set[str] = set()  # topics whose clean session has ended
+        self._subscribes_again: set[str] = set()  # topics whose clean session has ended
         self._seen: dict[str, list[Message]] = {}  # by topic, in any life
 
     @property
@@ -153,7 +153,7 @@ class SubscriberMachine(ClientMachine):
             known = subscriber.inbox.places.keys()
             try:
                 if step.action == "drain":
-                    self._begin_anew(subscriber, sorted(self._begins_anew))
+                    self._subscribe_again(subscriber, sorted(self._subscribes_again))
                     topic = self._undrained(subscriber)
                     if not topic:
                         topic = self._acknowledge_all(subscriber)
@@ -190,7 +190,7 @@ class SubscriberMachine(ClientMachine):
             self.done = True
 
     def _do(self, subscriber: Subscriber, process: Process, step: Step) -> list[Message]:
-        self._begin_anew(subscriber, self._begins_anew & {step.topic})
+        self._subscribe_again(subscriber, self._subscribes_again & {step.topic})
         if step.action == "get":
             return self._get(subscriber, process, step.topic)
         if step.action == "subscribe":
@@ -200,11 +200,11 @@ class SubscriberMachine(ClientMachine):
             subscriber.unsubscribe(step.topic)
         return []
 
-    def _begin_anew(self, subscriber: Subscriber, topics: Iterable[str]) -> None:
+    def _subscribe_again(self, subscriber: Subscriber, topics: Iterable[str]) -> None:
         """Subscribe again where a clean session has ended."""
         for topic in topics:
             self._subscribe(subscriber, Step("subscribe", topic))
-            self._begins_anew.discard(topic)
+            self._subscribes_again.discard(topic)
 
     def _say_nothing(self, process: Process, topic: str) -> None:
         """Perhaps let a lease end before anything else is said; late copies then come after it."""
@@ -274,7 +274,7 @@ class SubscriberMachine(ClientMachine):
         for topic in sorted(set(known).intersection(self._terms) - subscriber.inbox.places.keys()):
             if self._terms[topic].session == "clean":
                 self._world.note(self.name, f"its session on {topic!r} has ended")
-                self._begins_anew.add(topic)  # also if this process dies on the way
+                self._subscribes_again.add(topic)  # also if this process dies on the way
 
     def _leaves(self, subscriber: Subscriber) -> bool:
         """Leave in good order, if chance wants it; another process comes back."""

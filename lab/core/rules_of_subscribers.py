@@ -58,12 +58,12 @@ def subscription_points(index: RunIndex) -> Finding:
                 check_start(index, stream, before, subscription, finding)
             key = (stream.subscriber, stream.topic, subscription.opened.generation)
             known = earlier.get(key, NEVER) < subscription.called_ns
-            begins_anew = subscription.asked == "now"
+            begins_again = subscription.asked == "now"
             if (
                 subscription.moved
                 or subscription.by_operator
-                or (subscription.resumed and not begins_anew)
-                or (not begins_anew and (subscription.asked or known))
+                or (subscription.resumed and not begins_again)
+                or (not begins_again and (subscription.asked or known))
             ):
                 continue
             times, offsets, attempts = over[stream.topic]

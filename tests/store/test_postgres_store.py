@@ -275,12 +275,14 @@ class TestTheServer:
             found = store.connection.execute("SELECT current_setting('idle_session_timeout')")
             assert found.fetchone() == ("0",)
 
-    def test_whose_tables_somebody_removed_is_not_called_a_defect(self) -> None:
+    def test_whose_tables_were_removed_is_not_called_a_defect(self) -> None:
         from reliable_pubsub.proxy.postgres_store import PostgresStore
 
         with closing(PostgresStore(shared_server().new_schema(), "sync")) as store:
             store.connection.execute("DROP TABLE topic")
-            with pytest.raises(StorageFailedError, match="Somebody has changed the tables"):
+            with pytest.raises(
+                StorageFailedError, match="tables of this database have been changed"
+            ):
                 store.commit(a_beginning())
 
     def test_without_space_keeps_nothing_of_a_commit_and_takes_the_next_one(self) -> None:
