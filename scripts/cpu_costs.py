@@ -7,6 +7,7 @@ of their own.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,7 +19,6 @@ from typing import Final, Protocol
 import msgspec
 
 from reliable_pubsub import Publisher, Subscriber
-from reliable_pubsub.common.signals import Stopped, signals_raise
 from reliable_pubsub.lab.child_process import ChildProcess
 
 from .measuring import PAYLOAD, Proxy, Worker, folder, proxy
@@ -244,8 +244,12 @@ class There:
 
 
 def serve(scale: float) -> None:
-    """Answer the lines of standard input, for `There`; a signal ends what was started here, too."""
-    with suppress(Stopped), signals_raise(), ExitStack() as stack:
+    """Answer the lines of standard input, for `There`; a signal ends what was started here, too.
+
+    It runs with the package of another version: what is imported here has to be in that one, too.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    with suppress(KeyboardInterrupt), ExitStack() as stack:
         here = Here(stack, scale)
         for line in sys.stdin:
             found = list(here.step(int(line)).items())

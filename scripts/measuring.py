@@ -27,6 +27,8 @@ from .named_proxy import COUNTS, count_calls, thread_calls, thread_names
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = ROOT / "run"
+# Of the lab: by which the scripts count and start. They come with the scripts to another version.
+BROUGHT = ("link.py", "child_process.py", "reaper.py")
 PAYLOAD = b"x" * 100
 ANSWER_S = 120.0  # longer than any single piece of work takes on a busy machine
 # Forked from a process that has imported everything and made no client.
@@ -245,7 +247,7 @@ def checkout(commit: str) -> Iterator[Path]:
         try:
             shutil.rmtree(tree / "scripts")
             shutil.copytree(ROOT / "scripts", tree / "scripts")
-            for name in ("link.py", "child_process.py"):  # by which they count, and start
+            for name in BROUGHT:
                 shutil.copy(ROOT / "lab" / name, tree / "lab")
             yield tree
         finally:

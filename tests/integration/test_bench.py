@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from contextlib import suppress
+from importlib.util import resolve_name
 from pathlib import Path
 
 import msgspec
@@ -26,6 +28,7 @@ from scripts.bench_profile import (
 )
 from scripts.bench_scale import flat, memory
 from scripts.cpu_costs import REQUESTS
+from scripts.measuring import BROUGHT, ROOT
 from scripts.peer_servers import SYSTEMS
 from scripts.peer_stations import LAST, Receiving, body
 
@@ -47,6 +50,25 @@ def test_profile_shows_the_cpu_of_each_thread_and_compares_it_with_a_commit() ->
     ):
         assert part in ran.output
     assert running_below("tree/run") == []  # the proxy of the other version has ended
+
+
+def test_what_runs_in_another_version_imports_only_what_every_version_has() -> None:
+    """The package moves its modules; its public names stay, and the files of BROUGHT come along."""
+    brought = {f"reliable_pubsub.lab.{Path(name).stem}" for name in BROUGHT}
+    serving = ("cpu_costs", "measuring", "named_proxy")
+    files = {ROOT / "scripts" / f"{name}.py": "scripts" for name in serving}
+    files |= {ROOT / "lab" / name: "reliable_pubsub.lab" for name in BROUGHT}
+
+    imported = {
+        resolve_name("." * node.level + (node.module or ""), package) if node.level else node.module
+        for file, package in files.items()
+        for node in ast.parse(file.read_text()).body
+        if isinstance(node, ast.ImportFrom)
+    }
+
+    ours = {name for name in imported if name and name.startswith("reliable_pubsub")}
+    counting = "reliable_pubsub.lab.core.zmtp_frames"  # where it is missing, nothing is counted
+    assert ours - brought == {"reliable_pubsub", counting}
 
 
 def running_below(folder: str) -> list[str]:
