@@ -37,6 +37,8 @@ TINY_PEERS = ("peers", "--seconds", "0.02", "--rounds", "1", "--clients", "3")
 
 
 def test_profile_shows_the_cpu_of_each_thread_and_compares_it_with_a_commit() -> None:
+    others = running_below("tree/run")  # another benchmark on this machine
+
     ran = CliRunner().invoke(main, [*TINY_PROFILE, "--against", "HEAD"], catch_exceptions=False)
 
     assert ran.exit_code in (0, 1), ran.output  # 1: by chance, of 3 tiny passes
@@ -49,7 +51,8 @@ def test_profile_shows_the_cpu_of_each_thread_and_compares_it_with_a_commit() ->
         "requests a second",
     ):
         assert part in ran.output
-    assert running_below("tree/run") == []  # the proxy of the other version has ended
+    # The proxy of the other version has ended.
+    assert set(running_below("tree/run")) <= set(others)
 
 
 def test_what_runs_in_another_version_imports_only_what_every_version_has() -> None:
