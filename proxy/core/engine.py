@@ -46,6 +46,7 @@ from reliable_pubsub.common.core.answers import (
     Taken,
 )
 from reliable_pubsub.common.core.errors import MalformedError
+from reliable_pubsub.common.core.limits import NUMBER_MAX
 from reliable_pubsub.common.core.message_base import Reply, Request, Role
 from reliable_pubsub.common.core.pattern_messages import Fetch, Fetched, Match
 from reliable_pubsub.common.core.requests import (
@@ -255,7 +256,9 @@ class Engine:
         if self._disk_hangs:
             decision = broker.without_waiting(self.state, request, decision)
         if decision.records:
-            decision = self.quotas.judged(self.state, request, decision)
+            state = self.state
+            if state.authority.has_rights or state.settings.stored_bytes_max < NUMBER_MAX:
+                decision = self.quotas.judged(state, request, decision)
             self._apply(decision.records)
         return decision
 

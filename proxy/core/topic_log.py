@@ -107,6 +107,11 @@ class TopicLog:
     ended: dict[str, dict[str, None]] = field(  # by session kind, the newest last
         default_factory=lambda: {"clean": {}, "persistent": {}}
     )
+    put_by: Role = field(init=False)  # whose ids its batches have
+
+    def __post_init__(self) -> None:
+        """Dead letters are put by subscribers."""
+        self.put_by = "subscriber" if is_dead(self.topic) else "publisher"
 
     @classmethod
     def restore(cls, stored: StoredTopic, retention: Retention) -> TopicLog:
@@ -191,11 +196,6 @@ class TopicLog:
             batch.first_sequence, batch.count, batch.base, batch.crc, lsn
         )
         add_to_segments(self.segments, batch.base, end, size, batch.timestamp_ns, batch.publisher)
-
-    @property
-    def put_by(self) -> Role:
-        """Whose ids its batches have: dead letters are put by subscribers."""
-        return "subscriber" if is_dead(self.topic) else "publisher"
 
     def bytes_going(self, trimmed: Trimmed) -> Mapping[str, int]:
         """The bytes that a trim removes, by publisher."""
