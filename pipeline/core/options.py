@@ -165,6 +165,9 @@ _INSTEAD: Final[Mapping[str, str]] = {  # by the lower name of an option of Kafk
     "fetchoffset.numretries": "'retries' says how often a request is sent again",
 }
 OPTIONS: Final[Mapping[str, str]] = described(SourceWords)
+# What Spark's catalog adds to the options of each table that it makes, in any order.
+_OF_THE_CATALOG: Final = frozenset({"owner", "provider"})
+_VIEW: Final = "write CREATE TEMPORARY VIEW name USING reliable_pubsub OPTIONS (...)"
 
 
 class Positions(Struct, frozen=True):
@@ -286,17 +289,16 @@ def typed_options(given: Mapping[str, str], kind: type[T]) -> T:
     Raises:
         UsageError: a name that does not exist (with the closest), or a value that cannot be.
     """
+    if _OF_THE_CATALOG & given.keys():
+        raise UsageError(
+            "a topic is no table of Spark's catalog (CREATE TABLE), which forgets the options of a "
+            f"query: {_VIEW}; it can be read and inserted into"
+        )
     by_lower = {one.encode_name.lower(): one for one in fields(kind)}
     values: dict[str, object] = {}
     for name, text in given.items():
         option = by_lower.get(name.lower())
         if option is None:
-            if name == "owner":  # which Spark's catalog adds to a table
-                raise UsageError(
-                    "a topic is no table of Spark's catalog (CREATE TABLE), which forgets the "
-                    "options of a query: write CREATE TEMPORARY VIEW name USING reliable_pubsub "
-                    "OPTIONS (...); it can be read and inserted into"
-                )
             known = described(kind)
             advice = _of_kafka(name) or did_you_mean(name, known)
             advice = advice or f"; known are {', '.join(known)}"
@@ -336,11 +338,10 @@ def _topics(words: SourceWords) -> tuple[tuple[str, ...], str]:
     if words.table != "messages" and not given:
         return (), ".*"
     if len(given) != 1:
-        found = f"found {' and '.join(given)}" if given else "found none of them"
-        raise UsageError(
-            f"{found}; name topics by exactly one: subscribe=a,b or subscribePattern=regex or "
-            '.load("a,b")'
-        )
+        ask = 'name topics by exactly one: subscribe=a,b or subscribePattern=regex or .load("a,b")'
+        if given:
+            raise UsageError(f"found {' and '.join(given)}; {ask}")
+        raise UsageError(f"found none of them; {ask}. CREATE TABLE forgets options: {_VIEW}")
     ((name, text),) = given.items()
     if name == "subscribePattern":
         try:

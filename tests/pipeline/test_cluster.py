@@ -1,6 +1,6 @@
 """A standalone cluster: master, workers and executors are processes of their own.
 
-In the first test its Python has not got the package.
+In the first tests its Python has not got the package: that is sent, or packed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import venv
 import zipfile
 from pathlib import Path
@@ -55,19 +56,37 @@ def bare_python(folder: Path) -> Path:
     return python
 
 
+def packed(folder: Path, package: Path) -> Path:
+    """The folder `environment`, which gets the package first, as docs/pipeline.md packs it."""
+    environment = folder / "environment"
+    (site,) = environment.glob("lib/*/site-packages")
+    with zipfile.ZipFile(package) as files:
+        files.extractall(site)
+    path = folder / "environment.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(environment, ".")
+    return path
+
+
 @pytest.mark.long
+@pytest.mark.parametrize("way", ["sent", "packed"])
 def test_a_cluster_to_which_the_package_is_sent_puts_and_reads_each_row_once_also_when_an_executor_dies(  # noqa: E501
-    service: Service, tmp_path: Path
+    service: Service, tmp_path: Path, way: str
 ) -> None:
     service.start_proxy()
     rows = [b"row %d" % n for n in range(4_500)]
     (tmp_path / "rows.txt").write_bytes(b"\n".join(rows))
-    python = str(bare_python(tmp_path / "bare"))
+    python = str(bare_python(tmp_path / "environment"))
     without = [python, "-c", "import zmq; import reliable_pubsub"]
     here = subprocess.run(without, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "No module named 'reliable_pubsub'" in here.stderr
     script = tmp_path / "on_cluster.py"
     script.write_bytes(Path(__file__).with_name("on_cluster.py").read_bytes())
+    package = package_zip(tmp_path / "package.zip")
+    shipped = ("--py-files", str(package))
+    if way == "packed":
+        shipped = ("--archives", f"{packed(tmp_path, package)}#environment")
+        python = "./environment/bin/python"
 
     settings = SETTINGS | {"spark.executor.extraJavaOptions": java_options()}
     words = [f"--conf={key}={value}" for key, value in settings.items()]
@@ -77,7 +96,8 @@ def test_a_cluster_to_which_the_package_is_sent_puts_and_reads_each_row_once_als
             [
                 *(str(SPARK / "bin" / "spark-submit"), "--master", running.master),
                 *("--name", "nightly", *words),
-                *("--py-files", str(package_zip(tmp_path / "package.zip")), str(script)),
+                *shipped,
+                str(script),
                 *(str(tmp_path), service.publisher_endpoint, service.subscriber_endpoint),
             ],
             env={
@@ -96,7 +116,7 @@ def test_a_cluster_to_which_the_package_is_sent_puts_and_reads_each_row_once_als
 
     assert run.returncode == 0, run.stderr[-3_000:]
     seen = json.loads((tmp_path / "seen.json").read_text())
-    assert "package.zip" in seen["package"]
+    assert (package if way == "sent" else tmp_path / "environment") in Path(seen["package"]).parents
     assert seen["master"] == running.master
     assert (seen["name"], seen["shuffle"]) == ("nightly", "3")
     assert sum(sum(part) for part in seen["parts"]) == len(rows)
@@ -136,17 +156,21 @@ def test_a_write_in_parts_stores_each_row_once_when_an_executor_and_a_worker_are
             assert [number for number in stored if number in of_task] == [*of_task]
 
 
-@pytest.mark.slow
-def test_jobs_run_by_spark_connect(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server is in this machine's Java, and knows the package because it is installed."""
+@pytest.mark.long
+def test_jobs_run_by_spark_connect_which_is_sent_the_package(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server is in this machine's Java, and its workers have a Python without the package."""
     pytest.importorskip("grpc", reason="pip install 'reliable-pubsub[connect]'")
     service.start_proxy()
+    monkeypatch.setenv("PYSPARK_PYTHON", str(bare_python(service.directory / "bare")))
     jobs = Jobs(service, monkeypatch)
     path = service.directory / "rows.txt"
     path.write_text("".join(f"row {n}\n" for n in range(500)))
     connect = ("--conf", "spark.remote=local[2]", "--conf", "spark.ui.enabled=false")
+    sent = ("--py-files", package_zip(service.directory / "package.zip"))
 
-    said = jobs.run("load", "--file", path, "--topic", "t", *connect).stdout
-    jobs.run("archive", "--topic", "t", "--folder", "arc", "--available-now", *connect)
+    said = jobs.run("load", "--file", path, "--topic", "t", *connect, *sent).stdout
+    jobs.run("archive", "--topic", "t", "--folder", "arc", "--available-now", *connect, *sent)
 
     assert said == "done: 500 messages put on t, 0 were there (1 files)\n"

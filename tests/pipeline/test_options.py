@@ -47,11 +47,19 @@ class TestOptions:
     def test_of_kafka_are_told_with_what_takes_their_place(self, name: str, advice: str) -> None:
         assert advice in refusal({"subscribe": "a", name: "x"})
 
-    def test_of_a_table_of_the_catalog_are_told_that_a_view_is_meant(self) -> None:
-        """As Spark gives them for CREATE TABLE three USING reliable_pubsub."""
-        text = refusal({"subscribe": "a", "path": "file:/warehouse/three", "owner": "me"})
+    @pytest.mark.parametrize("order", [1, -1])
+    def test_of_a_table_of_the_catalog_are_told_that_a_view_is_meant(self, order: int) -> None:
+        """As Spark gives them for CREATE TABLE three USING reliable_pubsub, in any order."""
+        catalog = {"owner": "me", "option.subscribe": "a", "provider": "reliable_pubsub"}
+        found = {"subscribe": "a", "path": "file:/warehouse/three", **catalog}
+
+        text = refusal(dict([*found.items()][::order]))
 
         assert "write CREATE TEMPORARY VIEW name USING reliable_pubsub" in text
+
+    def test_that_a_table_with_columns_has_forgotten_are_asked_for_in_a_view(self) -> None:
+        """CREATE TABLE three (value BINARY) is Spark's alone; its SELECT comes without options."""
+        assert "write CREATE TEMPORARY VIEW name USING reliable_pubsub" in refusal({})
 
     def test_of_a_far_endpoint_name_the_option_that_allows_it(self) -> None:
         text = refusal({"subscribe": "a", "endpoint": "tcp://192.0.2.1:5556"})
