@@ -45,7 +45,11 @@ def new_pair(folder: Path, name: str) -> tuple[Path, Path]:
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(secret_file, certificate(name, pair.public, pair.secret), 0o600)
-        _write(public_file, certificate(name, pair.public), 0o644)
+        try:
+            _write(public_file, certificate(name, pair.public), 0o644)
+        except OSError:
+            secret_file.unlink()  # of a pair that was not made
+            raise
     except FileExistsError as error:
         raise ConfigurationError(
             f"{error.filename} exists: a key is never overwritten. Choose another name, or remove "

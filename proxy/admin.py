@@ -52,7 +52,6 @@ _REASON = click.option(
     default="",
     help=f"Shown to publishers; at most {PAUSE_REASON_CHARS_MAX} characters.",
 )
-_AT = "earliest, now, 'offset N', 'newest N', 'time 2026-11-01T12:00', or 'age 1h'"
 
 
 @click.group("admin", context_settings=CONTEXT_SETTINGS, epilog=EXIT_CODES)
@@ -412,7 +411,7 @@ def set_cursor(
 
     \b
       reliable-pubsub admin set-cursor news display-1 earliest
-      reliable-pubsub admin set-cursor news display-1 'time 2026-11-01T12:00'
+      reliable-pubsub admin set-cursor news display-1 'time 2026-11-01T12:00Z'
     """
     place = parse_start(start)
     _act(

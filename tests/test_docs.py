@@ -23,7 +23,9 @@ from reliable_pubsub.common.core.batch import Batch, crc32
 from reliable_pubsub.common.core.requests import AnyRequest
 from reliable_pubsub.common.core.retry import RetryPolicy, poll_pause_s
 from reliable_pubsub.common.core.settings import BY_NAME
+from reliable_pubsub.common.core.start import parse_start
 from reliable_pubsub.common.core.steps import DELIVERED_S
+from reliable_pubsub.proxy.admin import main as admin
 from reliable_pubsub.relay.core.interest_link import digest_of
 from reliable_pubsub.relay.core.pattern import Kinds, Pattern
 from reliable_pubsub.relay.core.unstored import LINKED
@@ -354,6 +356,17 @@ class TestAPage:
             assert target.exists(), link
             if heading:
                 assert heading in anchors(target.read_text(encoding="utf-8")), link
+
+
+def test_the_starts_that_an_operator_is_shown_can_be_given() -> None:
+    page = (DOCS / "administration.md").read_text(encoding="utf-8")
+    helped = [one.help or "" for one in admin.commands.values()]
+
+    starts = re.findall(r"'((?:offset|newest|time|age) \w[^']*)'", "".join((page, *helped)))
+
+    assert {one.split()[0] for one in starts} == {"offset", "newest", "time", "age"}
+    for start in starts:
+        parse_start(start.replace(" N", " 3"))
 
 
 def anchors(text: str) -> set[str]:

@@ -64,6 +64,14 @@ class TestANewPair:
 
         assert not (tmp_path / "elsewhere").exists()
 
+    def test_that_cannot_be_made_whole_leaves_no_secret(self, tmp_path: Path) -> None:
+        (tmp_path / "proxy.key").write_text("of another one")
+
+        with pytest.raises(ConfigurationError, match="never overwritten"):
+            new_pair(tmp_path, "proxy")
+
+        assert os.listdir(tmp_path) == ["proxy.key"]
+
     def test_has_a_name_and_no_path(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidNameError):
             new_pair(tmp_path, "../proxy")

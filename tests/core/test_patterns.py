@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from reliable_pubsub.common.core.answers import PutAck
+from reliable_pubsub.common.core.answers import Limit, PutAck
 from reliable_pubsub.common.core.errors import (
     InvalidPatternError,
     LimitError,
@@ -32,6 +32,7 @@ from tests.fakes import (
     a_broker,
     a_hello,
     a_put,
+    a_sub,
     a_world,
     put_body,
 )
@@ -313,3 +314,19 @@ class TestAProxyWithPatterns:
         stored = proxy.ask_as("sensor", a_put(1, topic="room/1"), put_body(1))
 
         assert isinstance(stored, PutAck)
+
+    def test_counts_for_who_asked_even_beyond_the_quota_and_then_a_new_one_is_refused(self) -> None:
+        proxy = GovernedProxy(
+            sensor={"ids": ["p"], "put": ["*"]},
+            display={"ids": ["s"], "get": ["*"], "subscriptions_max": 1},
+        )
+        proxy.ask_as("sensor", a_hello("publisher", "p"))
+        proxy.ask_as("display", a_hello("subscriber", "s"))
+        proxy.ask_as("display", Match(client="s", epoch=1, request=2, match=HEAT, control=1))
+        for number in (1, 2):
+            proxy.ask_as("sensor", a_put(1, topic=f"sensor/{number}/heat"), put_body(1))
+
+        refused = proxy.ask_as("display", a_sub(2, topic="another", client="s"))
+
+        assert isinstance(refused, Limit)
+        assert "has 2 subscriptions" in refused.text
