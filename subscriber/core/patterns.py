@@ -363,7 +363,7 @@ class Patterns:
             if not _stands_at(each, shown, reply.boot):
                 alone.append((each, shown.terms or one.asked.terms))
                 continue
-            yield from self._fetching.received(each, shown.batches, shown.end, part)
+            yield from self._fetching.received(each, shown.batches, part, end=shown.end)
             count += len(each.fetched)
             taken.append(each)
             one.ready.append(each)

@@ -251,7 +251,7 @@ class Subscription:
     @property
     def has_next(self) -> bool:
         """Whether a message can be delivered."""
-        return bool(self.fetched or self.qos0)
+        return bool(self.fetched or (self.qos0 is not None and self.qos0.messages))
 
     def drop_fetched(self) -> None:
         """Drop fetched messages that were not delivered; they are fetched again."""
@@ -278,7 +278,8 @@ class Subscription:
         place = self.place
         is_limited = place.max_deliveries and place.deliveries(place.cursor)
         is_idle = self._with_program.state is ToProgram.IDLE
-        return is_idle and bool(self.fetched) and not self.qos0 and not is_limited
+        has_qos0 = self.qos0 is not None and self.qos0.messages
+        return is_idle and bool(self.fetched) and not has_qos0 and not is_limited
 
     @property
     def run_slot(self) -> int | None:
