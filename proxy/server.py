@@ -13,10 +13,9 @@ import zmq
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from reliable_pubsub.common.core.answers import StatusReport
 from reliable_pubsub.common.core.message_base import Promise
 from reliable_pubsub.common.core.recorder import Recorder
-from reliable_pubsub.common.core.status import CommitterStatus
+from reliable_pubsub.common.core.status import CommitterStatus, StatusReport
 from reliable_pubsub.common.notify import ServiceManager
 from reliable_pubsub.common.system import WakeUp
 from reliable_pubsub.relay.authentication import Authentication

@@ -277,7 +277,7 @@ class TakesOlderOffsets(Fetching):
         yield from ()
         first = batches[0].base if batches else subscription.place.cursor
         found = direct_followers(subscription.topic, first, batches, body)
-        subscription.found(found, self._now_s())
+        subscription.fetched.extend(found)
         return found
 
 

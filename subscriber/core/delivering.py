@@ -81,8 +81,8 @@ class Delivering:
         """
         with self._session.recorder.call("get", subscription.topic) as call:
             if not subscription.fetched:
-                subscription.look_ahead(self._now_s())
-            yield from self.find(subscription, call, subscription.ahead, timeout_s)
+                subscription.pace.look_ahead(self._now_s())
+            yield from self.find(subscription, call, subscription.pace.ahead, timeout_s)
             if not subscription.can_run or not self._session.inbox.can_run(subscription):
                 return (yield from self._deliver(subscription, call, 1))
             run = yield from self._session.begin_run(subscription)

@@ -340,7 +340,7 @@ class SubscriberEngine:
             yield from self.groups.get(holder, 0, timeout_s, loops=True)
             return
         with self.session.recorder.call("get", holder.topic) as call:
-            yield from self._delivering.find(holder, call, holder.ahead, timeout_s)
+            yield from self._delivering.find(holder, call, holder.pace.ahead, timeout_s)
 
     def _look(self, holder: Holder) -> Conversation[None]:
         """Find what is there now; of a subscription that is pushed, without asking the proxy."""
@@ -352,8 +352,8 @@ class SubscriberEngine:
             return
         with self.session.recorder.call("get", holder.topic) as call:
             if not holder.fetched:
-                holder.look_ahead(self._now_s())
-            wanted = holder.ahead
+                holder.pace.look_ahead(self._now_s())
+            wanted = holder.pace.ahead
             yield from self._dead_letters.bury(holder)
             if not holder.has_next:
                 yield from self._fetching.look(holder, call, wanted, 0, asks=False)

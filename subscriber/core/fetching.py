@@ -14,8 +14,9 @@ from reliable_pubsub.common.core.batch import Message
 from reliable_pubsub.common.core.conversation import Conversation
 from reliable_pubsub.common.core.errors import LostError, MalformedError
 from reliable_pubsub.common.core.message_base import BatchHeader
+from reliable_pubsub.common.core.qos0_messages import Ring
 from reliable_pubsub.common.core.recorder import Call
-from reliable_pubsub.common.core.requests import Get, Ring
+from reliable_pubsub.common.core.requests import Get
 
 from .direct_followers import direct_followers
 from .pattern_pushes import Taken
@@ -180,7 +181,8 @@ class Fetching:
                 subscription.move(place)
                 yield from self._session.save(subscription, durable=True)
         found = direct_followers(topic, place.cursor, batches, body, qos=place.terms.qos)
-        subscription.found(found, self._now_s())
+        subscription.fetched.extend(found)
+        subscription.pace.found(len(found), self._now_s())
         self.report_lower_qos(subscription, batches)
         return found
 

@@ -13,7 +13,7 @@ from reliable_pubsub.common.core.batch import ENTRY_BYTES, crc32
 from reliable_pubsub.common.core.message_base import BatchHeader
 from reliable_pubsub.common.core.pattern import glob
 from reliable_pubsub.common.core.pattern_messages import Fetch, Match
-from reliable_pubsub.common.core.requests import Status
+from reliable_pubsub.common.core.status import Status
 from reliable_pubsub.common.core.wire import decode_reply, decode_request, encode_request
 from reliable_pubsub.relay.core.batch_cache import BatchCache
 from reliable_pubsub.relay.core.passing import (
