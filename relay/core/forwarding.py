@@ -167,7 +167,7 @@ class _Waiting:
                 del self._by_peer[peer]
 
 
-class Passing:
+class Forwarding:
     """What is under way through one node; gives actions, does nothing itself."""
 
     def __init__(self, cache: BatchCache, *, passes_unread: bool = True) -> None:
